@@ -42,6 +42,17 @@ void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
 
 namespace cuda_double {
 
+/// What devices offer a group in bytes of shared memory; 0: what `emulated_launcher` takes by itself.
+inline std::atomic<std::int64_t>& offered_to_groups() {
+  static std::atomic<std::int64_t> bytes{0};
+  return bytes;
+}
+/// The edge of the tiles that were launched last.
+inline std::atomic<std::int64_t>& last_edge() {
+  static std::atomic<std::int64_t> edge{0};
+  return edge;
+}
+
 /// A thread of a group of `size`, with the group's memory.
 class group_thread {
  public:
@@ -103,9 +114,14 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
     groups(columns, body);
   }
   /// Groups of one have large tiles, groups of two and three tiles of eight rows in the tests, and larger groups none: they go key by key.
-  static constexpr std::int64_t tile_bytes = Size == 1 ? 1 << 20 : Size <= 3 ? 3 << 10 : 0;
+  std::int64_t tile_bytes() const {
+    if (const std::int64_t offered = offered_to_groups(); offered != 0)
+      return heddle::compute::detail::on_cuda::tile_bytes_of(offered);
+    return Size == 1 ? 1 << 20 : Size <= 3 ? 3 << 10 : 0;
+  }
   template <class T, class Body>
-  void each_tile(std::int64_t items, std::int64_t, std::int64_t elements, Body body) const {
+  void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, Body body) const {
+    last_edge() = edge;
     const auto memory = std::make_shared<std::vector<T>>(static_cast<std::size_t>(elements));
     groups(items, [=](group_thread& thread, std::int64_t i) { body(thread, i, memory->data()); });
   }

@@ -1,5 +1,5 @@
 // Redistributions, reductions and messages of memory that the host may not touch, through copies on the host or given to MPI as it is: the
-// results of the host's memory.
+// results of the host's memory. Pages that MPI may be given are open while it works and closed otherwise.
 #include "catch.hpp"
 #include "tensor/device_memory.hpp"
 #include "transport.hpp"
@@ -8,6 +8,8 @@
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
@@ -16,6 +18,49 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+// MPI's calls with elements, around those of its profiling interface. Messages here are short: MPI copies them before a call returns, so
+// that no other process reads pages which are closed again.
+#define HEDDLE_TEST_OPENS(call, parameters, arguments) \
+  extern "C" int MPI_##call parameters {               \
+    const tensor_test::transport_call here;            \
+    return PMPI_##call arguments;                      \
+  }
+HEDDLE_TEST_OPENS(Send, (const void* x, int n, MPI_Datatype t, int to, int tag, MPI_Comm c), (x, n, t, to, tag, c))
+HEDDLE_TEST_OPENS(Isend, (const void* x, int n, MPI_Datatype t, int to, int tag, MPI_Comm c, MPI_Request* r),
+                  (x, n, t, to, tag, c, r))
+HEDDLE_TEST_OPENS(Recv, (void* x, int n, MPI_Datatype t, int from, int tag, MPI_Comm c, MPI_Status* s),
+                  (x, n, t, from, tag, c, s))
+HEDDLE_TEST_OPENS(Irecv, (void* x, int n, MPI_Datatype t, int from, int tag, MPI_Comm c, MPI_Request* r),
+                  (x, n, t, from, tag, c, r))
+HEDDLE_TEST_OPENS(Sendrecv,
+                  (const void* x, int n, MPI_Datatype t, int to, int tag, void* y, int m, MPI_Datatype u, int from,
+                   int tag_from, MPI_Comm c, MPI_Status* s),
+                  (x, n, t, to, tag, y, m, u, from, tag_from, c, s))
+HEDDLE_TEST_OPENS(Wait, (MPI_Request * r, MPI_Status* s), (r, s))
+HEDDLE_TEST_OPENS(Test, (MPI_Request * r, int* done, MPI_Status* s), (r, done, s))
+HEDDLE_TEST_OPENS(Request_get_status, (MPI_Request r, int* done, MPI_Status* s), (r, done, s))
+HEDDLE_TEST_OPENS(Bcast, (void* x, int n, MPI_Datatype t, int root, MPI_Comm c), (x, n, t, root, c))
+HEDDLE_TEST_OPENS(Allreduce, (const void* x, void* y, int n, MPI_Datatype t, MPI_Op f, MPI_Comm c), (x, y, n, t, f, c))
+HEDDLE_TEST_OPENS(Reduce, (const void* x, void* y, int n, MPI_Datatype t, MPI_Op f, int root, MPI_Comm c),
+                  (x, y, n, t, f, root, c))
+HEDDLE_TEST_OPENS(Reduce_scatter_block, (const void* x, void* y, int n, MPI_Datatype t, MPI_Op f, MPI_Comm c),
+                  (x, y, n, t, f, c))
+HEDDLE_TEST_OPENS(Reduce_scatter, (const void* x, void* y, const int* n, MPI_Datatype t, MPI_Op f, MPI_Comm c),
+                  (x, y, n, t, f, c))
+HEDDLE_TEST_OPENS(Allgather, (const void* x, int n, MPI_Datatype t, void* y, int m, MPI_Datatype u, MPI_Comm c),
+                  (x, n, t, y, m, u, c))
+HEDDLE_TEST_OPENS(Allgatherv,
+                  (const void* x, int n, MPI_Datatype t, void* y, const int* m, const int* at, MPI_Datatype u,
+                   MPI_Comm c),
+                  (x, n, t, y, m, at, u, c))
+HEDDLE_TEST_OPENS(Alltoall, (const void* x, int n, MPI_Datatype t, void* y, int m, MPI_Datatype u, MPI_Comm c),
+                  (x, n, t, y, m, u, c))
+HEDDLE_TEST_OPENS(Alltoallv,
+                  (const void* x, const int* n, const int* from, MPI_Datatype t, void* y, const int* m, const int* at,
+                   MPI_Datatype u, MPI_Comm c),
+                  (x, n, from, t, y, m, at, u, c))
+#undef HEDDLE_TEST_OPENS
 
 namespace {
 
@@ -39,6 +84,14 @@ std::vector<mesh> meshes() {
     if (transport_test::most_ranks() % d == 0) all.push_back(mesh{d, transport_test::most_ranks() / d});
   return all;
 }
+
+struct farther_from_zero {
+  template <class T>
+  static constexpr T identity() {
+    return T(0);
+  }
+  double operator()(double a, double b) const { return std::abs(b) > std::abs(a) ? b : a; }
+};
 
 // A rank's parts of a tensor in one space under several layouts, one redistributed from the other, and what reductions and messages give.
 template <class Space>
@@ -103,15 +156,67 @@ struct trial {
     }
     with_host += copied();
   }
+
+  // Reductions that MPI cannot do in the memory of a device: of an output inside of the input, and by operators that are not MPI's.
+  template <class World>
+  void run_on_host(World& world) {
+    auto& all = world.all();
+    const auto whole = [&](int rows) {
+      return tensor(hd::layout<mesh, hd::varying<dp, tp>>{world.mesh()}, rows, 3, world.rank());
+    };
+    auto in_place = whole(all.size() * (all.size() + 1) / 2 * world.mesh().size());
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(all.size()));
+    std::iota(counts.begin(), counts.end(), 1);
+    for (std::int64_t& n : counts) n *= 3;
+    const int r = world.rank();
+    const auto x = in_place.memory();
+    hd::reduce_scatter_v(queue, all, hd::detail::row_at<Space>(x.address(), 3 * all.size() * (all.size() + 1) / 2),
+                         hd::detail::row_at<Space>(x.address() + 3 * r * (r + 1) / 2, 3 * (r + 1)), counts, hd::plus{});
+    note(in_place);
+    auto largest = whole(2 * world.mesh().size());
+    hd::all_reduce(queue, all, largest.memory(), hd::maximum{});
+    note(largest);
+    // Of two rows, by an operator of the user's.
+    const auto from = whole(world.mesh().size() * all.size());
+    auto to = whole(world.mesh().size()), block = whole(world.mesh().size());
+    hd::reduce_scatter(queue, all, from.memory(), block.memory(), farther_from_zero{});
+    hd::all_reduce(queue, all, block.memory(), to.memory(), farther_from_zero{});
+    note(block);
+    note(to);
+    with_host += copied();
+  }
+
+  // As when counts are too large for a call of MPI's: blocks become messages and broadcasts.
+  template <class World>
+  void run_beyond_counts(World& world) {
+    auto& all = world.all();
+    const auto whole = [&](int rows) {
+      return tensor(hd::layout<mesh, hd::varying<dp, tp>>{world.mesh()}, rows, 3, world.rank());
+    };
+    const int n = world.mesh().size();
+    const auto from = whole(n * n), own = whole(n);
+    auto to = whole(n * n), gathered = whole(n * n);
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(n), own.memory().size());
+    all.count_limit_for_tests(2);
+    hd::all_to_all_v(queue, all, from.memory(), counts, to.memory(), counts);
+    hd::all_gather_v(queue, all, own.memory(), gathered.memory(), counts);
+    note(to);
+    note(gathered);
+    with_host += copied();
+  }
 };
 
+enum class work { ordinary, on_host, beyond_counts };
 template <class Space>
-std::pair<std::vector<double>, std::int64_t> outcome(const mesh& m, hd::device_messages how, std::int64_t rows) {
+std::pair<std::vector<double>, std::int64_t> outcome(const mesh& m, hd::device_messages how, std::int64_t rows,
+                                                     work what = work::ordinary) {
   std::vector<std::vector<double>> results(static_cast<std::size_t>(m.size()));
   std::vector<std::int64_t> bytes(results.size(), 0);
   transport_test::launch(m, with(how), [&](auto& world) {
     trial<Space> t;
-    t.run(world, rows, 6);
+    if (what == work::ordinary) t.run(world, rows, 6);
+    if (what == work::on_host) t.run_on_host(world);
+    if (what == work::beyond_counts) t.run_beyond_counts(world);
     results[static_cast<std::size_t>(world.rank())] = t.results;
     bytes[static_cast<std::size_t>(world.rank())] = t.with_host;
   });
@@ -142,6 +247,44 @@ TEST_CASE("MPI is given addresses of a device where it is said to take them, and
     CHECK(got == expected);
     CHECK(bytes == 0);
     CHECK(outcome<opened>(m, hd::device_messages::staged, 13).second > 0);
+  }
+}
+
+TEST_CASE("memory that MPI is given is closed to the host outside of MPI's calls", "[mpi][device]") {
+  opened::queue taken;
+  locked::queue kept;
+  hd::buffer<double, opened> x(taken, 3);
+  hd::buffer<double, locked> y(kept, 3);
+  const double here = 1;
+  CHECK(tensor_test::host_can_read(&here));
+  CHECK_FALSE(tensor_test::host_can_read(x.address()));
+  CHECK_FALSE(tensor_test::host_can_read(y.address()));
+  {
+    const tensor_test::transport_call call;
+    CHECK(tensor_test::host_can_read(x.address()));
+    CHECK_FALSE(tensor_test::host_can_read(y.address()));
+  }
+  CHECK_FALSE(tensor_test::host_can_read(x.address()));
+}
+
+TEST_CASE("reductions whose operands the host must read go by copies although MPI takes addresses", "[mpi][device]") {
+  for (const mesh& m : meshes()) {
+    CAPTURE(to_string(m));
+    const auto expected = outcome<hd::host_memory>(m, hd::device_messages::automatic, 0, work::on_host).first;
+    const auto [got, bytes] = outcome<opened>(m, hd::device_messages::direct, 0, work::on_host);
+    CHECK(got == expected);
+    CHECK(bytes == outcome<opened>(m, hd::device_messages::staged, 0, work::on_host).second);
+    CHECK(bytes > 0);
+  }
+}
+
+TEST_CASE("blocks beyond what MPI counts are not touched by the host", "[mpi][device]") {
+  for (const mesh& m : meshes()) {
+    CAPTURE(to_string(m));
+    const auto expected = outcome<hd::host_memory>(m, hd::device_messages::automatic, 0, work::beyond_counts).first;
+    const auto [got, bytes] = outcome<opened>(m, hd::device_messages::direct, 0, work::beyond_counts);
+    CHECK(got == expected);
+    CHECK(bytes == 0);
   }
 }
 

@@ -11,17 +11,70 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace tensor_test {
 
-/// Protected pages, unless `Open`: then MPI may be given them. `Runtime`: what the space says it belongs to.
+/// Protected pages that a transport may be given, while there are any `transport_call`s of this process: it opens them where code of the
+/// transport may run, so that any touch of the host outside ends the program.
+class transport_call {
+ public:
+  transport_call() {
+    const std::lock_guard lock(all().mutex);
+    if (++all().calls == 1) all().protect(PROT_READ | PROT_WRITE);
+  }
+  transport_call(const transport_call&) = delete;
+  transport_call& operator=(const transport_call&) = delete;
+  ~transport_call() {
+    const std::lock_guard lock(all().mutex);
+    if (--all().calls == 0) all().protect(PROT_NONE);
+  }
+  static void add(void* begin, std::size_t bytes) {
+    const std::lock_guard lock(all().mutex);
+    all().pages[begin] = bytes;
+  }
+  static void remove(void* begin) {
+    const std::lock_guard lock(all().mutex);
+    all().pages.erase(begin);
+  }
+
+ private:
+  struct open_pages {
+    std::mutex mutex{};
+    std::map<void*, std::size_t> pages{};
+    int calls = 0;
+    void protect(int how) const {
+      for (const auto& [begin, bytes] : pages)
+        if (::mprotect(begin, bytes, how) != 0) std::abort();  // a destructor cannot throw
+    }
+  };
+  static open_pages& all() {
+    static open_pages pages;
+    return pages;
+  }
+};
+
+/// Whether the host can read what is there now. A system call says so, where a touch would end the program.
+inline bool host_can_read(const void* address) {
+  int ends[2];
+  if (::pipe(ends) != 0) throw heddle::memory_error("no pipe");
+  const bool can = ::write(ends[1], address, 1) == 1;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return can;
+}
+
+/// Protected pages; if `Open` they are open during a `transport_call`. `Runtime`: what the space says it belongs to.
 template <bool Open, heddle::device_runtime Runtime = heddle::device_runtime::other>
 struct device_memory {
   static constexpr bool host_accessible = false;
@@ -35,11 +88,14 @@ struct device_memory {
         : begin_(static_cast<std::byte*>(
               ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
       if (static_cast<void*>(begin_) == MAP_FAILED) throw heddle::memory_error("no pages");
-      if (Open) protect(PROT_READ | PROT_WRITE);
+      if (Open) transport_call::add(begin_, bytes);
     }
     pages(const pages&) = delete;
     pages& operator=(const pages&) = delete;
-    ~pages() { ::munmap(begin_, bytes); }
+    ~pages() {
+      if (Open) transport_call::remove(begin_);
+      ::munmap(begin_, bytes);
+    }
     void* take(std::size_t n) {
       void* const at = begin_ + used_;
       used_ += (n + 4095) / 4096 * 4096;
@@ -48,9 +104,9 @@ struct device_memory {
     }
     template <class F>
     void opened(F&& f) {
-      if (!Open) protect(PROT_READ | PROT_WRITE);
+      protect(PROT_READ | PROT_WRITE);
       f();
-      if (!Open) protect(PROT_NONE);
+      protect(PROT_NONE);
     }
 
    private:

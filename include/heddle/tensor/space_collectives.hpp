@@ -39,6 +39,16 @@ constexpr auto as_row(X&& x) noexcept {
   return row_of(std::span(x));
 }
 
+// What a call only reads, also where the caller may write it: `communicate_by_host` goes by the type.
+template <class T, class Space>
+constexpr vector_view<const T, Space> read_only(const vector_view<T, Space>& x) noexcept {
+  return x;
+}
+template <class X>
+constexpr auto input_row(const X& x) noexcept {
+  return read_only(as_row(x));
+}
+
 template <bool Ok, class Queue, class Communicator>
 struct transport_keeps_queue_order {
   static constexpr bool value = Ok;
@@ -141,8 +151,8 @@ concept sends_in_order_of =
 /// A communicator that works in the order of a queue itself says so (`typename C::queue`) and has each of these calls with the
 /// queue in front of its rows: `comm.all_reduce(queue, row, op)`. One whose calls go on a stream (NCCL's) is put on that of a
 /// queue of a device: `comm.on(queue.stream())`. That of threads, in the memory of a device that they share, reads the other ranks'
-/// memory: `comm.in_order_of(queue)`. That of MPI takes memory that the host cannot use where MPI does (`takes_memory_of`), else copies on
-/// the host, pinned where the queue has such memory; the host waits for either.
+/// memory: `comm.in_order_of(queue)`. That of MPI takes memory that the host cannot use where MPI does (`takes_memory_of`) and
+/// folds by an operator of MPI's, else copies on the host, pinned where the queue has such memory; the host waits for either.
 template <class Queue, class C, class X, class Op>
   requires detail::communicable<X, Queue>
 void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
@@ -150,50 +160,51 @@ void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_reduce(queue, row, op);
   else
-    detail::communicate(queue, comm, [op](auto& c, auto s) { c.all_reduce(s, op); }, row);
+    detail::communicate(queue, comm, detail::folds_by(op, [op](auto& c, auto s) { c.all_reduce(s, op); }), row);
 }
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_reduce(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_reduce(queue, from, to, op);
   else
-    detail::communicate(queue, comm, [op](auto& c, auto i, auto o) { c.all_reduce(i, o, op); }, from, to);
+    detail::communicate(queue, comm, detail::folds_by(op, [op](auto& c, auto i, auto o) { c.all_reduce(i, o, op); }),
+                        from, to);
 }
 /// A block per rank in, the fold of the own blocks out. See `all_reduce`.
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.reduce_scatter(queue, from, to, op);
   else
-    detail::communicate(queue, comm, [op](auto& c, auto i, auto o) { c.reduce_scatter(i, o, op); }, from, to);
+    detail::communicate(queue, comm,
+                        detail::folds_by(op, [op](auto& c, auto i, auto o) { c.reduce_scatter(i, o, op); }), from, to);
 }
 /// As `reduce_scatter`, with a block of `counts[r]` elements for rank r.
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts, Op op) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.reduce_scatter_v(queue, from, to, counts, op);
   else
     detail::communicate(
         queue, comm,
-        [op, n = detail::counts_for(queue, counts)](auto& c, auto i, auto o) {
-          c.reduce_scatter_v(i, o, detail::span_of(n), op);
-        },
+        detail::folds_by(op, [op, n = detail::counts_for(queue, counts)](
+                                 auto& c, auto i, auto o) { c.reduce_scatter_v(i, o, detail::span_of(n), op); }),
         from, to);
 }
 /// Gives all ranks the blocks of all, in their order. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_gather(queue, from, to);
@@ -204,7 +215,7 @@ void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_gather_v(queue, from, to, counts);
@@ -218,7 +229,7 @@ void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<cons
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_to_all(Queue& queue, C& comm, const In& in, Out&& out) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_to_all(queue, from, to);
@@ -230,7 +241,7 @@ template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int64_t> sent, Out&& out,
                   std::span<const std::int64_t> received) {
-  const auto from = detail::as_row(in);
+  const auto from = detail::input_row(in);
   const auto to = detail::as_row(out);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_to_all_v(queue, from, sent, to, received);
@@ -256,7 +267,7 @@ void broadcast(Queue& queue, C& comm, X&& x, int root) {
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {
-  const auto row = detail::as_row(x);
+  const auto row = detail::input_row(x);
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.send(queue, row, to, tag);
   else

@@ -35,6 +35,24 @@ concept stages_messages = requires(C& c, device_runtime runtime, std::string_vie
   { c.takes_memory_of(runtime, space) } -> std::same_as<bool>;
 };
 
+// The work of a reduction, with the operator that folds elements.
+template <class Op, class Work>
+struct folding : Work {
+  using operation = Op;
+};
+template <class Op, class Work>
+folding<Op, Work> folds_by(const Op&, Work work) {
+  return {std::move(work)};
+}
+// Whether a communicator does this work without code of the host that reads elements: it folds none, or the transport does.
+template <class Comm, class Work, class T>
+consteval bool works_beside_host() {
+  if constexpr (requires { Comm::template folds_memory_of_devices<T, typename Work::operation>; })
+    return Comm::template folds_memory_of_devices<T, typename Work::operation>;
+  else
+    return true;
+}
+
 // Memory of the host for one row of a call, kept for the next: pinned where the queue has such (`staging`), else of this thread.
 template <class Queue>
 void* staging_memory(Queue& queue, std::size_t slot, std::size_t bytes) {
@@ -98,14 +116,17 @@ bool rows_overlap(const Row&) noexcept {
 }
 
 // `work(comm, spans...)` after all that the queue was given; what is given to it later sees the results. The host waits. A row that is
-// alone is read and written, of several the constant ones are read and all elements of the others written.
+// alone is read and written, of several the constant ones are read and all elements of the others written. An operator that is code of
+// the host gets copies, and rows that overlap do.
 template <class Queue, class Comm, class Work, class... T, class Space>
 void communicate_by_host(Queue& queue, Comm& comm, Work&& work, const vector_view<T, Space>&... rows) {
   static_assert(sizeof...(T) <= 2);
-  if (!rows_overlap(rows...) && comm.takes_memory_of(runtime_of<Space>(), type_name<Space>())) {
-    queue.wait();
-    work(comm, std::span<T>(rows.address(), static_cast<std::size_t>(rows.size()))...);
-    return;
+  if constexpr ((works_beside_host<Comm, std::remove_cvref_t<Work>, std::remove_const_t<T>>() && ...)) {
+    if (!rows_overlap(rows...) && comm.takes_memory_of(runtime_of<Space>(), type_name<Space>())) {
+      queue.wait();
+      work(comm, std::span<T>(rows.address(), static_cast<std::size_t>(rows.size()))...);
+      return;
+    }
   }
   const auto copies = [&]<std::size_t... Slots>(std::index_sequence<Slots...>) {
     return std::tuple<staged_row<Queue, T, Space>...>{

@@ -49,6 +49,10 @@ class observed_communicator {
   bool takes_memory_of(Arguments... arguments) const {
     return to_.takes_memory_of(arguments...);
   }
+  /// Whether it folds such memory by this operator: see `mpi_communicator`.
+  template <class T, class Op>
+    requires requires { communicator::template folds_memory_of_devices<T, Op>; }
+  static constexpr bool folds_memory_of_devices = communicator::template folds_memory_of_devices<T, Op>;
 
   template <class... Arguments>
   void all_reduce(Arguments&&... arguments) {

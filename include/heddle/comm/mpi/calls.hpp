@@ -410,6 +410,17 @@ class mpi_calls : protected argument_checks<mpi_calls> {
            " elements of one rank; with checking::on such calls become messages");
   }
 
+  // By MPI, as the elements may be where the host cannot read them.
+  template <class T>
+  void copy_own(std::span<const T> from, T* to) {
+    if (from.empty() || from.data() == to) return;
+    with_amount<T>(length(from), [&](mpi_amount n) {
+      mpi_check(MPI_Sendrecv(from.data(), n.count, n.type, rank(), group_->own_tag(), to, n.count, n.type, rank(),
+                             group_->own_tag(), native(), MPI_STATUS_IGNORE),
+                "MPI_Sendrecv");
+    });
+  }
+
   // Everyone's part(r) to rank r, as messages; empty ones are not sent.
   template <class T, class Part, class Place>
   void exchange_messages(Part&& part, Place&& place) {
@@ -422,7 +433,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
         started.push_back(start_send<T>(from, r, group_->own_tag()));
     const std::span<const T> mine = part(rank());
     const std::span<T> here = place(rank());
-    if (!mine.empty() && mine.data() != here.data()) std::memcpy(here.data(), mine.data(), mine.size_bytes());
+    copy_own<T>(mine, here.data());
     wait_all(started);
   }
 

@@ -83,6 +83,9 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
   bool takes_memory_of(device_runtime runtime, std::string_view space) const {
     return detail::mpi_is_given(group_->state().options().device, runtime, space);
   }
+  /// Whether MPI folds elements by an operator of its own. All others are called by the host, which cannot read memory of devices.
+  template <class T, class Op>
+  static constexpr bool folds_memory_of_devices = detail::has_mpi_op<T, Op>;
 
   void barrier() {
     const auto call = enter<void>(comm_operation::barrier, 0, 0);
@@ -169,7 +172,7 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
                          y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), native()),
           "MPI_Allgatherv");
     } else {
-      put_own<T>(x, own);
+      copy_own<T>(x, own);
       for (int r = 0; r < size(); ++r) broadcast_span<T>(y.subspan(index(blocks.offset(r)), index(blocks.count(r))), r);
     }
   }

@@ -337,9 +337,10 @@ struct attention_backward_key_tile {
 
 /// The largest edge whose tiles fit into the memory of a group, 0 if none does.
 template <class Body, class T, launcher L>
-std::int64_t edge_of_tiles(const L&, std::int64_t width, std::int64_t out_width) {
+std::int64_t edge_of_tiles(const L& on, std::int64_t width, std::int64_t out_width) {
+  const std::int64_t elements = on.tile_bytes() / static_cast<std::int64_t>(sizeof(T));
   for (const std::int64_t edge : {64, 32, 16, 8})
-    if (Body::elements(edge, width, out_width) * static_cast<std::int64_t>(sizeof(T)) <= L::tile_bytes) return edge;
+    if (Body::elements(edge, width, out_width) <= elements) return edge;
   return 0;
 }
 inline std::int64_t tiles_of(std::int64_t n, std::int64_t edge) {

@@ -29,7 +29,7 @@ concept row_threads = requires(G& g, double x) {
 /// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns;
 /// - `each_column(columns, body)`: body(group, j) for every column j;
 /// - `each_tile<T>(items, edge, n, body)`: body(group, i, memory) for every item i, whose group shares memory of n elements of T and
-///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes`;
+///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes()`;
 /// - `room<T>(n)`: n elements on the device for the kernels that follow, with `address()`, given back in the order of the queue;
 /// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
 /// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
@@ -38,6 +38,13 @@ struct launcher_base {
 };
 template <class L>
 concept launcher = std::derived_from<L, launcher_base>;
+
+/// Bytes of a group's tiles on a device that offers a block so many bytes of shared memory: with 112 KiB two blocks find room in the
+/// 228 KiB that a multiprocessor of sm_90 and sm_100 has. Where a block is offered less (99 KiB on sm_86, sm_89 and sm_120), all of that.
+constexpr std::int64_t tile_bytes_of(std::int64_t offered) noexcept {
+  constexpr std::int64_t most = 112 * 1024;
+  return offered < most ? offered : most;
+}
 
 /// What formulas of activations compute with.
 struct math {

@@ -296,14 +296,17 @@ struct stream_launcher : launcher_base {
       launch("column_kernel", column_kernel<Body>, blocks((columns + wide - 1) / wide),
              dim3(wide, threads_of_column::rows), columns, body);
   }
-  /// Of the 227 KiB of shared memory that sm_90 and sm_100 have for each multiprocessor, so that two blocks find room.
-  static constexpr std::int64_t tile_bytes = 112 * 1024;
+  std::int64_t tile_bytes() const { return tile_bytes_of(offered_to_block()); }
   template <class T, class Body>
   void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, const Body& body) const {
     if (items <= 0) return;
     const heddle::v0::detail::on_cuda_device here(queue.device());
     constexpr auto kernel = tile_kernel<T, Body>;
     const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
+    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
+      throw cuda_error("heddle: tiles of " + std::to_string(edge) + " rows want " + std::to_string(bytes) +
+                       " bytes of shared memory, device " + std::to_string(queue.device()) + " offers a block " +
+                       std::to_string(offered));
     if (bytes > 48 * 1024)  // as much as a kernel has without being asked
       heddle::v0::detail::require_cuda(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
@@ -339,6 +342,13 @@ struct stream_launcher : launcher_base {
   }
 
  private:
+  std::int64_t offered_to_block() const {
+    int bytes = 0;
+    heddle::v0::detail::require_cuda(
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, queue.device()),
+        "cudaDeviceGetAttribute", queue.device());
+    return bytes;
+  }
   static dim3 blocks(std::int64_t n) {
     constexpr std::int64_t most = 2147483647;
     return dim3(static_cast<unsigned>(n < most ? n : most));
