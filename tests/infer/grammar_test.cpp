@@ -5,7 +5,10 @@
 #include <heddle/infer/json/schema_grammar.hpp>
 #include <heddle/infer/regex.hpp>
 
+#include <algorithm>
+#include <bitset>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <regex>
 #include <string>
@@ -252,6 +255,101 @@ TEST_CASE("what a regular expression cannot say is refused by name and place", "
   refused("(a|b)*a(a|b){40}", "too large");
   refused(std::string(101, '(').c_str(), "100 levels");
   CHECK_THROWS_WITH(inf::regex(std::string(20000, 'a')), Contains("at most 16384 bytes, got 20000"));
+  // Each repetition of a repetition is a level of the tree, in a group or not.
+  const auto times = [](const std::string& what, int n) {
+    std::string out;
+    for (int i = 0; i < n; ++i) out += what;
+    return out;
+  };
+  refused(("a" + times("{1}", 401)).c_str(), "400 levels");
+  refused((times("(", 90) + "a" + times(times("{1}", 5) + ")", 90)).c_str(), "400 levels");
+  refused((times("(b|", 99) + "a" + times(times("{1}", 5) + ")", 99)).c_str(), "400 levels");
+  CHECK(matches(("a" + times("{1}", 400)).c_str(), "a"));
+  CHECK(matches((times("(b|", 99) + "a" + times("{1})", 99)).c_str(), "b"));
+}
+
+TEST_CASE("reading patterns and lists of a schema is counted, once for each", "[infer]") {
+  const auto compile = [](const std::string& schema, std::int64_t work) {
+    return inf::compile_schema(inf::ordered_schema::parse(schema), std::bitset<256>().set(), {.work = work});
+  };
+  const std::string long_text(3000, 'x');
+  std::string names, types;
+  for (int i = 0; i < 3000; ++i) {
+    names += (i > 0 ? ",\"a\"" : "\"a\"");
+    types += (i > 0 ? ",\"null\"" : "\"null\"");
+  }
+  const std::string pattern = R"({"type": "string", "pattern": "^(?:)" + long_text + R"(){0}$"})";
+  const std::string listed = R"({"enum": [")" + long_text + R"(", null], "type": "null"})";
+  const std::string constant = R"({"enum": [")" + long_text + R"(", null], "const": null})";
+  const std::string many_types = R"({"type": [)" + types + "]}";
+  for (const std::string& item : {pattern, listed, constant, many_types}) {
+    CAPTURE(item);
+    CHECK_THROWS_WITH(compile(item, 2000), Contains("too large"));
+    // Fifty times each, which would be 150000 operations if each of them read it again.
+    CHECK(compile(R"({"type": "array", "minItems": 50, "maxItems": 50, "items": )" + item + "}", 20'000));
+  }
+  CHECK_THROWS_WITH(
+      compile(R"({"type": "object", "properties": {"a": {"type": "null"}}, "required": [)" + names + "]}", 2000),
+      Contains("too large"));
+  CHECK_THROWS_WITH(
+      compile(R"({"$ref": "#/$defs/)" + long_text + R"(", "$defs": {")" + long_text + R"(": {"type": "null"}}})", 2000),
+      Contains("too large"));
+  // Where patterns are the same, and where one is below two parents.
+  const auto dfa = compile(R"({"type": "object", "required": ["a", "b", "c"], "properties": {"a": {"$ref": "#/$defs/p"},
+      "b": {"$ref": "#/$defs/p"}, "c": {"type": "string", "pattern": "^y$"}},
+      "$defs": {"p": {"type": "string", "pattern": "^x$"}}})",
+                           100'000);
+  CHECK(matches(*dfa, R"({"a":"x","b":"x","c":"y"})"));
+  CHECK_FALSE(matches(*dfa, R"({"a":"x","b":"x","c":"x"})"));
+}
+
+TEST_CASE("bounds of integers are exact up to 18 digits", "[infer]") {
+  const std::int64_t most = 999'999'999'999'999'999;
+  const auto accepted = [&](const inf::ordered_schema& more, std::int64_t x) {
+    inf::ordered_schema schema{{"type", "integer"}};
+    schema.update(more);
+    return matches(*inf::compile_schema(schema), std::to_string(x));
+  };
+  for (std::int64_t bound = most - 200; bound <= most; bound += bound < most - 3 ? 49 : 1) {
+    CAPTURE(bound);
+    for (std::int64_t x = bound - 1; x <= (std::min)(bound + 1, most); ++x) {
+      CAPTURE(x);
+      CHECK(accepted({{"maximum", bound}}, x) == (x <= bound));
+      CHECK(accepted({{"minimum", bound}}, x) == (x >= bound));
+      CHECK(accepted({{"exclusiveMaximum", bound}}, x) == (x < bound));
+      CHECK(accepted({{"minimum", -bound}}, -x) == (x <= bound));
+      CHECK(accepted({{"maximum", -bound}}, -x) == (x >= bound));
+      CHECK(accepted({{"exclusiveMinimum", -bound}}, -x) == (x < bound));
+      if (bound < most) CHECK(accepted({{"exclusiveMinimum", bound}}, x) == (x > bound));
+      if (bound < most) CHECK(accepted({{"exclusiveMaximum", -bound}}, -x) == (x > bound));
+    }
+  }
+  // Beyond 18 digits there is no answer, and a bound there leaves all that there are.
+  const inf::ordered_schema beyond[] = {
+      most + 1, most + 2, std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::uint64_t>::max(),
+      1e18,     1e300,    std::numeric_limits<double>::infinity()};
+  for (const inf::ordered_schema& b : beyond) {
+    CAPTURE(b.dump());
+    CHECK(accepted({{"maximum", b}}, most));
+    CHECK_THROWS_WITH(accepted({{"minimum", b}}, 0), Contains("no value is possible"));
+    CHECK_THROWS_WITH(accepted({{"exclusiveMinimum", b}}, 0), Contains("no value is possible"));
+  }
+  for (const inf::ordered_schema& b : {inf::ordered_schema(-most - 1), inf::ordered_schema(-1e18),
+                                       inf::ordered_schema(std::numeric_limits<std::int64_t>::min())}) {
+    CAPTURE(b.dump());
+    CHECK(accepted({{"minimum", b}}, -most));
+    CHECK_THROWS_WITH(accepted({{"maximum", b}}, 0), Contains("no value is possible"));
+  }
+  CHECK(accepted({{"exclusiveMaximum", most + 1}}, most));
+  CHECK(accepted({{"exclusiveMaximum", 1e18}}, most));
+  CHECK_THROWS_WITH(accepted({{"exclusiveMinimum", most}}, 0), Contains("no value is possible"));
+  CHECK(accepted({{"maximum", 2.5}}, 2));
+  CHECK_FALSE(accepted({{"maximum", 2.5}}, 3));
+  CHECK_FALSE(accepted({{"exclusiveMinimum", -2.5}}, -3));
+  CHECK(accepted({{"exclusiveMinimum", -2.5}}, -2));
+  CHECK_FALSE(accepted({{"exclusiveMaximum", 2.0}}, 2));
+  CHECK_THROWS_WITH(accepted({{"maximum", std::numeric_limits<double>::quiet_NaN()}}, 0),
+                    Contains("should be a number"));
 }
 
 TEST_CASE("an automaton has only bytes that are tokens, and says so if none are left", "[infer]") {

@@ -20,7 +20,8 @@ namespace heddle::inline v0::infer {
 class regex {
  public:
   static constexpr std::size_t most_bytes = 16384;
-  static constexpr int most_levels = 100, most_repeats = 1000;
+  /// Levels of groups, of all of the tree (a repetition, a choice and a sequence are one each), and times that something is repeated.
+  static constexpr int most_levels = 100, most_depth = 400, most_repeats = 1000;
 
   /// Errors: `grammar_error` that says what is wrong at which byte.
   explicit regex(std::string_view pattern);
@@ -38,6 +39,7 @@ class regex {
     std::vector<code_points> set{};
     std::vector<std::size_t> parts{};
     std::int64_t least = 0, most = 0;
+    int depth = 0;  // of what is below
   };
 
   [[noreturn]] void wrong(const std::string& what) const;

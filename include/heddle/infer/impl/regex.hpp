@@ -33,6 +33,9 @@ HEDDLE_INLINE bool regex::skip(std::string_view text) noexcept {
   return true;
 }
 HEDDLE_INLINE std::size_t regex::add(node n) {
+  // What walks the tree is as deep as it: `a{1}{1}{1}...` is as many levels as there are braces.
+  for (const std::size_t p : n.parts) n.depth = (std::max)(n.depth, nodes_[p].depth + 1);
+  if (n.depth > most_depth) wrong("groups and repetitions in more than " + std::to_string(most_depth) + " levels");
   nodes_.push_back(std::move(n));
   return nodes_.size() - 1;
 }

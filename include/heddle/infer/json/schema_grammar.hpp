@@ -66,6 +66,7 @@ class schema_grammar {
     if (!name.is_string() || !name.get_ref<const std::string&>().starts_with("#"))
       wrong(at, "'$ref' should be a pointer into the schema, such as \"#/$defs/name\"");
     const auto& text = name.get_ref<const std::string&>();
+    g_.count(std::ssize(text));
     if (std::count(open_.begin(), open_.end(), text) > 0)
       wrong(at, "'$ref' \"" + io::detail::shown_name(text) + "\" is recursive, which is not supported");
     const auto [known, is_new] = found_.try_emplace(text, nullptr);
@@ -76,7 +77,7 @@ class schema_grammar {
       wrong(at, "'$ref' \"" + io::detail::shown_name(text) + "\" is not there");
     }
     open_.push_back(text);
-    const std::int32_t end = append(from, *to, text);
+    const std::int32_t end = append(from, *to, io::detail::shown_name(text));
     open_.pop_back();
     return end;
   }
@@ -98,7 +99,17 @@ class schema_grammar {
             (v.is_number_integer() || (v.is_number_float() && std::trunc(v.get<double>()) == v.get<double>())));
   }
   std::int32_t listed(std::int32_t from, const ordered_schema& s, const std::string& at) {
+    const auto [known, is_new] = listed_.try_emplace(&s);
+    if (is_new) known->second = texts_of(s, at);
+    const std::int32_t end = g_.add();
+    for (const std::string& text : known->second) g_.jump(g_.literal(from, text), end);
+    return end;
+  }
+  // The values that are possible, as JSON.
+  std::vector<std::string> texts_of(const ordered_schema& s, const std::string& at) {
     only(s, at, {"enum", "const", "type"});
+    for (const char* name : {"enum", "const"})
+      if (s.contains(name)) g_.count(std::ssize(s[name].dump()));
     std::vector<ordered_schema> values;
     if (s.contains("enum")) {
       if (!s["enum"].is_array()) wrong(at, "'enum' should be an array");
@@ -113,34 +124,39 @@ class schema_grammar {
       });
     }
     if (values.empty()) wrong(at, "no value is possible");
-    const std::int32_t end = g_.add();
-    for (const ordered_schema& v : values) {
-      const std::string text = v.dump();
-      g_.jump(g_.literal(from, text), end);
-    }
-    return end;
+    std::vector<std::string> texts;
+    for (const ordered_schema& v : values) texts.push_back(v.dump());
+    return texts;
   }
 
-  static std::vector<std::string> types_of(const ordered_schema& s, const std::string& at) {
+  // Each once.
+  const std::vector<std::string>& types_of(const ordered_schema& s, const std::string& at) {
+    const auto [known, is_new] = types_.try_emplace(&s);
+    if (is_new) known->second = read_types(s, at);
+    return known->second;
+  }
+  std::vector<std::string> read_types(const ordered_schema& s, const std::string& at) {
     if (!s.contains("type")) {
       if (s.contains("properties")) return {"object"};
       if (s.contains("items")) return {"array"};
       wrong(at, "a schema should have 'type', 'enum', 'const', 'anyOf' or '$ref'");
     }
     const ordered_schema& type = s["type"];
+    if (type.is_array()) g_.count(static_cast<std::int64_t>(type.size()));
     std::vector<std::string> out;
     for (const ordered_schema& t : type.is_array() ? type : ordered_schema::array({type})) {
       constexpr std::string_view all[] = {"object", "array", "string", "integer", "number", "boolean", "null"};
       if (!t.is_string() || std::count(std::begin(all), std::end(all), t.get_ref<const std::string&>()) == 0)
         wrong(at, "'type' should be object, array, string, integer, number, boolean, null or an array of them");
-      out.push_back(t.get<std::string>());
+      const auto& word = t.get_ref<const std::string&>();
+      if (std::count(out.begin(), out.end(), word) == 0) out.push_back(word);
     }
     if (out.empty()) wrong(at, "no value is possible");
     return out;
   }
 
   std::int32_t typed(std::int32_t from, const ordered_schema& s, const std::string& at) {
-    const std::vector<std::string> types = types_of(s, at);
+    const std::vector<std::string>& types = types_of(s, at);
     const auto has = [&](std::string_view t) { return std::count(types.begin(), types.end(), t) > 0; };
     for (const auto& [name, value] : s.items()) {  // those of other types would be passed over
       const bool of_object = name == "properties" || name == "required" || name == "additionalProperties";
@@ -193,6 +209,7 @@ class schema_grammar {
         if (!name.is_string() || names.count(name.get<std::string>()) == 0)
           wrong(at, "'required' should have names of 'properties'");
         required.insert(name.get<std::string>());
+        g_.count(1 + std::ssize(name.get_ref<const std::string&>()));
       }
     }
     std::int32_t first = g_.literal(from, "{"), later = g_.add();  // before a member: none came yet, or some
@@ -255,7 +272,7 @@ class schema_grammar {
         wrong(at, "'pattern' beside 'minLength' or 'maxLength' is not supported");
       if (!s["pattern"].is_string()) wrong(at, "'pattern' should be a string");
       try {
-        const regex pattern(s["pattern"].get_ref<const std::string&>());
+        const regex& pattern = pattern_of(s["pattern"]);
         if (!pattern.begins()) end = g_.repeat(end, 0, -1, any);
         end = pattern.append(g_, end, true);
         if (!pattern.ends()) end = g_.repeat(end, 0, -1, any);
@@ -268,25 +285,36 @@ class schema_grammar {
     return g_.literal(end, "\"");
   }
 
+  // Read once, wherever it is repeated.
+  const regex& pattern_of(const ordered_schema& s) {
+    const auto known = patterns_.find(&s);
+    if (known != patterns_.end()) return known->second;
+    const auto& text = s.get_ref<const std::string&>();
+    g_.count(std::ssize(text));
+    return patterns_.try_emplace(&s, text).first->second;
+  }
+
+  // A bound of whole numbers, as the least or greatest one within it; beyond 18 digits the first one there.
+  static std::int64_t whole_bound(const ordered_schema& v, bool lower) {
+    constexpr std::int64_t beyond = most_integer + 1;
+    if (v.is_number_unsigned())
+      return static_cast<std::int64_t>((std::min)(v.get<std::uint64_t>(), static_cast<std::uint64_t>(beyond)));
+    if (v.is_number_integer()) return std::clamp(v.get<std::int64_t>(), -beyond, beyond);
+    const double x = lower ? std::ceil(v.get<double>()) : std::floor(v.get<double>());
+    constexpr auto edge = static_cast<double>(beyond);  // a double, so what is below it is of 18 digits
+    return x >= edge ? beyond : x <= -edge ? -beyond : static_cast<std::int64_t>(x);
+  }
   // Bounds of whole numbers, cut to those of 18 digits.
   static std::pair<std::int64_t, std::int64_t> bounds(const ordered_schema& s, const std::string& at) {
     std::int64_t low = -most_integer, high = most_integer;
-    const auto cut = [](double x) {
-      constexpr auto most = static_cast<double>(most_integer);
-      return x >= most ? most_integer : x <= -most ? -most_integer : static_cast<std::int64_t>(x);
-    };
     for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
       if (!s.contains(name)) continue;
-      if (!s[name].is_number()) wrong(at, "'" + std::string(name) + "' should be a number");
+      if (!s[name].is_number() || std::isnan(s[name].get<double>()))
+        wrong(at, "'" + std::string(name) + "' should be a number");
       const bool lower = std::string_view(name).ends_with("inimum"), strict = name[0] == 'e';
-      const bool whole = has_type(s[name], "integer");
-      const auto x = s[name].get<double>();
-      std::int64_t bound = s[name].is_number_integer() && std::abs(x) < static_cast<double>(most_integer)
-                               ? s[name].get<std::int64_t>()
-                               : cut(lower ? std::ceil(x) : std::floor(x));
-      if (strict && whole) bound += lower ? 1 : -1;
-      if (lower && ((x > 0 && x > static_cast<double>(most_integer)))) wrong(at, "no value is possible");
-      if (!lower && x < -static_cast<double>(most_integer)) wrong(at, "no value is possible");
+      std::int64_t bound = whole_bound(s[name], lower);
+      if (strict && has_type(s[name], "integer")) bound += lower ? 1 : -1;
+      if (lower ? bound > most_integer : bound < -most_integer) wrong(at, "no value is possible");
       if (lower)
         low = (std::max)(low, bound);
       else
@@ -362,7 +390,9 @@ class schema_grammar {
   const ordered_schema& root_;
   byte_grammar& g_;
   std::map<std::string, const ordered_schema*> found_{};
-  std::vector<std::string> open_{};  // references that are being followed
+  std::map<const ordered_schema*, regex> patterns_{};                             // of `pattern`
+  std::map<const ordered_schema*, std::vector<std::string>> listed_{}, types_{};  // of schemas
+  std::vector<std::string> open_{};                                               // references that are being followed
   int levels_ = 0;
 };
 
