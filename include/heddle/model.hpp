@@ -28,6 +28,8 @@
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/expert_layouts.hpp>
+#include <heddle/model/layers/expert_nodes.hpp>
 #include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/layers/experts.hpp>

@@ -60,6 +60,13 @@ struct and_sequences<Rows, hd::sharding<S...>> {
 template <class Rows>
 using folding_of_sequences = typename and_sequences<Rows>::type;
 
+// Experts and samples over nodes and over ep inside them, and parts of experts over tp.
+struct node {};
+using node_mesh = hd::mesh<hd::axis<dp>, hd::axis<node>, hd::axis<ep>, hd::axis<tp>>;
+using over_nodes = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::samples, node>,
+                                hd::dim::split<hd::dim::samples, ep>, hd::dim::split<hd::dim::experts, node>,
+                                hd::dim::split<hd::dim::experts, ep>, hd::dim::split<hd::dim::ffn, tp>>;
+
 // What enters a layer and comes out of it, whole.
 struct problem {
   std::int64_t rows, experts, chosen, width, ffn;
@@ -244,8 +251,9 @@ struct found {
   std::vector<std::string> problems;
   std::int64_t calls = 0, bytes = 0;         // of all_to_all_v where rows travel, on all ranks
   std::int64_t gathered = 0, scattered = 0;  // bytes where rows are gathered, as calls are given them
-  std::int64_t scratch = 0;                  // elements, of all ranks
-  std::int64_t dropped = 0;                  // choices, by the definition
+  std::array<std::int64_t, 2> between{}, inside_gathered{}, inside_scattered{};  // by nodes, forward and backward
+  std::int64_t scratch = 0;                                                      // elements, of all ranks
+  std::int64_t dropped = 0;                                                      // choices, by the definition
 };
 
 // The rows of a rank's samples, and those of them that are its own.
@@ -353,11 +361,20 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto wipe = [](numbers& m) { std::fill(m.begin(), m.end(), std::nan("")); };
     using exchange = typename layouts::template exchange_axes<hd::dim::experts, hd::dim::ffn>;
     auto& group = group_along(world, exchange{});
-    const auto calls = [&] { return group.counters()[hd::comm_operation::all_to_all_v].calls; };
+    using axes_between = typename md::detail::axes_without<exchange, typename Dispatch::inside>::type;
+    auto &between = group_along(world, axes_between{}), &inside = group_along(world, typename Dispatch::inside{});
+    const auto calls = [&] { return between.counters()[hd::comm_operation::all_to_all_v].calls; };
+    const auto counted = [&] {
+      return std::array{between.counters()[hd::comm_operation::all_to_all_v].bytes,
+                        inside.counters()[hd::comm_operation::all_gather_v].bytes,
+                        inside.counters()[hd::comm_operation::reduce_scatter_v].bytes};
+    };
+    const auto at_first = counted();
     b.forward(seen(x), matrix(y));
     const std::int64_t bytes = group.counters()[hd::comm_operation::all_to_all_v].bytes, forward_calls = calls();
     const std::int64_t gathered = group.counters()[hd::comm_operation::all_gather_v].bytes;
     const std::int64_t scattered = group.counters()[hd::comm_operation::reduce_scatter_v].bytes;
+    const auto after_forward = counted();
     wipe(scratch);
     if (again) {
       wipe(shared);
@@ -368,7 +385,9 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
       wipe(scratch);
     }
     const std::int64_t before = calls();
+    const auto before_backward = counted();
     b.backward_input(seen(x), seen(dy), matrix(dx));
+    const auto after_backward = counted();
     const std::int64_t backward_calls = calls() - before;
     wipe(scratch);
     if (again) wipe(shared);
@@ -380,11 +399,19 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto expect = [&](bool ok, const std::string& what) {
       if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
     };
-    const bool travels = exchange::size > 0 && group.size() > 1 && !Dispatch::gathers;
+    constexpr bool by_nodes = Dispatch::inside::size > 0;
+    const bool travels = axes_between::size > 0 && between.size() > 1 && (by_nodes || !Dispatch::gathers);
+    for (std::size_t v = 0; by_nodes && v < 2; ++v) {
+      const auto &from = v == 0 ? at_first : before_backward, &to = v == 0 ? after_forward : after_backward;
+      f.between[v] += to[0] - from[0];
+      f.inside_gathered[v] += to[1] - from[1];
+      f.inside_scattered[v] += to[2] - from[2];
+    }
     f.gathered += gathered;
     f.scattered += scattered;
-    expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
-    expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
+    // Counts, rows and sums; by nodes choices and weights, too, and backward their gradients.
+    expect(forward_calls == (!travels ? 0 : by_nodes ? 5 : 3), "all-to-alls of forward");
+    expect(backward_calls == (!travels ? 0 : by_nodes ? 3 : 2), "all-to-alls of backward_input");
     expect(later == 0, "backward_weight communicates");
     f.calls += forward_calls;
     f.scratch += sizes.scratch;
@@ -601,6 +628,73 @@ TEST_CASE("experts to which all rows are gathered equal the definition", "[model
     CHECK(got.gathered == p.rows * (p.width * 8 + p.chosen * 12));
     CHECK(got.scattered == ranks * p.rows * p.width * 8);
   }
+}
+TEST_CASE("rows that go to each node once equal the definition", "[model][experts][ranks]") {
+  const auto on = [](const node_mesh& mesh, const problem& p, bool again = false) {
+    return check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(mesh, p, again);
+  };
+  // Two nodes of two ranks, with parts of experts and copies; nodes of three and one rank, one node, and one rank; three nodes.
+  for (const node_mesh& mesh :
+       {node_mesh(1, 2, 2, 1), node_mesh(1, 2, 2, 2), node_mesh(2, 2, 2, 1), node_mesh(1, 2, 3, 1),
+        node_mesh(1, 3, 1, 1), node_mesh(1, 1, 3, 1), node_mesh(1, 1, 1, 1), node_mesh(1, 3, 2, 1)}) {
+    problem p = random_problem(13, 5, 2, 4000);
+    p.balance = 2;
+    on(mesh, p);
+    on(mesh, random_problem(7, 4, 3, 4100), true);
+    on(mesh, random_problem(3, 2, 1, 4200), true);  // ranks and nodes without experts, and ranks without rows
+    on(mesh, random_problem(9, 7, 7, 4300));        // every expert is chosen
+    problem one = random_problem(9, 5, 1, 4400);
+    prefer(one, 3);
+    on(mesh, one);
+    p.factor = 0.6;
+    p.balance = 0;
+    CHECK(check<over_nodes, ly::capacity<>, ly::send_to_nodes<ep>>(mesh, p, true).dropped > 0);
+  }
+  // Parts of each expert in several nodes, to all of which a row goes then.
+  using parts_apart = ly::send_to_nodes<hd::both<dp, ep>>;
+  for (const folded_mesh& mesh :
+       {folded_mesh(1, 2, 2, 1, 1, 1), folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 2, 1, 2, 1)})
+    check<any_folding, ly::dropless, parts_apart>(mesh, random_problem(11, 5, 2, 4500), true);
+  // At compile time it is known that a node is one rank, that there is one node, and that no axis is between nodes.
+  using hd::axis;
+  const problem few = random_problem(7, 5, 2, 4700);
+  check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(hd::mesh<axis<dp, 1>, axis<node, 3>, axis<ep, 1>>{}, few);
+  check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(hd::mesh<axis<dp, 1>, axis<node, 1>, axis<ep, 3>>{}, few);
+  check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(mesh_type(1, 2, 1), few);
+}
+TEST_CASE("rows that go to each node once have the bytes of the formula", "[model][experts][ranks]") {
+  constexpr std::int64_t nodes = 2, inner = 2, each = 4;
+  problem p = random_problem(23, nodes * each, 4, 4600);  // ranks have five and six rows
+  const node_mesh mesh(1, nodes, inner, 1);
+  const std::int64_t row = p.width * 8, weights = p.chosen * 8, choices = p.chosen * 4;
+  // Returns how many rows arrive: once at each node that has an expert which keeps them.
+  const auto counted = [&](const found& got, const std::vector<chosen_experts>& all) {
+    std::int64_t arrivals = 0;
+    for (const chosen_experts& c : all) {
+      std::array<bool, nodes> goes{};
+      for (std::size_t j = 0; j < c.order.size(); ++j)
+        if (c.kept[j]) goes[c.order[j] / each] = true;
+      arrivals += std::count(goes.begin(), goes.end(), true);
+    }
+    // Between nodes, of each rank a count for each node; rows with their choices and weights, and their sums back; then gradients of y, and
+    // those of weights and of x back.
+    CHECK(got.between[0] == nodes * inner * nodes * 8 + arrivals * (2 * row + weights + choices));
+    CHECK(got.between[1] == arrivals * (2 * row + weights));
+    // Inside nodes: the same rows to all_gather, and sums for those of each rank to reduce_scatter.
+    CHECK(got.inside_gathered == std::array{arrivals * (row + weights + choices), arrivals * row});
+    CHECK(got.inside_scattered == std::array{inner * arrivals * row, inner * arrivals * (row + weights)});
+    return arrivals;
+  };
+  auto all = choose(p);
+  const found got = check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(mesh, p);
+  const std::int64_t arrivals = counted(got, all);
+  // All-to-all sends each choice apart.
+  const found plain = check<over_nodes>(mesh, p);
+  CHECK(plain.bytes == nodes * inner * p.experts * 8 + 2 * p.rows * p.chosen * row);
+  CHECK(got.between[0] < plain.bytes);
+  p.factor = 0.4;
+  drop(p, all, runs_of<over_nodes>(mesh, p.rows));
+  CHECK(counted(check<over_nodes, ly::capacity<>, ly::send_to_nodes<ep>>(mesh, p), all) < arrivals);
 }
 TEST_CASE("parts of experts over ranks of other samples, uneven and with a capacity", "[model][experts][ranks]") {
   for (const folded_mesh& mesh : {folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 3, 1, 1, 1),

@@ -87,13 +87,15 @@ struct routed_limit {
 
 /// A tensor [routed rows, Dims...] that a layer keeps, of which a call uses the first rows only. `Over`: the dimension whose parts rows
 /// travel to, along the axes that split rows, too. `Within`: a dimension inside such a part; over axes that split it and rows a row
-/// travels to every rank. `more`: rows that do not depend on the microbatch, multiplied as `received` is.
-template <class Tag, life Life, class Dims, class Over, class Within>
+/// travels to every rank. `more`: rows that do not depend on the microbatch, multiplied as `received` is. `Inside`: where it names axes,
+/// rows are those that leave for and arrive from ranks along all others, `received` for each of these ranks.
+template <class Tag, life Life, class Dims, class Over, class Within, class Inside = type_list<>>
 struct routed {
   using tag = Tag;
   using own = Dims;
   using over = Over;
   using within = Within;
+  using inside = Inside;
   static constexpr life lives = Life;
   std::array<std::int64_t, Dims::count> extents{};
   routed_rows per_row{};

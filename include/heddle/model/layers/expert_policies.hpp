@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/type_list.hpp>
 
 namespace heddle::inline v0::model::layers {
 
@@ -24,12 +25,27 @@ struct capacity {
 /// Where rows travel to their experts, a copy of a row goes to each expert that it chooses: all-to-all. For few choices and many ranks.
 struct send_choices {
   static constexpr bool gathers = false;
+  using inside = type_list<>;
 };
 /// Every rank gets the rows of all ranks (all_gather), and sums of what their experts give go back (reduce_scatter). For more choices than
 /// ranks, or routers that prefer few experts: what is sent does not depend on the choices.
 /// Source: Liu et al. 2025, arXiv:2504.14960 (the all-gather dispatcher of Megatron-Core).
 struct gather_rows {
   static constexpr bool gathers = true;
+  using inside = type_list<>;
+};
+/// A row goes once to each node of ranks that holds one of its experts, however many these are: ranks along `Axes` are those of one node,
+/// and rows go by all-to-all along the other axes that rows travel along, between ranks with the same place in their nodes. Inside a node
+/// every rank gets all rows that come to it (all_gather); sums of what its experts give (reduce_scatter) go back, once for each row, and
+/// are added up where the row comes from. For links between nodes that are slower than those inside.
+/// Errors: `Axes` that are not some, but not all, of those along which the sharding lets rows travel do not compile.
+/// Source: Liu et al. 2025, arXiv:2504.14960 (all-to-all and all-gather dispatchers); DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2
+/// (rows sent once to each node).
+template <class... Axes>
+struct send_to_nodes {
+  static constexpr bool gathers = true;
+  using inside = type_list<Axes...>;
+  static_assert(sizeof...(Axes) > 0, "heddle: send_to_nodes<Axes...> names the axes inside a node: at least one");
 };
 
 }  // namespace heddle::inline v0::model::layers

@@ -3,6 +3,8 @@
 
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/expert_layouts.hpp>
+#include <heddle/model/layers/expert_nodes.hpp>
 #include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
@@ -28,7 +30,7 @@ struct routed_out {};        ///< activation: what experts give for each choice 
 struct d_routed_out {};      ///< gradient of what experts give, by expert
 struct moved {};             ///< scratch: a row for each choice of this rank's rows, by expert
 struct by_expert {};         ///< scratch: a row for each choice of this rank's experts, by expert
-struct as_received {};       ///< scratch: the same in the order in which they come
+struct as_received {};       ///< scratch: the same in the order in which they come, or rows between nodes
 struct copied_weights {};    ///< scratch: the weight of each chosen expert for each rank that holds a part of it
 struct d_copied_weights {};  ///< scratch: gradient of `copied_weights`
 struct gathered_choices {};  ///< which experts the rows of all ranks choose, where these are gathered
@@ -37,56 +39,16 @@ struct gathered_out {};  ///< scratch: what this rank's experts give for the row
 struct gathered_weights {};  ///< activation: `choice_weights` of the rows of all ranks
 
 namespace detail {
-
-template <bool Ok, class How>
-struct router_is_whole {
-  static constexpr bool value = Ok;
-};
-template <bool Ok, class Axes, class Space>
-struct rows_travel_on_the_host {
-  static constexpr bool value = Ok;
-};
-
-// The layouts of a mixture. Where rows travel to their experts, experts and their units are whole seen from a row's rank.
-template <class Layouts>
-struct experts_laid {
-  using mesh_type = typename Layouts::mesh_type;
-  using how = typename model::detail::without_exchange<typename Layouts::how, dim::experts, dim::ffn>::type;
-  using seen = model::layouts<mesh_type, how>;
-  using units = dims<dim::experts, dim::ffn>;
-  using weight = typename seen::template parameter<dims<dim::experts, dim::ffn, dim::width>>;
-  using in = product_layouts<seen, dims<dim::width>, units, weight, true>;
-  using out = product_layouts<seen, units, dims<dim::width>, weight>;
-  using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
-  using copied_over = typename Layouts::template exchange_axes<dim::ffn>;
-  static constexpr bool exchanges = exchange::size > 0;
-
-  template <class D>
-  static constexpr bool whole =
-      model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, D>::size == 0;
-  static_assert(
-      router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how > ::value,
-      "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
-      "mixture, not dim::candidates or dim::choices");
-};
-
-// The axes whose ranks get copies of a row that is sent to an expert of which each has a part.
-template <class Laid, class Dispatch>
-struct copies_travel {
-  using over = std::conditional_t<Dispatch::gathers, type_list<>, typename Laid::copied_over>;
-};
-
 template <class T, class Space>
 constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
   return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
 }
-
 }  // namespace detail
 
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
 /// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`:
-/// `dropless`, no token is dropped whatever the router chooses, or `capacity`. `Dispatch`: `send_choices` or `gather_rows`, for axes that
-/// rows travel along.
+/// `dropless`, no token is dropped whatever the router chooses, or `capacity`. `Dispatch`: `send_choices`, `gather_rows` or
+/// `send_to_nodes<Axes...>`, for axes that rows travel along.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
@@ -101,8 +63,8 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 /// rank and microbatch has a term of its own rows, weighted by the number of these. Gradients have it, the loss that is reported does not;
 /// `compute().expert_balance` gives the sum.
 ///
-/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank,
-/// unless these have a capacity.
+/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one
+/// rank, unless these have a capacity. `send_to_nodes` has room between m nodes for a row to and from each of them, 2m rows for each row, too.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
 /// Where many rows travel to small experts they stay in the order in which they come, rank by rank, and experts multiply those of each rank apart.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
@@ -149,6 +111,7 @@ struct experts {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
     constexpr bool all = Dispatch::gathers;
+    constexpr bool nodes = Dispatch::inside::size > 0;
     const std::int64_t s = all ? 0 : 1, g = all ? 1 : 0;
     const routed_rows here{k, 0, k}, own{k, s * k, g * k}, come{0, 0, s * k}, once{0, s, 0}, gathered{0, 0, g};
     const routed_limit most{count, k, limit.factor};
@@ -158,7 +121,7 @@ struct experts {
         routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts, dim::ffn>{
             {count}, {}, {}, s * elements_per_count},
         routed<gathered_choices, life::until_weight, dims<dim::choices>, dim::experts, dim::ffn>{
-            {k}, {0, 0, 2 * g}, {}, g * elements_per_count},
+            {k}, {0, 0, 2 * g}, {}, (nodes ? 2 : g) * elements_per_count},
         routed<gathered_in, life::until_weight, stream_dims, dim::experts, dim::ffn>{{width}, gathered, kept},
         routed<gathered_weights, life::until_input, dims<dim::choices>, dim::experts, dim::ffn>{{k}, gathered},
         routed<routed_in, life::until_weight, stream_dims, dim::experts, dim::ffn>{{width}, come, kept, 0, most},
@@ -175,7 +138,8 @@ struct experts {
         routed<d_activated, life::scratch, units, dim::experts, dim::ffn>{{ffn}, here, {}, 0, most},
         routed<moved, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, own, {}, 0, most},
         routed<by_expert, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, here, {}, 0, most},
-        routed<as_received, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, come, {}, 0, most},
+        routed<as_received, life::scratch, stream_dims, dim::experts, dim::ffn, typename Dispatch::inside>{
+            {nodes ? (std::max)(width, k) : width}, nodes ? routed_rows{0, 0, 2} : come, {}, 0, most},
         routed<copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once},
         routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, all ? gathered : once},
         routed<gathered_out, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, gathered});
@@ -325,6 +289,16 @@ struct experts {
   static constexpr bool gathers = travels<B> && Dispatch::gathers;
   template <class B>
   static constexpr bool sends = travels<B> && !Dispatch::gathers;
+  template <class B>
+  static constexpr bool by_nodes = travels<B> && Dispatch::inside::size > 0;
+  // The axes between nodes, and those inside one, where rows are gathered.
+  template <class B>
+  using gathers_over = detail::dispatch_axes<typename B::layouts, typename laid<typename B::layouts>::exchange,
+                                             typename Dispatch::inside>;
+  template <class B>
+  using axes_between = typename gathers_over<B>::between;
+  template <class B>
+  using axes_inside = typename gathers_over<B>::inside;
   // Where rows are, in one verb.
   template <class Space>
   struct routes {
@@ -346,6 +320,10 @@ struct experts {
                   "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
                   "samples or sequences and dim::experts or dim::ffn of a mixture over one axis only where tensors lie "
                   "in the host's memory");
+    static_assert(
+        detail::axes_inside_a_node<gathers_over<B>::fit, typename Dispatch::inside, typename B::layouts::how>::value,
+        "heddle: send_to_nodes<Axes...> names the axes inside a node: some, not all, of those that rows travel along, "
+        "each of which splits samples or sequences and dim::experts or dim::ffn");
     routing_memory<typename B::space>& memory = *b.run().routing;
     const std::int64_t rows = own_rows(b);
     const auto& ranks_of = b.run().world.mesh();
@@ -368,13 +346,22 @@ struct experts {
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
     if constexpr (gathers<B>) {
       exchange_tables& t = memory.exchange();
-      auto& ranks = group(b);
+      auto& ranks = group(b, axes_inside<B>{});
+      if constexpr (by_nodes<B>) {
+        detail::find_nodes<typename B::layouts>(t.nodes, b.run().world, count, axes_between<B>{}, axes_inside<B>{});
+        detail::choose_nodes(b.compute(), t.nodes, kept);
+      }
       if (asks) {
-        detail::gather_choices(ranks, t, kept.elements(), rows, chosen);
+        if constexpr (by_nodes<B>)
+          detail::choices_to_nodes(group(b, axes_between<B>{}), ranks, t, kept);
+        else
+          detail::gather_choices(ranks, t, kept.elements(), rows, chosen);
         detail::keep_choices(t, b[gathered_choices{}]);
+        if constexpr (by_nodes<B>) detail::keep_arrived(t, b[gathered_choices{}]);
         gather(b, b[choice_weights{}], detail::first_rows(b[gathered_weights{}], t.rows_received()));
       } else {
         detail::read_choices<typename B::scalar>(t, b[gathered_choices{}], ranks.size(), chosen);
+        if constexpr (by_nodes<B>) detail::read_arrived<typename B::scalar>(t, b[gathered_choices{}]);
       }
       const std::int64_t all = t.rows_received();
       t.order.resize(t.choices.size());
@@ -537,20 +524,32 @@ struct experts {
   }
 
   // ---- between ranks ------------------------------------------------------------------------------------------------
+  template <class B, class... Tags>
+  static auto& group(const B& b, type_list<Tags...>) {
+    return b.run().world.template along_if<Tags...>();
+  }
   template <class B>
   static auto& group(const B& b) {
-    return [&]<class... Tags>(type_list<Tags...>) -> auto& {
-      return b.run().world.template along_if<Tags...>();
-    }(typename laid<typename B::layouts>::exchange{});
+    return group(b, typename laid<typename B::layouts>::exchange{});
   }
-  // Rows of all ranks, and back their sums.
+  // Rows of all ranks, or of those that send some to this rank's node, and back their sums.
   template <class B>
   static void gather(const B& b, typename B::const_view from, typename B::view to) {
-    detail::gather_rows(group(b), b.run().routing->exchange(), elements_of(from), elements_of(to), to.extent(1));
+    exchange_tables& t = b.run().routing->exchange();
+    if constexpr (by_nodes<B>)
+      detail::to_nodes(b.compute(), group(b, axes_between<B>{}), group(b, axes_inside<B>{}), t,
+                       b[as_received{}].address(), from, to);
+    else
+      detail::gather_rows(group(b), t, elements_of(from), elements_of(to), to.extent(1));
   }
   template <class B>
   static void sum(const B& b, typename B::const_view from, typename B::view to) {
-    detail::sum_rows(group(b), b.run().routing->exchange(), elements_of(from), elements_of(to), to.extent(1));
+    exchange_tables& t = b.run().routing->exchange();
+    if constexpr (by_nodes<B>)
+      detail::sums_from_nodes(b.compute(), group(b, axes_between<B>{}), group(b, axes_inside<B>{}), t,
+                              b[as_received{}].address(), from, to);
+    else
+      detail::sum_rows(group(b), t, elements_of(from), elements_of(to), to.extent(1));
   }
   // Where to make rows of all ranks, where these are gathered, of which `own` are this rank's.
   template <class B, class Routes>

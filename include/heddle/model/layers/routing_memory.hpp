@@ -13,6 +13,25 @@
 
 namespace heddle::inline v0::model::layers {
 
+/// What one rank knows of rows that go to nodes of ranks first, on the host. Units: rows.
+struct node_tables {
+  const void* axes = nullptr;                   ///< between nodes: of which axes the tables are
+  std::vector<std::uint8_t> holds{};            ///< [expert, node]: whether a rank of the node holds a part of it
+  std::vector<std::int32_t> ids{};              ///< [row, node]: the node, or -1 where the row does not go there
+  std::vector<std::int32_t> places{};           ///< [row, node]: the row among those that leave, or -1
+  std::vector<std::int32_t> sources{};          ///< of each row that leaves: which of this rank's rows it is
+  std::vector<std::int64_t> offsets{};          ///< of each node: the first row that leaves for it; and their number
+  std::vector<std::int64_t> sent{}, arrived{};  ///< of each node: rows that go to it, and come from it to this rank
+  std::vector<std::int32_t> leaving{}, arriving{};  ///< choices of such rows
+  std::int64_t rows_sent() const noexcept { return sum(sent); }
+  std::int64_t rows_arrived() const noexcept { return sum(arrived); }
+  static std::int64_t sum(const std::vector<std::int64_t>& of) noexcept {
+    std::int64_t n = 0;
+    for (const std::int64_t one : of) n += one;
+    return n;
+  }
+};
+
 /// What one rank knows of rows that travel between the ranks of a group, on the host. Units: rows, experts.
 struct exchange_tables {
   std::vector<std::int32_t>
@@ -33,11 +52,12 @@ struct exchange_tables {
   /// Whether rows stay as they come, by member and then by expert; `member_offsets` [member, own expert + 1] are `offsets` of each member's.
   bool by_member = false;
   std::vector<std::int64_t> member_offsets{};
+  node_tables nodes{};
 
   /// Whether rows lie as they come.
   bool stays() const noexcept { return by_member || own_experts() <= 1; }
-  std::int64_t rows_sent() const noexcept { return sum(sent); }
-  std::int64_t rows_received() const noexcept { return sum(received); }
+  std::int64_t rows_sent() const noexcept { return node_tables::sum(sent); }
+  std::int64_t rows_received() const noexcept { return node_tables::sum(received); }
   int own_experts() const noexcept { return offsets.empty() ? 0 : static_cast<int>(offsets.size()) - 1; }
 
   /// Finds `sent` from `wanted`.
@@ -81,13 +101,6 @@ struct exchange_tables {
         from += received[m];
       }
     }
-  }
-
- private:
-  static std::int64_t sum(const std::vector<std::int64_t>& of) noexcept {
-    std::int64_t n = 0;
-    for (const std::int64_t one : of) n += one;
-    return n;
   }
 };
 
