@@ -95,3 +95,4 @@
 #include <heddle/train/impl/saved_parameter.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>
+#include <heddle/train/impl/trainer_checks.hpp>

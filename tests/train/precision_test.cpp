@@ -79,8 +79,11 @@ static_assert(hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::ho
               hd::compute::grouped_product_kernels<hd::compute::bf16_products<hd::compute::host<>>, float> &&
               hd::compute::half_product_kernels<hd::compute::bf16_products<hd::compute::host<>>>);
 
-tr::options<hd::model::gpt2_config> options_of(std::int64_t steps) {
+using rates_of_names = std::vector<std::pair<std::string, double>>;
+
+tr::options<hd::model::gpt2_config> options_of(std::int64_t steps, rates_of_names rates = {}) {
   tr::options<hd::model::gpt2_config> o;
+  o.adamw.rates = std::move(rates);
   o.model = settings;
   o.batch = 6;
   o.microbatches = 2;
@@ -121,12 +124,12 @@ void place(tensors& to, const hd::model::parameter& p, std::int64_t first, std::
 
 template <class Strategy, class Tokens = tokens>
 outcome train(const std::string& mesh_text, std::int64_t steps, const std::string& save_to = "",
-              const std::string& resume_from = "", std::int64_t until = 0) {
+              const std::string& resume_from = "", std::int64_t until = 0, const rates_of_names& rates = {}) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   outcome all;
   std::mutex guard;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<Strategy> trainer(world, options_of(steps));
+    trainer_of<Strategy> trainer(world, options_of(steps, rates));
     const bool tells = world.rank() == 0;
     if (!resume_from.empty()) {
       const auto result = tr::resume(trainer, resume_from);
@@ -207,7 +210,9 @@ double largest_relative(const std::vector<double>& a, const std::vector<double>&
 }
 
 // The serial reference: the gradient at rounded weights by a trainer of one rank without a precision, and AdamW on float masters.
-outcome serial(std::int64_t steps) {
+// `rate(name)`: the factor of a parameter's learning rate.
+template <class Rate>
+outcome serial(std::int64_t steps, Rate&& rate) {
   outcome all;
   hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {
     const auto o = options_of(steps);
@@ -221,13 +226,13 @@ outcome serial(std::int64_t steps) {
       all.losses.push_back(result.loss);
       all.norms.push_back(result.gradient_norm);
       hd::compute::adamw_step hyper{};
-      hyper.lr = o.learning_rate(step);
       hyper.beta1 = o.adamw.beta1;
       hyper.beta2 = o.adamw.beta2;
       hyper.eps = o.adamw.epsilon;
       hyper.step = step + 1;
       hyper.grad_scale = std::min(1.0, o.clip_norm / (result.gradient_norm + 1e-6)) * result.gradient_scale;
       for (const auto& p : stage.parameters()) {
+        hyper.lr = rate(p.name) * o.learning_rate(step);
         hyper.weight_decay = p.decay ? o.adamw.weight_decay : 0.0;
         const auto at = static_cast<std::size_t>(p.offset), n = static_cast<std::size_t>(p.count);
         backend.adamw(std::span<float>(master).subspan(at, n), std::span<const float>(stage.gradients().subspan(at, n)),
@@ -239,6 +244,9 @@ outcome serial(std::int64_t steps) {
   });
   all.weights = rounded(all.masters);
   return all;
+}
+outcome serial(std::int64_t steps) {
+  return serial(steps, [](const std::string&) { return 1.0; });
 }
 
 // Of `language_with_state`.
@@ -261,6 +269,51 @@ TEST_CASE("bf16 weights with float masters train what a serial reference trains,
   CHECK(got.weights == reference.weights);
   CHECK(got.weights != got.masters);
   CHECK(got.odd_weights == 0);
+}
+
+TEST_CASE("masters learn at the rates of their parameters' names, as a serial reference does", "[train][precision]") {
+  // The first entry that fits counts: block 1 has 0.25, the others 2.
+  const rates_of_names rates{{"wte", 4}, {"h.1.", 0.25}, {"h.", 2}, {"ln_f", 0}};
+  const outcome plain = serial(4), reference = serial(4, [](const std::string& name) {
+                                     if (name.starts_with("wte")) return 4.0;
+                                     if (name.starts_with("h.1.")) return 0.25;
+                                     if (name.starts_with("h.")) return 2.0;
+                                     return name.starts_with("ln_f") ? 0.0 : 1.0;
+                                   });
+  CHECK(largest_relative(reference.losses, plain.losses) > 1e-3);
+  const outcome got = train<usual_strategy>("", 4, "", "", 0, rates);
+  CHECK(got.losses == reference.losses);
+  CHECK(got.masters == reference.masters);
+  for (const char* mesh : {"dp=2", "dp=2,pp=2,tp=2"}) {
+    INFO(mesh);
+    const outcome many = train<usual_strategy>(mesh, 4, "", "", 0, rates);
+    CHECK(largest_relative(many.losses, reference.losses) <= 1e-3);
+    CHECK(many.apart == 0);  // the embedding of the last stage learns as that of the first
+  }
+}
+
+TEST_CASE("rates of names that no parameter has are refused on all ranks", "[train][precision][options]") {
+  for (const char* mesh : {"", "dp=2", "pp=2", "pp=3,tp=2"}) {
+    INFO(mesh);
+    CHECK_NOTHROW(train<usual_strategy>(mesh, 0, "", "", 0, {{"wte.", 2}, {"h.2.", 2}, {"ln_f.b", 2}, {"", 3}}));
+    const auto run = [&] { train<usual_strategy>(mesh, 0, "", "", 0, {{"wte.", 2}, {"h.3.", 2}, {"ln_f.b", 2}}); };
+    CHECK_THROWS_AS(run(), hd::config_error);
+    CHECK_THROWS_WITH(run(), Catch::Matchers::Contains("rates: no trained parameter's name begins with 'h.3.'") &&
+                                 Catch::Matchers::Contains("wte.weight, wpe.weight, h.*.ln_1.weight") &&
+                                 Catch::Matchers::Contains("ln_f.bias") && !Catch::Matchers::Contains("h.0."));
+  }
+}
+
+TEST_CASE("steps that are taken back have the greatest of the rates", "[train][precision][options]") {
+  auto o = options_of(1, {{"wte", 3}, {"h.", 0.5}});
+  o.learning_rate.peak = 0.5;
+  o.adamw.weight_decay = 0.5;
+  CHECK_NOTHROW(tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o));
+  o.adamw.rates[0].second = 4;
+  CHECK_THROWS_AS((tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o)), hd::config_error);
+  CHECK_THROWS_WITH((tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o)),
+                    Catch::Matchers::Contains("0.5 times 4 times weight decay 0.5"));
+  CHECK_NOTHROW(tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation_with_copy>>(o));
 }
 
 TEST_CASE("bf16 weights and gradients train the same model on every mesh, and copies stay the same bits",
@@ -631,6 +684,71 @@ TEST_CASE("masters of double keep what float would lose, and steps are taken bac
   CHECK(weights == before);
   CHECK(std::equal(masters.begin(), masters.end(), optimizer.masters().begin()));
   CHECK(optimizer.first_moment()[5].bits == moment);
+}
+
+namespace {
+// Weights (or masters) after three steps over shares of d ranks are those of AdamW's formulas, with a rate of each parameter.
+template <class Optimizer, class T>
+void check_rates(int d) {
+  table t;
+  t.add("bc", 8, {4, 25}, {4, 25}, {0, 0});
+  tr::adamw_options constants;
+  constants.rates = {{"bc", 0.5}, {"b", 3}, {"bc", 7}};
+  const std::map<std::string, double> rates{{"a", 1}, {"b", 3}, {"bc", 0.5}};
+  constexpr double lr = 1e-2;
+  const auto values = [&](int what) {
+    const std::vector<float> x = filled(t, [&](int id, std::int64_t i) { return number(what, id, i); });
+    return std::vector<T>(x.begin(), x.end());
+  };
+  const std::vector<T> first = values(0);
+  std::vector<double> w(first.begin(), first.end()), m(w.size()), v(w.size());
+  for (int step = 1; step <= 3; ++step) {
+    const std::vector<T> g = values(step);
+    for (const auto& p : t.parameters)
+      for (std::int64_t k = p.offset; k < p.offset + p.count; ++k) {
+        const auto i = static_cast<std::size_t>(k);
+        const double rate = rates.at(p.name) * lr, x = double{g[i]};
+        m[i] = constants.beta1 * m[i] + (1 - constants.beta1) * x;
+        v[i] = constants.beta2 * v[i] + (1 - constants.beta2) * x * x;
+        const double m_hat = m[i] / (1 - std::pow(constants.beta1, step));
+        const double v_hat = v[i] / (1 - std::pow(constants.beta2, step));
+        w[i] -= rate * ((p.decay ? constants.weight_decay : 0) * w[i] + m_hat / (std::sqrt(v_hat) + constants.epsilon));
+      }
+  }
+  double worst = 0;
+  std::int64_t owned = 0;
+  for (int r = 0; r < d; ++r) {
+    Optimizer optimizer(t.parameters, t.elements, r, d);
+    hd::compute::host<> backend(1);
+    std::vector<T> got = first;
+    if constexpr (requires { optimizer.masters(); }) optimizer.start(got, 1);
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<T> g = values(step);
+      optimizer.update(backend, std::span<T>(got), std::span<const T>(g), constants, lr, step, 1.0);
+    }
+    for (const auto& p : t.parameters)
+      tr::detail::for_owned_part(p, optimizer, [&](std::int64_t begin, std::int64_t count, std::int64_t in_share) {
+        for (std::int64_t k = 0; k < count; ++k, ++owned) {
+          const auto i = static_cast<std::size_t>(p.offset + begin + k);
+          double is = got[i];
+          if constexpr (requires { optimizer.masters(); })
+            is = optimizer.masters()[static_cast<std::size_t>(in_share + k)];
+          worst = std::max(worst, std::abs(is - w[i]));
+        }
+      });
+  }
+  CAPTURE(d);
+  CHECK(owned == 150 + 360 + 100);
+  CHECK(worst < 1e-12);
+}
+}  // namespace
+
+TEST_CASE("rates of parameters scale their steps and their decay, however shares are cut", "[train][precision]") {
+  using wide = hd::precision<hd::weights_in<bf16>, hd::masters_in<double>, hd::moments_in<double>>;
+  for (const int d : {1, 2, 3, 7}) {
+    check_rates<tr::optimizer<double, hd::zero<1>>, double>(d);
+    check_rates<tr::mixed_optimizer<float, hd::zero<1>, wide>, float>(d);
+  }
 }
 
 namespace {

@@ -200,12 +200,18 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
     const auto second = trainer.finish_step();
     if (!second || second->step != 1 || trainer.is_ahead()) texts[r] += "no report of the second step; ";
     trainer.validate(data.set());
+    try {
+      trainer.set_steps(9, {.peak = 10});  // with a weight decay of 0.1 such a step leaves nothing to be taken back
+    } catch (const hd::config_error& e) {
+      texts[r] += std::string(e.what()).find("10 times 1 times weight decay 0.1") != std::string::npos ? "too fast; "
+                                                                                                       : e.what();
+    }
     trainer.run(
         data.set(), [&](const tr::step_report& s) { steps[r].push_back(s.step); },
         tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));
   });
   for (std::size_t r = 0; r < 2; ++r) {
-    CHECK(texts[r] == "refused; refused; refused; refused; refused; ");
+    CHECK(texts[r] == "refused; refused; refused; refused; refused; too fast; ");
     CHECK(steps[r] == std::vector<std::int64_t>{2, 3});
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }

@@ -37,7 +37,16 @@ struct adamw_options {
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< on tensors of two and more dimensions only
   /// Learning rates of some parameters: that of the step times the factor of the first entry whose text the parameter's name begins with.
+  /// A trainer refuses an entry that no trained parameter's name begins with.
   std::vector<std::pair<std::string, double>> rates{};
+
+  /// The greatest factor of a learning rate: 1, or that of an entry. Which parameters decay, and have an entry, is not asked.
+  double greatest_rate() const noexcept {
+    double greatest = 1;
+    for (const auto& entry : rates)
+      if (entry.second > greatest) greatest = entry.second;
+    return greatest;
+  }
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {

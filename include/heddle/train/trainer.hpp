@@ -28,7 +28,6 @@
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
-#include <heddle/train/same_options.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
@@ -139,9 +138,10 @@ class trainer : public progress {
 
   const options_type& options() const noexcept { return options_; }
   /// Another length of the run, with its learning rates: the same on all ranks, between steps.
+  /// Errors: `config_error` for rates under which `post_validation` cannot take steps back.
   void set_steps(std::int64_t steps, const warmup_cosine& rate) {
+    options_.learning_rate = detail::checked_rate<Strategy>(rate, options_.adamw);
     options_.steps = steps;
-    options_.learning_rate = rate;
   }
   World& ranks() noexcept { return world_; }
   /// How many stages of the pipeline this rank holds.
@@ -365,7 +365,7 @@ class trainer : public progress {
         losses_(detail::queue_for<space>(backend_), microbatches_),
         sums_(world) {
     axes::require_known(world.mesh());
-    require_same_options(world_.control(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
+    detail::require_options_that_fit(world_.control(), options_, table(), held_);
     const std::int64_t between =
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
     boundary_.allocate(detail::queue_for<space>(backend_), 2, between);

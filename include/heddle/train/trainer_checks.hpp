@@ -1,16 +1,24 @@
-// heddle/train/trainer_checks.hpp: checks of a trainer's world and of its schedule's table.
+// heddle/train/trainer_checks.hpp: checks of a trainer's world, of its schedule's table and of options that ranks share.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/train/same_options.hpp>
 #include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::train {
 
@@ -81,6 +89,50 @@ inline bool has_pairs(std::span<const schedule::action> list) {
   return std::any_of(list.begin(), list.end(), [](const schedule::action& a) { return a.overlaps_next; });
 }
 
+// Adds a parameter's name, and a line's end, with `*` for each number between dots, unless the text has it.
+HEDDLE_INLINE void add_name(std::string& names, std::string_view name);
+// The `config_error` for a rate of this text; `names`: those of all ranks, a line each.
+HEDDLE_INLINE config_error no_parameter_of_rate(const std::string& text, std::string_view names);
+
+// Refuses rates that no parameter of any rank has. Called on all ranks of `all` together, with the same rates.
+template <communicator Communicator, class Rates, class Held>
+void require_parameters_of_rates(Communicator& all, const Rates& rates, Held& held) {
+  if (rates.empty()) return;
+  std::vector<std::int64_t> uses(rates.size(), 0);
+  const auto each_name = [&](auto&& f) {
+    held.for_each([&](auto& h) {
+      for (const auto& p : h.stage.parameters()) f(std::string(p.name));
+    });
+  };
+  each_name([&](const std::string& name) {
+    for (std::size_t i = 0; i < rates.size(); ++i) uses[i] += name.starts_with(rates[i].first) ? 1 : 0;
+  });
+  all.all_reduce(std::span<std::int64_t>(uses), plus{});
+  const auto unused = static_cast<std::size_t>(std::find(uses.begin(), uses.end(), 0) - uses.begin());
+  if (unused == uses.size()) return;
+  std::string mine;
+  each_name([&](const std::string& name) { add_name(mine, name); });
+  const auto length = static_cast<std::int64_t>(mine.size());
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(all.size()));
+  all.all_gather(std::span<const std::int64_t>(&length, 1), std::span<std::int64_t>(lengths));
+  std::size_t sum = 0;
+  for (const std::int64_t n : lengths) sum += static_cast<std::size_t>(n);
+  std::string names(sum, '\0');
+  all.all_gather_v(std::span<const char>(mine), std::span<char>(names), std::span<const std::int64_t>(lengths));
+  throw no_parameter_of_rate(rates[unused].first, names);
+}
+
+// Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
+template <communicator Communicator, class Options, class Held>
+void require_options_that_fit(Communicator& all, const Options& o, schedule::table_view table, Held& held) {
+  require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
+  require_parameters_of_rates(all, o.adamw.rates, held);
+}
+
 }  // namespace detail
 
 }  // namespace heddle::inline v0::train
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/trainer_checks.hpp>
+#endif

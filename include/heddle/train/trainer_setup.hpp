@@ -5,9 +5,12 @@
 #include <heddle/core/error.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/activations/stage_for.hpp>
+#include <heddle/train/learning_rate.hpp>
+#include <heddle/train/options.hpp>
 #include <heddle/train/trainable.hpp>
 
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -16,15 +19,31 @@
 
 namespace heddle::inline v0::train::detail {
 
+// A learning rate under which steps can be taken back, where the strategy does that. Errors: `config_error`.
+template <class Strategy>
+const warmup_cosine& checked_rate(const warmup_cosine& rate, const adamw_options& adamw) {
+  if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies) {
+    const double factor = adamw.greatest_rate();
+    if (!(rate.peak * factor * adamw.weight_decay < 1)) {
+      char numbers[120];
+      std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", rate.peak, factor,
+                    adamw.weight_decay);
+      std::string text =
+          "heddle: post_validation takes steps back, which cannot be done where the learning rate, times ";
+      text += "the greatest of adamw.rates, times weight decay is 1 or more, got ";
+      text += numbers;
+      text += "; post_validation_with_copy can";
+      throw config_error(text);
+    }
+  }
+  return rate;
+}
+
 // The options with what they leave out. Errors: `config_error`.
 template <class Strategy, class Options>
 Options checked_options(Options o) {
   o.validate();
-  if (Strategy::norm_check::steps_first && !Strategy::norm_check::copies &&
-      o.learning_rate.peak * o.adamw.weight_decay >= 1)
-    throw config_error(
-        "heddle: post_validation takes steps back, which cannot be done where learning rate times weight "
-        "decay is 1 or more; post_validation_with_copy can");
+  static_cast<void>(checked_rate<Strategy>(o.learning_rate, o.adamw));
   if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())

@@ -34,13 +34,13 @@ struct gather_rows {
   static constexpr bool gathers = true;
   using inside = type_list<>;
 };
-/// Ranks along `Axes` are those of one node. A row goes once to each node that holds one of its experts, however many these are:
-/// all-to-all along the other axes that rows travel along, between ranks with the same place in their nodes. Inside a node every rank gets
-/// all rows that come to it (all_gather); sums of what its experts give (reduce_scatter) go back, once for each row, and are added up where
-/// the row comes from. For links between nodes that are slower than those inside.
+/// A row goes once to each node of ranks that holds one of its experts, however many these are: ranks along `Axes` are those of one node,
+/// and rows go by all-to-all along the other axes that rows travel along, between ranks with the same place in their nodes. Inside a node
+/// every rank gets all rows that come to it (all_gather); sums of what its experts give (reduce_scatter) go back, once for each row, and
+/// are added up where the row comes from. For links between nodes that are slower than those inside.
 /// Errors: `Axes` that are not some, but not all, of those along which the sharding lets rows travel do not compile.
-/// Source: Liu et al. 2025, arXiv:2504.14960 (all-to-all and all-gather dispatchers); DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2 (rows
-/// sent once to each node).
+/// Source: Liu et al. 2025, arXiv:2504.14960 (all-to-all and all-gather dispatchers); DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2
+/// (rows sent once to each node).
 template <class... Axes>
 struct send_to_nodes {
   static constexpr bool gathers = true;
