@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <Kokkos_Core.hpp>
 
@@ -27,12 +28,15 @@ struct on {
   const Exec& instance;
 };
 
-/// `body(i)` for every i in [0, n), in the order of the instance. Errors: `kokkos_error` for what Kokkos throws.
+/// `body(i)` for every i in [0, n), in the order of the instance. The label is that of the first launch of this type of body: a lambda,
+/// which has one. Errors: `kokkos_error` for what Kokkos throws.
 template <class Exec, class Body>
 void each(const on<Exec>& exec, const char* label, std::int64_t n, const Body& body) {
   if (n <= 0) return;
+  // Kokkos would make one for each launch, on the heap where it has over 15 characters.
+  static const std::string name(label);
   heddle::v0::detail::kokkos_call(label, [&] {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec.instance, 0, n), body);
+    Kokkos::parallel_for(name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec.instance, 0, n), body);
   });
 }
 // Named, because a lambda for devices may not hold one that is not.

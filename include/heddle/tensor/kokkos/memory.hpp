@@ -421,9 +421,10 @@ struct kokkos_memory {
     friend void launch_each(queue& q, std::int64_t n, const Body& body) {
       q.instance_->require_alive();
       if (n <= 0) return;
+      static const std::string name("heddle::launch_each");  // not a new one for each launch
       detail::kokkos_call("a kernel", [&] {
-        Kokkos::parallel_for("heddle::launch_each",
-                             Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n), body);
+        Kokkos::parallel_for(name, Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n),
+                             body);
       });
     }
     /// Fences the instance.
