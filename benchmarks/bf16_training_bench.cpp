@@ -4,10 +4,11 @@
 // learnt.
 // Usage: bf16_training_bench [steps = 6] [layers = 4] [width = 768] [loss steps = 200]
 #include <heddle/comm/threads.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
+
+#include "random_tokens.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -29,25 +30,6 @@ using schedule = hd::schedule::one_f_one_b<hd::microbatches<1>>;
 using in_float = hd::strategy<hd::mesh<>, schedule, backend>;
 using in_bf16 = hd::strategy<hd::mesh<>, schedule, backend, hd::precision<hd::products_in<hd::bf16>>>;
 
-// Random words, each with the one word that follows it.
-struct words {
-  int sequence, vocabulary;
-  struct block {
-    std::int64_t first, count;
-  };
-  std::int64_t context() const { return sequence; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(block b, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(1, 2);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(b.count * sequence); ++i) {
-      tokens[i] = static_cast<std::int32_t>(random.integer(static_cast<std::uint64_t>(b.first * sequence) + i) %
-                                            static_cast<std::uint64_t>(vocabulary));
-      targets[i] = static_cast<std::int32_t>((std::int64_t{tokens[i]} * 7 + 3) % vocabulary);
-    }
-  }
-  void fill_validation(block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
-
 hd::train::options<hd::model::gpt2_config> options_of(const hd::model::gpt2_config& model, int batch, double rate) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = model;
@@ -65,7 +47,7 @@ void alternate(const hd::model::gpt2_config& model, int batch, double rate, int 
   hd::launch<hd::threads, hd::mesh<>>([&](auto& world) {
     hd::train::trainer<hd::model::gpt2<float>, in_float> one(world, options_of(model, batch, rate));
     hd::train::trainer<hd::model::gpt2<float>, in_bf16> other(world, options_of(model, batch, rate));
-    const words data{model.context, model.vocabulary};
+    const paired_words data{model.context, model.vocabulary};
     for (int i = 0; i < steps; ++i) {
       const std::clock_t begin = std::clock();
       const auto a = one.step(data);

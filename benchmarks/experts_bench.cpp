@@ -3,18 +3,18 @@
 // processor's time, and how far the ratios of single pairs of steps spread.
 // Usage: experts_bench [steps = 15] [samples = 16] [width = 256] [hidden units = 512] [experts = 8] [chosen = 2] [layers = 4]
 #include <heddle/comm/threads.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
+
+#include "random_tokens.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <span>
 #include <vector>
 
 namespace {
@@ -29,25 +29,6 @@ using strategy = hd::strategy<mesh_type, one_microbatch, backend>;
 using how = md::expert_parallel<>;
 using dense_model = md::llama<float, how>;
 using mixture_model = md::mixtral<float, how>;
-
-// Random words, each with the one word that follows it.
-struct words {
-  int sequence, vocabulary;
-  struct block {
-    std::int64_t first, count;
-  };
-  std::int64_t context() const { return sequence; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(block b, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(1, 2);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(b.count * sequence); ++i) {
-      tokens[i] = static_cast<std::int32_t>(random.integer(static_cast<std::uint64_t>(b.first * sequence) + i) %
-                                            static_cast<std::uint64_t>(vocabulary));
-      targets[i] = static_cast<std::int32_t>((std::int64_t{tokens[i]} * 7 + 3) % vocabulary);
-    }
-  }
-  void fill_validation(block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
 
 template <class Config>
 hd::train::options<Config> options_of(const Config& model, int samples) {
@@ -101,7 +82,7 @@ int main(int argc, char** argv) {
     using world_type = std::remove_reference_t<decltype(world)>;
     hd::train::trainer<dense_model, strategy, world_type> one(world, options_of(shape, samples));
     hd::train::trainer<mixture_model, strategy, world_type> other(world, options_of(mixture_shape, samples));
-    const words data{shape.context, shape.vocabulary};
+    const paired_words data{shape.context, shape.vocabulary};
     const auto measure = [&](auto& trainer, measured& to, bool counts) {
       world.control().barrier();
       const std::clock_t begin = std::clock();

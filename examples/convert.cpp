@@ -99,7 +99,9 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
     }
   if (!s.dry_run) hd::train::copy_model_files(s.from, s.to);
   std::mutex one_line;
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
+  hd::launch_options ranks;
+  ranks.timeout = std::chrono::milliseconds(0);  // a rank may wait as long as others read and write
+  hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     backend kernels{1};
     const int stage_number = world.template coordinate<pp>(), stages = mesh.template extent<pp>();
     auto part = Model::layers_of(config, stage_number, stages);
@@ -108,15 +110,22 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
     using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
     stage_type stage(config, world, kernels, part, 1, 1, 0);
     std::int64_t to_read = 0, parameters = 0;
-    for (const md::parameter& p : stage.parameters()) {
+    const auto count = [&](const md::parameter& p) {
       md::for_each_tensor(p, [&](const md::parameter& one) {
-        const int bits =
-            from.published ? io::find_safetensors_dtype(from.published->tensor(of_source(one.name).name).dtype())->bits
-                           : 32;
-        to_read += one.count * bits / 8;
         ++parameters;
+        if (!from.published) {
+          to_read += one.count * 4;
+        } else if (s.dry_run) {
+          const md::source_name stored = of_source(one.name);
+          io::safetensors_reads reads(from.published->tensor(stored.name));
+          md::for_each_read(one, stored.how, [&](std::int64_t first, std::int64_t n) { reads.read(first, n); });
+          to_read += reads.bytes();
+        }
       });
-    }
+    };
+    for (const md::parameter& p : stage.parameters()) count(p);
+    if constexpr (requires { stage.frozen_parameters(); })
+      for (const md::parameter& p : stage.frozen_parameters()) count(p);
     const auto say = [&](const char* what, std::int64_t bytes) {
       const std::scoped_lock lock(one_line);
       std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),

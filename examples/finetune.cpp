@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -85,7 +86,10 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
                            .total_steps = (std::max)(s.steps, std::int64_t{1})};
   options.seed = s.seed;
   hd::train::copy_model_files(s.model, s.out);
-  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), [&](auto& world) {
+  hd::launch_options ranks;
+  ranks.timeout =
+      std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), ranks, [&](auto& world) {
     const bool speaks = world.rank() == 0;
     auto trainer = hd::train::make_trainer<strategy>(Model{}, world, options);
     const io::safetensors_reader weights(folder);

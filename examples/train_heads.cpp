@@ -25,6 +25,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -68,9 +69,12 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
     throw hd::config_error("heddle: the text should have at least " + std::to_string(prompt) +
                            " tokens, and an answer more than " + std::to_string(s.heads + 1) + "; got " +
                            std::to_string(text.size()) + " and " + std::to_string(answer));
+  hd::launch_options ranks;
+  ranks.timeout =
+      std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
   // Calls body(runner, kernels) on the rank that leads: on one of the meshes that split samples.
   const auto with_runner = [&](const std::function<void(runner_type&, backend&)>& body) {
-    hd::launch<hd::threads>(mesh_type{1, mesh.extent<pp>(), mesh.extent<tp>()}, [&](world_type& world) {
+    hd::launch<hd::threads>(mesh_type{1, mesh.extent<pp>(), mesh.extent<tp>()}, ranks, [&](world_type& world) {
       backend kernels{1};
       runner_type runner(config, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
       md::read_parameters(runner.stage(), io::safetensors_reader(folder), names);
@@ -110,7 +114,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   heads_type heads(own, s.heads, config.width, config.vocabulary, config.epsilon);
   std::mutex mutex;
   for (std::int64_t k = 0; k < s.heads; ++k)
-    hd::launch<hd::threads>(mesh, [&](world_type& world) {
+    hd::launch<hd::threads>(mesh, ranks, [&](world_type& world) {
       using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend>;
       hd::train::trainer<md::with_medusa_head<Model>, strategy, world_type> trainer(world, options);
       backend kernels{1};

@@ -36,5 +36,6 @@
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/infer/temporal_fusion.hpp>
+#include <heddle/infer/text_streams.hpp>
 #include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>

@@ -11,7 +11,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,15 @@ answer convert(const std::string& arguments) {
   const int status = ::pclose(out);
   a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return a;
+}
+// What the lines of ranks say, in the order of ranks: "rank 0 (...)  read 1234 bytes".
+std::map<int, std::int64_t> byte_counts(const std::string& text, const std::string& what) {
+  std::map<int, std::int64_t> of_ranks;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (const auto at = line.find(")  " + what); at != std::string::npos && line.starts_with("rank "))
+      of_ranks[std::stoi(line.substr(5))] = std::stoll(line.substr(at + 3 + what.size()));
+  return of_ranks;
 }
 std::string bytes_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -181,6 +192,15 @@ TEST_CASE("matrices in 8 bits become numbers of the model's type, with or withou
     REQUIRE(a.status == 0);
   }
   CHECK(differences(path("direct"), path("back")).empty());
+  // A dry run has the bytes that are read, scales too.
+  for (const char* mesh : {"dp=1", "tp=2", "pp=2,tp=2"}) {
+    const std::string arguments = "--from " + model + " --to " + path(mesh) + " --mesh " + mesh;
+    const auto planned = byte_counts(convert(arguments + " --dry-run").text, "would read ");
+    const auto read = byte_counts(convert(arguments).text, "read ");
+    CAPTURE(mesh);
+    CHECK(planned.size() == (mesh == std::string("dp=1") ? 1 : mesh == std::string("tp=2") ? 2 : 4));
+    CHECK(planned == read);
+  }
   CHECK(bytes_of(path("direct") + "/config.json").find("quantization_config") == std::string::npos);
   const io::safetensors_folder stored(model, hd::scale_blocks{7, 5}), direct(path("direct"));
   std::size_t scales = 0;

@@ -1,5 +1,6 @@
 // Every model family on Kokkos against PyTorch and transformers: losses, logits, gradients, and two clipped steps of AdamW.
 #include "catch.hpp"
+#include "model/deepseek_golden.hpp"
 #include "model/golden_training.hpp"
 #include "space.hpp"
 
@@ -156,31 +157,6 @@ md::mixtral_config mixtral_of(const golden_file& golden) {
   dense.head_elements = 0;
   return {dense, n[9], n[10]};
 }
-md::deepseek_config deepseek_of(const golden_file& golden) {
-  const auto n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  return {.layers = n[0],
-          .heads = n[1],
-          .width = n[3],
-          .ffn = n[4],
-          .context = n[5],
-          .vocabulary = n[6],
-          .query_latent = n[11],
-          .key_latent = n[12],
-          .still = n[13],
-          .rotating = n[14],
-          .value = n[15],
-          .experts = n[9],
-          .chosen = n[10],
-          .shared = n[16],
-          .groups = n[17],
-          .kept_groups = n[18],
-          .dense = 0,
-          .factor = 1.7,
-          .theta = rotary[0],
-          .epsilon = rotary[1]};
-}
-
 }  // namespace
 
 TEST_CASE("two steps on Kokkos equal PyTorch's in double", "[kokkos][golden]") {
@@ -193,5 +169,6 @@ TEST_CASE("two steps on Kokkos equal PyTorch's and transformers' in float, of ev
   two_steps_on_kokkos<md::tied_qwen2<float>>("qwen2", 1e-4, llama_of);
   two_steps_on_kokkos<md::qwen3<float>>("qwen3", 1e-4, llama_of);
   two_steps_on_kokkos<md::mixtral<float>>("mixtral", 1e-4, mixtral_of);
-  two_steps_on_kokkos<md::deepseek<float>>("deepseek", 1e-4, deepseek_of);
+  two_steps_on_kokkos<md::deepseek<float>>("deepseek", 1e-4,
+                                           [](const golden_file& golden) { return deepseek_of(golden); });
 }

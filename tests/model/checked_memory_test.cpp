@@ -1,5 +1,6 @@
 // Stages on memory that the host may not touch: the bits of the host's, on several meshes, and what is caught.
 #include "catch.hpp"
+#include "faults.hpp"
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
@@ -13,11 +14,9 @@
 #include <heddle/testing/on_ranks.hpp>
 #include <heddle/train/activations/recompute.hpp>
 
-#include <csetjmp>
-#include <csignal>
-
 using namespace model_test;
 namespace act = heddle::activations;
+using fault_test::faults;
 using hd::testing::checked_memory;
 
 namespace {
@@ -159,27 +158,6 @@ void compare(const typename Model::config& config, mesh on) {
     CHECK(expected.losses[0] == Approx(expected.losses[1]).epsilon(1e-12));
     CHECK(got == expected);
   }
-}
-
-sigjmp_buf before_fault;
-void leave(int) {
-  siglongjmp(before_fault, 1);
-}
-// Whether the system refuses a read of this number.
-bool faults(const volatile double* at) {
-  struct sigaction with{}, before{}, bus{};
-  with.sa_handler = leave;
-  sigemptyset(&with.sa_mask);
-  sigaction(SIGSEGV, &with, &before);
-  sigaction(SIGBUS, &with, &bus);
-  volatile bool refused = true;
-  if (sigsetjmp(before_fault, 1) == 0) {
-    static_cast<void>(*at);
-    refused = false;
-  }
-  sigaction(SIGSEGV, &before, nullptr);
-  sigaction(SIGBUS, &bus, nullptr);
-  return refused;
 }
 
 constexpr md::gpt2_config gpt2{.layers = 3, .heads = 3, .width = 12, .context = 5, .vocabulary = 17};

@@ -1,4 +1,5 @@
 // DeepSeek-V3 as a stage: against Hugging Face transformers over two steps, and the load of its experts.
+#include "deepseek_golden.hpp"
 #include "golden_training.hpp"
 #include "parallel_training.hpp"
 
@@ -27,45 +28,17 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 using deepseek = md::deepseek<float, md::megatron<>>;
 }  // namespace
 
-namespace {
-// The configuration of a file of transformers_golden.py.
-md::deepseek_config config_of(const golden_file& golden, hd::compute::yarn_scaling yarn = {}) {
-  const auto& n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  return {.layers = n[0],
-          .heads = n[1],
-          .width = n[3],
-          .ffn = n[4],
-          .context = n[5],
-          .vocabulary = n[6],
-          .query_latent = n[11],
-          .key_latent = n[12],
-          .still = n[13],
-          .rotating = n[14],
-          .value = n[15],
-          .experts = n[9],
-          .chosen = n[10],
-          .shared = n[16],
-          .groups = n[17],
-          .kept_groups = n[18],
-          .dense = n.size() > 19 ? n[19] : 0,
-          .dense_ffn = n.size() > 19 ? n[20] : 0,
-          .factor = 1.7,
-          .theta = rotary[0],
-          .yarn = yarn,
-          .epsilon = rotary[1]};
-}
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("DeepSeek-V3: two steps in float equal those of transformers to 1e-5", "[model][golden][deepseek]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_golden.bin");
-  two_steps_in_float<deepseek, backend>(golden, config_of(golden));
+  two_steps_in_float<deepseek, backend>(golden, deepseek_of(golden));
 }
 TEST_CASE("leading blocks without experts and YaRN: two steps in float equal those of transformers to 1e-5",
           "[model][golden][deepseek]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_dense_golden.bin");
   const auto config =
-      config_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
+      deepseek_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
   REQUIRE(config.dense == 1);
   REQUIRE(config.layers == 3);
   two_steps_in_float<deepseek, backend>(golden, config);
@@ -73,7 +46,7 @@ TEST_CASE("leading blocks without experts and YaRN: two steps in float equal tho
 TEST_CASE("queries without a latent vector: two steps in float equal those of transformers to 1e-5",
           "[model][golden][deepseek]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_plain_golden.bin");
-  const auto config = config_of(golden);
+  const auto config = deepseek_of(golden);
   REQUIRE(config.dense == 2);
   REQUIRE(config.query_latent == 0);
   two_steps_in_float<md::plain_query_deepseek<float>, backend>(golden, config);
@@ -83,7 +56,7 @@ TEST_CASE("DeepSeek-V2: two steps in float equal those of transformers to 1e-5, 
           "[model][golden][deepseek]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_v2_golden.bin");
   auto config =
-      config_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
+      deepseek_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
   config.softmax = true;
   config.normed = false;
   REQUIRE(config.dense == 1);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,18 +17,6 @@ namespace md = heddle::model;
 using backend = hd::compute::host<>;
 using drafter_type = md::falcon_drafter<double, backend>;
 using Catch::Matchers::Contains;
-
-static_assert([] {
-  for (int q = 0; q < 24; ++q) {
-    int seen = 0, plain = 0;
-    for (int key = 0; key < 24; ++key) {
-      seen += hd::compute::relaxed_causal<3>::allow(q, key) ? 1 : 0;
-      plain += hd::compute::relaxed_causal<1>::allow(q, key) == (key <= q) ? 1 : 0;
-    }
-    if (seen != (q / 3 + 1) * 3 || plain != 24) return false;
-  }
-  return true;
-}());
 
 namespace {
 
@@ -214,5 +203,51 @@ TEST_CASE("a drafter of sizes that do not fit is refused", "[model][falcon][erro
     CHECK_THROWS_WITH(d.draft(good, blocks, std::span(&first, 1), std::vector<std::int32_t>{1, token}), says);
     CHECK_THROWS_WITH(d.draft(good, blocks, std::span(&none, 1), std::vector<std::int32_t>{1, 1}), Contains("got 1"));
     CHECK(blocks.size() == 1);
+  }
+}
+
+TEST_CASE("a drafter takes embedding, head and norm from stages in any order", "[model][falcon]") {
+  // Ranks of a pipeline: one has the embedding, the other what follows the blocks.
+  struct stage {
+    std::vector<md::parameter> table{};
+    std::vector<double> values{};
+    const std::vector<md::parameter>& parameters() const { return table; }
+    const std::vector<md::parameter>& frozen_parameters() const { return none; }
+    std::span<const double> weights() const { return values; }
+    std::span<const double> frozen_weights() const { return {}; }
+    void add(const char* name, const std::vector<std::int64_t>& shape, double first) {
+      md::parameter p{.name = name,
+                      .shape = shape,
+                      .logical = shape,
+                      .local = shape,
+                      .start = std::vector<std::int64_t>(shape.size())};
+      p.offset = std::ssize(values);
+      p.count = p.global_count();
+      for (std::int64_t i = 0; i < p.count; ++i) values.push_back(first + static_cast<double>(i));
+      table.push_back(p);
+    }
+    std::vector<md::parameter> none{};
+  };
+  backend kernels{1};
+  const auto vector_of = [](std::span<const double> x) { return std::vector<double>(x.begin(), x.end()); };
+  for (const bool own_head : {true, false}) {
+    stage first, last;
+    first.add("model.embed_tokens.weight", {11, 8}, 100);
+    if (own_head) last.add("lm_head.weight", {11, 8}, 300);
+    last.add("model.norm.weight", {8}, 500);
+    const std::vector<double> embedding = first.values;
+    const std::vector<double> head = own_head ? std::vector(last.values.begin(), last.values.begin() + 88) : embedding;
+    const std::vector<double> norm(last.values.end() - 8, last.values.end());
+    for (const bool forwards : {true, false}) {
+      CAPTURE(own_head, forwards);
+      drafter_type d(kernels, small(2));
+      CHECK(d.take(forwards ? first : last) + d.take(forwards ? last : first) == (own_head ? 184 : 96));
+      CHECK(vector_of(d.embedding()) == embedding);
+      CHECK(vector_of(d.head()) == head);
+      CHECK(vector_of(d.final_norm()) == norm);
+    }
+    first.table[0].shape = {10, 8};
+    drafter_type d(kernels, small(2));
+    CHECK_THROWS_WITH(d.take(first), Contains("'model.embed_tokens.weight' should have 88 elements, got 80"));
   }
 }

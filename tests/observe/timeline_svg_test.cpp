@@ -1,5 +1,6 @@
 // The picture is well-formed, shows every box inside its frame, and writes nothing wider than its box.
 #include "catch.hpp"
+#include "svg.hpp"
 
 #include <heddle/observe/timeline_svg.hpp>
 
@@ -12,42 +13,9 @@
 namespace observe = heddle::observe;
 using heddle::activity;
 using heddle::event;
+using namespace svg_test;
 
 namespace {
-
-std::size_t count(std::string_view text, std::string_view what) {
-  std::size_t n = 0;
-  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + 1)) ++n;
-  return n;
-}
-
-// Tags balance, attributes are quoted, no stray markup in text: what a strict XML parser needs of a file like ours.
-bool well_formed(std::string_view text) {
-  std::vector<std::string_view> open;
-  while (!text.empty()) {
-    const std::size_t lt = text.find('<');
-    if (text.substr(0, lt).find('>') != std::string_view::npos) return false;
-    if (lt == std::string_view::npos) break;
-    const std::size_t gt = text.find('>', lt);
-    if (gt == std::string_view::npos) return false;
-    std::string_view tag = text.substr(lt + 1, gt - lt - 1);
-    text.remove_prefix(gt + 1);
-    if (tag.find('<') != std::string_view::npos || count(tag, "\"") % 2 != 0) return false;
-    if (tag.front() == '/') {
-      if (open.empty() || open.back() != tag.substr(1)) return false;
-      open.pop_back();
-    } else if (tag.back() != '/') {
-      open.push_back(tag.substr(0, tag.find(' ')));
-    }
-  }
-  return open.empty();
-}
-
-double attribute(std::string_view tag, std::string_view name) {
-  const std::string key = " " + std::string(name) + "=\"";
-  const std::size_t at = tag.find(key);
-  return at == std::string_view::npos ? 0.0 : std::stod(std::string(tag.substr(at + key.size(), 16)));
-}
 
 observe::timeline_chart some_chart(int rows, int boxes) {
   observe::timeline_chart c;

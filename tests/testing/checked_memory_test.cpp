@@ -1,12 +1,11 @@
 #include <heddle/testing/checked_memory.hpp>
 
 #include "catch.hpp"
+#include "faults.hpp"
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csetjmp>
-#include <csignal>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -18,29 +17,10 @@
 #include <vector>
 
 namespace hd = heddle;
+using fault_test::faults;
 using hd::testing::checked_memory;
 
 namespace {
-sigjmp_buf before_fault;
-void leave(int) {
-  siglongjmp(before_fault, 1);
-}
-// Whether the system refuses a read of this byte.
-bool faults(const volatile char* at) {
-  struct sigaction with{}, before{}, bus{};
-  with.sa_handler = leave;
-  sigemptyset(&with.sa_mask);
-  sigaction(SIGSEGV, &with, &before);
-  sigaction(SIGBUS, &with, &bus);
-  volatile bool refused = true;
-  if (sigsetjmp(before_fault, 1) == 0) {
-    static_cast<void>(*at);
-    refused = false;
-  }
-  sigaction(SIGSEGV, &before, nullptr);
-  sigaction(SIGBUS, &bus, nullptr);
-  return refused;
-}
 template <class T>
 const volatile char* byte_of(const T* at) {
   return reinterpret_cast<const volatile char*>(at);

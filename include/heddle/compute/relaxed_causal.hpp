@@ -11,16 +11,9 @@
 
 namespace heddle::inline v0::compute {
 
-/// Rows are in blocks of K; a query sees the keys of its own block and of all blocks before. K = 1 is the causal mask.
-/// Source: Falcon, arXiv:2412.12639, section on relaxed causal-masked self-attention.
-template <std::int64_t K>
-struct relaxed_causal {
-  static_assert(K > 0, "heddle: relaxed_causal<K>: K is the number of rows of a block and must be positive");
-  static constexpr bool allow(std::int64_t q, std::int64_t key) noexcept { return key / K <= q / K; }
-};
-
-/// The relaxed causal mask of `sequences` sequences of `rows` rows each, one behind the other, in blocks of `block` rows; the last block may be shorter.
-/// Errors: `layout_error` for a block of no rows.
+/// The relaxed causal mask of `sequences` sequences of `rows` rows each, one behind the other, in blocks of `block` rows; the last block may be
+/// shorter. A query sees the keys of its own block and of all blocks before. Blocks of one row give the causal mask.
+/// Errors: `layout_error` for a block of no rows. Source: Falcon, arXiv:2412.12639, section on relaxed causal-masked self-attention.
 inline std::vector<attention_slice> relaxed_causal_slices(std::int64_t sequences, std::int64_t rows,
                                                           std::int64_t block) {
   if (block < 1)

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/infer/cache.hpp>
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/text_streams.hpp>
 #include <heddle/model/feature_text.hpp>
 
 #include <algorithm>
@@ -18,37 +18,20 @@
 namespace heddle::inline v0::infer {
 
 /// Texts with the features that a runner's model has at their tokens. Blocks of the runner's cache are overwritten: no engine may have sequences in it.
-/// Errors: `config_error` for a text longer than the runner's context or cache, and what the runner throws.
+/// Errors: `config_error` for a text longer than the runner's context or cache or with tokens that the vocabulary does not have, and what the
+/// runner throws.
 template <step_runner Runner, class Drafter>
   requires stream_runner<Runner>
 std::vector<model::feature_text<typename Runner::scalar>> features_of_texts(
     Runner& runner, Drafter& drafter, const std::vector<std::vector<std::int32_t>>& texts) {
   using T = typename Runner::scalar;
-  const step_limits limits = runner.limits();
   std::vector<model::feature_text<T>> found;
-  std::vector<T> logits;
   for (const std::vector<std::int32_t>& text : texts) {
-    const std::int64_t length = std::ssize(text), most = (std::min)(limits.context, limits.blocks * limits.block_rows);
-    if (length > most)
-      throw config_error("heddle: features_of_texts: a text should have at most the " + std::to_string(most) +
-                         " tokens that fit, got " + std::to_string(length));
     model::feature_text<T> t{text, {}};
-    for (std::int64_t first = 0; first < length;) {
-      step s;
-      const std::int64_t rows = (std::min)(limits.max_rows, length - first);
-      const std::int64_t blocks = detail::blocks_of_tokens(first + rows, limits.block_rows);
-      s.tokens.assign(text.begin() + first, text.begin() + first + rows);
-      s.sequences = {{0, rows, first, 0, blocks}};
-      for (std::int64_t b = 0; b < blocks; ++b) s.blocks.push_back(static_cast<std::int32_t>(b));
-      for (std::int64_t r = 0; r < rows; ++r) s.wanted.push_back(r);
-      s.streams = true;
-      logits.resize(static_cast<std::size_t>(rows * limits.vocabulary));
-      runner.run(s, std::span<T>(logits));
-      const auto streams = runner.streams();
+    each_stream_of_text(runner, text, "features_of_texts", runner.limits().max_rows, [&](auto streams, auto, auto) {
       t.features.resize(t.features.size() + streams.size());
       drafter.features_of(streams, std::span<T>(t.features).last(streams.size()));
-      first += rows;
-    }
+    });
     found.push_back(std::move(t));
   }
   return found;

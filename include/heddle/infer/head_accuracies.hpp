@@ -2,9 +2,9 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/infer/cache.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/text_streams.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -36,45 +36,27 @@ std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
   const auto count = static_cast<std::size_t>(heads.heads());
   std::vector<std::vector<double>> right(count, std::vector<double>(static_cast<std::size_t>(ranks)));
   std::vector<double> places(count);
-  std::vector<T> logits, found;
+  std::vector<T> found;
   constexpr std::int64_t most_rows = 32;  // at once: each has logits of all heads
   for (const std::vector<std::int32_t>& text : texts) {
     const std::int64_t length = std::ssize(text);
-    if (length > limits.context || length > limits.blocks * limits.block_rows)
-      throw config_error("heddle: head_accuracies: a text should have at most the " +
-                         std::to_string((std::min)(limits.context, limits.blocks * limits.block_rows)) +
-                         " tokens that fit, got " + std::to_string(length));
-    for (const std::int32_t t : text)
-      if (t < 0 || t >= limits.vocabulary)
-        throw config_error("heddle: head_accuracies: tokens of a text should be from 0 to " +
-                           std::to_string(limits.vocabulary - 1) + ", got " + std::to_string(t));
-    for (std::int64_t first = 0; first < length;) {
-      step s;
-      const std::int64_t rows = (std::min)({limits.max_rows, length - first, most_rows});
-      const std::int64_t blocks = detail::blocks_of_tokens(first + rows, limits.block_rows);
-      s.tokens.assign(text.begin() + first, text.begin() + first + rows);
-      s.sequences = {{0, rows, first, 0, blocks}};
-      for (std::int64_t b = 0; b < blocks; ++b) s.blocks.push_back(static_cast<std::int32_t>(b));
-      for (std::int64_t r = 0; r < rows; ++r) s.wanted.push_back(r);
-      s.streams = true;
-      logits.resize(static_cast<std::size_t>(rows) * words);
-      runner.run(s, std::span<T>(logits));
-      found.resize(logits.size() * count);
-      heads.run(runner.streams(), rows, std::span<T>(found));
-      for (std::int64_t r = 0; r < rows; ++r)
-        for (std::size_t k = 0; k < count; ++k) {
-          const std::int64_t at = first + r + 2 + static_cast<std::int64_t>(k);
-          if (at >= length) continue;
-          const std::span<const T> of_head(found.data() + (static_cast<std::size_t>(r) * count + k) * words, words);
-          const auto token = static_cast<std::size_t>(text[static_cast<std::size_t>(at)]);
-          std::size_t rank = 0;  // of the text's token: those that are likelier, or as likely and of a lower id
-          for (std::size_t v = 0; v < words; ++v)
-            rank += of_head[v] > of_head[token] || (of_head[v] == of_head[token] && v < token);
-          places[k] += 1;
-          if (rank < right[k].size()) right[k][rank] += 1;
-        }
-      first += rows;
-    }
+    each_stream_of_text(
+        runner, text, "head_accuracies", most_rows, [&](auto streams, std::int64_t first, std::int64_t rows) {
+          found.resize(static_cast<std::size_t>(rows) * words * count);
+          heads.run(streams, rows, std::span<T>(found));
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::size_t k = 0; k < count; ++k) {
+              const std::int64_t at = first + r + 2 + static_cast<std::int64_t>(k);
+              if (at >= length) continue;
+              const std::span<const T> of_head(found.data() + (static_cast<std::size_t>(r) * count + k) * words, words);
+              const auto token = static_cast<std::size_t>(text[static_cast<std::size_t>(at)]);
+              std::size_t rank = 0;  // of the text's token: those that are likelier, or as likely and of a lower id
+              for (std::size_t v = 0; v < words; ++v)
+                rank += of_head[v] > of_head[token] || (of_head[v] == of_head[token] && v < token);
+              places[k] += 1;
+              if (rank < right[k].size()) right[k][rank] += 1;
+            }
+        });
   }
   for (std::size_t k = 0; k < count; ++k)
     for (double& x : right[k]) x /= (std::max)(places[k], 1.0);

@@ -70,8 +70,6 @@ struct name_rules_options {
   std::int64_t head_dim = 0;             ///< elements of an attention head; 0: not checked
   weight_order weights = weight_order::by_name;
 };
-/// The settings of the rules where none are given.
-inline constexpr name_rules_options default_name_rules{};
 
 namespace detail {
 

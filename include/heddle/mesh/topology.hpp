@@ -27,12 +27,6 @@ constexpr std::string_view to_string(link_kind kind) noexcept {
   return link_kind_names[static_cast<std::size_t>(kind)];
 }
 
-/// Whether links of this kind leave a node.
-constexpr bool is_network(link_kind kind) noexcept {
-  return kind == link_kind::infiniband || kind == link_kind::roce || kind == link_kind::ethernet ||
-         kind == link_kind::optical;
-}
-
 /// What links of one sort have in common. Units: `seconds` of latency; bytes per second in one direction.
 struct link_class {
   double seconds = 0;

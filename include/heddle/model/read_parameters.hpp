@@ -109,6 +109,19 @@ void add_names(const Layer& layer, std::string at, std::vector<std::string>& nam
 
 }  // namespace detail
 
+/// f(first, count) for the runs of elements that `read_parameters` reads for a parameter, in the order in which it does.
+template <class F>
+void for_each_read(const parameter& p, stored_as how, F&& f) {
+  if (p.count == 0) return;
+  if (how == stored_as::is)
+    return for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(global, length); });
+  const auto [rows, columns] = detail::matrix_runs(p);
+  heddle::v0::detail::for_each_transposed_tile(
+      p.shape[0], std::span(rows.runs), std::span(columns.runs),
+      [&](std::int64_t first, std::int64_t, std::int64_t height) { f(first, height); },
+      [](const auto&, auto, auto, const auto&, auto, auto) {});
+}
+
 /// The names of all parameters of a described model, in its order: what the stages of any mesh have together, and of those that
 /// files hold in several tensors (`is_stacked`) the names of all these.
 template <class In, class Block, class Out, class Other>

@@ -54,28 +54,42 @@ inline bool joins_dimensions(std::span<const std::int64_t> joined, std::span<con
   return true;
 }
 
-// A row-major memory of `columns` columns from a tensor that holds the transpose, [all_columns, all_rows]: the rows and columns named by
-// stretches, `from` in the whole and `to` in the memory. Through a tile, so that each read is a run of the file.
+// The rows and columns of a matrix named by stretches, from a tensor that holds the transpose, [all_columns, all_rows], by tiles, so that each
+// read is a run of the file: read(first, k, height) for row k of the tile, then done(r, i, height, c, j, width) with the stretches of rows and
+// columns, and where in them the tile begins.
+inline constexpr std::int64_t widest_transposed_tile = 32, tallest_transposed_tile = 256;
+template <class Read, class Done>
+void for_each_transposed_tile(std::int64_t all_rows, std::span<const stretch> rows, std::span<const stretch> cols,
+                              Read&& read, Done&& done) {
+  for (const stretch& c : cols)
+    for (std::int64_t j = 0; j < c.count; j += widest_transposed_tile) {
+      const std::int64_t width = (std::min)(widest_transposed_tile, c.count - j);
+      for (const stretch& r : rows)
+        for (std::int64_t i = 0; i < r.count; i += tallest_transposed_tile) {
+          const std::int64_t height = (std::min)(tallest_transposed_tile, r.count - i);
+          for (std::int64_t k = 0; k < width; ++k) read((c.from + j + k) * all_rows + r.from + i, k, height);
+          done(r, i, height, c, j, width);
+        }
+    }
+}
+
+// A row-major memory of `columns` columns from such a tensor: the rows and columns are `from` in the whole and `to` in the memory.
 template <class Tensor, class T>
 void read_transposed(const Tensor& tensor, std::int64_t all_rows, std::span<const stretch> rows,
                      std::span<const stretch> cols, T* to, std::int64_t columns) {
-  constexpr std::int64_t wide = 32, tall = 256;
-  std::vector<T> tile(static_cast<std::size_t>(wide * tall));
-  for (const stretch& c : cols)
-    for (std::int64_t j = 0; j < c.count; j += wide) {
-      const std::int64_t width = (std::min)(wide, c.count - j);
-      for (const stretch& r : rows)
-        for (std::int64_t i = 0; i < r.count; i += tall) {
-          const std::int64_t height = (std::min)(tall, r.count - i);
+  constexpr std::int64_t tall = tallest_transposed_tile;
+  std::vector<T> tile(static_cast<std::size_t>(widest_transposed_tile * tall));
+  for_each_transposed_tile(
+      all_rows, rows, cols,
+      [&](std::int64_t first, std::int64_t k, std::int64_t height) {
+        tensor.read(first,
+                    std::span<T>(tile).subspan(static_cast<std::size_t>(k * tall), static_cast<std::size_t>(height)));
+      },
+      [&](const stretch& r, std::int64_t i, std::int64_t height, const stretch& c, std::int64_t j, std::int64_t width) {
+        for (std::int64_t y = 0; y < height; ++y)
           for (std::int64_t k = 0; k < width; ++k)
-            tensor.read(
-                (c.from + j + k) * all_rows + r.from + i,
-                std::span<T>(tile).subspan(static_cast<std::size_t>(k * tall), static_cast<std::size_t>(height)));
-          for (std::int64_t y = 0; y < height; ++y)
-            for (std::int64_t k = 0; k < width; ++k)
-              to[(r.to + i + y) * columns + c.to + j + k] = tile[static_cast<std::size_t>(k * tall + y)];
-        }
-    }
+            to[(r.to + i + y) * columns + c.to + j + k] = tile[static_cast<std::size_t>(k * tall + y)];
+      });
 }
 
 }  // namespace detail

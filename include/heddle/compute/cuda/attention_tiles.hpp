@@ -128,6 +128,25 @@ HEDDLE_HD void slices_of(const causal_batch& mask, std::int64_t begin, std::int6
   }
 }
 
+/// f(slice, key, keys) for tiles of up to `size` keys from `key` on that queries [begin, begin + rows) see, with keys and values of head
+/// `kv` in tiles k and v. f ends with `sync()`.
+template <class G, class T, class Mask, class F>
+HEDDLE_HD void each_tile_of_keys(G& g, const attention_inputs<T, Mask>& in, std::int64_t begin, std::int64_t rows,
+                                 std::int64_t kv, const tile<T>& k, const tile<T>& v, std::int64_t size,
+                                 std::int64_t out_width, const F& f) {
+  slices_of(in.mask, begin, begin + rows, [&](const slice_of_tiles& slice) {
+    std::int64_t from = 0, to = 0;
+    slice.keys_of(begin, begin + rows, from, to);
+    for (std::int64_t key = from; key < to; key += size) {
+      const std::int64_t keys = to - key < size ? to - key : size;
+      load_tile(g, k, size, keys, in.q.head_dim, [&](std::int64_t j) { return in.k(in.pages.row(key + j), kv); });
+      load_tile(g, v, size, keys, out_width, [&](std::int64_t j) { return in.v(in.pages.row(key + j), kv); });
+      g.sync();
+      f(slice, key, keys);
+    }
+  });
+}
+
 /// A group has `edge` queries of one head, and goes over the keys by as many. The output is scaled again where a tile has a larger
 /// score than those before.
 /// Source: Dao 2023, arXiv:2307.08691, algorithm 1; Milakov and Gimelshein 2018, arXiv:1805.02867.
@@ -157,36 +176,30 @@ struct attention_tile {
       top[i] = in.lowest;
       total[i] = T(0);
     });
-    slices_of(in.mask, begin, begin + rows, [&](const slice_of_tiles& slice) {
-      std::int64_t from = 0, to = 0;
-      slice.keys_of(begin, begin + rows, from, to);
-      for (std::int64_t key = from; key < to; key += size) {
-        const std::int64_t keys = to - key < size ? to - key : size;
-        load_tile(g, k, size, keys, width, [&](std::int64_t j) { return in.k(in.pages.row(key + j), kv); });
-        load_tile(g, v, size, keys, out_width, [&](std::int64_t j) { return in.v(in.pages.row(key + j), kv); });
-        g.sync();
-        tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
-                     [&](std::int64_t i, std::int64_t j, T x) { s(i, j) = in.scale * x; });
-        g.sync();
-        for_each_of(g, size, [&](std::int64_t i) {
-          T best = top[i], share_of_tile = T(0);
-          for (std::int64_t j = 0; j < keys; ++j)
-            if (i < rows && slice.shows(begin + i, key + j)) best = larger(best, s(i, j));
-          for (std::int64_t j = 0; j < keys; ++j) {
-            const T p = i < rows && slice.shows(begin + i, key + j) ? in.share(s(i, j), best) : T(0);
-            s(i, j) = p;
-            share_of_tile += p;
-          }
-          shrink[i] = best == in.lowest ? T(1) : math::exponential(top[i] - best);  // 0 at first: top is -inf
-          total[i] = total[i] * shrink[i] + share_of_tile;
-          top[i] = best;
+    each_tile_of_keys(
+        g, in, begin, rows, kv, k, v, size, out_width,
+        [&](const slice_of_tiles& slice, std::int64_t key, std::int64_t keys) {
+          tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
+                       [&](std::int64_t i, std::int64_t j, T x) { s(i, j) = in.scale * x; });
+          g.sync();
+          for_each_of(g, size, [&](std::int64_t i) {
+            T best = top[i], share_of_tile = T(0);
+            for (std::int64_t j = 0; j < keys; ++j)
+              if (i < rows && slice.shows(begin + i, key + j)) best = larger(best, s(i, j));
+            for (std::int64_t j = 0; j < keys; ++j) {
+              const T p = i < rows && slice.shows(begin + i, key + j) ? in.share(s(i, j), best) : T(0);
+              s(i, j) = p;
+              share_of_tile += p;
+            }
+            shrink[i] = best == in.lowest ? T(1) : math::exponential(top[i] - best);  // 0 at first: top is -inf
+            total[i] = total[i] * shrink[i] + share_of_tile;
+            top[i] = best;
+          });
+          g.sync();
+          tile_product(g, size, out_width, keys, s.data, s.stride, 1, v.data, v.stride, 1,
+                       [&](std::int64_t i, std::int64_t j, T x) { sum(i, j) = sum(i, j) * shrink[i] + x; });
+          g.sync();
         });
-        g.sync();
-        tile_product(g, size, out_width, keys, s.data, s.stride, 1, v.data, v.stride, 1,
-                     [&](std::int64_t i, std::int64_t j, T x) { sum(i, j) = sum(i, j) * shrink[i] + x; });
-        g.sync();
-      }
-    });
     g.sync();
     for (std::int64_t e = g.rank(); e < rows * out_width; e += g.size()) {
       const std::int64_t i = e / out_width, j = e % out_width;
@@ -235,27 +248,21 @@ struct attention_backward_query_tile {
       of_out[i] = product;
       level[i] = i < rows ? lse[h * in.queries + begin + i] : in.lowest;
     });
-    slices_of(in.mask, begin, begin + rows, [&](const slice_of_tiles& slice) {
-      std::int64_t from = 0, to = 0;
-      slice.keys_of(begin, begin + rows, from, to);
-      for (std::int64_t key = from; key < to; key += size) {
-        const std::int64_t keys = to - key < size ? to - key : size;
-        load_tile(g, k, size, keys, width, [&](std::int64_t j) { return in.k(in.pages.row(key + j), kv); });
-        load_tile(g, v, size, keys, out_width, [&](std::int64_t j) { return in.v(in.pages.row(key + j), kv); });
-        g.sync();
-        tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
-                     [&](std::int64_t i, std::int64_t j, T x) {
-                       const bool seen = i < rows && slice.shows(begin + i, key + j);
-                       s(i, j) = seen ? in.share(in.scale * x, level[i]) : T(0);
-                     });
-        tile_product(g, size, size, out_width, d.data, d.stride, 1, v.data, 1, v.stride,
-                     [&](std::int64_t i, std::int64_t j, T x) { s(i, j) *= (x - of_out[i]) * in.scale; });
-        g.sync();
-        tile_product(g, size, width, keys, s.data, s.stride, 1, k.data, k.stride, 1,
-                     [&](std::int64_t i, std::int64_t j, T x) { sum(i, j) += x; });
-        g.sync();
-      }
-    });
+    each_tile_of_keys(g, in, begin, rows, kv, k, v, size, out_width,
+                      [&](const slice_of_tiles& slice, std::int64_t key, std::int64_t keys) {
+                        tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
+                                     [&](std::int64_t i, std::int64_t j, T x) {
+                                       const bool seen = i < rows && slice.shows(begin + i, key + j);
+                                       s(i, j) = seen ? in.share(in.scale * x, level[i]) : T(0);
+                                     });
+                        tile_product(
+                            g, size, size, out_width, d.data, d.stride, 1, v.data, 1, v.stride,
+                            [&](std::int64_t i, std::int64_t j, T x) { s(i, j) *= (x - of_out[i]) * in.scale; });
+                        g.sync();
+                        tile_product(g, size, width, keys, s.data, s.stride, 1, k.data, k.stride, 1,
+                                     [&](std::int64_t i, std::int64_t j, T x) { sum(i, j) += x; });
+                        g.sync();
+                      });
     g.sync();
     for (std::int64_t e = g.rank(); e < rows * width; e += g.size())
       dq(begin + e / width, h)[e % width] = sum(e / width, e % width);

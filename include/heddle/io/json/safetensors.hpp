@@ -318,6 +318,7 @@ class safetensors_tensor {
 
  private:
   friend class safetensors_folder;
+  friend class safetensors_reads;
   static constexpr std::int64_t short_run = detail::read_ahead::most;
 
   void scale_by(safetensors_tensor scales, scale_blocks blocks) {
@@ -337,6 +338,27 @@ class safetensors_tensor {
   std::shared_ptr<detail::block_scales<safetensors_tensor>> scales_;
   bool needs_blocks_ = false;
   std::shared_ptr<detail::read_ahead> ahead_;
+};
+
+/// Counts the bytes that reads of one tensor would take from its files, the scales of its blocks too, and reads nothing.
+class safetensors_reads {
+ public:
+  explicit safetensors_reads(safetensors_tensor tensor)
+      : tensor_(std::move(tensor)), kept_(tensor_.scales_ != nullptr ? tensor_.scales_->across() : 0) {}
+  /// As `tensor.read(first, out)` with `count` elements, after those that were counted before.
+  void read(std::int64_t first, std::int64_t count) {
+    bytes_ += count * tensor_.entry().dtype.bits / 8;
+    if (tensor_.scales_ != nullptr)
+      tensor_.scales_->for_each_read(kept_, first, count, [&](std::int64_t scales) {
+        bytes_ += scales * tensor_.scales_->scales().entry().dtype.bits / 8;
+      });
+  }
+  std::int64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  safetensors_tensor tensor_;
+  detail::kept_scales kept_;
+  std::int64_t bytes_ = 0;
 };
 
 /// A safetensors file. Opening it reads and checks its header; elements are read when asked for, on any thread. It

@@ -27,6 +27,44 @@ inline std::string scales_of(std::string_view name) {
   return std::string(name) + "_scale_inv";
 }
 
+// f(row, begin, end) for the columns [begin, end) of each row that elements [first, first + count) of a matrix are.
+template <class F>
+void for_each_row_piece(std::int64_t first, std::int64_t count, std::int64_t columns, F&& f) {
+  while (count > 0) {
+    const std::int64_t begin = first % columns, end = begin + (std::min)(count, columns - begin);
+    f(first / columns, begin, end);
+    first += end - begin;
+    count -= end - begin;
+  }
+}
+
+// Which scales are there: of those of one row of blocks, as elements come row by row.
+class kept_scales {
+ public:
+  explicit kept_scales(std::int64_t across) : here_(static_cast<std::size_t>(across), false) {}
+  // f(from, to) for runs of those of the scales [begin, end) of a row of blocks that are not there; then they are.
+  template <class F>
+  void keep(std::int64_t row, std::int64_t begin, std::int64_t end, F&& f) {
+    if (row != row_) {
+      here_.assign(here_.size(), false);
+      row_ = row;
+    }
+    for (std::int64_t from = begin; from < end;) {
+      std::int64_t to = from;
+      while (to < end && !here_[static_cast<std::size_t>(to)]) ++to;
+      if (to > from) {
+        f(from, to);
+        std::fill(here_.begin() + from, here_.begin() + to, true);
+      }
+      from = (std::max)(to, from + 1);
+    }
+  }
+
+ private:
+  std::int64_t row_ = -1;
+  std::vector<bool> here_;
+};
+
 // Scales of a matrix of F8_E4M3, one for each block. A scale is read when the first element of its block is asked for; those of one row of
 // blocks are kept, as elements come row by row. `Tensor`: the tensor of scales.
 template <class Tensor>
@@ -52,6 +90,8 @@ class block_scales {
     if (const auto type = scales_.dtype(); type != "F32" && type != "BF16" && type != "F16")
       throw io_error("heddle: " + scales_.where() + ": scales should be F32, BF16 or F16, they are " +
                      std::string(type));
+    kept_ = kept_scales(across_);
+    values_.resize(static_cast<std::size_t>(across_));
   }
 
   const Tensor& scales() const noexcept { return scales_; }
@@ -61,11 +101,9 @@ class block_scales {
   // Errors: `io_error` with the place for a NaN, which no quantizer means, and for a scale that is not finite.
   template <class T>
   void convert(std::int64_t first, const std::byte* from, T* to, std::int64_t count) {
-    const std::scoped_lock lock(kept_);
-    while (count > 0) {
-      const std::int64_t row = first / columns_, begin = first % columns_;
-      const std::int64_t end = begin + (std::min)(count, columns_ - begin);
-      keep(row / blocks_.rows, begin / blocks_.columns, (end - 1) / blocks_.columns + 1);
+    const std::scoped_lock lock(mutex_);
+    for_each_row_piece(first, count, columns_, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      read_scales(row / blocks_.rows, begin / blocks_.columns, (end - 1) / blocks_.columns + 1);
       for (std::int64_t at = begin; at < end;) {
         const std::int64_t block = at / blocks_.columns;
         const std::int64_t until = (std::min)(end, (block + 1) * blocks_.columns);
@@ -79,45 +117,38 @@ class block_scales {
           *to = rounded_to<T>(static_cast<double>(static_cast<float>(float8_e4m3::from_bits(code))) * scale);
         }
       }
-      first += end - begin;
-      count -= end - begin;
-    }
+    });
   }
 
+  // f(count) for runs of scales that `convert` of these elements reads, where those that `kept` has are there.
+  template <class F>
+  void for_each_read(kept_scales& kept, std::int64_t first, std::int64_t count, F&& f) const {
+    for_each_row_piece(first, count, columns_, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      kept.keep(row / blocks_.rows, begin / blocks_.columns, (end - 1) / blocks_.columns + 1,
+                [&](std::int64_t from, std::int64_t to) { f(to - from); });
+    });
+  }
+  std::int64_t across() const noexcept { return across_; }
+
  private:
-  // Reads those of the scales [begin, end) of a row of blocks that are not there.
-  void keep(std::int64_t row, std::int64_t begin, std::int64_t end) {
-    if (row != row_) {
-      values_.resize(static_cast<std::size_t>(across_));
-      here_.assign(static_cast<std::size_t>(across_), false);
-      row_ = row;
-    }
-    for (std::int64_t from = begin; from < end;) {
-      std::int64_t to = from;
-      while (to < end && !here_[static_cast<std::size_t>(to)]) ++to;
-      if (to > from) {
-        const auto missing =
-            std::span(values_).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
-        scales_.read(row_ * across_ + from, missing);
-        for (std::int64_t i = from; i < to; ++i) {
-          if (const float scale = values_[static_cast<std::size_t>(i)]; !std::isfinite(scale))
-            throw io_error("heddle: " + scales_.where() + ": row " + std::to_string(row_) + ", column " +
-                           std::to_string(i) + ": a scale should be finite, got " + std::to_string(scale));
-          here_[static_cast<std::size_t>(i)] = true;
-        }
-      }
-      from = (std::max)(to, from + 1);
-    }
+  void read_scales(std::int64_t row, std::int64_t begin, std::int64_t end) {
+    kept_.keep(row, begin, end, [&](std::int64_t from, std::int64_t to) {
+      scales_.read(row * across_ + from,
+                   std::span(values_).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)));
+      for (std::int64_t i = from; i < to; ++i)
+        if (const float scale = values_[static_cast<std::size_t>(i)]; !std::isfinite(scale))
+          throw io_error("heddle: " + scales_.where() + ": row " + std::to_string(row) + ", column " +
+                         std::to_string(i) + ": a scale should be finite, got " + std::to_string(scale));
+    });
   }
 
   Tensor scales_;
   scale_blocks blocks_;
   std::string where_;
   std::int64_t columns_ = 0, across_ = 0;  // of elements and of blocks
-  std::mutex kept_;
-  std::int64_t row_ = -1;
+  std::mutex mutex_;
+  kept_scales kept_{0};
   std::vector<float> values_;
-  std::vector<bool> here_;
 };
 
 }  // namespace heddle::inline v0::io::detail

@@ -25,8 +25,6 @@ struct mig_profile {
 
 /// Compute slices of one GPU.
 inline constexpr int mig_compute_slices = 7;
-/// Memory slices of one GPU.
-inline constexpr int mig_memory_slices = 8;
 /// The profiles there are, the smallest first. A memory slice has 5 GB on an A100 with 40 GB, 10 GB on one with 80 GB and on an
 /// H100.
 inline constexpr std::array<mig_profile, 5> mig_profiles{{{"1g", 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}, 7},
