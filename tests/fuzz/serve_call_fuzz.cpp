@@ -25,6 +25,10 @@ HEDDLE_FUZZ_TARGET(serve_call) {
     for (inf::completion_call* one : {&again, &first})  // printed members are in another order
       if (one->json_schema) one->json_schema = nlohmann::json::parse(*one->json_schema).dump();
     fuzz::require(again == first, "what is printed reads the same");
+    if (c.json_schema)  // which is cut out of the body
+      fuzz::require(nlohmann::ordered_json::parse(*c.json_schema) ==
+                        nlohmann::ordered_json::parse(body)["response_format"]["json_schema"]["schema"],
+                    "a schema is that of the body, in its order");
     const std::vector<inf::request> all = inf::to_requests(c, {{1, 2}}, 100);
     fuzz::require(all.size() == static_cast<std::size_t>(c.n), "there are n requests for a prompt");
     for (inf::request r : all) {

@@ -8,10 +8,12 @@
 #include "catch.hpp"
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <regex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -241,6 +243,118 @@ TEST_CASE("a conversation has messages with text, or is refused by name", "[infe
   CHECK(chat_refused({{"response_format", json::object()}}) == "response_format");
   CHECK(chat_refused({{"response_format", object}, {"stop", "a"}}) == "response_format");
   CHECK(chat_refused({{"response_format", 1}}) == "response_format");
+}
+
+namespace {
+
+// The text of a random value: spaces anywhere, names with escapes, names twice, and names that are looked for in places where they mean nothing.
+std::string random_text(std::mt19937& random, int levels) {
+  const auto pick = [&](std::initializer_list<const char*> of) {
+    return std::string(of.begin()[random() % of.size()]);
+  };
+  const auto space = [&] { return pick({"", "", "", " ", "\n\t", "\r  "}); };
+  const auto list = [&](char open, char close, auto item) {
+    std::string out(1, open);
+    for (auto n = random() % 5, i = n * 0; i < n; ++i) out += (i > 0 ? "," : "") + space() + item() + space();
+    return out + space() + close;
+  };
+  switch (random() % (levels > 0 ? 8 : 4)) {
+    case 0:
+      return pick({"0", "-1.50e+3", "12", "true", "false", "null"});
+    case 1:
+      return pick({R"("")", R"("\"")", R"("\\")", R"("\\\"{")", R"("}],: ")", R"("\u0022]")"});
+    case 2:
+      return pick({R"("{\"schema\": 1}")", R"("schema")", R"("a\\\\")", "\"\xC3\xA9\xE2\x82\xAC\""});
+    case 3:
+      return pick({"{}", "[]", "[ ]", "{\n}"});
+    case 4:
+      return list('[', ']', [&] { return random_text(random, levels - 1); });
+    default:
+      return list('{', '}', [&] {
+        return pick({R"("schema")", R"("sch\u0065ma")", R"("\u0073chema")", R"("Schema")", R"("schema ")",
+                     R"("schema\\")", R"("sch\"ema")", R"("schem\u00e4")", R"("json_schema")", R"("")",
+                     R"("\u0000")"}) +
+               space() + ":" + space() + random_text(random, levels - 1);
+      });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the text of a member is that of the value which a parser finds, by looking at each byte once",
+          "[infer][serve]") {
+  const std::uint32_t seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int found = 0, missing = 0, others = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const std::string text = (i % 3 == 0 ? "\xEF\xBB\xBF" : "") + std::string(random() % 3, '\n') +
+                             random_text(random, 4) + std::string(random() % 3, ' ');
+    const auto whole = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (whole.is_discarded()) FAIL("no JSON: " << text);
+    for (const char* name : {"schema", "json_schema", "schema\\", "schem\xC3\xA4", ""}) {
+      std::int64_t looked_at = 0;
+      const auto cut = io::member_text(text, name, &looked_at);
+      const bool is = whole.is_object() && whole.contains(name);
+      bool right = cut.has_value() == is && looked_at <= 2 * std::ssize(text);
+      if (right && is)
+        right = !cut->empty() && cut->find_first_of(" \n\t\r") != 0 &&
+                cut->find_last_of(" \n\t\r") != cut->size() - 1 && nlohmann::ordered_json::parse(*cut) == whole[name] &&
+                nlohmann::ordered_json::parse(io::without_spaces(*cut)) == whole[name];
+      (is ? found : whole.is_object() ? missing : others) += 1;
+      if (!right) FAIL_CHECK("member '" << name << "' of " << text << " is not " << (cut ? *cut : "missing"));
+    }
+    // What is cut off is no JSON, and is not read beyond.
+    const std::string begun = text.substr(0, random() % (text.size() + 1));
+    std::int64_t looked_at = 0;
+    const auto cut = io::member_text(std::string_view(begun), "schema", &looked_at);
+    if (looked_at > 2 * std::ssize(begun) || (cut && cut->data() + cut->size() > begun.data() + begun.size()))
+      FAIL_CHECK("beyond the end of " << begun);
+    if (io::without_spaces(begun).size() > begun.size()) FAIL_CHECK("more than " << begun);
+  }
+  CHECK(found > 300);
+  CHECK(missing > 300);
+  CHECK(others > 300);
+}
+
+TEST_CASE("the schema of a call is cut out of its body, whatever is around it", "[infer][serve]") {
+  const auto schema = [](const std::string& body) { return inf::parse_call(body, false).json_schema; };
+  const std::string inner = R"({"type":"object","properties":{"schema":{"type":"null"},"a":{"const":"} ] \" : \\"}}})";
+  const std::string decoy =
+      R"({"schema":{"type":"object"},"json_schema":{"schema":{}},"response_format":{"json_schema":1}})";
+  CHECK(schema("\xEF\xBB\xBF \n{\"prompt\": \"x\", \"other\": " + decoy + R"(, "response_f\u006frmat" : { "other": [)" +
+               decoy + R"(], "type": "json_schema", "\u006ason_schema":)" +
+               "\t{ \"description\": \"\\\"schema\\\": {\", \"sch\\u0065ma\" : \r\n " + inner +
+               " , \"name\": " + decoy + " } } , \"schema\": 7}\n") == inner);
+  // Without the text members are in the order of the parsed value; of a name that comes twice, parsers keep the last.
+  const std::string twice =
+      R"({"prompt": "x", "response_format": 1, "response_format": {"type": "json_schema", "json_schema":
+      {"schema": {"type": "string"}}, "json_schema": {"schema": [{}], "schema": {"type": "null", "title": ""}}}})";
+  CHECK(inf::parse_completion(json::parse(twice)).json_schema == R"({"title":"","type":"null"})");
+  CHECK(inf::parse_completion(json::parse(twice), twice).json_schema == R"({"type":"null","title":""})");
+  CHECK_THROWS_WITH(schema(twice), Contains("comes twice"));
+
+  // Spaces outside strings are not counted, and what is around the schema is not either.
+  const auto long_schema = [&](std::size_t bytes) {
+    const std::string begin = R"({"type":"string","title":")", end = R"("})";
+    return begin + std::string(bytes - begin.size() - end.size(), 'x') + end;
+  };
+  const auto body = [&](const std::string& of) {
+    return R"({"prompt": ")" + std::string(100'000, 'p') +
+           R"(", "response_format": {"type": "json_schema", "json_schema": {"schema": )" + std::string(100'000, ' ') +
+           of + "}}}";
+  };
+  CHECK(schema(body(long_schema(inf::most_schema_bytes))) == long_schema(inf::most_schema_bytes));
+  try {
+    schema(body(long_schema(inf::most_schema_bytes + 1)));
+    FAIL("accepted");
+  } catch (const inf::api_error& e) {
+    CHECK(e.status() == 400);
+    CHECK(e.param() == "response_format.json_schema.schema");
+    CHECK_THAT(e.what(), Contains("at most 65536 bytes") && Contains("got 65537"));
+  }
+  CHECK_THROWS_WITH(inf::parse_completion(json::parse(body(long_schema(inf::most_schema_bytes + 1)))),
+                    Contains("at most 65536 bytes"));
 }
 
 TEST_CASE("a body that is no JSON, or has a name twice, is a bad call", "[infer][serve]") {

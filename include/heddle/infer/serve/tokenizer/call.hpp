@@ -3,6 +3,7 @@
 
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/json/api_error.hpp>
+#include <heddle/io/json/member_text.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
 
@@ -24,6 +25,8 @@ namespace heddle::inline v0::infer {
 inline constexpr std::int64_t most_choices = 128;
 /// Members of `logit_bias`, tokens of `stop_token_ids`, and characters of a string of `stop`: each choice looks at them for each token.
 inline constexpr std::size_t most_biases = 1024, most_stop_tokens = 256, most_stop_characters = 256;
+/// Bytes of a JSON schema, but for the spaces outside its strings: what keeps the order of its members takes time by the square of an object's size to read.
+inline constexpr std::size_t most_schema_bytes = 65536;
 
 /// A prompt as text, or as tokens.
 using call_prompt = std::variant<std::string, std::vector<std::int32_t>>;
@@ -269,6 +272,20 @@ inline completion_call read_common(const call_reader& in) {
   return c;
 }
 
+// The schema of a call, on one line, with its members in the order of `body`, which was read before: the order of an object's members is that of the answer's.
+inline std::string schema_text(const nlohmann::json& schema, std::string_view body) {
+  std::optional<std::string_view> cut = body;
+  for (const char* name : {"response_format", "json_schema", "schema"})
+    if (cut) cut = io::member_text(*cut, name);
+  std::string text = cut ? io::without_spaces(*cut) : schema.dump();
+  if (text.size() > most_schema_bytes)
+    throw invalid_param("response_format.json_schema.schema",
+                        "should have at most " + std::to_string(most_schema_bytes) +
+                            " bytes without the spaces outside strings, got " + std::to_string(text.size()),
+                        "invalid_grammar");
+  return text;
+}
+
 inline void read_response_format(const call_reader& in, std::string_view body, completion_call& c) {
   const nlohmann::json* v = in.find("response_format");
   if (v == nullptr) return;
@@ -284,10 +301,7 @@ inline void read_response_format(const call_reader& in, std::string_view body, c
       throw invalid_param("response_format.json_schema", "should be an object with 'schema'");
     if (!(*about)["schema"].is_object())
       call_reader::wrong("response_format.json_schema.schema", "an object", (*about)["schema"]);
-    // Read again, as the order of an object's members is that of the answer's.
-    c.json_schema = body.empty()
-                        ? (*about)["schema"].dump()
-                        : nlohmann::ordered_json::parse(body)["response_format"]["json_schema"]["schema"].dump();
+    c.json_schema = schema_text((*about)["schema"], body);
   } else if (name == "regex") {
     const auto pattern = v->find("regex");
     if (pattern == v->end() || !pattern->is_string())
