@@ -88,6 +88,7 @@ void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
 
 void run(const settings& s) {
   namespace fs = std::filesystem;
+  model_ranks::require_speculation(s.speculation);
   std::optional<hd::io::tokenizer> tokenizer;
   if (fs::exists(fs::path(s.ranks.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.ranks.model);
   if (!tokenizer && (!s.prompts.empty() || !s.stop.empty()))

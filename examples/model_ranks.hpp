@@ -96,18 +96,30 @@ void add_options(App& app, speculation& s) {
   app.add_option(
       "--speculate", s.by,
       "propose tokens, which leaves answers the same: ngram (what followed the same words), draft or medusa");
-  app.add_option("--draft", s.draft, "folder of a smaller model with the same tokens, for --speculate draft");
+  app.add_option("--draft", s.draft,
+                 "folder of a smaller model with the same tokens, for --speculate draft; it has a cache of its own, of "
+                 "the same size");
   app.add_option("--heads", s.heads, "folder of heads that train_heads wrote, for --speculate medusa");
+}
+
+/// Whether these words go together, before a model is loaded. Errors: `config_error` that says what is missing.
+inline void require_speculation(const speculation& s) {
+  if (s.by != "none" && s.by != "ngram" && s.by != "draft" && s.by != "medusa")
+    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa or none, got '" + s.by + "'");
+  if (s.by == "draft" && s.draft.empty())
+    throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
+  if (s.by == "medusa" && s.heads.empty())
+    throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
 }
 
 /// Calls `use(decoding policy)` with what speculates for a model. Errors: `config_error` for folders that do not fit.
 template <class Use>
 void with_speculation(const speculation& s, const options& o, const loaded& of, Use&& use) {
+  require_speculation(s);
   const inf::step_limits limits = of.steps.limits();
   if (s.by == "none") return use(inf::one_token{});
   if (s.by == "ngram") return use(inf::ngram_speculation<>{});
   if (s.by == "draft") {
-    if (s.draft.empty()) throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
     options own = o;
     own.model = s.draft;
     own.mesh = "pp=1";
@@ -120,9 +132,6 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
       use(inf::draft_speculation<runner>(steps));
     });
   }
-  if (s.by != "medusa")
-    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa or none, got '" + s.by + "'");
-  if (s.heads.empty()) throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
   if (of.family == "gpt2")
     throw hd::config_error("heddle: heads of Medusa are for models whose final norm is an RMS norm, not for gpt2");
   const inf::medusa_folder_settings settings = inf::read_medusa_settings(s.heads);

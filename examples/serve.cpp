@@ -82,6 +82,7 @@ int run(settings s) {
   sigaddset(&stop, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 
+  model_ranks::require_speculation(s.speculation);
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);

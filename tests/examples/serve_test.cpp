@@ -86,10 +86,12 @@ TEST_CASE("a served model gives the tokens of transformers on any mesh, and ends
   const heddle::io::tokenizer t = heddle::io::load_tokenizer(golden + "tokenizer/llama3.json");
   const fs::path keys = fs::temp_directory_path() / ("heddle-serve-keys-" + std::to_string(::getpid()));
   std::ofstream(keys) << "a key\n";
-  for (const std::string mesh : {"tp=1", "pp=2,tp=2"}) {
+  for (const std::string mesh :
+       {"tp=1", "pp=2,tp=2"}) {  // the second one proposes tokens, which leaves answers the same
+    const std::string by = mesh == "tp=1" ? "none" : "ngram";
     CAPTURE(mesh);
     program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
-               "--mesh", mesh, "--cache-mib", "1", "--api-key-file", keys.string()});
+               "--mesh", mesh, "--cache-mib", "1", "--api-key-file", keys.string(), "--speculate", by});
     const std::string head = p.lines_to("context");  // the model is loaded
     CAPTURE(head);
     const std::size_t at = head.find("http://127.0.0.1:");
@@ -125,5 +127,16 @@ TEST_CASE("a served model that cannot be loaded is an error that says why", "[ex
   program none({"--model", golden + "models/nothing"});
   CHECK_THAT(none.lines_to("heddle: "), Contains("models/nothing"));
   CHECK(none.end(0) == 1);
+  // Words of speculation are looked at before a folder is.
+  const auto refused = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--model", golden + "models/nothing", "--speculate"});
+    program q(words);
+    const std::string said = q.lines_to("heddle: ");
+    CHECK(q.end(0) == 1);
+    return said;
+  };
+  CHECK_THAT(refused({"words"}), Contains("--speculate should be ngram, draft, medusa or none, got 'words'"));
+  CHECK_THAT(refused({"draft"}), Contains("needs a model: --draft FOLDER"));
+  CHECK_THAT(refused({"medusa"}), Contains("needs heads: --heads FOLDER"));
 }
 #endif
