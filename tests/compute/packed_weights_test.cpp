@@ -58,7 +58,7 @@ void check_products(std::int64_t depth, std::int64_t columns, std::uint64_t seed
       worst = (std::max)(worst, off / (sizes * static_cast<double>(depth + 2) * 0x1p-24));
     }
   CHECK(worst <= 1);
-  for (const std::int64_t rows : {1, 2, 3, 4, 5, 12, 13, 17}) {
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 9, 12, 13, 16, 17, 21}) {
     CAPTURE(rows);
     std::vector<float> few(static_cast<std::size_t>(rows * columns), 2.0f);
     const bool odd = rows % 2 == 1;
@@ -142,23 +142,11 @@ std::int64_t wrong_products(std::int64_t depth, std::int64_t columns, std::int64
       c = Code(static_cast<float>(whole(-32, 32)));
   for (float& s : scales) s = static_cast<float>(whole(1, 8)) / 8;
   std::int64_t wrong = 0;
-  for (const std::int64_t m : {1, 2, 3, 6, 13, 30}) {
+  for (const std::int64_t m : {1, 2, 3, 6, 9, 13, 16, 30}) {
     std::vector<float> x(static_cast<std::size_t>(m * depth)), c(static_cast<std::size_t>(m * columns), 1.0f);
     for (float& v : x) v = static_cast<float>(whole(-8, 8));
-    std::vector<float> a(static_cast<std::size_t>((m + tile::rows - 1) / tile::rows * tile::rows * depth));
-    for (std::int64_t r = 0; r < m; r += tile::rows) {
-      const std::int64_t rows = (std::min)(std::int64_t{tile::rows}, m - r);
-      const float* const from = x.data() + r * depth;
-      float* const to = a.data() + r * depth;
-      if (rows == 1)
-        std::copy_n(from, depth, to);
-      else if (rows <= 2)
-        cp::detail::pack_panel<2>(rows, depth, from, depth, std::int64_t{1}, to);
-      else if (rows <= 4)
-        cp::detail::pack_panel<4>(rows, depth, from, depth, std::int64_t{1}, to);
-      else
-        cp::detail::pack_panel<tile::rows>(rows, depth, from, depth, std::int64_t{1}, to);
-    }
+    std::vector<float> a(static_cast<std::size_t>(cp::detail::packed_rows_size<tile>(m, depth)));
+    cp::detail::pack_rows<tile, Code>(0, m, depth, x.data(), a.data());
     const cp::detail::packed_operand<Code> w{codes.data(), scales.data(), depth, columns, block};
     cp::detail::multiply_strips<tile, Scaled>(m, a.data(), w, 0, strips, 0.5f, c.data());
     for (std::int64_t i = 0; i < m; ++i)

@@ -33,24 +33,29 @@ struct packed_operand {
   std::int64_t block = 0;
 };
 
-/// A vector of words of codes, and its code `At` of each word as float.
+/// What a code's `widen` gives for 1. Bytes are left in the top of their words, which saves a shift for each, and rows of x are multiplied by
+/// 2^-24 instead: a power of two changes no bits of sums, but of terms below 2^-102.
+template <class Code>
+inline constexpr float code_unit = std::is_same_v<Code, std::int8_t> ? 0x1p24f : 1.0f;
+
+/// A vector of words of codes, and its code `At` of each word as float, times `code_unit`.
 template <int Lanes>
 struct code_words;
-#define HEDDLE_CODE_WORDS(Lanes)                                                                \
-  template <>                                                                                   \
-  struct code_words<Lanes> {                                                                    \
-    typedef std::uint32_t words __attribute__((vector_size(Lanes * 4)));                        \
-    typedef std::int32_t whole __attribute__((vector_size(Lanes * 4)));                         \
-    typedef float number __attribute__((vector_size(Lanes * 4)));                               \
-    template <class Code, int At>                                                               \
-    [[gnu::always_inline]] static void widen(const words& x, number& y) {                       \
-      if constexpr (std::is_same_v<Code, float>)                                                \
-        y = reinterpret_cast<number>(x);                                                        \
-      else if constexpr (std::is_same_v<Code, bf16>)                                            \
-        y = reinterpret_cast<number>(At == 0 ? x << 16 : x & 0xffff0000u);                      \
-      else                                                                                      \
-        y = __builtin_convertvector(reinterpret_cast<whole>(x << (24 - 8 * At)) >> 24, number); \
-    }                                                                                           \
+#define HEDDLE_CODE_WORDS(Lanes)                                                                        \
+  template <>                                                                                           \
+  struct code_words<Lanes> {                                                                            \
+    typedef std::uint32_t words __attribute__((vector_size(Lanes * 4)));                                \
+    typedef std::int32_t whole __attribute__((vector_size(Lanes * 4)));                                 \
+    typedef float number __attribute__((vector_size(Lanes * 4)));                                       \
+    template <class Code, int At>                                                                       \
+    [[gnu::always_inline]] static void widen(const words& x, number& y) {                               \
+      if constexpr (std::is_same_v<Code, float>)                                                        \
+        y = reinterpret_cast<number>(x);                                                                \
+      else if constexpr (std::is_same_v<Code, bf16>)                                                    \
+        y = reinterpret_cast<number>(At == 0 ? x << 16 : x & 0xffff0000u);                              \
+      else                                                                                              \
+        y = __builtin_convertvector(reinterpret_cast<whole>(x << (24 - 8 * At) & 0xff000000u), number); \
+    }                                                                                                   \
   }
 HEDDLE_CODE_WORDS(4);
 HEDDLE_CODE_WORDS(8);
@@ -65,7 +70,7 @@ HEDDLE_CODE_WORDS(16);
     ((left[R] += a[At * rows + R] * b0, right[R] += a[At * rows + R] * b1), ...); \
   }
 /// One strip: tile[r][j] = sum over blocks of scale[block][j] * (sum over the block's p of a[p][r] * code[p][j]). The inner sum is in
-/// registers, and with few rows the outer one, too. Few rows ask memory for what they use 4 KiB later, since processors do not look beyond a page.
+/// registers, and with few rows the outer one, too. It asks memory for what it uses 4 KiB later, since processors do not look beyond a page.
 #define HEDDLE_PACKED_TILE_BODY                                                                                     \
   using words = code_words<Tile::lanes>;                                                                            \
   using vector = typename words::number;                                                                            \
@@ -79,8 +84,8 @@ HEDDLE_CODE_WORDS(16);
     vector right[] = {((void)R, vector{})...};                                                                      \
     typename words::words w0, w1;                                                                                   \
     for (std::int64_t p = together; p <= count; p += together) {                                                    \
-      if constexpr (rows <= 4) __builtin_prefetch(reinterpret_cast<const char*>(b) + 4096);                         \
-      if constexpr (rows <= 4) __builtin_prefetch(reinterpret_cast<const char*>(b) + 4160);                         \
+      __builtin_prefetch(reinterpret_cast<const char*>(b) + 4096);                                                  \
+      __builtin_prefetch(reinterpret_cast<const char*>(b) + 4160);                                                  \
       __builtin_memcpy(&w0, b, sizeof(w0));                                                                         \
       __builtin_memcpy(&w1, b + lanes * together, sizeof(w1));                                                      \
       HEDDLE_PACKED_ROW(0)                                                                                          \
@@ -155,7 +160,43 @@ void packed_tile(std::int64_t depth, std::int64_t block, const float* a, const C
   if constexpr (Tile::vector_bytes == 16) packed_tile_16<Tile, Scaled>(depth, block, a, b, scales, tile, rows);
 }
 
-/// Strips [first, end) of the result, for all rows. `a`: the rows packed in groups of `Tile::rows`, the last group of m % rows.
+/// Calls `f` with the rows, as a constant, of the kernel that takes a group of so many.
+template <class Tile, class F>
+void with_kernel_rows(std::int64_t rows, const F& f) {
+  if (rows == 1)
+    f(std::integral_constant<int, 1>{});
+  else if (rows == 2)
+    f(std::integral_constant<int, 2>{});
+  else if (rows <= 4)
+    f(std::integral_constant<int, 4>{});
+  else if (Tile::rows > 8 && rows <= 8)
+    f(std::integral_constant<int, (std::min)(8, Tile::rows)>{});
+  else
+    f(std::integral_constant<int, Tile::rows>{});
+}
+/// Elements of `pack_rows`.
+template <class Tile>
+constexpr std::int64_t packed_rows_size(std::int64_t m, std::int64_t depth) noexcept {
+  return (m + Tile::rows) * depth;
+}
+/// Rows [begin, m) of x in groups of `Tile::rows`, the last of what is left, as the kernels take them, over `code_unit`.
+template <class Tile, class Code>
+void pack_rows(std::int64_t begin, std::int64_t m, std::int64_t depth, const float* x, float* to) {
+  for (std::int64_t r = begin; r < m; r += Tile::rows) {
+    const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
+    float* const group = to + r * depth;
+    with_kernel_rows<Tile>(rows, [&]<int Rows>(std::integral_constant<int, Rows>) {
+      if constexpr (Rows == 1)
+        std::copy_n(x + r * depth, depth, group);
+      else
+        pack_panel<Rows>(rows, depth, x + r * depth, depth, 1, group);
+      if constexpr (code_unit<Code> != 1.0f)
+        for (std::int64_t i = 0; i < Rows * depth; ++i) group[i] *= 1.0f / code_unit<Code>;
+    });
+  }
+}
+
+/// Strips [first, end) of the result, for all rows. `a`: the rows as `pack_rows` gives them.
 template <class Tile, bool Scaled, class Code>
 void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>& w, std::int64_t first,
                      std::int64_t end, float beta, float* c) {
@@ -175,12 +216,13 @@ void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>&
       for (std::int64_t g = 0; g < words; ++g)
         for (std::int64_t j = 0; j < columns; ++j)
           for (std::int64_t i = 0; i < together; ++i)
-            wide.data[(g * together + i) * columns + j] = static_cast<float>(codes[(g * columns + j) * together + i]);
+            wide.data[(g * together + i) * columns + j] =
+                code_unit<Code> * static_cast<float>(codes[(g * columns + j) * together + i]);
     const std::int64_t width = (std::min)(columns, w.columns - s * columns);
     for (std::int64_t r = 0; r < m; r += Tile::rows) {
       const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
       const float* const group = a + r * w.depth;
-      const auto run = [&]<int Rows>(std::integral_constant<int, Rows>) {
+      with_kernel_rows<Tile>(rows, [&]<int Rows>(std::integral_constant<int, Rows>) {
         std::int64_t p = 0;
         do {
           const std::int64_t depth = (std::min)(part, w.depth - p);
@@ -193,15 +235,7 @@ void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>&
                                     w.columns);
           p += depth;
         } while (p < w.depth);
-      };
-      if (rows == 1)
-        run(std::integral_constant<int, 1>{});
-      else if (rows <= 2)
-        run(std::integral_constant<int, 2>{});
-      else if (rows <= 4)
-        run(std::integral_constant<int, 4>{});
-      else
-        run(std::integral_constant<int, Tile::rows>{});
+      });
     }
   }
 }
@@ -211,21 +245,13 @@ template <bool Scaled, class Code>
 void multiply_packed(team& workers, std::int64_t m, const float* x, const packed_operand<Code>& w, float beta,
                      float* c) {
   const auto with = [&]<class Tile>(Tile) {
-    const std::int64_t groups = (m + Tile::rows - 1) / Tile::rows;
-    const gemm_panel<float> a(m == 1 ? 1 : groups * Tile::rows * w.depth);
-    for (std::int64_t r = 0; m > 1 && r < m; r += Tile::rows) {
-      const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
-      float* const to = a.data + r * w.depth;
-      if (rows == 1)
-        std::copy_n(x + r * w.depth, w.depth, to);
-      else if (rows <= 2)
-        pack_panel<2>(rows, w.depth, x + r * w.depth, w.depth, 1, to);
-      else if (rows <= 4)
-        pack_panel<4>(rows, w.depth, x + r * w.depth, w.depth, 1, to);
-      else
-        pack_panel<Tile::rows>(rows, w.depth, x + r * w.depth, w.depth, 1, to);
-    }
-    const float* const packed = m == 1 ? x : a.data;
+    const bool as_it_is = m == 1 && code_unit<Code> == 1.0f;
+    const gemm_panel<float> a(as_it_is ? 1 : packed_rows_size<Tile>(m, w.depth));
+    if (!as_it_is)
+      workers.split(
+          m, (std::int64_t{1} << 16) / (w.depth + 1) + 1, Tile::rows,
+          [&](std::int64_t first, std::int64_t end) { pack_rows<Tile, Code>(first, end, w.depth, x, a.data); });
+    const float* const packed = as_it_is ? x : a.data;
     const std::int64_t strips = (w.columns + Tile::columns - 1) / Tile::columns;
     // About 8 microseconds of work for each thread, by arithmetic or by reading.
     const std::int64_t grain = 300000 / (w.depth * (m + 3) * Tile::columns / 4 + 1) + 1;
