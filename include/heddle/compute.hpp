@@ -44,6 +44,7 @@
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/rms_norm.hpp>
 #include <heddle/compute/host/rotary.hpp>
+#include <heddle/compute/host/round_bf16.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -54,6 +55,7 @@
 #include <heddle/compute/relaxed_causal.hpp>
 #include <heddle/compute/rotary_operator.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/rounded_weights.hpp>
 #include <heddle/compute/row_operators.hpp>
 #include <heddle/compute/sum_operators.hpp>
 #include <heddle/compute/token_operators.hpp>

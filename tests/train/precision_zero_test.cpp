@@ -16,17 +16,23 @@
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/schedule/routed.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -39,8 +45,35 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr hd::model::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
 using host = hd::compute::host<>;
 using checked = hd::testing::checked_backend<host>;
-using usual =
-    hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>, hd::products_in<bf16>>;
+using usual = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>>;
+
+// `products_in<bf16>` with a switch: weights are rounded once for the passes of a step, or at each product. Counts casts of products.
+std::atomic<bool> rounds_once{true};
+std::atomic<std::int64_t> casts{0};
+template <class Backend>
+struct counts_casts : Backend {
+  using Backend::Backend;
+  template <class... Rows>
+  void cast(Rows&&... rows) {
+    ++casts;
+    Backend::cast(std::forward<Rows>(rows)...);
+  }
+};
+template <class Backend>
+struct products_of_bf16 : hd::compute::bf16_products<counts_casts<Backend>> {
+  using base = hd::compute::bf16_products<counts_casts<Backend>>;
+  using base::base;
+  void weights_stay(hd::row_view<const float, hd::space_of<Backend>> weights) {
+    if (rounds_once) base::weights_stay(weights);
+  }
+};
+struct at_each_product {
+  at_each_product() { rounds_once = false; }
+  ~at_each_product() { rounds_once = true; }
+};
+static_assert(hd::compute::weight_keeper<hd::compute::bf16_products<host>, float> &&
+              !hd::compute::weight_keeper<hd::compute::bf16_products<host>, double> &&
+              !hd::compute::weight_keeper<host, float>);
 
 struct outcome {
   std::vector<double> losses, norms;
@@ -62,7 +95,7 @@ outcome train(const std::string& mesh_text, const std::string& save_to = "", con
     o.clip_norm = 1.15;
     o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 20};
     o.threads_per_rank = 1;
-    tr::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type, Zero, usual, Backend, NormCheck>,
+    tr::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type, Zero, usual, products_of_bf16<Backend>, NormCheck>,
                 std::remove_reference_t<decltype(world)>>
         trainer(world, o);
     if (!resume_from.empty()) tr::resume(trainer, resume_from);
@@ -216,6 +249,31 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
       note(w);
       backend.template grouped_matmul<yes>(a, groups, experts, c, 1.0f);
       note(y);
+      // Weights that stay: a product reads their copy until it is told that they were written, or that anyone may write.
+      using row = hd::row_view<const float, space>;
+      const row stay = hd::detail::row_at<space>(static_cast<const float*>(x.address()), 2 * n * n);
+      const auto product = [&] {
+        backend.template matmul<no, yes>(a, b, c, 0.0f);
+        note(y);
+      };
+      product();
+      backend.weights_stay(stay);
+      product();
+      queue.zero(x);
+      product();
+      backend.weights_written(hd::detail::row_at<space>(static_cast<const float*>(y.address()), n * n));
+      product();
+      backend.weights_written(hd::detail::row_at<space>(static_cast<const float*>(x.address()) + n * n, 1));
+      product();
+      queue.copy(drawn, x);
+      product();
+      backend.weights_go(stay);
+      product();
+      CHECK(backend.rounded_weight_bytes() == 4 * n * n);
+      const std::size_t first = all.size() - 7;
+      for (const std::size_t same : {1u, 2u, 3u, 6u}) CHECK(all[first + same] == all[first]);
+      for (const std::size_t zeros : {4u, 5u})
+        CHECK(all[first + zeros] == std::vector<float>(static_cast<std::size_t>(n * n), 0.0f));
     }
     return all;
   };
@@ -231,6 +289,10 @@ TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of 
     const train_test::folder saves("precision-zero");
     const outcome one = train<hd::zero<1>>(mesh), two = train<hd::zero<2>>(mesh),
                   three = train<hd::zero<3>>(mesh, saves.path.string());
+    {
+      const at_each_product rounding;
+      CHECK(train<hd::zero<1>>(mesh).masters == one.masters);
+    }
     CHECK(two.losses == one.losses);
     CHECK(two.masters == one.masters);
     CHECK(three.losses == one.losses);
@@ -252,6 +314,86 @@ TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of 
     CHECK(train<hd::zero<1>, checked, hd::post_validation_with_copy>(mesh, "", of_checked.path.string()).masters ==
           one.masters);
     CHECK(train<hd::zero<3>, checked>(mesh, "", saves.path.string()).masters == one.masters);
+  }
+  CHECK(taken_back > 0);
+}
+
+TEST_CASE("weights are rounded once for the passes of a step, with the bits of rounding at each product",
+          "[train][precision]") {
+  // A step of two microbatches on one rank: of four weights in each of three layers and of the head's, each read in two forwards and two backwards.
+  const std::int64_t before = casts;
+  const outcome once = train<hd::zero<1>>("");
+  const std::int64_t between = casts;
+  const at_each_product rounding;
+  const outcome each = train<hd::zero<1>>("");
+  CHECK(casts - between - (between - before) == 3 * 13 * (4 - 1));
+  CHECK(once.masters == each.masters);
+  CHECK(once.losses == each.losses);
+}
+
+TEST_CASE("weights rounded once are never old where stages are skipped, recomputed and stepped before the norm",
+          "[train][precision][skippipe][post_validation]") {
+  // Two origins, a stage of two nodes and one of one; skips and a swap.
+  hd::schedule::path_table t;
+  t.stages = 4;
+  t.length = 3;
+  t.stage_of_node = {0, 0, 1, 1, 2, 3};
+  t.way = {0, 2, 4, 1, 3, 5, 0, 4, 5, 1, 4, 3, 0, 3, 4, 1, 2, 5};
+  const hd::schedule::tabled ways(hd::schedule::routed(t), 6);
+  const hd::schedule::tabled bubbles(hd::schedule::named{"zb-v", 3}, 2);
+  struct result {
+    std::vector<std::vector<float>> weights;
+    std::vector<double> losses, norms;
+    std::int64_t taken_back = 0;
+  };
+  const auto run = [](const hd::schedule::tabled& when, const mesh_type& mesh, double clip) {
+    tr::options<hd::model::gpt2_config> o;
+    o.model = {.layers = 6, .heads = 2, .width = 8, .context = 6, .vocabulary = 29};
+    o.batch = 15;
+    o.steps = 3;
+    o.clip_norm = clip;
+    o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 20};
+    o.threads_per_rank = 1;
+    o.recompute = "full";
+    result r;
+    r.weights.resize(static_cast<std::size_t>(mesh.size()));
+    std::mutex guard;
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      const train_test::random_tokens<6, 29> data;
+      using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, hd::activations::recompute<>,
+                                    hd::post_validation, products_of_bf16<host>>;
+      tr::trainer<hd::model::gpt2<float>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      std::vector<double> losses, norms;
+      trainer.run(data, [&](const tr::step_report& step) {
+        losses.push_back(step.loss);
+        norms.push_back(step.gradient_norm);
+      });
+      auto& mine = r.weights[static_cast<std::size_t>(world.rank())];
+      for (int k = 0; k < trainer.stages(); ++k) {
+        const auto w = trainer.stage(k).weights();
+        mine.insert(mine.end(), w.begin(), w.end());
+      }
+      const std::lock_guard lock(guard);
+      r.taken_back += trainer.steps_taken_back();
+      if (world.rank() == 0) r.losses = losses, r.norms = norms;
+    });
+    return r;
+  };
+  std::int64_t taken_back = 0;
+  for (const bool skips : {true, false}) {
+    double clip = 1e9;
+    for (const bool clips : {false, true}) {
+      CAPTURE(skips, clips);
+      const mesh_type mesh(skips ? 1 : 2, skips ? 6 : 2, 1);
+      const result once = run(skips ? ways : bubbles, mesh, clip);
+      const at_each_product rounding;
+      const result each = run(skips ? ways : bubbles, mesh, clip);
+      CHECK(once.losses == each.losses);
+      CHECK(once.weights == each.weights);
+      CHECK(once.taken_back == each.taken_back);
+      clip = 0.99 * once.norms.at(1);  // no rank alone has as much: the second step is taken back
+      taken_back += once.taken_back;
+    }
   }
   CHECK(taken_back > 0);
 }

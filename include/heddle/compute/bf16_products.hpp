@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -16,7 +17,8 @@ namespace heddle::inline v0::compute {
 /// and add products up in float: on the host by the library where the processor multiplies bf16 (`half_product_name()`), else
 /// after conversion back, which saves no time. All other kernels, attention among them, and products of other types are those of
 /// `Backend`. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
-/// Memory: bf16 copies of the operands of the largest product so far, in the backend's memory, made in the order of its queue.
+/// Weights that stay for some time (`weights_stay`) are rounded once in it, not at each product: the same bits.
+/// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue.
 template <class Backend>
   requires half_product_kernels<Backend, bf16> && cast_kernels<Backend, float, bf16>
 class bf16_products : public Backend {
@@ -31,6 +33,13 @@ class bf16_products : public Backend {
 
  public:
   using Backend::Backend;
+
+  /// As `weight_keeper` has it: between the two, whoever writes these weights calls `weights_written`. Errors: `memory_error`.
+  void weights_stay(row_view<const float, memory> weights) { weights_.stay(own_queue(), weights); }
+  void weights_written(row_view<const float, memory> weights) noexcept { weights_.written(weights); }
+  void weights_go(row_view<const float, memory> weights) noexcept { weights_.go(weights); }
+  /// Of the copies of weights.
+  std::int64_t rounded_weight_bytes() const noexcept { return weights_.bytes(); }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires(!is_half_precision<T>)
@@ -73,16 +82,22 @@ class bf16_products : public Backend {
   static constexpr bool are_floats =
       std::is_same_v<std::remove_const_t<A>, float> && std::is_same_v<std::remove_const_t<B>, float>;
 
+  decltype(auto) own_queue() noexcept { return queue_of(static_cast<Backend&>(*this)); }
+  void round(const float* x, bf16* to, std::int64_t n) {
+    Backend::cast(heddle::v0::detail::row_at<memory>(x, n), heddle::v0::detail::row_at<memory>(to, n));
+  }
   template <class T, class Shape>
   view<const bf16, Shape, memory> rounded(view<T, Shape, memory> x, buffer<bf16, memory>& room) {
     const std::int64_t n = x.shape().size();
+    const auto weight = weights_.copy_of(x.address(), n, [&](const float* from, bf16* to) { round(from, to, n); });
+    if (weight != nullptr) return {weight, x.shape()};
     if (static_cast<std::int64_t>(room.size()) < n)
-      room = buffer<bf16, memory>(queue_of(static_cast<Backend&>(*this)), n, "operands of a product in bf16");
-    Backend::cast(heddle::v0::detail::row_at<memory>(static_cast<const float*>(x.address()), n),
-                  heddle::v0::detail::row_at<memory>(room.address(), n));
+      room = buffer<bf16, memory>(own_queue(), n, "operands of a product in bf16");
+    round(x.address(), room.address(), n);
     return {room.address(), x.shape()};
   }
 
+  rounded_weights<memory> weights_{};
   buffer<bf16, memory> left_{}, right_{};
 };
 

@@ -1,6 +1,7 @@
 // heddle/model/language_parameters.hpp: the parameters of a language model that one rank holds.
 #pragma once
 
+#include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/block_kinds.hpp>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::model {
@@ -112,9 +114,32 @@ class language_parameters {
   }
 
   /// As those of `parameter_store`, and the tied weight with them.
-  void lend_weights(row_view<T, Space> weights) {
+  template <class Backend>
+  void lend_weights(Backend& backend, row_view<T, Space> weights) {
+    const bool stay = stay_;
+    if (stay) weights_stay(backend, false);
     store_.lend_weights(weights);
     find_tied();
+    if (stay) weights_stay(backend, true);
+  }
+  /// Tells a backend that keeps what it makes of weights (`compute::weight_keeper`) that from now on whoever writes them says so
+  /// (`weights_written`), or that this has ended.
+  template <class Backend>
+  void weights_stay(Backend& backend, bool stay) {
+    if constexpr (compute::weight_keeper<Backend, T>) {
+      stay_ = stay;
+      for (auto* store : {&store_, &frozen_}) {
+        const row_view<const T, Space> all = std::as_const(*store).weights();
+        if (stay)
+          backend.weights_stay(all);
+        else
+          backend.weights_go(all);
+      }
+    }
+  }
+  template <class Backend>
+  void weights_written(Backend& backend) noexcept {
+    if constexpr (compute::weight_keeper<Backend, T>) backend.weights_written(std::as_const(store_).weights());
   }
   void lend_gradients(row_view<T, Space> gradients) {
     store_.lend_gradients(gradients);
@@ -211,6 +236,7 @@ class language_parameters {
   std::array<std::int64_t, buckets::count> bucket_elements_{};
   std::int64_t first_word_ = 0, first_input_word_ = 0;
   std::size_t tied_at_ = 0;  // in the table
+  bool stay_ = false;        // see weights_stay
   dynamic_shape<2> tied_shape_{0, 0};
   const T* tied_weight_ = nullptr;
   const language_parameters* lender_ = nullptr;

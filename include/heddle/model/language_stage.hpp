@@ -163,15 +163,15 @@ class language_stage {
   std::int64_t flat_elements() const noexcept { return held_.store().size(); }
   const auto& bucket_elements() const noexcept { return held_.bucket_elements(); }
   std::int64_t tied_elements() const noexcept { return held_.tied_elements(); }
-  void lend_weights(row weights) { held_.lend_weights(weights); }
+  void lend_weights(row weights) { held_.lend_weights(*backend_, weights); }
+  void weights_stay(bool stay) { held_.weights_stay(*backend_, stay); }
+  void weights_written() noexcept { held_.weights_written(*backend_); }
   void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
-  /// Sets every gradient to zero.
-  void zero_gradients() {
+  void zero_gradients() {  ///< sets every gradient to zero
     backend_->fill(gradients(), T(0));
     if (borrows_embedding()) backend_->fill(tied_gradient(), T(0));
   }
-  /// The gradient of the token embedding, where the head is tied and this stage has the embedding or the head; empty
-  /// elsewhere. It is part of `gradients()` unless the embedding is borrowed.
+  /// The gradient of the token embedding where the head is tied and an end is here, else empty; in `gradients()` unless borrowed.
   row tied_gradient() noexcept { return held_.tied_gradient(); }
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }

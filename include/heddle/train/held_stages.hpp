@@ -244,6 +244,28 @@ class held_stages {
   detail::shared_sums<scalar, space> sums_;
 };
 
+/// The passes of one step over all stages of a rank, from its begin to its end: in between, weights are written only by those who say so.
+template <class HeldStages>
+class passes_of_step {
+ public:
+  // It delegates, so that an error in it ends what has begun, too.
+  explicit passes_of_step(HeldStages& held) : passes_of_step(held, begun{}) {
+    held_.for_each([](auto& h) { model::of_stage::begin_step(h.stage); });
+    weights_stay(true);
+  }
+  passes_of_step(const passes_of_step&) = delete;
+  passes_of_step& operator=(const passes_of_step&) = delete;
+  ~passes_of_step() { weights_stay(false); }
+
+ private:
+  struct begun {};
+  passes_of_step(HeldStages& held, begun) noexcept : held_(held) {}
+  void weights_stay(bool stay) {
+    held_.for_each([stay](auto& h) { model::of_stage::weights_stay(h.stage, stay); });
+  }
+  HeldStages& held_;
+};
+
 }  // namespace heddle::inline v0::train
 
 #if defined(HEDDLE_SEPARATE_COMPILATION)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -93,6 +94,7 @@ class optimizer_steps {
                        learning_rate_(step), step + 1, gradient_scale);
     });
     h.stepped = true;
+    model::of_stage::weights_written(h.stage);
   }
   bool all_stepped() const {
     bool all = true;
@@ -119,6 +121,7 @@ class optimizer_steps {
           optimizer.undo(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
                          learning_rate_(step), step + 1, 1.0);
       });
+      model::of_stage::weights_written(h.stage);
     });
     return any;
   }

@@ -232,6 +232,7 @@ class sharded_stages {
           observe("gather weights", heddle::v0::detail::bytes_of_row(weights),
                   [&] { optimizer.gather(group, weights); });
         });
+        model::of_stage::weights_written(h.stage);
       });
   }
   /// Runs `work` with the weights of all stages whole. Called on all ranks together.

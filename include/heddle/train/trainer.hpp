@@ -409,7 +409,7 @@ class trainer : public progress {
     batches_.load(data, consumed_ + shares.offset(share), shares.size(share),
                   1.0 / static_cast<double>(targets_of_a_step()));
     if constexpr (!steps_first) begin_gradients();
-    held_.for_each([](held_type& h) { model::of_stage::begin_step(h.stage); });
+    const passes_of_step passes(held_);
     losses_.begin();
     executor_.run(batches_.all(), static_cast<int>(step_), sharded_.hooks(hooks{*this}, observing()));
     gradients_.finish(observing());

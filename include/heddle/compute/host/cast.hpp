@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/host/round_bf16.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
@@ -13,6 +14,7 @@ namespace heddle::inline v0::compute::detail {
 
 /// Elements per block of a conversion: the same for both types.
 inline constexpr int cast_block = 64;
+static_assert(cast_block == round_bf16_lanes);
 
 /// The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
 /// it gives what x itself would; the nearest float would round a second time.
@@ -40,7 +42,10 @@ HEDDLE_HD constexpr To converted(From x) noexcept {
 template <class From, class To>
 void cast_lanes(std::int64_t n, const From* x, To* y) {
   std::int64_t i = 0;
+  const bool by_processor = std::is_same_v<From, float> && std::is_same_v<To, bf16> && n >= cast_block && rounds_bf16();
   for (; i + cast_block <= n; i += cast_block) {
+    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, bf16>)
+      if (by_processor && round_bf16_block(x + i, y + i)) continue;
     To block[cast_block];
     for (int l = 0; l < cast_block; ++l) block[l] = converted<To>(x[i + l]);
     for (int l = 0; l < cast_block; ++l) y[i + l] = block[l];

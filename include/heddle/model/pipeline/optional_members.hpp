@@ -31,6 +31,7 @@
 /// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
 /// | `void lend_weights(row)`, `void lend_gradients(row)`, a row as `weights()` gives it | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
+/// | `void weights_stay(bool)`, `void weights_written()` | nothing: weights may be written at any time |
 /// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
 /// | `row frozen_weights()`, with `frozen_parameters()` | none: all weights are in the flat buffers, and trained |
 /// | `void recompute(int slot)` | nothing is computed again ahead of time |
@@ -169,6 +170,17 @@ inline constexpr bool can_lend_gradients = requires(Stage& s, row_view<typename 
   s.lend_gradients(g);
   { s.flat_elements() } -> std::convertible_to<std::int64_t>;
 };
+/// From here to the same with `false` whoever writes weights of the stage calls `weights_written` before its next pass, so that a backend may
+/// keep what it makes of them (`compute::weight_keeper`).
+template <class Stage>
+void weights_stay(Stage& stage, bool stay) {
+  if constexpr (requires { stage.weights_stay(stay); }) stage.weights_stay(stay);
+}
+/// The weights of the stage have been written.
+template <class Stage>
+void weights_written(Stage& stage) noexcept {
+  if constexpr (requires { stage.weights_written(); }) stage.weights_written();
+}
 /// Elements of the stage's flat buffer of weights, which need not be there now.
 template <class Stage>
 std::int64_t flat_elements(Stage& stage) {
