@@ -105,12 +105,21 @@ result run(const mesh_type& mesh, unsigned seed) {
           inf::engine<runner_type, inf::prefix_shared, inf::ngram_speculation<3>, inf::chunked_prefill<9>> engine(
               runner, {.max_running = 8});
           std::vector<inf::request_id> open;
-          int left = 30;
+          int left = 30, more = 1000;
+          // Goes on until everything has happened once, which the first 30 requests do not promise.
+          const auto missed = [&] {
+            const inf::engine_counts counts = engine.counts();
+            return out.cancelled == 0 || counts.preemptions == 0 || counts.accepted_tokens == 0;
+          };
           while (left > 0 || !engine.idle()) {
             for (auto n = random() % 3; n > 0 && left > 0; --n, --left)
               open.push_back(engine.submit(fake::any_request(random, 30)));
             if (!open.empty() && random() % 6 == 0) engine.cancel(open[random() % open.size()]);
             for (const inf::event& e : engine.step()) out.cancelled += e.finish == inf::finish_reason::cancelled;
+            if (left == 0 && more > 0 && missed()) {
+              left = 10;
+              more -= left;
+            }
           }
           out.counts = engine.counts();
           runner.finish();
