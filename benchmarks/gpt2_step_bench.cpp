@@ -5,16 +5,15 @@
 // Usage: gpt2_step_bench [steps = 8] [layers = 12]
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/gemm_peak.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "random_tokens.hpp"
+
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <vector>
 
 namespace {
@@ -32,24 +31,6 @@ hd::model::gpt2_config config(int layers) {
   return c;
 }
 
-// Random words: the time of a step does not depend on what they say.
-struct random_words {
-  struct block {
-    std::int64_t first, count;
-  };
-  std::int64_t context() const { return sequence; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(block b, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(1, 2);
-    for (std::int64_t i = 0; i < b.count * sequence; ++i) {
-      const auto at = static_cast<std::uint64_t>(b.first * sequence + i);
-      tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(random.integer(at) % 50257);
-      targets[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(random.integer(at + 1) % 50257);
-    }
-  }
-  void fill_validation(block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
-
 // Seconds of each step, fastest first; the first step of all (cold caches, new pages) is left out.
 template <class Mesh>
 std::vector<double> run(int threads, int steps, int layers) {
@@ -62,7 +43,7 @@ std::vector<double> run(int threads, int steps, int layers) {
   options.threads_per_rank = threads;
   hd::launch<hd::threads, Mesh>([&](auto& world) {
     hd::train::trainer<hd::model::gpt2<float>, strategy> trainer(world, options);
-    trainer.run(random_words{}, [&](const hd::train::step_report& r) {
+    trainer.run(random_tokens{.length = sequence, .vocabulary = 50257}, [&](const hd::train::step_report& r) {
       if (world.rank() == 0 && r.step > 0) seconds.push_back(r.seconds);
     });
   });
