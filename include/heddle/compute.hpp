@@ -49,6 +49,7 @@
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/compute/packed_weights.hpp>

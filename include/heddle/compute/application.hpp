@@ -1,6 +1,7 @@
 // heddle/compute/application.hpp: checks an operator against the layouts of its operands and runs it on one rank's parts.
 #pragma once
 
+#include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
@@ -158,35 +159,9 @@ constexpr bool on_mesh_of_world() {
       "world's mesh, or pass the sub-world of the layout's axes");
   return same;
 }
-// This rank's part of a tensor on this mesh, and not moved away.
-template <class Op, class X, class World>
-void require_here(const X& x, World& world) {
-  const bool here = x.layout().mesh() == world.mesh() && x.rank() == world.rank();
-  const bool held = static_cast<std::int64_t>(x.elements().size()) == x.local_shape().size();
-  if (here && held) return;
-  std::string text = "heddle: apply<";
-  text += short_type_name<Op>();
-  if (!here) {
-    text += ">: an operand is rank ";
-    text += std::to_string(x.rank());
-    text += "'s part of a tensor on ";
-    text += to_string(x.layout().mesh());
-    text += ", but this is rank ";
-    text += std::to_string(world.rank());
-    text += " on ";
-    text += to_string(world.mesh());
-  } else {
-    text += ">: the elements of an operand of shape ";
-    text += to_string(x.shape());
-    text += " were moved away or released";
-  }
-  throw layout_error(text);
-}
-
-// The value of a call that does not compile, so that its uses are not refused as well.
-template <class Result>
-[[noreturn]] Result refused_already() {
-  throw layout_error("heddle: apply: not possible");
+template <class Op>
+std::string name_of_application() {
+  return "heddle: apply<" + std::string(short_type_name<Op>()) + ">";
 }
 
 template <class Backend, class T, class Op>
@@ -214,7 +189,7 @@ auto run_operator(Backend& backend, World& world, const Setting& setting, State&
   } else if constexpr (!backend_runs<Backend, typename facts::element_type, Op>()) {
     return refused_already<result>();
   } else {
-    (require_here<Op>(x, world), ...);
+    (require_operand_here(name_of_application<Op>, x, world), ...);
     operator_call<Backend, World, decltype(setting_of<kernel>(setting))> call{backend, world,
                                                                               setting_of<kernel>(setting)};
     if constexpr (kernel::makes_result) {

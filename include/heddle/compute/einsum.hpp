@@ -3,6 +3,7 @@
 
 #include <heddle/compute/arrange.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/operand_here.hpp>
 #include <heddle/core/launch_each.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
@@ -218,10 +219,8 @@ struct gradient_has_all_letters {
   }();
 };
 
-// The value of a call that does not compile, so that its uses are not refused as well.
-template <class Result>
-[[noreturn]] Result already_refused() {
-  throw layout_error("heddle: einsum: not possible");
+inline std::string name_of_einsum() {
+  return "heddle: einsum";
 }
 
 // Carries both memories into the compiler's message.
@@ -238,28 +237,6 @@ constexpr bool computes_in() {
       "heddle: einsum: the operands lie in another memory than the backend computes in; copy them there first, "
       "copy_to<space_of<backend>>(queue, x), or take a backend of their memory");
   return same;
-}
-
-// This rank's part of a tensor on this mesh, and not moved away.
-template <class T, std::size_t Rank, layout_like L, class Space, class World>
-void require_operand(const sharded<T, Rank, L, Space>& x, World& world) {
-  if (!(x.layout().mesh() == world.mesh()) || x.rank() != world.rank()) {
-    std::string text = "heddle: einsum: an operand is rank ";
-    text += std::to_string(x.rank());
-    text += "'s part of a tensor on ";
-    text += to_string(x.layout().mesh());
-    text += ", but this is rank ";
-    text += std::to_string(world.rank());
-    text += " on ";
-    text += to_string(world.mesh());
-    throw layout_error(text);
-  }
-  if (x.memory().size() != x.local_shape().size()) {
-    std::string text = "heddle: einsum: the elements of an operand of shape ";
-    text += to_string(x.shape());
-    text += " were moved away or released";
-    throw layout_error(text);
-  }
 }
 
 }  // namespace detail
@@ -284,11 +261,11 @@ auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts, Spa
       "order that is cheapest");
   using result_layout = propagate<Formula, Layouts...>;
   const auto whole = propagate_shape<Formula>(operands.shape()...);
-  (detail::require_operand(operands, world), ...);
+  (detail::require_operand_here(detail::name_of_einsum, operands, world), ...);
 
   using result_type = sharded<T, decltype(whole)::rank(), result_layout, space>;
   if constexpr (!(detail::computes_in<Spaces, Backend>() && ...)) {
-    return detail::already_refused<result_type>();
+    return detail::refused_already<result_type>();
   } else {
     using form = detail::einsum_form<Formula>;
     detail::letter_sizes sizes;
@@ -366,8 +343,8 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
       detail::gradient_fits < !one_result || std::is_same_v<LayoutY, wanted>, LayoutY, wanted > ::value,
       "heddle: einsum_gradient: the gradient of a result has the dual of the result's layout, and this one has "
       "another; redistribute it to dual<propagate<formula, layouts...>> first");
-  detail::require_operand(first, world);
-  detail::require_operand(second, world);
+  detail::require_operand_here(detail::name_of_einsum, first, world);
+  detail::require_operand_here(detail::name_of_einsum, second, world);
   const auto of_result = propagate_shape<Formula>(first.shape(), second.shape());
   if constexpr (of_result.rank() == RankY) {
     if (!(make_shape(of_result.extents()) == dy.shape())) {
@@ -381,7 +358,7 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   constexpr auto turned = detail::turned_formula<Formula, Which>();
   if constexpr (!one_result || !std::is_same_v<LayoutY, wanted> ||
                 !detail::gradient_has_all_letters<Formula, Which>::value)
-    return detail::already_refused<std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>, Space>,
+    return detail::refused_already<std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>, Space>,
                                                       sharded<T, Rank1, dual<Layout1>, Space>>>();
   else if constexpr (Which == 0)
     return einsum<turned>(backend, world, dy, second);

@@ -7,6 +7,35 @@
 #include <string_view>
 
 namespace heddle::inline v0 {
+namespace detail {
+
+template <comm_operation What>
+constexpr bool is_exchange_with_each = (What == comm_operation::all_to_all || What == comm_operation::all_gather ||
+                                        What == comm_operation::reduce_scatter);
+template <comm_operation What>
+constexpr fold_order order_of_exchange_with_each =
+    What == comm_operation::reduce_scatter ? fold_order::any : fold_order::none;
+
+// Every rank exchanges with every other one directly: in step k = 1, ..., p - 1 rank r sends to `partner(r, k)` what is
+// for it. `at_once` steps make a round.
+template <comm_operation What, class Partner>
+constexpr round_table exchange_with_each(int ranks, int root, int at_once, Partner partner) {
+  round_builder rounds(What, ranks, root, What == comm_operation::all_to_all ? ranks * ranks : ranks, 1);
+  for (int k = 1; k < ranks; ++k)
+    for (int r = 0; r < ranks; ++r) {
+      const int to = partner(r, k), round = (k - 1) / at_once;
+      if constexpr (What == comm_operation::all_to_all)
+        rounds.send(round, r, to).block(r * ranks + to);
+      else if constexpr (What == comm_operation::all_gather)
+        rounds.send(round, r, to).block(r);
+      else
+        rounds.send(round, r, to, arrival::fold_before).block(to);
+    }
+  return rounds.take();
+}
+
+}  // namespace detail
+
 namespace algo {
 
 /// Direct exchange by shifts, at most `Limit` messages of a rank at a time: in step k = 1, ..., p - 1 every rank sends
@@ -21,26 +50,14 @@ struct scattered {
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (What == comm_operation::all_to_all || What == comm_operation::all_gather ||
-                          What == comm_operation::reduce_scatter);
+    return ranks >= 1 && detail::is_exchange_with_each<What>;
   }
   template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::reduce_scatter ? fold_order::any : fold_order::none;
+  static constexpr fold_order order = detail::order_of_exchange_with_each<What>;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
-    round_builder rounds(What, ranks, root, What == comm_operation::all_to_all ? ranks * ranks : ranks, 1);
-    for (int k = 1; k < ranks; ++k)
-      for (int r = 0; r < ranks; ++r) {
-        const int to = (r + k) % ranks, round = (k - 1) / Limit;
-        if constexpr (What == comm_operation::all_to_all)
-          rounds.send(round, r, to).block(r * ranks + to);
-        else if constexpr (What == comm_operation::all_gather)
-          rounds.send(round, r, to).block(r);
-        else
-          rounds.send(round, r, to, arrival::fold_before).block(to);
-      }
-    return rounds.take();
+    return detail::exchange_with_each<What>(ranks, root, Limit, [ranks](int r, int k) { return (r + k) % ranks; });
   }
 };
 

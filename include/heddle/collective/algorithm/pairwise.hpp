@@ -1,7 +1,7 @@
 // heddle/collective/algorithm/pairwise.hpp: direct exchange in pairs: in step k rank r exchanges with rank r XOR k.
 #pragma once
 
-#include <heddle/collective/rounds.hpp>
+#include <heddle/collective/algorithm/direct.hpp>
 
 #include <string_view>
 
@@ -16,27 +16,14 @@ struct pairwise {
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (ranks & (ranks - 1)) == 0 &&
-           (What == comm_operation::all_to_all || What == comm_operation::all_gather ||
-            What == comm_operation::reduce_scatter);
+    return ranks >= 1 && (ranks & (ranks - 1)) == 0 && detail::is_exchange_with_each<What>;
   }
   template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::reduce_scatter ? fold_order::any : fold_order::none;
+  static constexpr fold_order order = detail::order_of_exchange_with_each<What>;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
-    round_builder rounds(What, ranks, root, What == comm_operation::all_to_all ? ranks * ranks : ranks, 1);
-    for (int k = 1; k < ranks; ++k)
-      for (int r = 0; r < ranks; ++r) {
-        const int to = r ^ k;
-        if constexpr (What == comm_operation::all_to_all)
-          rounds.send(k - 1, r, to).block(r * ranks + to);
-        else if constexpr (What == comm_operation::all_gather)
-          rounds.send(k - 1, r, to).block(r);
-        else
-          rounds.send(k - 1, r, to, arrival::fold_before).block(to);
-      }
-    return rounds.take();
+    return detail::exchange_with_each<What>(ranks, root, 1, [](int r, int k) { return r ^ k; });
   }
 };
 
