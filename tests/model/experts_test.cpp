@@ -287,9 +287,11 @@ auto& group_along(World& world, hd::type_list<Tags...>) {
   return world.template along_if<Tags...>();
 }
 
-// A row is a sample. `again`: forward runs once more for what recomputation drops.
+using memories = std::vector<ly::routing_memory<hd::host_memory>>;
+
+// A row is a sample. `again`: forward runs once more for what recomputation drops. `kept`: the memory of each rank from an earlier call.
 template <class How, class Limit, class Dispatch, class Mesh>
-found on_mesh(const Mesh& mesh, const problem& p, bool again) {
+found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
   found f;
   f.all.y.assign(p.x.size(), 0);
   f.all.dx.assign(p.x.size(), 0);
@@ -333,7 +335,9 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     numbers saved = empty(sizes.saved[v]), waiting = empty(sizes.waiting[v]), shared = empty(sizes.shared),
             deferred = empty(sizes.deferred), scratch = empty(sizes.scratch);
     backend kernels{1};
-    ly::routing_memory<hd::host_memory> routing;
+    ly::routing_memory<hd::host_memory> own_routing;
+    ly::routing_memory<hd::host_memory>& routing =
+        kept == nullptr ? own_routing : (*kept)[static_cast<std::size_t>(world.rank())];
     run_type run{kernels, world};
     run.extent = {has.samples.count, 1};
     run.loss_scale = loss_scale;
@@ -443,13 +447,13 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
 }
 
 template <class How, class Limit = ly::dropless, class Dispatch = ly::send_choices, class Mesh>
-found check(const Mesh& mesh, const problem& p, bool again = false) {
+found check(const Mesh& mesh, const problem& p, bool again = false, memories* kept = nullptr) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
   answer expected = by_definition(p, choices);
   if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
-  found got = on_mesh<How, Limit, Dispatch>(mesh, p, again);
+  found got = on_mesh<How, Limit, Dispatch>(mesh, p, again, kept);
   got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
                << ", again " << again);
@@ -525,6 +529,26 @@ TEST_CASE("rows that travel to experts have the bytes of the formula", "[model][
     const std::int64_t counts = ranks * p.experts * 8, rows = 2 * p.rows * p.chosen * p.width * 8;
     CHECK(got.calls == 3 * ranks);
     CHECK(got.bytes == counts + rows);
+  }
+}
+TEST_CASE("mixtures of as many experts with other layouts share a rank's memory of routing",
+          "[model][experts][ranks]") {
+  // Experts over nodes, over ep in them, and over both; who holds which experts differs, and how many hold some.
+  using over_ep = hd::sharding<hd::dim::split<hd::dim::samples, node>, hd::dim::split<hd::dim::samples, ep>,
+                               hd::dim::split<hd::dim::experts, ep>>;
+  using across = hd::sharding<hd::dim::split<hd::dim::samples, node>, hd::dim::split<hd::dim::samples, ep>,
+                              hd::dim::split<hd::dim::experts, node>>;
+  for (const node_mesh& mesh : {node_mesh(1, 2, 3, 1), node_mesh(1, 3, 2, 1), node_mesh(1, 2, 2, 1)}) {
+    memories kept(static_cast<std::size_t>(mesh.size()));
+    for (const std::uint64_t seed : {4800u, 4900u}) {
+      const problem p = random_problem(13, 5, 2, seed);
+      check<over_ep>(mesh, p, false, &kept);
+      check<across>(mesh, p, true, &kept);
+      check<over_nodes>(mesh, p, false, &kept);
+      check<over_nodes, ly::dropless, ly::send_to_nodes<ep>>(mesh, p, false, &kept);
+      check<over_nodes, ly::dropless, ly::send_to_nodes<node>>(mesh, p, true, &kept);
+      check<over_nodes, ly::dropless, ly::gather_rows>(mesh, p, false, &kept);
+    }
   }
 }
 TEST_CASE("rows that stay as they come have the products of rows by expert", "[model][experts][ranks]") {

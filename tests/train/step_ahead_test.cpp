@@ -206,12 +206,27 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
       texts[r] += std::string(e.what()).find("10 times 1 times weight decay 0.1") != std::string::npos ? "too fast; "
                                                                                                        : e.what();
     }
+    const auto wrong = [&](std::int64_t count, const tr::warmup_cosine& rate, const char* expected) {
+      try {
+        trainer.set_steps(count, rate);
+        texts[r] += "taken; ";
+      } catch (const hd::config_error& e) {
+        texts[r] += std::string(e.what()).find(expected) != std::string::npos ? "wrong; " : e.what();
+      }
+    };
+    wrong(-1, {}, "steps must be 0 to 1000000000000, got -1");
+    wrong(4, {.peak = -1}, "the learning rate must be a finite number >= 0, got -1");
+    wrong(4, {.peak = 1e-3, .minimum = 1e-2}, "the minimum learning rate must be in [0, peak");
+    wrong(4, {.warmup_steps = -2}, "warm-up and total steps must not be negative, got -2 and 0");
+    const auto as_before = trainer.options().learning_rate;
+    trainer.set_steps(o.steps, {.peak = as_before.peak, .minimum = as_before.minimum});
+    if (trainer.options().learning_rate.total_steps != o.steps) texts[r] += "the cosine has no end; ";
     trainer.run(
         data.set(), [&](const tr::step_report& s) { steps[r].push_back(s.step); },
         tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));
   });
   for (std::size_t r = 0; r < 2; ++r) {
-    CHECK(texts[r] == "refused; refused; refused; refused; refused; too fast; ");
+    CHECK(texts[r] == "refused; refused; refused; refused; refused; too fast; wrong; wrong; wrong; wrong; ");
     CHECK(steps[r] == std::vector<std::int64_t>{2, 3});
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }

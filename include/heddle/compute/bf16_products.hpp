@@ -40,6 +40,9 @@ class bf16_products : public Backend {
   void weights_go(row_view<const float, memory> weights) noexcept { weights_.go(weights); }
   /// Of the copies of weights.
   std::int64_t rounded_weight_bytes() const noexcept { return weights_.bytes(); }
+  kept_weight_memory kept_weights() const noexcept { return weights_.memory(); }
+  /// Gives back what is kept for copies of weights that stay later.
+  void release_kept_weights() noexcept { weights_.release(); }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires(!is_half_precision<T>)

@@ -24,6 +24,23 @@ concept weight_keeper = requires(B& b, row_view<const T, space_of<B>> weights) {
   b.weights_go(weights);
 };
 
+/// Memory of what a backend keeps of weights, of all stages that use it together. Units: bytes.
+struct kept_weight_memory {
+  const void* of = nullptr;           ///< which: the same where a backend is the same; null: nothing is kept
+  std::int64_t bytes = 0;             ///< of weights that stay now, and kept for later ones
+  std::int64_t peak_bytes = 0;        ///< the most so far
+  std::int64_t bytes_per_weight = 0;  ///< of each that stays
+};
+
+/// That of a backend which keeps something of weights of type T, and says so (`kept_weights()`).
+template <class T, class B>
+kept_weight_memory kept_weights_of([[maybe_unused]] const B& b) noexcept {
+  if constexpr (weight_keeper<B, T> && requires { b.kept_weights(); })
+    return b.kept_weights();
+  else
+    return {};
+}
+
 /// Copies in bf16 of what lies in rows of floats, as `weight_keeper` has it: the first product that reads an operand among them has it
 /// rounded, later ones take that copy until the row is written or goes.
 /// Memory: two bytes for each element of the rows that stay, kept for the next row of as many elements.
@@ -47,6 +64,7 @@ class rounded_weights {
       copies = buffer<bf16, Space>(queue, n, "weights in bf16");
     }
     held_.push_back({heddle::v0::detail::first_element(weights), std::move(copies), {}});
+    peak_bytes_ = (std::max)(peak_bytes_, bytes());
     free_.reserve(held_.size() + free_.size());  // so that `go` needs no memory
   }
   void written(row weights) noexcept {
@@ -86,6 +104,9 @@ class rounded_weights {
     for (const auto& b : free_) n += size_of(b);
     return n * static_cast<std::int64_t>(sizeof(bf16));
   }
+  kept_weight_memory memory() const noexcept { return {this, bytes(), peak_bytes_, sizeof(bf16)}; }
+  /// Gives back what is kept for later rows.
+  void release() noexcept { free_.clear(); }
 
  private:
   using place = std::uintptr_t;  // addresses of different arrays are not to be compared
@@ -100,6 +121,7 @@ class rounded_weights {
 
   std::vector<held> held_;
   std::vector<buffer<bf16, Space>> free_;
+  std::int64_t peak_bytes_ = 0;
 };
 
 }  // namespace heddle::inline v0::compute

@@ -1,6 +1,7 @@
 // heddle/model/language_stage.hpp: the part of a described language model on one rank, with the verbs of a pipeline.
 #pragma once
 
+#include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/model/batch_checks.hpp>
@@ -166,6 +167,10 @@ class language_stage {
   void lend_weights(row weights) { held_.lend_weights(*backend_, weights); }
   void weights_stay(bool stay) { held_.weights_stay(*backend_, stay); }
   void weights_written() noexcept { held_.weights_written(*backend_); }
+  compute::kept_weight_memory kept_weights() const noexcept { return compute::kept_weights_of<T>(*backend_); }
+  void release_kept_weights() noexcept {
+    if constexpr (requires { backend_->release_kept_weights(); }) backend_->release_kept_weights();
+  }
   void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
   void zero_gradients() {  ///< sets every gradient to zero
     backend_->fill(gradients(), T(0));

@@ -2,6 +2,7 @@
 // activations.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
@@ -25,7 +26,8 @@ namespace heddle::inline v0::train {
 ///   a tied head then uses that weight and keeps only a gradient of its own. False without.
 /// With `zero<2>` and `zero<3>` whole gradients are counted as if they stayed: a bound where a rank has several stages. With
 /// `zero<3>` whole weights are `gathered_bytes`, for tables with UNSHARD (`schedule::passes::unshard`).
-/// Under a `precision`: without the rooms of its optimizer (`mixed_optimizer::room_bytes`). Units: bytes.
+/// Under a `precision`: without the rooms of its optimizer (`mixed_optimizer::room_bytes`), and with the bf16 copies of weights that
+/// `products_in<bf16>` keeps for the passes of a step. Units: bytes.
 template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
           class Precision = precision<>>
 struct language_with_state : language_memory<Model, Shape, Activations> {
@@ -68,19 +70,24 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   static constexpr std::int64_t moment_bytes(int stage) noexcept {
     return 2 * owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template moment<T>));
   }
+  /// Copies in bf16 of a stage's weights while these are whole and a step runs, and of its frozen weights.
+  static constexpr std::int64_t rounded_bytes(int stage) noexcept { return rounded(weight_bytes(stage)); }
+  static constexpr std::int64_t rounded_frozen_bytes(int stage) noexcept { return rounded(frozen_bytes(stage)); }
   /// With `zero<3>`: between UNSHARD and RESHARD of the stage; with the embedding's stage where its head uses that.
   static constexpr std::int64_t gathered_bytes(int stage) noexcept {
-    if (Zero::stage < 3 || !shares) return 0;
+    if (Zero::stage < 3) return 0;
     const model::stage_layers part = activations_only::layers_of(stage);
     const bool borrows = tied && part.has_head() && !part.has_embedding() && ends_on_one_rank;
-    return weight_bytes(stage) + (borrows ? weight_bytes(0) : 0);
+    const std::int64_t weights = weight_bytes(stage) + (borrows ? weight_bytes(0) : 0);
+    return (shares ? weights : 0) + rounded(weights);
   }
   /// The master weights that a `precision` keeps, of which `zero<1>` keeps a share; 0 where weights are their own masters.
   static constexpr std::int64_t master_bytes(int stage) noexcept {
     if (!Precision::template keeps_masters<T>) return 0;
     return owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template master<T>));
   }
-  /// Weights, gradients, moments and masters, and the gradient of a tied embedding that is not in the flat buffers.
+  /// Weights, gradients, moments and masters, the gradient of a tied embedding that is not in the flat buffers, and copies in bf16 of weights
+  /// that stay.
   static constexpr std::int64_t state_bytes(int stage) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
@@ -89,7 +96,8 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     const std::int64_t share = activations_only::in_bytes(owned(stage));
     const std::int64_t weights = Zero::stage < 3 ? weight_bytes(stage) : share;
     const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (shares ? weight_bytes(stage) : 0);
-    return weights + gradients + frozen_bytes(stage) + moment_bytes(stage) + master_bytes(stage) +
+    const std::int64_t copies = rounded_frozen_bytes(stage) + (Zero::stage < 3 ? rounded_bytes(stage) : 0);
+    return weights + gradients + frozen_bytes(stage) + moment_bytes(stage) + master_bytes(stage) + copies +
            (one_more ? activations_only::in_bytes(table()) : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
@@ -104,6 +112,11 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
       typename activations_only::places::out_layer>;
   // Whether some of a stage's state is shared: over dp, or that of a bucket which is summed over other axes, too.
   static constexpr bool shares = dp > 1 || buckets::count > 1;
+  // Of the copies of so many bytes of weights.
+  static constexpr std::int64_t rounded(std::int64_t weights) noexcept {
+    if (!Precision::rounds_products || !std::is_same_v<T, float>) return 0;
+    return weights / static_cast<std::int64_t>(sizeof(T)) * static_cast<std::int64_t>(sizeof(bf16));
+  }
   // Elements of a bucket in the flat buffer of a stage's weights.
   static constexpr std::int64_t elements(int stage, std::size_t bucket) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);

@@ -25,6 +25,11 @@ namespace detail {
   text += got;
   throw config_error(text);
 }
+// What is counted by 64 bits over a run.
+inline constexpr std::int64_t most_steps_of_run = 1000000000000;
+inline void require_steps(std::int64_t steps) {
+  if (steps < 0 || steps > most_steps_of_run) refuse_setting("steps", std::to_string(steps), "0 to 1000000000000");
+}
 inline void require_clip_norm(double norm) {
   if (!(norm > 0)) refuse_setting("clip_norm", std::to_string(norm), "positive (infinity: never clip)");
 }
@@ -66,7 +71,7 @@ struct adamw_options {
 template <class Config>
 struct options {
   /// The largest numbers that are accepted: samples and steps of a run are counted by 64 bits.
-  static constexpr std::int64_t most_batch = 1048576, most_steps = 1000000000000;
+  static constexpr std::int64_t most_batch = 1048576, most_steps = detail::most_steps_of_run;
 
   Config model{};
   std::int64_t batch = 8;  ///< samples per step, over all dp ranks
@@ -96,7 +101,7 @@ struct options {
     if (batch < 1 || batch > most_batch) refuse_setting("batch", std::to_string(batch), "1 to 1048576");
     if (microbatches < 0)
       refuse_setting("microbatches", std::to_string(microbatches), "at least 1, or 0 for the schedule's own number");
-    if (steps < 0 || steps > most_steps) refuse_setting("steps", std::to_string(steps), "0 to 1000000000000");
+    detail::require_steps(steps);
     detail::require_clip_norm(clip_norm);
     adamw.validate();
     if (threads_per_rank < 0) refuse_setting("threads_per_rank", std::to_string(threads_per_rank), "at least 0");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
@@ -40,7 +41,8 @@ struct parameter_bytes {
   std::int64_t moments = 0;    ///< and copies for `post_validation_with_copy`
   std::int64_t lent = 0;       ///< whole weights and gradients that come and go (`zero<2>`, `zero<3>`)
   std::int64_t kept = 0;       ///< memory of those that are gone, for the next ones
-  std::int64_t total() const noexcept { return weights + gradients + moments + lent + kept; }
+  std::int64_t rounded = 0;    ///< what a backend keeps of weights for the passes of a step (`products_in<bf16>`)
+  std::int64_t total() const noexcept { return weights + gradients + moments + lent + kept + rounded; }
   friend bool operator==(const parameter_bytes&, const parameter_bytes&) = default;
 };
 
@@ -272,6 +274,8 @@ class sharded_stages {
   /// RESHARD, of it and of the embedding that its head borrows; n of its gradients from its first backward to REDUCE_GRAD, or
   /// to the end of the list where other stages have a share of them. Where one rank has all shares nothing comes and goes.
   /// Memory of what is gone is kept for the next, as far as that prediction allows: between steps `kept` is most of what was lent.
+  /// What a backend keeps of weights in the passes of a step is as much for each stage whose weights are there, and at its most, too,
+  /// wherever in a step that is: it is kept for the next step.
   parameter_bytes bytes() {
     parameter_bytes b;
     held_.for_each([&](held_type& h) {
@@ -286,12 +290,22 @@ class sharded_stages {
     });
     b.lent = held_.memory().lent_bytes();
     b.kept = held_.memory().kept_bytes();
+    b.rounded = of_keepers([](const compute::kept_weight_memory& m) { return m.bytes; });
     return b;
   }
-  std::int64_t peak_bytes() { return bytes_that_stay() + held_.memory().peak_bytes(); }
-  std::int64_t predicted_peak_bytes() { return bytes_that_stay() + predicted_lent_bytes(); }
+  std::int64_t peak_bytes() {
+    return bytes_that_stay() + held_.memory().peak_bytes() +
+           of_keepers([](const compute::kept_weight_memory& m) { return m.peak_bytes; });
+  }
+  std::int64_t predicted_peak_bytes() {
+    return bytes_that_stay() + predicted_lent_bytes() +
+           of_keepers([this](const compute::kept_weight_memory& m) { return predicted_rounded_bytes(m); });
+  }
   /// Gives memory back that is kept between uses; the next step allocates it again, in fresh pages.
-  void release_kept() { held_.memory().release_kept(); }
+  void release_kept() {
+    held_.memory().release_kept();
+    held_.for_each([](held_type& h) { model::of_stage::release_kept_weights(h.stage); });
+  }
 
  private:
   template <class Base, class Observe>
@@ -414,7 +428,48 @@ class sharded_stages {
 
   std::int64_t bytes_that_stay() {
     const parameter_bytes b = bytes();
-    return b.total() - b.lent - b.kept;
+    return b.total() - b.lent - b.kept - b.rounded;
+  }
+  // The sum of f(memory) over all that backends of this rank's stages keep of weights.
+  template <class F>
+  std::int64_t of_keepers(F&& f) {
+    std::int64_t sum = 0;
+    std::vector<const void*> found;
+    held_.for_each([&](held_type& h) {
+      const auto m = model::of_stage::kept_weights<compute::kept_weight_memory>(h.stage);
+      if (m.of == nullptr || std::find(found.begin(), found.end(), m.of) != found.end()) return;
+      found.push_back(m.of);
+      sum += f(m);
+    });
+    return sum;
+  }
+  // The most that is kept there in the passes of a step: of the frozen weights of each stage, and of those that are whole.
+  std::int64_t predicted_rounded_bytes(const compute::kept_weight_memory& memory) {
+    byte_meter meter;
+    const auto is_there = [&](held_type& h) {
+      return model::of_stage::kept_weights<compute::kept_weight_memory>(h.stage).of == memory.of;
+    };
+    const auto bytes_of = [&](held_type& h) {
+      return memory.bytes_per_weight * model::of_stage::flat_elements(h.stage);
+    };
+    held_.for_each([&](held_type& h) {
+      if (!is_there(h)) return;
+      meter.take(memory.bytes_per_weight * model::of_stage::frozen_elements(h.stage));
+      if (!shards_weights) meter.take(bytes_of(h));
+    });
+    if constexpr (shards_weights) {
+      std::vector<int> users(weights_.size(), 0);
+      for (const schedule::action& a : table_.list(rank_)) {
+        if (a.kind != schedule::action_kind::unshard && a.kind != schedule::action_kind::reshard) continue;
+        const bool comes = a.kind == schedule::action_kind::unshard;
+        for_those_used(a.stage, [&](held_type& h) {
+          int& n = users[static_cast<std::size_t>(h.index)];
+          if (comes && n++ == 0 && is_there(h)) meter.take(bytes_of(h));
+          if (!comes && --n == 0 && is_there(h)) meter.give(bytes_of(h));
+        });
+      }
+    }
+    return meter.peak;
   }
   std::int64_t predicted_lent_bytes() {
     if (zero_stage < 2 || alone()) return 0;

@@ -137,10 +137,14 @@ class trainer : public progress {
   trainer& operator=(const trainer&) = delete;
 
   const options_type& options() const noexcept { return options_; }
-  /// Another length of the run, with its learning rates: the same on all ranks, between steps.
-  /// Errors: `config_error` for rates under which `post_validation` cannot take steps back.
+  /// Another length of the run, with its learning rates (`total_steps` 0: `steps`): the same on all ranks, between steps.
+  /// Errors: `config_error` for steps and rates that options could not have, and for rates under which `post_validation` cannot take steps
+  /// back; then nothing has changed.
   void set_steps(std::int64_t steps, const warmup_cosine& rate) {
+    detail::require_steps(steps);
+    rate.validate();
     options_.learning_rate = detail::checked_rate<Strategy>(rate, options_.adamw);
+    if (rate.total_steps == 0) options_.learning_rate.total_steps = steps;
     options_.steps = steps;
   }
   World& ranks() noexcept { return world_; }

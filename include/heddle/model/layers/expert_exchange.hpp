@@ -42,11 +42,15 @@ constexpr std::int64_t copies_of_rows(const Mesh& mesh, type_list<Tags...>) {
   return (std::int64_t{1} * ... * std::int64_t{mesh.template extent_or_one<Tags>()});
 }
 
-// Fills in who holds which experts along the axes `Tags`, unless it is known. The last of these axes split what is in an expert:
-// `copies` consecutive members hold the same experts.
+// Fills in who holds which experts along the axes `Tags`, unless it is known: as it follows from the layouts, these axes and the number of
+// experts, on the mesh that all layers of a stage have. The last of these axes split what is in an expert: `copies` consecutive members hold
+// the same experts.
 template <class Layouts, class World, class... Tags>
 void find_members(exchange_tables& t, World& world, std::int64_t experts, std::int64_t copies, type_list<Tags...>) {
-  if (static_cast<std::int64_t>(t.reached.size()) == experts * copies && t.copies == copies && !t.first.empty()) return;
+  // One for each instance of this function: its address says which.
+  static constexpr type_list<Layouts, Tags...> found{};
+  if (t.of == &found && static_cast<std::int64_t>(t.reached.size()) == experts * copies) return;
+  t.of = &found;
   using mesh_type = typename Layouts::mesh_type;
   const mesh_type mesh = make_stage_mesh<mesh_type>(world.mesh());
   const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());

@@ -38,7 +38,8 @@ struct gather_rows {
 /// and rows go by all-to-all along the other axes that rows travel along, between ranks with the same place in their nodes. Inside a node
 /// every rank gets all rows that come to it (all_gather); sums of what its experts give (reduce_scatter) go back, once for each row, and
 /// are added up where the row comes from. For links between nodes that are slower than those inside.
-/// Errors: `Axes` that are not some, but not all, of those along which the sharding lets rows travel do not compile.
+/// Errors: `Axes` that are not some, but not all, of those along which the sharding lets rows travel do not compile. All of them would make one
+/// node of all ranks, which is `gather_rows`.
 /// Source: Liu et al. 2025, arXiv:2504.14960 (all-to-all and all-gather dispatchers); DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2
 /// (rows sent once to each node).
 template <class... Axes>

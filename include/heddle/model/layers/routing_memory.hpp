@@ -34,6 +34,7 @@ struct node_tables {
 
 /// What one rank knows of rows that travel between the ranks of a group, on the host. Units: rows, experts.
 struct exchange_tables {
+  const void* of = nullptr;  ///< of which layouts and axes the tables of members are
   std::vector<std::int32_t>
       reached{};            ///< [expert, copy]: its number among those of the group, in the group's order; or -1
   std::int64_t copies = 1;  ///< members that hold parts of one expert

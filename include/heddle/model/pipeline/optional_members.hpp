@@ -32,6 +32,7 @@
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
 /// | `void lend_weights(row)`, `void lend_gradients(row)`, a row as `weights()` gives it | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
 /// | `void weights_stay(bool)`, `void weights_written()` | nothing: weights may be written at any time |
+/// | `compute::kept_weight_memory kept_weights()`, `void release_kept_weights()` | nothing of weights is kept, or counted |
 /// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
 /// | `row frozen_weights()`, with `frozen_parameters()` | none: all weights are in the flat buffers, and trained |
 /// | `void recompute(int slot)` | nothing is computed again ahead of time |
@@ -180,6 +181,19 @@ void weights_stay(Stage& stage, bool stay) {
 template <class Stage>
 void weights_written(Stage& stage) noexcept {
   if constexpr (requires { stage.weights_written(); }) stage.weights_written();
+}
+/// The memory of what the stage's backend keeps of weights (`Memory`: `compute::kept_weight_memory`, whose header is not needed here), and
+/// releases what it has for later ones.
+template <class Memory, class Stage>
+Memory kept_weights([[maybe_unused]] const Stage& stage) noexcept {
+  if constexpr (requires { stage.kept_weights(); })
+    return stage.kept_weights();
+  else
+    return {};
+}
+template <class Stage>
+void release_kept_weights(Stage& stage) noexcept {
+  if constexpr (requires { stage.release_kept_weights(); }) stage.release_kept_weights();
 }
 /// Elements of the stage's flat buffer of weights, which need not be there now.
 template <class Stage>
