@@ -1,8 +1,11 @@
 #include "catch.hpp"
 
 #include <heddle/compute/host/team.hpp>
+#include <heddle/core/random.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -14,11 +17,53 @@ TEST_CASE("a team runs each part once", "[compute][team]") {
   for (const int threads : {1, 2, 3, 5, 8}) {
     team workers(threads);
     CHECK(workers.size() == threads);
-    for (int parts = 0; parts <= threads; ++parts) {
-      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(threads) + 1);
+    for (int parts = 0; parts <= 3 * threads; ++parts) {
+      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(3 * threads) + 1);
       workers.run(parts, [&](int w) { ++calls[static_cast<std::size_t>(w)]; });
-      for (int w = 0; w <= threads; ++w) CHECK(calls[static_cast<std::size_t>(w)] == (w < parts ? 1 : 0));
+      for (int w = 0; w <= 3 * threads; ++w) CHECK(calls[static_cast<std::size_t>(w)] == (w < parts ? 1 : 0));
     }
+  }
+}
+
+TEST_CASE("a worker that comes late computes parts of the round at hand", "[compute][team]") {
+  // More threads than processors, and rounds of all lengths: workers wake in rounds that others have ended. Parts write
+  // plain memory of their round, so that a part that is computed twice, or with another round's body, is a data race.
+  team workers(7);
+  const heddle::counter_random random(3, 0);
+  std::uint64_t drawn = 0;
+  const auto mixed = [](int round, int work) {  // takes so long
+    std::uint32_t x = static_cast<std::uint32_t>(round);
+    for (int i = 0; i < work; ++i) x = x * 31 + static_cast<std::uint32_t>(i);
+    return static_cast<int>(x % 1000000);
+  };
+  int wrong = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const int parts = static_cast<int>(random.integer(drawn++) % 20);
+    std::vector<int> written(static_cast<std::size_t>(parts), -1);
+    const int work = static_cast<int>(random.integer(drawn++) % (round % 8 == 0 ? 20000 : 200));
+    workers.run(parts, [&written, &mixed, round, work](int part) {
+      if (part % 3 == 0) std::this_thread::yield();  // so that others come to compute some where processors are few
+      written[static_cast<std::size_t>(part)] = mixed(round, work) + part;
+    });
+    const int right = mixed(round, work);
+    for (int part = 0; part < parts; ++part) wrong += written[static_cast<std::size_t>(part)] != right + part;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a part that takes long holds up no other part", "[compute][team]") {
+  // Whoever has part 0 waits in it for all others, which are more than there are other threads.
+  team workers(3);
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> others{0};
+    workers.run(9, [&](int part) {
+      if (part != 0) {
+        if (++others == 8) others.notify_all();
+        return;
+      }
+      for (int now = others; now < 8; now = others) others.wait(now);
+    });
+    CHECK(others == 8);
   }
 }
 
@@ -43,6 +88,25 @@ TEST_CASE("split covers a range without gaps or overlaps, at the given borders",
           for (const auto& s : seen) wrong += s != 1;
           CHECK(wrong == 0);
         }
+  }
+}
+
+TEST_CASE("split gives each thread several parts where that is asked for", "[compute][team]") {
+  for (const int threads : {1, 2, 5}) {
+    team workers(threads);
+    for (const std::int64_t n : {1, 7, 100}) {
+      std::atomic<std::int64_t> sum{0};
+      std::atomic<int> parts{0};
+      workers.split(
+          n, 1, 1,
+          [&](std::int64_t begin, std::int64_t end) {
+            ++parts;
+            for (std::int64_t i = begin; i < end; ++i) sum += i;
+          },
+          4);
+      CHECK(sum == n * (n - 1) / 2);
+      CHECK(parts == (threads == 1 ? 1 : (std::min)(n, std::int64_t{4} * threads)));
+    }
   }
 }
 
@@ -89,7 +153,8 @@ TEST_CASE("several teams work at the same time", "[compute][team]") {
   CHECK(sum == 4 * 200 * 100);
 }
 
-TEST_CASE("a team has at least one thread", "[compute][team]") {
+TEST_CASE("a team has at least one thread and at most 65535", "[compute][team]") {
   CHECK_THROWS_AS(team(0), heddle::config_error);
   CHECK_THROWS_WITH(team(-2), "heddle: a compute backend needs at least 1 thread, got -2");
+  CHECK_THROWS_WITH(team(65536), "heddle: a compute backend has at most 65535 threads, got 65536");
 }

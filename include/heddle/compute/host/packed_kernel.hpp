@@ -255,9 +255,10 @@ void multiply_packed(team& workers, std::int64_t m, const float* x, const packed
     const std::int64_t strips = (w.columns + Tile::columns - 1) / Tile::columns;
     // About 8 microseconds of work for each thread, by arithmetic or by reading.
     const std::int64_t grain = 300000 / (w.depth * (m + 3) * Tile::columns / 4 + 1) + 1;
-    workers.split(strips, grain, 1, [&](std::int64_t first, std::int64_t end) {
-      multiply_strips<Tile, Scaled>(m, packed, w, first, end, beta, c);
-    });
+    workers.split(
+        strips, grain, 1,
+        [&](std::int64_t first, std::int64_t end) { multiply_strips<Tile, Scaled>(m, packed, w, first, end, beta, c); },
+        4);  // for threads that others hold up
   };
 #if defined(__x86_64__)
   if (gemm_vector_bytes() == 64) return with(gemm_tile<float, 64>{});

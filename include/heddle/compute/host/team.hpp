@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -20,10 +20,12 @@
 namespace heddle::inline v0::compute {
 
 /// The calling thread and `threads - 1` workers. Work is cut into fixed, contiguous parts, so that the same number of
-/// threads always computes the same thing. A worker that has nothing to do spins for a moment, then sleeps; a team of
-/// one has no workers and costs nothing. Several teams may live in one process; one team serves one caller at a time.
-/// Errors: `config_error` for fewer than one thread; what a part throws is thrown again to the caller (the first
-/// part's, if several throw) once all parts have ended.
+/// threads always computes the same thing; each part goes to the thread that asks for one next, so that a worker that
+/// the system does not run holds up nothing but a part that it has begun. A worker that has nothing to do spins for a
+/// moment, then sleeps; a team of one has no workers and costs nothing. Several teams may live in one process; one team
+/// serves one caller at a time.
+/// Errors: `config_error` for fewer than one thread and more than 65535; what a part throws is thrown again to the
+/// caller (the first part's, if several throw) once all parts have ended.
 class team {
  public:
   explicit team(int threads = 1);
@@ -33,8 +35,8 @@ class team {
 
   int size() const noexcept { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls `body(w)` once for every w in [0, parts), each on its own thread; the caller takes part 0.
-  /// Requires `parts <= size()`.
+  /// Calls `body(w)` once for every w in [0, parts), on whichever threads: parts must not wait for one another.
+  /// Requires `parts <= 65535`.
   template <class Body>
   void run(int parts, Body&& body) {
     if (parts <= 1) {
@@ -47,14 +49,16 @@ class team {
     share(parts);
   }
 
-  /// Cuts [0, n) into contiguous parts, one per thread, with borders at multiples of `step` and at least `grain`
-  /// elements each, and calls `body(begin, end)` for each.
+  /// Cuts [0, n) into contiguous parts, at most `parts_per_thread` for each thread, with borders at multiples of `step`
+  /// and at least `grain` elements each, and calls `body(begin, end)` for each. One part for each thread costs least
+  /// where threads run at the same speed; with several, those that others hold up do less.
   template <class Body>
-  void split(std::int64_t n, std::int64_t grain, std::int64_t step, Body&& body) {
+  void split(std::int64_t n, std::int64_t grain, std::int64_t step, Body&& body, int parts_per_thread = 1) {
     if (n <= 0) return;
     const std::int64_t steps = (n + step - 1) / step;
+    const std::int64_t most = size() == 1 ? 1 : std::int64_t{size()} * parts_per_thread;
     const std::int64_t wanted =
-        (std::min)({static_cast<std::int64_t>(size()), steps, n / (std::max)(grain, std::int64_t{1})});
+        (std::min)({most, steps, n / (std::max)(grain, std::int64_t{1}), std::int64_t{most_parts}});
     if (wanted <= 1) {
       body(std::int64_t{0}, n);
       return;
@@ -68,12 +72,17 @@ class team {
   }
 
  private:
+  static constexpr int most_parts = 0xffff;
+
   // Calls `call_` for each part.
   void share(int parts);
-  static std::size_t checked(int threads) {
+  static int checked(int threads) {
     if (threads < 1)
       throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));
-    return static_cast<std::size_t>(threads);
+    if (threads > most_parts)
+      throw config_error("heddle: a compute backend has at most " + std::to_string(most_parts) + " threads, got " +
+                         std::to_string(threads));
+    return threads;
   }
 
   static void pause() noexcept {
@@ -103,16 +112,10 @@ class team {
     }
   }
 
-  void attempt(int w) noexcept {
-    if (w >= parts_) return;
-    try {
-      call_(context_, w);
-    } catch (...) {
-      errors_[static_cast<std::size_t>(w)] = std::current_exception();
-    }
-  }
-
-  void serve(int w);
+  // Computes parts of the round at hand until all are claimed.
+  void work() noexcept;
+  void attempt(int part) noexcept;
+  void serve();
 
   void stop() noexcept {
     stopping_.store(true, std::memory_order_relaxed);
@@ -121,12 +124,18 @@ class team {
     workers_.clear();
   }
 
+  // What a part is computed with. Only who has claimed one reads it, after that, and the round cannot end before; the
+  // caller writes it while there is nothing to claim. So a worker that wakes late never sees another round's.
   void (*call_)(void*, int) = nullptr;
   void* context_ = nullptr;
-  int parts_ = 0;
-  std::vector<std::exception_ptr> errors_;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  int error_part_ = 0;
+  // The parts of the round, and below, in 16 bits, the next to be claimed. One word, for a worker that has looked at
+  // an earlier round's number of parts must not claim with it.
+  alignas(64) std::atomic<std::uint32_t> claims_{0};
   alignas(64) std::atomic<int> round_{0};
-  alignas(64) std::atomic<int> pending_{0};
+  alignas(64) std::atomic<int> pending_{0};  // parts that have not ended
   std::atomic<bool> stopping_{false};
   std::vector<std::jthread> workers_;
 };

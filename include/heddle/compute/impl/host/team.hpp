@@ -6,15 +6,18 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 namespace heddle::inline v0::compute {
 
-HEDDLE_INLINE team::team(int threads) : errors_(checked(threads)) {
-  workers_.reserve(static_cast<std::size_t>(threads - 1));
+HEDDLE_INLINE team::team(int threads) {
+  workers_.reserve(static_cast<std::size_t>(checked(threads) - 1));
   try {
-    for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { serve(w); });
+    for (int w = 1; w < threads; ++w) workers_.emplace_back([this] { serve(); });
   } catch (...) {
     stop();
     throw;
@@ -22,27 +25,42 @@ HEDDLE_INLINE team::team(int threads) : errors_(checked(threads)) {
 }
 
 HEDDLE_INLINE void team::share(int parts) {
-  parts_ = parts;
-  pending_.store(size() - 1, std::memory_order_relaxed);
+  pending_.store(parts, std::memory_order_relaxed);
+  claims_.store(static_cast<std::uint32_t>(parts) << 16, std::memory_order_release);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  attempt(0);
+  work();
   await(pending_, [](int left) { return left == 0; });
-  std::exception_ptr first;
-  for (std::exception_ptr& e : errors_) {
-    if (e && !first) first = e;
-    e = nullptr;
-  }
-  if (first) std::rethrow_exception(first);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-HEDDLE_INLINE void team::serve(int w) {
+HEDDLE_INLINE void team::work() noexcept {
+  std::uint32_t now = claims_.load(std::memory_order_relaxed);
+  while ((now & 0xffff) < now >> 16) {
+    if (!claims_.compare_exchange_weak(now, now + 1, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+    attempt(static_cast<int>(now & 0xffff));
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    now = claims_.load(std::memory_order_relaxed);
+  }
+}
+
+HEDDLE_INLINE void team::attempt(int part) noexcept {
+  try {
+    call_(context_, part);
+  } catch (...) {
+    const std::lock_guard lock(error_mutex_);
+    if (error_ && error_part_ < part) return;
+    error_ = std::current_exception();
+    error_part_ = part;
+  }
+}
+
+HEDDLE_INLINE void team::serve() {
   int seen = 0;
   for (;;) {
     seen = await(round_, [seen](int now) { return now != seen; });
     if (stopping_.load(std::memory_order_relaxed)) return;
-    attempt(w);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    work();
   }
 }
 
