@@ -6,8 +6,11 @@
 #include <heddle/compute/cuda/cuda.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace {
 using namespace backend_trials;
@@ -48,6 +51,99 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
 TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in groups of four", "[cuda]") {
   compare_with_host<emulated<4>, double>(1e-10, 1e-10);
   compare_with_host<emulated<4>, float>(1e-4, 1e-4);
+}
+
+// Vectors of 16 bytes: where arrays begin elsewhere, kernels read element by element, in the same order.
+TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[cuda]", float, double) {
+  using T = TestType;
+  using tested = emulated<4>;
+  const double tolerance = std::is_same_v<T, double> ? 1e-10 : 1e-4;
+  const auto all_of = []<class B>(B*, std::int64_t rows, std::int64_t columns) {
+    auto all = elementwise<B, T>(rows, columns);
+    for (auto& other : {norms<B, T>(rows, columns), cross_entropy<B, T>(rows, columns),
+                        sums_and_steps<B, T>(rows, columns), stochastic_rounding<B>(rows * columns)})
+      all.insert(all.end(), other.begin(), other.end());
+    return all;
+  };
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 2}, {7, 13}, {5, 64}, {2, 700}}) {
+    CAPTURE(rows, columns);
+    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 5 + 16 + 3;
+    const auto expected = all_of(static_cast<tested*>(nullptr), rows, columns);
+    check(expected, all_of(static_cast<co::host<>*>(nullptr), rows, columns), tolerance, count);
+    for (const std::int64_t starts : {2, 3, 4, 5}) {
+      CAPTURE(starts);
+      starts_of_arrays() = starts;
+      const auto got = all_of(static_cast<tested*>(nullptr), rows, columns);
+      starts_of_arrays() = 1;
+      check(got, expected, 0, count);
+    }
+  }
+}
+
+namespace {
+struct one_of {
+  int rank_of, size_of;
+  int rank() const { return rank_of; }
+  int size() const { return size_of; }
+};
+template <class To>
+To of(std::int64_t i) {
+  return To(static_cast<float>(i % 251));
+}
+// Whether every element is visited by one thread, whatever begins where: b = a + its index + b, c = a.
+template <class A, class B, class C>
+std::int64_t wrong_visits(std::int64_t n, std::int64_t first_a, std::int64_t first_b, std::int64_t first_c,
+                          int threads) {
+  namespace gpu = co::detail::on_cuda;
+  const auto room = [n](std::int64_t first) { return static_cast<std::size_t>(n + first + 1); };
+  std::vector<A> a(room(first_a));
+  std::vector<B> b(room(first_b), B(2.0f));
+  std::vector<C> c(room(first_c), C(3.0f));
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = of<A>(static_cast<std::int64_t>(i));
+  const auto body = [](std::int64_t i, A in, B& both, C& out) {
+    both = B(static_cast<float>(in) + static_cast<float>(i % 3) + static_cast<float>(both));
+    out = C(static_cast<float>(in));
+  };
+  const A* const from = a.data() + first_a;
+  if (threads == 0) {
+    const int width = gpu::pack_width<const A*, B*, gpu::overwritten<C>>();
+    for (std::int64_t k = 0; k < gpu::packs_of(n, width); ++k)
+      gpu::for_pack(k, n, body, from, b.data() + first_b, gpu::overwritten(c.data() + first_c));
+  }
+  for (int rank = 0; rank < threads; ++rank) {
+    one_of group{rank, threads};
+    gpu::for_packs(group, n, body, from, b.data() + first_b, gpu::overwritten(c.data() + first_c));
+  }
+  std::int64_t wrong = 0;
+  const auto differ = [&](auto got, float expected) {
+    wrong += static_cast<float>(got) != static_cast<float>(decltype(got)(expected));
+  };
+  for (std::int64_t i = -first_b; i <= n; ++i)
+    differ(b[static_cast<std::size_t>(i + first_b)],
+           i < 0 || i == n ? 2.0f : static_cast<float>(from[i]) + static_cast<float>(i % 3) + 2.0f);
+  for (std::int64_t i = -first_c; i <= n; ++i)
+    differ(c[static_cast<std::size_t>(i + first_c)], i < 0 || i == n ? 3.0f : static_cast<float>(from[i]));
+  return wrong;
+}
+}  // namespace
+
+TEST_CASE("packs of 16 bytes have every element of arrays of any types, starts and sizes once", "[cuda]") {
+  namespace gpu = co::detail::on_cuda;
+  STATIC_REQUIRE(gpu::pack_width<const float*, float*>() == 4);
+  STATIC_REQUIRE(gpu::pack_width<const hd::bf16*, gpu::overwritten<hd::f16>>() == 8);
+  STATIC_REQUIRE(gpu::pack_width<const hd::bf16*, gpu::overwritten<double>>() == 2);
+  STATIC_REQUIRE(sizeof(gpu::pack<float, 4>) == 16);
+  for (const std::int64_t n : {0, 1, 3, 4, 7, 8, 16, 37})
+    for (const std::int64_t start : {0, 1, 2, 3, 8})
+      for (const std::int64_t other : {0, 1, 4})
+        for (const int threads : {0, 1, 3, 8}) {
+          CAPTURE(n, start, other, threads);
+          CHECK(wrong_visits<float, float, float>(n, start, other, start, threads) == 0);
+          CHECK(wrong_visits<hd::bf16, hd::f16, hd::bf16>(n, start, other, start, threads) == 0);
+          CHECK(wrong_visits<hd::bf16, float, hd::f16>(n, start, start, other, threads) == 0);
+          CHECK(wrong_visits<float, double, hd::bf16>(n, other, start, start, threads) == 0);
+        }
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {

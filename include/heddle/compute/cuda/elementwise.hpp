@@ -4,6 +4,7 @@
 #include <heddle/compute/activation_formulas.hpp>
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
@@ -14,116 +15,160 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+// Bodies of elements take pack k of n elements (vectors.hpp). Outputs may be the same memory as inputs.
+
+/// Launches body(k) for each pack of n elements of `Widest`, the widest of the types of the body's arrays.
+template <class Widest, launcher L, class Body>
+void each_pack(const L& on, std::int64_t n, const Body& body) {
+  on.each(packs_of(n, pack_width<Widest*>()), body);
+}
+
 template <class T>
 struct gelu_body {
+  std::int64_t n;
   const T* x;
   T* y;
-  HEDDLE_HD void operator()(std::int64_t i) const { y[i] = activation<math>(gelu_tanh{}, x[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [](std::int64_t, T in, T& out) { out = activation<math>(gelu_tanh{}, in); }, x, overwritten(y));
+  }
 };
 template <launcher L, class T>
 void launch_gelu(const L& on, std::int64_t n, const T* x, T* y) {
-  on.each(n, gelu_body<T>{x, y});
+  each_pack<T>(on, n, gelu_body<T>{n, x, y});
 }
 template <class T>
 struct gelu_backward_body {
+  std::int64_t n;
   const T *x, *dy;
   T* dx;
-  HEDDLE_HD void operator()(std::int64_t i) const { dx[i] = dy[i] * activation_derivative<math>(gelu_tanh{}, x[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(
+        k, n, [](std::int64_t, T in, T d, T& out) { out = d * activation_derivative<math>(gelu_tanh{}, in); }, x, dy,
+        overwritten(dx));
+  }
 };
 template <launcher L, class T>
 void launch_gelu_backward(const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
-  on.each(n, gelu_backward_body<T>{x, dy, dx});
+  each_pack<T>(on, n, gelu_backward_body<T>{n, x, dy, dx});
 }
 template <class A, class T>
 struct gated_body {
+  std::int64_t n;
   const T *gate, *up;
   T* h;
-  HEDDLE_HD void operator()(std::int64_t i) const { h[i] = activation<math>(A{}, gate[i]) * up[i]; }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(
+        k, n, [](std::int64_t, T g, T u, T& out) { out = activation<math>(A{}, g) * u; }, gate, up, overwritten(h));
+  }
 };
 template <class A, launcher L, class T>
 void launch_gated(const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
-  on.each(n, gated_body<A, T>{gate, up, h});
+  each_pack<T>(on, n, gated_body<A, T>{n, gate, up, h});
 }
-/// Both results from one reading, so that each output may be an input's memory.
 template <class A, class T>
 struct gated_backward_body {
+  std::int64_t n;
   const T *gate, *up, *dh;
   T *dgate, *dup;
-  HEDDLE_HD void operator()(std::int64_t i) const {
-    const T g = gate[i], u = up[i], d = dh[i];
-    dgate[i] = d * u * activation_derivative<math>(A{}, g);
-    dup[i] = d * activation<math>(A{}, g);
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto both = [](std::int64_t, T g, T u, T d, T& of_gate, T& of_up) {
+      of_gate = d * u * activation_derivative<math>(A{}, g);
+      of_up = d * activation<math>(A{}, g);
+    };
+    for_pack(k, n, both, gate, up, dh, overwritten(dgate), overwritten(dup));
   }
 };
 template <class A, launcher L, class T>
 void launch_gated_backward(const L& on, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
-  on.each(n, gated_backward_body<A, T>{gate, up, dh, dgate, dup});
+  each_pack<T>(on, n, gated_backward_body<A, T>{n, gate, up, dh, dgate, dup});
 }
 
 template <class T>
 struct add_body {
+  std::int64_t n;
   const T *a, *b;
   T* c;
-  HEDDLE_HD void operator()(std::int64_t i) const { c[i] = a[i] + b[i]; }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [](std::int64_t, T left, T right, T& out) { out = left + right; }, a, b, overwritten(c));
+  }
 };
 template <launcher L, class T>
 void launch_add(const L& on, std::int64_t n, const T* a, const T* b, T* c) {
-  on.each(n, add_body<T>{a, b, c});
+  each_pack<T>(on, n, add_body<T>{n, a, b, c});
 }
 template <class T, class F>
 struct scale_body {
+  std::int64_t n;
   T* x;
   F factor;
-  HEDDLE_HD void operator()(std::int64_t i) const { x[i] = T(x[i] * factor); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [by = factor](std::int64_t, T& e) { e = T(e * by); }, x);
+  }
 };
 template <launcher L, class T, class F>
 void launch_scale(const L& on, std::int64_t n, T* x, F factor) {
-  on.each(n, scale_body<T, F>{x, factor});
+  each_pack<T>(on, n, scale_body<T, F>{n, x, factor});
 }
 template <class T>
 struct fill_body {
+  std::int64_t n;
   T* x;
   T value;
-  HEDDLE_HD void operator()(std::int64_t i) const { x[i] = value; }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [to = value](std::int64_t, T& e) { e = to; }, overwritten(x));
+  }
 };
 template <launcher L, class T>
 void launch_fill(const L& on, std::int64_t n, T* x, T value) {
-  on.each(n, fill_body<T>{x, value});
+  each_pack<T>(on, n, fill_body<T>{n, x, value});
 }
+/// The wider of two types.
+template <class A, class B>
+using wider = std::conditional_t<(sizeof(A) > sizeof(B)), A, B>;
 template <class From, class To>
 struct cast_body {
+  std::int64_t n;
   const From* x;
   To* y;
-  HEDDLE_HD void operator()(std::int64_t i) const { y[i] = converted<To>(x[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [](std::int64_t, From in, To& out) { out = converted<To>(in); }, x, overwritten(y));
+  }
 };
 template <launcher L, class From, class To>
 void launch_cast(const L& on, std::int64_t n, const From* x, To* y) {
-  on.each(n, cast_body<From, To>{x, y});
+  each_pack<wider<From, To>>(on, n, cast_body<From, To>{n, x, y});
 }
 /// With the random numbers of index first + i.
 struct cast_stochastic_body {
+  std::int64_t n;
   counter_random random;
   std::uint64_t first;
   const float* x;
   bf16* y;
-  HEDDLE_HD void operator()(std::int64_t i) const {
-    y[i] = round_stochastically(x[i], random.bits16(first + static_cast<std::uint64_t>(i)));
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto rounded = [this](std::int64_t i, float in, bf16& out) {
+      out = round_stochastically(in, random.bits16(first + static_cast<std::uint64_t>(i)));
+    };
+    for_pack(k, n, rounded, x, overwritten(y));
   }
 };
 template <launcher L>
 void launch_cast_stochastic(const L& on, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
-  on.each(n, cast_stochastic_body{rounding.random, rounding.first, x, y});
+  each_pack<float>(on, n, cast_stochastic_body{n, rounding.random, rounding.first, x, y});
 }
 template <class T>
 struct squared_error_backward_body {
+  std::int64_t n;
   T* x;
   const T* target;
   T factor;
-  HEDDLE_HD void operator()(std::int64_t i) const { x[i] = T(2) * factor * (x[i] - target[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [by = T(2) * factor](std::int64_t, T& e, T t) { e = by * (e - t); }, x, target);
+  }
 };
 template <launcher L, class T>
 void launch_squared_error_backward(const L& on, std::int64_t n, T* x, const T* target, T factor) {
-  on.each(n, squared_error_backward_body<T>{x, target, factor});
+  each_pack<T>(on, n, squared_error_backward_body<T>{n, x, target, factor});
 }
 
 // ---- rows ----
@@ -135,9 +180,7 @@ struct add_bias_row {
   const T* bias;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    T* const row = y + i * columns;
-    const T* const b = bias;
-    for_each_of(g, columns, [=](std::int64_t j) { row[j] += b[j]; });
+    for_packs(g, columns, [](std::int64_t, T& e, T b) { e += b; }, y + i * columns, bias);
   }
 };
 template <launcher L, class T>
@@ -261,9 +304,7 @@ struct add_positions_row {
   const T* wpe;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    T* const row = x + i * width;
-    const T* const p = wpe + i % sequence * width;
-    for_each_of(g, width, [=](std::int64_t j) { row[j] += p[j]; });
+    for_packs(g, width, [](std::int64_t, T& e, T p) { e += p; }, x + i * width, wpe + i % sequence * width);
   }
 };
 template <launcher L, class T>
@@ -295,37 +336,48 @@ void launch_add_positions_backward(const L& on, std::int64_t rows, std::int64_t 
 
 template <class T>
 struct adamw_body {
+  std::int64_t n;
   adamw_scalars<T> s;
   T* p;
   const T* g;
   T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t i) const { p[i] = s.updated(p[i], g[i], m[i], v[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto step = [this](std::int64_t, T& weight, T d, T& first, T& second) {
+      weight = s.updated(weight, d, first, second);
+    };
+    for_pack(k, n, step, p, g, m, v);
+  }
 };
 template <launcher L, class T>
 void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  on.each(n, adamw_body<T>{adamw_scalars<T>(step), p, g, m, v});
+  each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
 }
 /// On master weights of type T, with weights of type W and gradients of type G.
 template <class T, class W, class G>
 struct master_adamw_body {
+  std::int64_t n;
   adamw_scalars<T> s;
   T* master;
   W* weights;
   const G* g;
   T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t i) const {
-    const T p = s.updated(master[i], converted<T>(g[i]), m[i], v[i]);
-    master[i] = p;
-    weights[i] = converted<W>(p);
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto step = [this](std::int64_t, T& exact, W& weight, G d, T& first, T& second) {
+      exact = s.updated(exact, converted<T>(d), first, second);
+      weight = converted<W>(exact);
+    };
+    for_pack(k, n, step, master, overwritten(weights), g, m, v);
   }
 };
 template <launcher L, class T, class W, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
-  on.each(n, master_adamw_body<T, W, G>{adamw_scalars<T>(step), master, weights, g, m, v});
+  each_pack<wider<T, wider<W, G>>>(on, n,
+                                   master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
 }
 /// The same into weights that are rounded stochastically.
 template <class T, class G>
 struct stochastic_adamw_body {
+  std::int64_t n;
   adamw_scalars<T> s;
   T* master;
   bf16* weights;
@@ -333,25 +385,34 @@ struct stochastic_adamw_body {
   T *m, *v;
   counter_random random;
   std::uint64_t first;
-  HEDDLE_HD void operator()(std::int64_t i) const {
-    const T p = s.updated(master[i], converted<T>(g[i]), m[i], v[i]);
-    master[i] = p;
-    weights[i] = round_stochastically(static_cast<float>(p), random.bits16(first + static_cast<std::uint64_t>(i)));
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto step = [this](std::int64_t i, T& exact, bf16& weight, G d, T& mean, T& square) {
+      exact = s.updated(exact, converted<T>(d), mean, square);
+      weight = round_stochastically(static_cast<float>(exact), random.bits16(first + static_cast<std::uint64_t>(i)));
+    };
+    for_pack(k, n, step, master, overwritten(weights), g, m, v);
   }
 };
 template <launcher L, class T, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,
                   const stochastic& rounding) {
-  on.each(n, stochastic_adamw_body<T, G>{adamw_scalars<T>(step), master, weights, g, m, v, rounding.random,
-                                         rounding.first});
+  each_pack<wider<T, G>>(on, n,
+                         stochastic_adamw_body<T, G>{n, adamw_scalars<T>(step), master, weights, g, m, v,
+                                                     rounding.random, rounding.first});
 }
 template <class T>
 struct undo_adamw_body {
+  std::int64_t n;
   adamw_scalars<T> s;
   T* p;
   const T* g;
   T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t i) const { p[i] = s.taken_back(p[i], g[i], m[i], v[i]); }
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const auto back = [this](std::int64_t, T& weight, T d, T& first, T& second) {
+      weight = s.taken_back(weight, d, first, second);
+    };
+    for_pack(k, n, back, p, g, m, v);
+  }
 };
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <launcher L, class T>
@@ -359,7 +420,7 @@ void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v
   const adamw_scalars<T> s(step);
   if (!(1.0 - step.lr * step.weight_decay > 0))
     throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
-  on.each(n, undo_adamw_body<T>{s, p, g, m, v});
+  each_pack<T>(on, n, undo_adamw_body<T>{n, s, p, g, m, v});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

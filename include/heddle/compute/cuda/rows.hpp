@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/vectors.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -18,15 +19,15 @@ struct layer_norm_row {
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    const T *const in = x + i * columns, *const factor = w, *const shift = b;
+    const T* const in = x + i * columns;
     const T inverse = T(1) / static_cast<T>(columns);
-    const T rough = sum_over(g, columns, [in](std::int64_t j) { return in[j]; }) * inverse;
+    const T rough = sum_packs<T>(g, columns, [](T e) { return e; }, in) * inverse;
     // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
-    const T mu = rough + sum_over(g, columns, [in, rough](std::int64_t j) { return in[j] - rough; }) * inverse;
-    const T variance = sum_over(g, columns, [in, mu](std::int64_t j) { return (in[j] - mu) * (in[j] - mu); }) * inverse;
+    const T mu = rough + sum_packs<T>(g, columns, [rough](T e) { return e - rough; }, in) * inverse;
+    const T variance = sum_packs<T>(g, columns, [mu](T e) { return (e - mu) * (e - mu); }, in) * inverse;
     const T s = T(1) / std::sqrt(variance + eps);
-    T* const out = y + i * columns;
-    for_each_of(g, columns, [=](std::int64_t j) { out[j] = (in[j] - mu) * s * factor[j] + shift[j]; });
+    const auto normed = [mu, s](std::int64_t, T e, T factor, T shift, T& out) { out = (e - mu) * s * factor + shift; };
+    for_packs(g, columns, normed, in, w, b, overwritten(y + i * columns));
     if (g.leads()) {
       mean[i] = mu;
       rstd[i] = s;
@@ -49,13 +50,14 @@ struct layer_norm_backward_row {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
-    T* const out = dx + i * columns;
     const T mu = mean[i], s = rstd[i], inverse = T(1) / static_cast<T>(columns);
-    const T of_g = sum_over(g, columns, [=](std::int64_t j) { return d[j] * factor[j]; }) * inverse;
-    const T of_gn =
-        sum_over(g, columns, [=](std::int64_t j) { return d[j] * factor[j] * ((in[j] - mu) * s); }) * inverse;
-    for_each_of(g, columns,
-                [=](std::int64_t j) { out[j] += s * (d[j] * factor[j] - of_g - (in[j] - mu) * s * of_gn); });
+    const T of_g = sum_packs<T>(g, columns, [](T e, T f) { return e * f; }, d, factor) * inverse;
+    const auto projected = [mu, s](T e, T f, T at) { return e * f * ((at - mu) * s); };
+    const T of_gn = sum_packs<T>(g, columns, projected, d, factor, in) * inverse;
+    const auto added = [mu, s, of_g, of_gn](std::int64_t, T e, T f, T at, T& out) {
+      out += s * (e * f - of_g - (at - mu) * s * of_gn);
+    };
+    for_packs(g, columns, added, d, factor, in, dx + i * columns);
   }
 };
 template <launcher L, class T>
@@ -97,11 +99,11 @@ struct rms_norm_row {
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    const T *const in = x + i * columns, *const factor = w;
-    T* const out = y + i * columns;
-    const T squares = sum_over(g, columns, [in](std::int64_t j) { return in[j] * in[j]; });
+    const T* const in = x + i * columns;
+    const T squares = sum_packs<T>(g, columns, [](T e) { return e * e; }, in);
     const T s = T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
-    for_each_of(g, columns, [=](std::int64_t j) { out[j] = in[j] * s * factor[j]; });
+    const auto normed = [s](std::int64_t, T e, T factor, T& out) { out = e * s * factor; };
+    for_packs(g, columns, normed, in, w, overwritten(y + i * columns));
     if (g.leads()) rstd[i] = s;
   }
 };
@@ -120,11 +122,11 @@ struct rms_norm_backward_row {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
-    T* const out = dx + i * columns;
     const T s = rstd[i];
-    const T of_gn =
-        sum_over(g, columns, [=](std::int64_t j) { return d[j] * factor[j] * (in[j] * s); }) / static_cast<T>(columns);
-    for_each_of(g, columns, [=](std::int64_t j) { out[j] += s * (d[j] * factor[j] - in[j] * s * of_gn); });
+    const auto projected = [s](T e, T f, T at) { return e * f * (at * s); };
+    const T of_gn = sum_packs<T>(g, columns, projected, d, factor, in) / static_cast<T>(columns);
+    const auto added = [s, of_gn](std::int64_t, T e, T f, T at, T& out) { out += s * (e * f - at * s * of_gn); };
+    for_packs(g, columns, added, d, factor, in, dx + i * columns);
   }
 };
 template <launcher L, class T>
@@ -166,7 +168,7 @@ struct row_max_row {
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * columns;
     T top = lowest;
-    for (std::int64_t j = g.rank(); j < columns; j += g.size()) top = larger(top, row[j]);
+    for_packs(g, columns, [&top](std::int64_t, T e) { top = larger(top, e); }, row);
     top = g.largest(top);
     if (g.leads()) m[i] = top;
   }
@@ -185,7 +187,7 @@ struct row_sum_exp_row {
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * columns;
     const T top = m[i];
-    const T all = sum_over(g, columns, [=](std::int64_t j) { return math::exponential(row[j] - top); });
+    const T all = sum_packs<T>(g, columns, [top](T e) { return math::exponential(e - top); }, row);
     if (g.leads()) sum[i] = all;
   }
 };
@@ -225,9 +227,10 @@ struct cross_entropy_backward_row {
     T* const row = logits + i * columns;
     const std::int64_t target = targets[i], here = target - first_id;
     const T top = m[i], share = target < 0 ? T(0) : factor / sum[i], taken = factor;
-    for_each_of(g, columns, [=](std::int64_t j) {
-      row[j] = target < 0 ? T(0) : math::exponential(row[j] - top) * share - (j == here ? taken : T(0));
-    });
+    const auto gradient = [=](std::int64_t j, T& e) {
+      e = target < 0 ? T(0) : math::exponential(e - top) * share - (j == here ? taken : T(0));
+    };
+    for_packs(g, columns, gradient, row);
   }
 };
 template <launcher L, class T>

@@ -1,0 +1,33 @@
+// Instantiates the kernels that are bound by the bandwidth of memory; sass_test.py reads their machine code. Not linked, not run.
+#include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/rows.hpp>
+#include <heddle/compute/cuda/stream_kernels.hpp>
+
+#include <cstdint>
+
+namespace heddle::inline v0::compute::detail::on_cuda {
+
+template <class T>
+using silu_body = gated_body<silu, T>;
+template <class T>
+using silu_backward_body = gated_backward_body<silu, T>;
+
+#define HEDDLE_INSTANCE(KERNEL, BODY) template __global__ void KERNEL<BODY>(std::int64_t, BODY)
+HEDDLE_INSTANCE(row_kernel, layer_norm_row<float>);
+HEDDLE_INSTANCE(row_kernel, layer_norm_row<double>);
+HEDDLE_INSTANCE(row_kernel, layer_norm_backward_row<float>);
+HEDDLE_INSTANCE(row_kernel, rms_norm_row<float>);
+HEDDLE_INSTANCE(row_kernel, rms_norm_backward_row<float>);
+HEDDLE_INSTANCE(row_kernel, row_max_row<float>);
+HEDDLE_INSTANCE(row_kernel, row_sum_exp_row<float>);
+HEDDLE_INSTANCE(row_kernel, cross_entropy_backward_row<float>);
+HEDDLE_INSTANCE(each_kernel, silu_body<float>);
+HEDDLE_INSTANCE(each_kernel, silu_backward_body<float>);
+HEDDLE_INSTANCE(each_kernel, adamw_body<float>);
+HEDDLE_INSTANCE(each_kernel, adamw_body<double>);
+using master_of_halves = master_adamw_body<float, bf16, bf16>;
+HEDDLE_INSTANCE(each_kernel, master_of_halves);
+using cast_of_halves = cast_body<bf16, f16>;
+HEDDLE_INSTANCE(each_kernel, cast_of_halves);
+
+}  // namespace heddle::inline v0::compute::detail::on_cuda
