@@ -41,6 +41,12 @@ kept_weight_memory kept_weights_of([[maybe_unused]] const B& b) noexcept {
     return {};
 }
 
+/// Gives back what a backend keeps for copies of weights that stay later, where it keeps some.
+template <class B>
+void release_kept_weights(B& b) noexcept {
+  if constexpr (requires { b.release_kept_weights(); }) b.release_kept_weights();
+}
+
 /// Copies in bf16 of what lies in rows of floats, as `weight_keeper` has it: the first product that reads an operand among them has it
 /// rounded, later ones take that copy until the row is written or goes.
 /// Memory: two bytes for each element of the rows that stay, kept for the next row of as many elements.

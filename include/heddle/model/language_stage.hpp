@@ -42,11 +42,9 @@ namespace heddle::inline v0::model {
 /// A tied head stage that is given a `lender`, the embedding stage of the same rank, uses its token embedding instead of a
 /// copy; the lender must outlive it, and its `tied_gradient` is the caller's to add to the lender's.
 ///
-/// Gradients are added up; nothing is reduced over the axes that split samples.
-///
-/// Everything lies in the memory of the backend, and the verbs go in the order of its queue. Where the host may not touch that
-/// memory, verbs return when they are queued: then a batch must stay as it is until somebody waits for the queue, as
-/// `loss_sum`, `forward_only` on the last stage and `initialize` do.
+/// Gradients are added up; nothing is reduced over the axes that split samples. Everything lies in the memory of the backend, and
+/// the verbs go in the order of its queue. Where the host may not touch that memory, verbs return when they are queued: then a
+/// batch must stay as it is until somebody waits for the queue, as `loss_sum`, `forward_only` on the last stage and `initialize` do.
 ///
 /// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width], or this rank's part of these rows where the
 /// sharding splits the sequence (`boundary_elements`); the first stage ignores `in` and `din`, the last ignores `out` and `dout`.
@@ -168,9 +166,7 @@ class language_stage {
   void weights_stay(bool stay) { held_.weights_stay(*backend_, stay); }
   void weights_written() noexcept { held_.weights_written(*backend_); }
   compute::kept_weight_memory kept_weights() const noexcept { return compute::kept_weights_of<T>(*backend_); }
-  void release_kept_weights() noexcept {
-    if constexpr (requires { backend_->release_kept_weights(); }) backend_->release_kept_weights();
-  }
+  void release_kept_weights() noexcept { compute::release_kept_weights(*backend_); }
   void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
   void zero_gradients() {  ///< sets every gradient to zero
     backend_->fill(gradients(), T(0));
@@ -254,8 +250,7 @@ class language_stage {
     c.waits = true;
     if (is_last()) end_weight(c, slot, memory_.end_deferred(set), memory_.end_waiting(set));
     for (int l = part_.count; l-- > 0;) {
-      T* const x = start_of(saved_layers_.need(slot, l));
-      block_weight(c, l, x, set);
+      block_weight(c, l, start_of(saved_layers_.need(slot, l)), set);
       saved_layers_.done(slot, l);
     }
     embedding_weight(c, slot, b, memory_.end_deferred(set));

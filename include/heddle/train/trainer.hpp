@@ -138,14 +138,9 @@ class trainer : public progress {
 
   const options_type& options() const noexcept { return options_; }
   /// Another length of the run, with its learning rates (`total_steps` 0: `steps`): the same on all ranks, between steps.
-  /// Errors: `config_error` for steps and rates that options could not have, and for rates under which `post_validation` cannot take steps
-  /// back; then nothing has changed.
+  /// Errors: `config_error` for what options may not have; then nothing has changed.
   void set_steps(std::int64_t steps, const warmup_cosine& rate) {
-    detail::require_steps(steps);
-    rate.validate();
-    options_.learning_rate = detail::checked_rate<Strategy>(rate, options_.adamw);
-    if (rate.total_steps == 0) options_.learning_rate.total_steps = steps;
-    options_.steps = steps;
+    options_ = detail::with_steps<Strategy>(options_, steps, rate);
   }
   World& ranks() noexcept { return world_; }
   /// How many stages of the pipeline this rank holds.

@@ -52,6 +52,13 @@ Options checked_options(Options o) {
   }
   return o;
 }
+// The same of options with another length of the run.
+template <class Strategy, class Options>
+Options with_steps(Options o, std::int64_t steps, const warmup_cosine& rate) {
+  o.steps = steps;
+  o.learning_rate = rate;
+  return checked_options<Strategy>(std::move(o));
+}
 
 template <class Options>
 int threads_for(const Options& o, int ranks) {
