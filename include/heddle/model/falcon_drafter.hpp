@@ -207,6 +207,10 @@ class falcon_drafter {
         return {d, d};
     }
   }
+  /// Norms and biases, whose one row is a vector.
+  static constexpr bool is_vector(std::size_t p) noexcept {
+    return p == bias_1 || p == bias_2 || p == norm_1 || p == norm_2;
+  }
   /// The model's own. Shapes: embedding and head [vocabulary, width], norm [width].
   std::span<T> embedding() noexcept { return embedding_; }
   std::span<T> head() noexcept { return head_; }
