@@ -260,7 +260,9 @@ TEST_CASE("a distilled drafter makes answers come in fewer steps, the same, on a
   two.initialize(3, 0.2);
   hd::train::glancing_distillation train(
       two, kernels,
-      {.epochs = 40, .learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 8, .total_steps = 160}});
+      {.epochs = 40,
+       .learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 8, .total_steps = 160},
+       .dropout = 0});
   const double first = train.run_epoch(learned, 1).loss;
   double last = 0;
   for (std::int64_t i = 2; i <= 40; ++i) last = train.run_epoch(learned, i).loss;

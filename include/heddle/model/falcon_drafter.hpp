@@ -25,6 +25,12 @@
 
 namespace heddle::inline v0::model {
 
+/// Dropout of one pass: an element is zero where its random number is below the rate, else divided by 1 - rate, so that its mean stays. Numbers are those at the index of the element, row * width + column.
+struct falcon_dropout {
+  double rate = 0;
+  counter_random random{0, 0};
+};
+
 /// Sizes of a drafter. `block`: tokens that it predicts at once. `context`: of the model. `epsilon`: of the norms; `theta`: of the rotary positions.
 struct falcon_shape {
   std::int64_t width = 0;
@@ -120,7 +126,7 @@ falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& worl
 /// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its residual stream after the model's final norm, side by side; two LSTM layers, a layer of
 /// attention with the relaxed causal mask and an MLP make of it the feature of row i + block, from which the model's head gives the token at i + block + 1. With
 /// block = 1 it drafts token by token. Embedding, head and final norm are those of the model and stay as they are; all else is trained.
-/// Weights are whole, on one rank, in the memory of the host. Dropout between the LSTM layers is left out.
+/// Weights are whole, on one rank, in the memory of the host. Dropout between the LSTM layers is for training (`forward`); drafting has none.
 /// Shapes: tokens [rows], features [rows, width]. Source: Falcon, arXiv:2412.12639.
 template <class T, class Backend>
 class falcon_drafter {
@@ -320,9 +326,13 @@ class falcon_drafter {
 
   // ---- whole texts, for training --------------------------------------------------------------------------------
   /// Features that the rows of `sequences` texts of `rows` rows each predict, valid until the next call; what `backward` needs is kept.
-  /// `next`: of each row the token after it. Errors: `layout_error` for other sizes; `config_error` for tokens that the vocabulary does not have.
+  /// `next`: of each row the token after it. `dropout`: on outputs of the first LSTM layer, as PyTorch's LSTM has it; `backward` has the same mask.
+  /// Errors: `layout_error` for other sizes; `config_error` for tokens that the vocabulary does not have, and for a rate that is not from 0 to below 1.
   std::span<const T> forward(std::span<const std::int32_t> next, std::span<const T> features, std::int64_t sequences,
-                             std::int64_t rows) {
+                             std::int64_t rows, const falcon_dropout& dropout = {}) {
+    if (!(dropout.rate >= 0 && dropout.rate < 1))
+      throw config_error("heddle: falcon_drafter: dropout should have a rate from 0 to below 1, got " +
+                         std::to_string(dropout.rate));
     const std::int64_t n = sequences * rows;
     if (std::ssize(next) != n || std::ssize(features) != n * shape_.width || rows > shape_.context)
       throw layout_error("heddle: falcon_drafter: " + std::to_string(sequences) + " texts of " + std::to_string(rows) +
@@ -335,7 +345,15 @@ class falcon_drafter {
     lstm_1_ = {};
     lstm_2_ = {};
     first_.forward(lstm_weights(input_1), joined_.data(), sequences, rows, lstm_1_);
-    second_.forward(lstm_weights(input_2), lstm_1_.outputs.data(), sequences, rows, lstm_2_);
+    // The layer's own outputs stay whole for its recurrence and `backward`.
+    mask_.assign(dropout.rate > 0 ? lstm_1_.outputs.size() : 0, T(0));
+    between_ = lstm_1_.outputs;
+    const T kept = static_cast<T>(1 / (1 - dropout.rate));
+    for (std::size_t i = 0; i < mask_.size(); ++i) {
+      if (dropout.random.uniform(i) >= dropout.rate) mask_[i] = kept;
+      between_[i] *= mask_[i];
+    }
+    second_.forward(lstm_weights(input_2), between_.data(), sequences, rows, lstm_2_);
     positions_.clear();
     for (std::int64_t i = 0; i < n; ++i) positions_.push_back(static_cast<std::int32_t>(i % rows));
     slices_ = compute::relaxed_causal_slices(sequences, rows, shape_.block);
@@ -372,8 +390,9 @@ class falcon_drafter {
     product_backward(value, d_v.data(), normed_1_.data(), n, d_normed.data(), T(1));
     norm_backward(norm_1, d_normed, lstm_2_.outputs, deviations_1_, d_x);
     std::vector<T> d_first(size(n * d));
-    second_.backward(lstm_weights(input_2), lstm_gradients(input_2), lstm_1_.outputs.data(), sequences_, rows_, lstm_2_,
+    second_.backward(lstm_weights(input_2), lstm_gradients(input_2), between_.data(), sequences_, rows_, lstm_2_,
                      d_x.data(), d_first.data());
+    for (std::size_t i = 0; i < mask_.size(); ++i) d_first[i] *= mask_[i];
     first_.backward(lstm_weights(input_1), lstm_gradients(input_1), joined_.data(), sequences_, rows_, lstm_1_,
                     d_first.data(), nullptr);
   }
@@ -660,6 +679,7 @@ class falcon_drafter {
   typename lstm::activations lstm_1_{}, lstm_2_{};
   std::vector<std::int32_t> positions_{};
   std::vector<compute::attention_slice> slices_{};
+  std::vector<T> mask_{}, between_{};  // of dropout, empty without; what the second LSTM layer reads
   std::vector<T> joined_{}, normed_1_{}, deviations_1_{}, queries_{}, keys_{}, values_{}, mixed_{}, sums_{},
       attended_{}, normed_2_{}, deviations_2_{}, gates_{}, ups_{}, hidden_{}, features_{};
 };
