@@ -175,11 +175,13 @@ struct prepared {
                          {t.features.begin() + at * shape.width, t.features.begin() + (at + length) * shape.width}});
     const std::int64_t per_epoch = (std::ssize(parts) + 15) / 16, epochs = (steps + per_epoch - 1) / per_epoch;
     drafter.initialize(7, 0.05);
-    hd::train::glancing_distillation train(
-        drafter, kernels,
-        {.epochs = epochs,
-         .learning_rate = {
-             .peak = 3e-3, .minimum = 3e-4, .warmup_steps = steps / 20, .total_steps = epochs * per_epoch}});
+    hd::train::glancing_distillation train(drafter, kernels,
+                                           {.epochs = epochs,
+                                            .learning_rate = {.peak = 3e-3,
+                                                              .minimum = 3e-4,
+                                                              .warmup_steps = steps / 20,
+                                                              .total_steps = epochs * per_epoch},
+                                            .dropout = 0});
     hd::train::distillation_epoch e;
     for (std::int64_t i = 1; i <= epochs; ++i) e = train.run_epoch(parts, i);
     std::printf("drafter: %lld epochs of %zu texts, loss %.4f, wrong %.3f of the time\n",

@@ -5,8 +5,10 @@
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/testing/counting_world.hpp>
 
@@ -77,8 +79,9 @@ struct result {
   int cancelled = 0;
 };
 
-// An engine with random requests, of which some are cancelled, in a cache that is too small for all.
-result run(const mesh_type& mesh, unsigned seed) {
+// An engine with random requests, of which some are cancelled, in a cache that is too small for all. `make(base)`: what proposes, on the rank that leads; `base`: what ranks have gathered for it.
+template <class Make>
+result run(const mesh_type& mesh, unsigned seed, Make&& make) {
   constexpr md::llama_config small{.layers = 2,
                                    .heads = 4,
                                    .kv_heads = 2,
@@ -98,12 +101,15 @@ result run(const mesh_type& mesh, unsigned seed) {
         backend kernels{1};
         runner_type runner(small, world, kernels, {14, 4}, 20);
         runner.stage().initialize(5);
+        const auto base = md::gather_falcon_base(runner.stage(), world);
         if (!runner.leads()) {
           runner.follow();
         } else {
           std::mt19937 random(seed);
-          inf::engine<runner_type, inf::prefix_shared, inf::ngram_speculation<3>, inf::chunked_prefill<9>> engine(
-              runner, {.max_running = 8});
+          auto by = make(base);
+          using policy = typename decltype(by)::policy;
+          inf::engine<runner_type, inf::prefix_shared, policy, inf::chunked_prefill<9>> engine(
+              runner, {.max_running = 8}, by.decoding());
           std::vector<inf::request_id> open;
           int left = 30, more = 1000;
           // Goes on until everything has happened once, which the first 30 requests do not promise.
@@ -130,14 +136,32 @@ result run(const mesh_type& mesh, unsigned seed) {
   return out;
 }
 
+struct by_ngrams {
+  using policy = inf::ngram_speculation<3>;
+  explicit by_ngrams(const md::falcon_base<double>&) {}
+  policy decoding() { return {}; }
+};
+// Blocks of a drafter with random weights; a tree of a few likely tokens, some of which are right.
+struct by_falcon {
+  using drafter_type = md::falcon_drafter<double, backend>;
+  using policy = inf::falcon_speculation<drafter_type>;
+  backend kernels{1};
+  drafter_type drafter{kernels, {.width = 16, .heads = 2, .ffn = 12, .vocabulary = 13, .block = 2, .context = 48}};
+  explicit by_falcon(const md::falcon_base<double>& base) {
+    drafter.take(base);
+    drafter.initialize(8, 0.3);
+  }
+  policy decoding() {
+    return {drafter, inf::token_tree(std::vector<std::vector<std::int64_t>>{{0}, {1}, {2}, {0, 0}, {0, 1}, {0, 0, 0}})};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("all ranks of an engine call the same collectives, whatever its requests do", "[infer][engine][law]") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
-  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}}) {
-    CAPTURE(hd::to_string(mesh));
-    result found = run(mesh, seed);
+  const auto check = [](const result& found) {
     CHECK(disagreement(found.of_ranks) == "");
     CHECK(found.cancelled > 0);
     CHECK(found.counts.preemptions > 0);
@@ -149,5 +173,11 @@ TEST_CASE("all ranks of an engine call the same collectives, whatever its reques
     ++other.back()[other.back().size() / 2].elements;
     CHECK(disagreement(less) != "");
     CHECK(disagreement(other) != "");
+  };
+  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}}) {
+    CAPTURE(hd::to_string(mesh));
+    check(run(mesh, seed, [](const auto& base) { return by_ngrams(base); }));
   }
+  INFO("falcon, pp=2,tp=2");  // steps with the residual stream of all rows
+  check(run(mesh_type{2, 2}, seed, [](const auto& base) { return by_falcon(base); }));
 }

@@ -59,13 +59,15 @@ constexpr md::llama_config small{.layers = 2,
                                  .head_elements = 4};
 constexpr std::uint64_t seed = 77;
 
-// Calls body(runner) on the leader of a mesh.
+// Calls body(runner) on the leader of a mesh; `base`: what a drafter has of the model, gathered from all ranks.
 template <class Body>
-void on_runner(const mesh_type& mesh, Body&& body) {
+void on_runner(const mesh_type& mesh, Body&& body, md::falcon_base<double>* base = nullptr) {
   hd::launch<hd::threads>(mesh, [&](world_type& world) {
     backend kernels{1};
     runner_type runner(small, world, kernels, {80, 4}, 120);
     runner.stage().initialize(seed);
+    if (base != nullptr)
+      if (auto gathered = md::gather_falcon_base(runner.stage(), world); runner.leads()) *base = std::move(gathered);
     if (!runner.leads()) return runner.follow();
     body(runner, kernels);
     runner.finish();
@@ -258,7 +260,9 @@ TEST_CASE("a distilled drafter makes answers come in fewer steps, the same, on a
   two.initialize(3, 0.2);
   hd::train::glancing_distillation train(
       two, kernels,
-      {.epochs = 40, .learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 8, .total_steps = 160}});
+      {.epochs = 40,
+       .learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 8, .total_steps = 160},
+       .dropout = 0});
   const double first = train.run_epoch(learned, 1).loss;
   double last = 0;
   for (std::int64_t i = 2; i <= 40; ++i) last = train.run_epoch(learned, i).loss;
@@ -287,15 +291,116 @@ TEST_CASE("a distilled drafter makes answers come in fewer steps, the same, on a
       if (block == 2) by_chance = steps(r);
     }
   });
-  for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}})
-    on_runner(mesh, [&](runner_type& runner, backend&) {
-      const result greedy = answers(runner, falcon(two, tree), 24, 0, 50);
-      CHECK(greedy.answers == plain.answers);
-      CHECK(answers(runner, falcon(two, tree), 24, 0.7, 50).answers == sampled.answers);
-      INFO(steps(greedy) << " " << by_chance);
-      CHECK(steps(greedy) > 1.5);
-      CHECK(steps(greedy) > by_chance + 0.3);
+  inf::engine_counts of_one{};
+  for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}, mesh_type{1, 2, 2}}) {
+    CAPTURE(mesh.extent<hd::pp>(), mesh.extent<hd::tp>());
+    md::falcon_base<double> base;
+    on_runner(
+        mesh,
+        [&](runner_type& runner, backend& own) {
+          drafter_type here(own, two.shape());
+          here.take(base);
+          std::ranges::copy(two.weights(), here.weights().begin());
+          const result greedy = answers(runner, falcon(here, tree), 24, 0, 50);
+          CHECK(greedy.answers == plain.answers);
+          CHECK(answers(runner, falcon(here, tree), 24, 0.7, 50).answers == sampled.answers);
+          INFO(steps(greedy) << " " << by_chance);
+          CHECK(steps(greedy) > 1.5);
+          CHECK(steps(greedy) > by_chance + 0.3);
+          if (mesh.size() == 1) of_one = greedy.counts;  // drafts are the same on each mesh
+          CHECK(greedy.counts.proposed_tokens == of_one.proposed_tokens);
+          CHECK(greedy.counts.accepted_tokens == of_one.accepted_tokens);
+        },
+        &base);
+  }
+}
+
+TEST_CASE("a drafter takes its model whole from the ranks of any mesh, and parts of it are refused",
+          "[infer][falcon][law]") {
+  using drafter_type = md::falcon_drafter<double, backend>;
+  CAPTURE(seed);
+  const md::falcon_shape shape{.width = 16, .heads = 2, .ffn = 24, .vocabulary = 29, .block = 2, .context = 64};
+  const auto drafts = [&](drafter_type& d) {
+    d.initialize(11, 0.4);
+    typename drafter_type::prefix p;
+    const std::vector<double> streams(5 * 16, 0.7);
+    std::vector<double> features(streams.size());
+    d.features_of(streams, features);
+    d.append(p, std::vector<std::int32_t>{3, 1, 28, 0, 14}, features);
+    auto blocks = d.begin_drafts(p);
+    const std::int64_t first = 0;
+    d.draft(p, blocks, std::span(&first, 1), std::vector<std::int32_t>{27, 2});
+    return std::pair(blocks[0].logits, blocks[1].logits);
+  };
+  md::falcon_base<double> one;
+  std::pair<std::vector<double>, std::vector<double>> expected;
+  for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}, mesh_type{1, 2, 2}}) {
+    CAPTURE(mesh.extent<hd::pp>(), mesh.extent<hd::tp>());
+    md::falcon_base<double> base;
+    on_runner(
+        mesh,
+        [&](runner_type& runner, backend& own) {
+          drafter_type whole(own, shape), alone(own, shape);
+          whole.take(base);
+          alone.take(runner.stage());  // what the leader has
+          if (mesh.size() == 1) {
+            one = base;
+            expected = drafts(whole);
+            CHECK(drafts(alone) == expected);
+            return;
+          }
+          CHECK(base.embedding == one.embedding);
+          CHECK(base.head == one.head);
+          CHECK(base.final_norm == one.final_norm);
+          CHECK(drafts(whole) == expected);
+          const auto says = Catch::Contains("gather_falcon_base");
+          CHECK_THROWS_WITH(alone.require_whole(), says);
+          CHECK_THROWS_WITH(drafts(alone), says);
+          CHECK_THROWS_WITH(
+              inf::falcon_speculation(alone, inf::token_tree(std::vector<std::vector<std::int64_t>>{{0}})), says);
+        },
+        &base);
+    // A model whose head is its embedding: the last stage has a copy of it.
+    using tied = md::tied_llama<double>;
+    hd::launch<hd::threads>(mesh, [&](world_type& world) {
+      backend own{1};
+      const auto layers = tied::layers_of(small, world.coordinate<hd::pp>(), world.mesh().extent<hd::pp>());
+      inf::cached_stage<tied, world_type, backend> stage(small, world, own, layers, {1, 4}, 4);
+      stage.initialize(seed);
+      const auto tied_base = md::gather_falcon_base(stage, world);
+      if (world.rank() != 0) {
+        if (!tied_base.embedding.empty()) throw hd::error("a rank that does not lead has the embedding");
+        return;
+      }
+      drafter_type whole(own, shape);
+      whole.take(tied_base);
+      CHECK(tied_base.head.empty());
+      CHECK(std::ranges::equal(whole.head(), whole.embedding()));
+      CHECK(std::ranges::equal(whole.embedding(), one.embedding));  // drawn as that of the other model
+      if (mesh.size() == 1) {
+        md::falcon_base<double> other = tied_base;
+        other.final_norm.pop_back();
+        CHECK_THROWS_WITH(whole.take(other), Catch::Contains("'model.norm.weight' should have 16 elements, got 15"));
+      }
     });
+  }
+  // A model without an embedding of this name.
+  struct nothing {
+    using scalar = double;
+    using space = hd::host_memory;
+    std::vector<md::parameter> none{};
+    hd::host_memory::queue at_once{};
+    const std::vector<md::parameter>& parameters() const { return none; }
+    const std::vector<md::parameter>& frozen_parameters() const { return none; }
+    std::span<const double> weights() const { return {}; }
+    std::span<const double> frozen_weights() const { return {}; }
+    hd::host_memory::queue& queue() { return at_once; }
+  };
+  hd::launch<hd::threads>(mesh_type{1, 1, 1}, [&](world_type& world) {
+    nothing stage;
+    CHECK_THROWS_WITH(md::gather_falcon_base(stage, world),
+                      Catch::Contains("all of 'model.embed_tokens.weight', got 0"));
+  });
 }
 
 TEST_CASE(

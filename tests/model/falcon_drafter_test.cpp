@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -66,17 +67,19 @@ TEST_CASE("slices of the relaxed causal mask are those of its definition", "[com
   CHECK_THROWS_AS(hd::compute::relaxed_causal_slices(1, 4, 0), hd::layout_error);
 }
 
-TEST_CASE("gradients of a drafter are those of central differences", "[model][falcon]") {
+TEST_CASE("gradients of a drafter are those of central differences, with dropout, too", "[model][falcon]") {
   const unsigned seed = 5;
   CAPTURE(seed);
   backend kernels{1};
-  for (const std::int64_t block : {1, 2, 3}) {
+  for (const auto& [block, rate] : {std::pair(1, 0.0), std::pair(2, 0.0), std::pair(3, 0.0), std::pair(2, 0.3)}) {
+    CAPTURE(rate);
+    const md::falcon_dropout dropout{.rate = rate, .random = {seed, 1}};  // one mask for all passes
     drafter_type d = random_drafter(kernels, block, seed);
     const std::int64_t sequences = 2, n = 7;
     const rows r = random_rows(sequences * n, seed + 1);
     const rows direction = random_rows(sequences * n, seed + 2);  // the loss is a sum of outputs times these
     const auto loss = [&] {
-      const auto z = d.forward(r.next, r.features, sequences, n);
+      const auto z = d.forward(r.next, r.features, sequences, n, dropout);
       double sum = 0;
       for (std::size_t i = 0; i < z.size(); ++i) sum += z[i] * direction.features[i];
       return sum;
@@ -107,6 +110,37 @@ TEST_CASE("gradients of a drafter are those of central differences", "[model][fa
     }
     CHECK(place == d.weights().size());
   }
+}
+
+TEST_CASE("dropout is that of its random numbers, and drafting has none", "[model][falcon]") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  backend kernels{1};
+  drafter_type d = random_drafter(kernels, 2, seed);
+  const rows r = random_rows(8, seed + 1);
+  const auto pass = [&](const md::falcon_dropout& dropout) {
+    const auto z = d.forward(r.next, r.features, 2, 4, dropout);
+    return std::vector<double>(z.begin(), z.end());
+  };
+  const auto drafts = [&] {
+    typename drafter_type::prefix p;
+    d.append(p, r.next, r.features);
+    return d.begin_drafts(p)[0].features;
+  };
+  const auto plain = pass({}), drafted = drafts(), dropped = pass({.rate = 0.5, .random = {seed, 3}});
+  CHECK(drafts() == drafted);
+  CHECK(dropped != plain);
+  CHECK(pass({.rate = 0.5, .random = {seed, 3}}) == dropped);
+  CHECK(pass({.rate = 0.5, .random = {seed, 4}}) != dropped);
+  CHECK(pass({.rate = 0, .random = {seed, 3}}) == plain);
+  // The first row of a text: without what its first LSTM layer gives, features come of the second one's bias alone, whatever the text is.
+  const auto nothing = pass({.rate = 1 - 1e-15, .random = {seed, 3}});
+  rows other = random_rows(8, seed + 2);
+  CHECK_FALSE(std::equal(plain.begin(), plain.end(), d.forward(other.next, other.features, 2, 4).begin()));
+  const auto same = d.forward(other.next, other.features, 2, 4, {.rate = 1 - 1e-15, .random = {seed, 3}});
+  CHECK(std::equal(nothing.begin(), nothing.end(), same.begin()));
+  for (const double rate : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THROWS_WITH(pass({.rate = rate}), Contains("rate from 0 to below 1"));
 }
 
 TEST_CASE("what a drafter keeps of a text is a pass over the whole text", "[model][falcon][law]") {

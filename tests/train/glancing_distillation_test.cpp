@@ -130,6 +130,7 @@ TEST_CASE(
                         .batch = 8,
                         .learning_rate = {.peak = 5e-3, .minimum = 5e-4, .warmup_steps = 6, .total_steps = 120},
                         .glance = glance,
+                        .dropout = 0,
                         .seed = seed});
     double first = 0;
     tr::distillation_epoch e;
@@ -168,6 +169,35 @@ TEST_CASE(
   CHECK(with > 0.25);
 }
 
+TEST_CASE("a distillation with dropout is that of its seed", "[train][falcon]") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  backend kernels{1};
+  const auto trained = [&](std::uint64_t of, double dropout) {
+    source s(seed);
+    std::vector<md::feature_text<double>> texts;
+    for (int i = 0; i < 5; ++i) texts.push_back(s.text(9));
+    drafter_type d(kernels, {.width = width, .heads = 2, .ffn = 9, .vocabulary = words, .context = 20});
+    begin(d, s, seed);
+    distillation train(d, kernels,
+                       {.epochs = 2,
+                        .batch = 2,
+                        .learning_rate = {.peak = 1e-2, .total_steps = 6},
+                        .noise = 0,  // which the seed changes, too
+                        .dropout = dropout,
+                        .seed = of});
+    std::vector<double> losses;
+    for (int e = 1; e <= 2; ++e) losses.push_back(train.run_epoch(texts, e).loss);
+    losses.insert(losses.end(), d.weights().begin(), d.weights().end());
+    return losses;
+  };
+  const auto one = trained(1, 0.1);
+  CHECK(std::all_of(one.begin(), one.end(), [](double x) { return std::isfinite(x); }));
+  CHECK(trained(1, 0.1) == one);
+  CHECK(trained(2, 0.1) != one);
+  CHECK(trained(1, 0) != one);
+}
+
 TEST_CASE("texts that do not fit a distillation are refused", "[train][falcon][error]") {
   backend kernels{1};
   drafter_type d(kernels, {.width = width, .heads = 2, .ffn = 9, .vocabulary = words, .context = 20});
@@ -178,6 +208,8 @@ TEST_CASE("texts that do not fit a distillation are refused", "[train][falcon][e
   CHECK_THROWS_AS(distillation(d, kernels, {.epochs = 0}), hd::config_error);
   constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
   CHECK_THROWS_WITH(distillation(d, kernels, {.glance = no_number}), Contains("nan"));
+  for (const double rate : {-0.1, 1.0, no_number})
+    CHECK_THROWS_WITH(distillation(d, kernels, {.dropout = rate}), Contains("dropout should be a rate from 0"));
   // Each token is looked at, also those that no row reads.
   for (const std::size_t at : {std::size_t{0}, std::size_t{4}, std::size_t{8}})
     for (const std::int32_t token : {-1, 16, std::numeric_limits<std::int32_t>::min()}) {

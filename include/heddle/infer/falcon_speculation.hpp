@@ -65,7 +65,7 @@ class falcon_speculation {
   static constexpr bool reads_all_streams = true;
 
   /// The drafter must outlive the policy.
-  /// Errors: `config_error` for a tree of no or more than `Most` nodes, deeper than the drafter's context, or with ranks that the vocabulary does not have.
+  /// Errors: `config_error` for a tree of no or more than `Most` nodes, deeper than the drafter's context, or with ranks that the vocabulary does not have; what `drafter.require_whole()` throws.
   falcon_speculation(Drafter& drafter, token_tree tree) : drafter_(&drafter), tree_(std::move(tree)) {
     if (tree_.size() < 1 || tree_.size() > Most || tree_.ranks() > drafter.vocabulary() ||
         tree_.depth() > drafter.shape().context)
@@ -74,6 +74,7 @@ class falcon_speculation {
                          std::to_string(drafter.vocabulary()) + " ranks; got " + std::to_string(tree_.size()) +
                          " nodes, depth " + std::to_string(tree_.depth()) + " and " + std::to_string(tree_.ranks()) +
                          " ranks");
+    if constexpr (requires { drafter.require_whole(); }) drafter.require_whole();
   }
 
   void propose(std::span<proposal> proposals) {

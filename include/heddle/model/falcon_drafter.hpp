@@ -9,6 +9,7 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <algorithm>
@@ -24,6 +25,12 @@
 
 namespace heddle::inline v0::model {
 
+/// Dropout of one pass: an element is zero where its random number is below the rate, else divided by 1 - rate, so that its mean stays. Numbers are those at the index of the element, row * width + column.
+struct falcon_dropout {
+  double rate = 0;
+  counter_random random{0, 0};
+};
+
 /// Sizes of a drafter. `block`: tokens that it predicts at once. `context`: of the model. `epsilon`: of the norms; `theta`: of the rotary positions.
 struct falcon_shape {
   std::int64_t width = 0;
@@ -36,10 +43,90 @@ struct falcon_shape {
   double theta = 10000;
 };
 
+namespace detail {
+// Embedding, head and final norm of a model.
+inline constexpr std::array<std::string_view, 3> falcon_base_names{"model.embed_tokens.weight", "lm_head.weight",
+                                                                   "model.norm.weight"};
+}  // namespace detail
+
+/// What a drafter has of its model, whole. Shapes: embedding and head [vocabulary, width], final_norm [width]; the head is empty where it is the embedding.
+template <class T>
+struct falcon_base {
+  std::vector<T> embedding{}, head{}, final_norm{};
+};
+
+/// Gathers embedding, head and final norm of a model from the stages of all ranks to rank 0, over the control plane. A collective: every rank of the world calls it with its own stage, those of an
+/// `infer::model_runner` before they `follow`. On other ranks the result is empty.
+/// Errors: `config_error` for weights that are not here, and on rank 0 for a model that has no embedding or no final norm of these names (`model.embed_tokens.weight`, `model.norm.weight`), or not all of one.
+template <class Stage, class World>
+falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& world) {
+  using T = typename Stage::scalar;
+  detail::require_weights_here(stage, "gather_falcon_base");
+  constexpr int tag = 7201;
+  auto& control = world.control();
+  falcon_base<T> base;
+  const std::array<std::vector<T>*, 3> wholes{&base.embedding, &base.head, &base.final_norm};
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    std::array<std::int64_t, 3> sizes{};  // elements of the whole, those that a rank has, and runs of them
+    std::vector<std::int64_t> runs;       // of each the first element of the whole, and how many
+    std::vector<T> values;
+    const auto look = [&](const std::vector<parameter>& table, auto weights) {
+      for (const parameter& p : table) {
+        if (p.name != detail::falcon_base_names[i] || !p.counted) continue;
+        const auto here = heddle::v0::detail::part_of_row<typename Stage::space>(weights, p.offset, p.count);
+        const read_on_host<T, typename Stage::space> held(stage.queue(), here);
+        for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+          runs.insert(runs.end(), {global, length});
+          const auto from = held.elements().begin() + local;
+          values.insert(values.end(), from, from + length);
+        });
+        sizes[0] = p.global_count();
+      }
+    };
+    look(stage.parameters(), stage.weights());
+    look(stage.frozen_parameters(), stage.frozen_weights());
+    sizes[1] = std::ssize(values);
+    sizes[2] = std::ssize(runs) / 2;
+    if (world.rank() != 0) {
+      control.send(std::span<const std::int64_t>(sizes), 0, tag);
+      if (values.empty()) continue;
+      control.send(std::span<const std::int64_t>(runs), 0, tag);
+      control.send(std::span<const T>(values), 0, tag);
+      continue;
+    }
+    std::vector<T>& whole = *wholes[i];
+    std::vector<bool> there;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (rank > 0) {
+        control.recv(std::span<std::int64_t>(sizes), rank, tag);
+        runs.resize(static_cast<std::size_t>(2 * sizes[2]));
+        values.resize(static_cast<std::size_t>(sizes[1]));
+        if (values.empty()) continue;
+        control.recv(std::span<std::int64_t>(runs), rank, tag);
+        control.recv(std::span<T>(values), rank, tag);
+      }
+      whole.resize((std::max)(whole.size(), static_cast<std::size_t>(sizes[0])));
+      there.resize(whole.size());
+      auto from = values.begin();
+      for (std::size_t r = 0; r < runs.size(); r += 2) {
+        std::copy_n(from, runs[r + 1], whole.begin() + runs[r]);
+        std::fill_n(there.begin() + runs[r], runs[r + 1], true);
+        from += runs[r + 1];
+      }
+    }
+    const auto found = std::count(there.begin(), there.end(), true);
+    if ((whole.empty() && i != 1) || found != std::ssize(whole))
+      throw config_error("heddle: gather_falcon_base: the ranks should have all of '" +
+                         std::string(detail::falcon_base_names[i]) + "', got " + std::to_string(found) + " of " +
+                         std::to_string(whole.size()) + " elements");
+  }
+  return base;
+}
+
 /// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its residual stream after the model's final norm, side by side; two LSTM layers, a layer of
 /// attention with the relaxed causal mask and an MLP make of it the feature of row i + block, from which the model's head gives the token at i + block + 1. With
 /// block = 1 it drafts token by token. Embedding, head and final norm are those of the model and stay as they are; all else is trained.
-/// Weights are whole, on one rank, in the memory of the host. Dropout between the LSTM layers is left out.
+/// Weights are whole, on one rank, in the memory of the host. Dropout between the LSTM layers is for training (`forward`); drafting has none.
 /// Shapes: tokens [rows], features [rows, width]. Source: Falcon, arXiv:2412.12639.
 template <class T, class Backend>
 class falcon_drafter {
@@ -126,6 +213,10 @@ class falcon_drafter {
         return {d, d};
     }
   }
+  /// Norms and biases, whose one row is a vector.
+  static constexpr bool is_vector(std::size_t p) noexcept {
+    return p == bias_1 || p == bias_2 || p == norm_1 || p == norm_2;
+  }
   /// The model's own. Shapes: embedding and head [vocabulary, width], norm [width].
   std::span<T> embedding() noexcept { return embedding_; }
   std::span<T> head() noexcept { return head_; }
@@ -144,22 +235,23 @@ class falcon_drafter {
       }
     }
   }
-  /// Takes embedding, head (the embedding where it is the head) and final norm of what a rank has of the model; where ranks have parts, one after the other is to be taken from.
+  /// Takes embedding, head (the embedding where it is the head) and final norm of what a rank has of the model; where ranks have parts, one after the other is to be taken from, and until all of them were
+  /// the drafter refuses to be used (`require_whole`). Across processes, and where one rank only has a drafter: `take(gather_falcon_base(stage, world))`.
   /// Returns the number of elements. Errors: `config_error` for other sizes, or weights that are not here.
   template <class Stage>
+    requires requires(Stage& stage) { stage.parameters(); }
   std::int64_t take(Stage& stage) {
     detail::require_weights_here(stage, "falcon_drafter::take");
     std::int64_t taken = 0;
-    const auto from = [&](std::string_view name, std::vector<T>& to) {
+    const auto from = [&](std::size_t which, std::vector<T>& to) {
       std::int64_t found = 0;
       const auto in_table = [&](const std::vector<parameter>& table, auto weights) {
         for (const parameter& p : table)
-          if (p.name == name) {
-            if (p.global_count() != std::ssize(to))
-              throw config_error("heddle: falcon_drafter: '" + p.name + "' should have " + std::to_string(to.size()) +
-                                 " elements, got " + std::to_string(p.global_count()));
+          if (p.name == detail::falcon_base_names[which]) {
+            require_count(which, p.global_count());
             for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
               std::copy_n(weights.data() + p.offset + local, length, to.data() + global);
+              taken_[which].add(global, length, std::ssize(to));
               found += length;
             });
           }
@@ -169,14 +261,36 @@ class falcon_drafter {
       taken += found;
       return found;
     };
-    from("model.embed_tokens.weight", embedding_);
+    taken_[0].begin(std::ssize(embedding_));
+    taken_[2].begin(std::ssize(final_norm_));
+    from(0, embedding_);
     // A stage without the head leaves one that came from another rank.
-    if (from("lm_head.weight", head_) > 0)
+    if (from(1, head_) > 0)
       own_head_ = true;
     else if (!own_head_)
       head_ = embedding_;
-    from("model.norm.weight", final_norm_);
+    from(2, final_norm_);
     return taken;
+  }
+  /// Takes them whole, from what `gather_falcon_base` has on rank 0. Errors: `config_error` for other sizes.
+  void take(const falcon_base<T>& base) {
+    require_count(0, std::ssize(base.embedding));
+    if (!base.head.empty()) require_count(1, std::ssize(base.head));
+    require_count(2, std::ssize(base.final_norm));
+    embedding_ = base.embedding;
+    own_head_ = !base.head.empty();
+    head_ = own_head_ ? base.head : base.embedding;
+    final_norm_ = base.final_norm;
+    for (parts_taken& t : taken_) t.left = 0;
+  }
+  /// Errors: `config_error` where `take` had parts of the model's embedding, head or final norm, and not all of them.
+  void require_whole() const {
+    for (std::size_t i = 0; i < taken_.size(); ++i)
+      if (taken_[i].left > 0) [[unlikely]]
+        throw config_error("heddle: falcon_drafter: of '" + std::string(detail::falcon_base_names[i]) + "' " +
+                           std::to_string(taken_[i].left) + " of " + std::to_string(count_of(i)) +
+                           " elements were not taken: take from the stages of all ranks, one after the other, or "
+                           "take(gather_falcon_base(stage, world))");
   }
 
   /// Errors: `config_error` for a token that the vocabulary does not have; `who`: says so.
@@ -188,6 +302,7 @@ class falcon_drafter {
   }
   /// Features of rows of the residual stream: the model's final norm of them. Shapes: streams and features [rows, width].
   void features_of(std::span<const T> streams, std::span<T> features) {
+    require_whole();
     const std::int64_t rows = std::ssize(streams) / shape_.width;
     deviations_.resize(size(rows));
     backend_->rms_norm(in(streams.data(), rows, shape_.width), std::span<const T>(final_norm_), epsilon(),
@@ -195,6 +310,7 @@ class falcon_drafter {
   }
   /// The model's head. Shapes: features [rows, width], logits [rows, vocabulary].
   void logits_of(std::span<const T> features, std::span<T> logits) {
+    require_whole();
     const std::int64_t rows = std::ssize(features) / shape_.width;
     backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
         in(features.data(), rows, shape_.width), in(head_.data(), shape_.vocabulary, shape_.width),
@@ -210,9 +326,13 @@ class falcon_drafter {
 
   // ---- whole texts, for training --------------------------------------------------------------------------------
   /// Features that the rows of `sequences` texts of `rows` rows each predict, valid until the next call; what `backward` needs is kept.
-  /// `next`: of each row the token after it. Errors: `layout_error` for other sizes; `config_error` for tokens that the vocabulary does not have.
+  /// `next`: of each row the token after it. `dropout`: on outputs of the first LSTM layer, as PyTorch's LSTM has it; `backward` has the same mask.
+  /// Errors: `layout_error` for other sizes; `config_error` for tokens that the vocabulary does not have, and for a rate that is not from 0 to below 1.
   std::span<const T> forward(std::span<const std::int32_t> next, std::span<const T> features, std::int64_t sequences,
-                             std::int64_t rows) {
+                             std::int64_t rows, const falcon_dropout& dropout = {}) {
+    if (!(dropout.rate >= 0 && dropout.rate < 1))
+      throw config_error("heddle: falcon_drafter: dropout should have a rate from 0 to below 1, got " +
+                         std::to_string(dropout.rate));
     const std::int64_t n = sequences * rows;
     if (std::ssize(next) != n || std::ssize(features) != n * shape_.width || rows > shape_.context)
       throw layout_error("heddle: falcon_drafter: " + std::to_string(sequences) + " texts of " + std::to_string(rows) +
@@ -225,7 +345,15 @@ class falcon_drafter {
     lstm_1_ = {};
     lstm_2_ = {};
     first_.forward(lstm_weights(input_1), joined_.data(), sequences, rows, lstm_1_);
-    second_.forward(lstm_weights(input_2), lstm_1_.outputs.data(), sequences, rows, lstm_2_);
+    // The layer's own outputs stay whole for its recurrence and `backward`.
+    mask_.assign(dropout.rate > 0 ? lstm_1_.outputs.size() : 0, T(0));
+    between_ = lstm_1_.outputs;
+    const T kept = static_cast<T>(1 / (1 - dropout.rate));
+    for (std::size_t i = 0; i < mask_.size(); ++i) {
+      if (dropout.random.uniform(i) >= dropout.rate) mask_[i] = kept;
+      between_[i] *= mask_[i];
+    }
+    second_.forward(lstm_weights(input_2), between_.data(), sequences, rows, lstm_2_);
     positions_.clear();
     for (std::int64_t i = 0; i < n; ++i) positions_.push_back(static_cast<std::int32_t>(i % rows));
     slices_ = compute::relaxed_causal_slices(sequences, rows, shape_.block);
@@ -262,8 +390,9 @@ class falcon_drafter {
     product_backward(value, d_v.data(), normed_1_.data(), n, d_normed.data(), T(1));
     norm_backward(norm_1, d_normed, lstm_2_.outputs, deviations_1_, d_x);
     std::vector<T> d_first(size(n * d));
-    second_.backward(lstm_weights(input_2), lstm_gradients(input_2), lstm_1_.outputs.data(), sequences_, rows_, lstm_2_,
+    second_.backward(lstm_weights(input_2), lstm_gradients(input_2), between_.data(), sequences_, rows_, lstm_2_,
                      d_x.data(), d_first.data());
+    for (std::size_t i = 0; i < mask_.size(); ++i) d_first[i] *= mask_[i];
     first_.backward(lstm_weights(input_1), lstm_gradients(input_1), joined_.data(), sequences_, rows_, lstm_1_,
                     d_first.data(), nullptr);
   }
@@ -368,6 +497,35 @@ class falcon_drafter {
  private:
   using lstm = lstm_layer<T, Backend>;
   static std::size_t size(std::int64_t n) noexcept { return static_cast<std::size_t>(n); }
+  // Which elements of a tensor of the model `take` has had. `left`: those that it has not, -1 before one was looked for.
+  struct parts_taken {
+    std::int64_t left = -1;
+    std::vector<bool> there{};
+    void begin(std::int64_t count) {
+      if (left >= 0) return;
+      left = count;
+      there.assign(size(count), false);
+    }
+    void add(std::int64_t first, std::int64_t length, std::int64_t count) {
+      begin(count);
+      if (left == 0) return;
+      for (std::int64_t i = first; i < first + length; ++i)
+        if (!there[size(i)]) {
+          there[size(i)] = true;
+          --left;
+        }
+      if (left == 0) there = {};
+    }
+  };
+  std::int64_t count_of(std::size_t which) const noexcept {
+    return which == 2 ? shape_.width : shape_.vocabulary * shape_.width;
+  }
+  void require_count(std::size_t which, std::int64_t count) const {
+    if (count != count_of(which))
+      throw config_error("heddle: falcon_drafter: '" + std::string(detail::falcon_base_names[which]) +
+                         "' should have " + std::to_string(count_of(which)) + " elements, got " +
+                         std::to_string(count));
+  }
   static const falcon_shape& checked(const falcon_shape& s) {
     if (s.width < 1 || s.heads < 1 || s.ffn < 1 || s.vocabulary < 1 || s.block < 1 || s.context < 1 ||
         s.width % (2 * s.heads) != 0)
@@ -430,6 +588,7 @@ class falcon_drafter {
       throw layout_error("heddle: falcon_drafter: " + std::to_string(next.size()) + " rows should have " +
                          std::to_string(std::ssize(next) * d) + " elements of features, got " +
                          std::to_string(features.size()));
+    require_whole();
     require_tokens(next, "falcon_drafter");
     joined_.resize(next.size() * size(2 * d));
     for (std::size_t i = 0; i < next.size(); ++i) {
@@ -515,10 +674,12 @@ class falcon_drafter {
   std::array<std::int64_t, parts> at_{};
   std::vector<T> weights_{}, gradients_{}, embedding_{}, head_{}, final_norm_{}, cos_{}, sin_{}, deviations_{};
   bool own_head_ = false;  // `take` found a head that is not the embedding
+  std::array<parts_taken, 3> taken_{};
   std::int64_t sequences_ = 0, rows_ = 0;
   typename lstm::activations lstm_1_{}, lstm_2_{};
   std::vector<std::int32_t> positions_{};
   std::vector<compute::attention_slice> slices_{};
+  std::vector<T> mask_{}, between_{};  // of dropout, empty without; what the second LSTM layer reads
   std::vector<T> joined_{}, normed_1_{}, deviations_1_{}, queries_{}, keys_{}, values_{}, mixed_{}, sums_{},
       attended_{}, normed_2_{}, deviations_2_{}, gates_{}, ups_{}, hidden_{}, features_{};
 };

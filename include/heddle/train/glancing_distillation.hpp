@@ -19,7 +19,7 @@
 namespace heddle::inline v0::train {
 
 /// Options of a distillation. `batch`: texts of a step. `glance`: of the wrong positions those that are shown in the first epoch, falling to 0 in the last.
-/// `noise`: width of the uniform noise on features. Loss: smooth L1 of features + `head_weight` (`divergence_weight` KL + (1 - `divergence_weight`) cross-entropy).
+/// `noise`: width of the uniform noise on features. `dropout`: rate of what is left out between the LSTM layers, in the passes that are trained on. Loss: smooth L1 of features + `head_weight` (`divergence_weight` KL + (1 - `divergence_weight`) cross-entropy).
 struct distillation_options {
   std::int64_t epochs = 20;
   std::int64_t batch = 16;
@@ -30,6 +30,7 @@ struct distillation_options {
   double weight_decay = 0;
   double glance = 0.4;
   double noise = 0.2;
+  double dropout = 0.1;
   double head_weight = 0.1;
   double divergence_weight = 0.9;
   std::uint64_t seed = 0;
@@ -117,7 +118,7 @@ double distillation_loss(Drafter& drafter, std::span<const T> drafted, std::span
   return loss;
 }
 
-/// Coupled sequential glancing distillation: a first pass finds how many rows of a text the drafter gets wrong; in a share of as many rows, whole blocks of them, feature and token of the
+/// Coupled sequential glancing distillation: a first pass, without dropout, finds how many rows of a text the drafter gets wrong; in a share of as many rows, whole blocks of them, feature and token of the
 /// input become those that the row should predict; a second pass on that input gives loss and gradient. So early epochs see right neighbours, the last one none.
 /// Texts are the model's own answers, of one length. A text of n tokens has (n - block - 1) rows, down to whole blocks.
 /// `Drafter`: `model::falcon_drafter`. One rank. Source: Falcon, arXiv:2412.12639.
@@ -127,7 +128,7 @@ class glancing_distillation {
   using T = typename Drafter::scalar;
   using text = model::feature_text<T>;
 
-  /// Drafter and backend must outlive it. Errors: `config_error` for numbers of epochs, texts or steps that are not positive.
+  /// Drafter and backend must outlive it. Errors: `config_error` for numbers of epochs, texts or steps that are not positive, and for shares and rates that are none.
   glancing_distillation(Drafter& drafter, Backend& backend, distillation_options o)
       : drafter_(&drafter), backend_(&backend), options_(std::move(o)) {
     if (options_.epochs < 1 || options_.batch < 1 || !(options_.glance >= 0 && options_.glance <= 1))
@@ -136,6 +137,9 @@ class glancing_distillation {
           "got " +
           std::to_string(options_.epochs) + ", " + std::to_string(options_.batch) + " and " +
           std::to_string(options_.glance));
+    if (!(options_.dropout >= 0 && options_.dropout < 1))
+      throw config_error("heddle: glancing_distillation: dropout should be a rate from 0 to below 1, got " +
+                         std::to_string(options_.dropout));
     options_.learning_rate.validate();
     first_.assign(drafter.weights().size(), T(0));
     second_ = first_;
@@ -222,7 +226,10 @@ class glancing_distillation {
   }
   double step(std::int64_t rows, std::int64_t epoch, const counter_random& random, distillation_epoch& e) {
     glance(rows, glance_ratio(options_.glance, epoch, options_.epochs), random, e);
-    const auto drafted = drafter_->forward(next_, features_, std::ssize(numbers_), rows);
+    // Numbers of a stream that noise and glancing, whose streams are epochs, do not have; of each step others.
+    const counter_random mask(options_.seed, (std::uint64_t{1} << 63) + static_cast<std::uint64_t>(steps_));
+    const auto drafted =
+        drafter_->forward(next_, features_, std::ssize(numbers_), rows, {.rate = options_.dropout, .random = mask});
     gradient_.resize(drafted.size());
     const double loss = distillation_loss<T>(*drafter_, drafted, std::span<const T>(target_),
                                              std::span<const std::int32_t>(wanted_), options_, std::span<T>(gradient_));

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/json/token_tree_json.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/token_tree.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
-#include <heddle/io/json/strict.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,40 +47,15 @@ void write_medusa_folder(const std::filesystem::path& folder, medusa_heads<T, Ba
     tensors.push_back(io::safetensors_of(name, std::move(shape), std::span<const T>(values)));
   });
   io::write_safetensors(folder / "medusa_heads.safetensors", tensors);
-  nlohmann::json paths = nlohmann::json::array();
-  for (const token_tree::node& n : tree.nodes()) {
-    nlohmann::json path = n.parent < 0 ? nlohmann::json::array() : paths[static_cast<std::size_t>(n.parent)];
-    path.push_back(n.rank);
-    paths.push_back(std::move(path));
-  }
-  const std::filesystem::path to = folder / "medusa_heads.json";
-  std::ofstream file(to);
-  file << nlohmann::json{{"heads", heads.heads()}, {"tree", std::move(paths)}}.dump() << "\n";
-  if (!file.flush()) throw io_error("heddle: '" + to.string() + "' cannot be written");
+  detail::write_settings(folder / "medusa_heads.json", {{"heads", heads.heads()}, {"tree", detail::paths_of(tree)}});
 }
 
-/// Reads `medusa_heads.json`. Errors: `io_error` for what is no JSON, `config_error` for other members and for a tree that is none or deeper than the heads.
+/// Reads `medusa_heads.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and the member for members that are not these, for other values, and for a tree that is none or
+/// deeper than the heads.
 inline medusa_folder_settings read_medusa_settings(const std::filesystem::path& folder) {
-  const std::filesystem::path from = folder / "medusa_heads.json";
-  const nlohmann::json v = io::read_json(from);
-  const auto wrong = [&](const std::string& what) { return config_error("heddle: '" + from.string() + "': " + what); };
-  constexpr std::int64_t most_heads = 64, most_nodes = 4096, most_rank = 1'000'000'000;
-  const auto whole = [&](const nlohmann::json& x, std::int64_t low, std::int64_t high) {
-    return x.is_number_integer() && x >= low && x <= high;
-  };
-  if (!v.is_object() || !v.contains("heads") || !whole(v["heads"], 1, most_heads))
-    throw wrong("'heads' should be a whole number from 1 to " + std::to_string(most_heads));
-  if (!v.contains("tree") || !v["tree"].is_array() || v["tree"].empty() || std::ssize(v["tree"]) > most_nodes)
-    throw wrong("'tree' should be an array of 1 to " + std::to_string(most_nodes) + " paths");
-  medusa_folder_settings out{.heads = v["heads"].get<std::int64_t>()};
-  std::vector<std::vector<std::int64_t>> paths;
-  for (const nlohmann::json& p : v["tree"]) {
-    if (!p.is_array() || std::ssize(p) > out.heads ||
-        !std::all_of(p.begin(), p.end(), [&](const nlohmann::json& r) { return whole(r, 0, most_rank); }))
-      throw wrong("a path of 'tree' should be an array of at most " + std::to_string(out.heads) + " ranks");
-    paths.push_back(p.get<std::vector<std::int64_t>>());
-  }
-  out.tree = token_tree(std::move(paths));
+  const detail::strict_settings from(folder / "medusa_heads.json", {"heads", "tree"});
+  medusa_folder_settings out{.heads = from.whole("heads", 1, 64)};
+  out.tree = from.tree(out.heads);
   return out;
 }
 
