@@ -10,6 +10,7 @@
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
 #include <heddle/compute/expert_choice.hpp>

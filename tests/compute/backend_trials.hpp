@@ -4,6 +4,7 @@
 
 #include "catch.hpp"
 
+#include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/head_parts.hpp>
@@ -205,6 +206,54 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
   t.backend.cross_entropy_backward(logits, m, sum, targets, 1, T(0.1)), t.note("cross_entropy_backward", logits);
+  return t.results;
+}
+
+// The cross-entropy of x words' with logits of `chunk` words at a time, and its gradients; with those of all words for no chunk.
+template <class B, class T>
+auto cross_entropy_of_words(std::int64_t rows, std::int64_t columns, std::int64_t chunk) {
+  trial<B, T> t;
+  constexpr auto no = transpose::no, yes = transpose::yes;
+  const auto x = t.some(rows, 6), words = t.some(columns, 6);
+  auto dx = t.some(rows, 6), dwords = t.some(columns, 6);
+  auto m = t.some(rows), sum = t.some(rows), picked = t.some(rows);
+  const auto targets = t.ids(rows, static_cast<std::int32_t>(columns) + 5);
+  if (chunk > 0) {
+    const auto room = t.some(rows * chunk);
+    co::chunked_cross_entropy<T>(t.backend, x, words, targets, 1, room, m, sum, picked);
+    co::chunked_cross_entropy_backward<T>(t.backend, x, words, targets, 1, m, sum, T(0.1), room, dx, dwords);
+  } else {
+    auto logits = t.some(rows, columns);
+    t.backend.template matmul<no, yes>(x, words, logits, T(0));
+    t.backend.row_max(logits, m);
+    t.backend.row_sum_exp(logits, m, sum);
+    t.backend.pick_target(logits, targets, 1, picked);
+    t.backend.cross_entropy_backward(logits, m, sum, targets, 1, T(0.1));
+    t.backend.template matmul<no, no>(logits, words, dx, T(0));
+    t.backend.template matmul<yes, no>(logits, x, dwords, T(1));
+  }
+  t.note("m", m), t.note("sum", sum), t.note("picked", picked), t.note("dx", dx), t.note("dwords", dwords);
+  return t.results;
+}
+// What is not finite, in two chunks: NaN, infinities, rows of -inf alone, numbers that make the sum before vanish.
+template <class B>
+auto chunks_not_finite() {
+  const double inf = (std::numeric_limits<double>::infinity)(), nan = std::numeric_limits<double>::quiet_NaN();
+  trial<B, double> t;
+  using space = typename B::space;
+  const auto matrix = [&](const std::vector<double>& x) {
+    return hd::matrix_view<double, space>(t.keep(x), hd::dynamic_shape<2>(6, 2));
+  };
+  const auto first = matrix({nan, 1, inf, -inf, 0, -800, -inf, -inf, -inf, -inf, 1, 2});
+  const auto second = matrix({2, 3, 1, 2, 800, 1e-300, 5, -inf, -inf, -inf, nan, -inf});
+  const auto row = [&](double value) { return hd::detail::row_at<space>(t.keep(std::vector<double>(6, value)), 6); };
+  auto m = row(-inf), sum = row(0), picked = row(0);
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, -1, 4};
+  const auto targets = hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(ids)), 6);
+  t.backend.add_to_softmax(first, targets, 0, m, sum, picked);
+  t.note("m", m), t.note("sum", sum), t.note("picked", picked);
+  t.backend.add_to_softmax(second, targets, 2, m, sum, picked);
+  t.note("m of all", m), t.note("sum of all", sum), t.note("picked of all", picked);
   return t.results;
 }
 
@@ -610,6 +659,19 @@ void compare_halves_with_host() {
     CAPTURE(n);
     check(stochastic_rounding<B>(n), stochastic_rounding<host>(n), 1e-6, 3);
   }
+}
+
+/// The cross-entropy in chunks of words on B against that of all words on the host.
+template <class B, class T>
+void compare_chunks_with_host(double tolerance) {
+  using host = co::host<>;
+  for (const auto& [rows, columns, chunk] : std::vector<std::array<std::int64_t, 3>>{
+           {0, 5, 1}, {3, 0, 1}, {1, 1, 1}, {7, 13, 1}, {7, 13, 5}, {6, 64, 64}, {33, 100, 32}, {2, 700, 1000}}) {
+    CAPTURE(rows, columns, chunk);
+    check(cross_entropy_of_words<B, T>(rows, columns, chunk), cross_entropy_of_words<host, T>(rows, columns, 0),
+          tolerance, 5);
+  }
+  check(chunks_not_finite<B>(), chunks_not_finite<host>(), 1e-12, 6);
 }
 
 /// Masks, pages, and numbers that are not finite, on B against the host's backend.

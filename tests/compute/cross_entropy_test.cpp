@@ -1,6 +1,8 @@
 #include "catch.hpp"
 #include "support.hpp"
 
+#include <heddle/compute/chunked_cross_entropy.hpp>
+
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -147,4 +149,45 @@ TEMPLATE_TEST_CASE("the summed loss is added to a number, row by row and without
     backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
     CHECK(loss == in_order + in_order);
   }
+}
+
+TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and the target of all columns",
+                   "[compute][cross_entropy]", float, double) {
+  using T = TestType;
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  const int64_t rows = 9, vocabulary = 257;
+  const auto n = static_cast<std::size_t>(rows);
+  auto logits = normal<T>(rows * vocabulary, 1, 4.0);
+  for (int64_t j = 0; j < vocabulary; ++j) {  // chunks of -inf alone, first and last
+    if (j < 100) logits[static_cast<std::size_t>(2 * vocabulary + j)] = -inf;
+    if (j > 90) logits[static_cast<std::size_t>(4 * vocabulary + j)] = -inf;
+  }
+  auto targets = tokens(rows, static_cast<std::int32_t>(vocabulary), 2);
+  targets[3] = -100;
+  hc::host<> backend(2);
+  std::vector<T> top(n), sum(n), picked(n);
+  backend.row_max(matrix(logits, rows, vocabulary), vec(top));
+  backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
+  backend.pick_target(matrix(logits, rows, vocabulary), targets, 0, vec(picked));
+  for (const int64_t chunk : {1, 7, 64, 257}) {
+    CAPTURE(chunk);
+    std::vector<T> m(n, -inf), s(n), target(n);
+    for (int64_t first = 0; first < vocabulary; first += chunk) {
+      const int64_t columns = (std::min)(chunk, vocabulary - first);
+      std::vector<T> part(static_cast<std::size_t>(rows * columns));
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(logits.begin() + i * vocabulary + first, columns, part.begin() + i * columns);
+      backend.add_to_softmax(matrix(part, rows, columns), targets, first, vec(m), vec(s), vec(target));
+    }
+    CHECK(m == top);
+    CHECK(target == picked);
+    for (std::size_t i = 0; i < n; ++i) CHECK(s[i] == Approx(sum[i]).epsilon(std::is_same_v<T, float> ? 1e-5 : 1e-12));
+  }
+  std::vector<T> m(n), room(n - 1), x(n), words{T(1)};
+  CHECK_THROWS_WITH(hc::chunked_cross_entropy<T>(backend, matrix(x, rows, 1), matrix(words, 1, 1), targets, 0,
+                                                 vec(room), vec(m), vec(sum), vec(picked)),
+                    Catch::Contains("chunked_cross_entropy") && Catch::Contains("9") && Catch::Contains("8"));
+  CHECK_THROWS_AS(
+      backend.add_to_softmax(matrix(std::as_const(x), rows, 1), targets, 0, vec(room), vec(sum), vec(picked)),
+      hd::layout_error);
 }

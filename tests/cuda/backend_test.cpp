@@ -30,6 +30,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
   STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
+  STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::reduction_kernels<tested, float>);
   STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
@@ -144,6 +145,12 @@ TEST_CASE("packs of 16 bytes have every element of arrays of any types, starts a
           CHECK(wrong_visits<hd::bf16, float, hd::f16>(n, start, start, other, threads) == 0);
           CHECK(wrong_visits<float, double, hd::bf16>(n, other, start, start, threads) == 0);
         }
+}
+
+TEST_CASE("a cross-entropy in chunks of words is that of all words, on the CUDA backend and on the host", "[cuda]") {
+  compare_chunks_with_host<emulated<4>, double>(1e-12);
+  compare_chunks_with_host<emulated<4>, float>(1e-5);
+  compare_chunks_with_host<co::host<>, double>(1e-12);
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {

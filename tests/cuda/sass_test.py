@@ -20,6 +20,7 @@ EXPECTED = {
     "rms_norm_backward_row": (7, 1),
     "row_max_row": (1, 0),
     "row_sum_exp_row": (1, 0),
+    "add_to_softmax_row": (1, 0),
     "cross_entropy_backward_row": (1, 1),
     "gated_body": (2, 1),
     "gated_backward_body": (3, 2),

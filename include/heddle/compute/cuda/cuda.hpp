@@ -99,6 +99,18 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   }
 
   template <class T>
+  void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
+                      std::type_identity_t<vector_view<T, space>> sum,
+                      std::type_identity_t<vector_view<T, space>> picked) {
+    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
+                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
+  }
+
+  template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
                  std::type_identity_t<T> scale, heads<T> out, std::type_identity_t<row_view<T, space>> lse,
                  key_pages_in<space> pages = {}) {

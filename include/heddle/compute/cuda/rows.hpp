@@ -213,6 +213,54 @@ void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, co
                         const std::int32_t* targets, std::int64_t first_id, T* picked) {
   on.each(rows, pick_target_body<T>{columns, logits, targets, first_id, picked});
 }
+/// Greatest number and sum of exponentials of what came so far, in one pass.
+/// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
+template <class T>
+struct online_softmax {
+  T top, lowest, sum = T(0);  // lowest: -inf
+  HEDDLE_HD explicit online_softmax(T minus_infinity) : top(minus_infinity), lowest(minus_infinity) {}
+  /// The sum in units of exp(to). What nothing was added to stays 0: exp(-inf + inf) would be NaN.
+  HEDDLE_HD T scaled(T to) const { return sum == T(0) ? T(0) : sum * math::exponential(top - to); }
+  HEDDLE_HD void add(T x) {
+    if (x > top || x != x) {
+      sum = scaled(x) + T(1);
+      top = larger(top, x);
+    } else if (x > lowest) {
+      sum += math::exponential(x - top);
+    }
+  }
+};
+template <class T>
+struct add_to_softmax_row {
+  std::int64_t columns;
+  const T* logits;
+  const std::int32_t* targets;
+  std::int64_t first_id;
+  T lowest;
+  T *m, *sum, *picked;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const T* const row = logits + i * columns;
+    online_softmax<T> mine(lowest), before(lowest);
+    before.top = m[i];
+    for_packs(g, columns, [&mine](std::int64_t, T e) { mine.add(e); }, row);
+    const T top = larger(before.top, g.largest(mine.top));
+    const T added = g.sum(mine.scaled(top));
+    if (!g.leads()) return;  // the others have no further need of m
+    before.sum = sum[i];
+    m[i] = top;
+    sum[i] = before.scaled(top) + added;
+    const std::int64_t target = targets[i], column = target - first_id;
+    if (target >= 0 && column >= 0 && column < columns) picked[i] = row[column];
+  }
+};
+template <launcher L, class T>
+void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+                           const std::int32_t* targets, std::int64_t first_id, T* m, T* sum, T* picked) {
+  constexpr T lowest = -(std::numeric_limits<T>::infinity)();
+  on.each_row(rows, columns, add_to_softmax_row<T>{columns, logits, targets, first_id, lowest, m, sum, picked});
+}
 template <class T>
 struct cross_entropy_backward_row {
   std::int64_t columns;

@@ -54,6 +54,25 @@ void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token
   }
 }
 
+/// Adds a chunk of columns to the greatest logit and the sum of exponentials of each row, and picks the targets that are in it.
+template <class T>
+void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets,
+                    std::int64_t first_id, T* m, T* sum, T* picked) {
+  constexpr T lowest = -(std::numeric_limits<T>::infinity)();
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* const row = logits + i * columns;
+      const T before[2] = {m[i], largest(columns, row)}, top = largest(2, before);
+      // Nothing has been added, or -inf alone: exp(-inf + inf) would be NaN.
+      if (sum[i] != T(0)) sum[i] *= std::exp(before[0] - top);
+      if (top != lowest) sum[i] += sum_lanes<T>(columns, [top](T v) { return exp_lane(v - top); }, row);
+      m[i] = top;
+      const std::int64_t target = targets[static_cast<std::size_t>(i)], column = target - first_id;
+      if (target >= 0 && column >= 0 && column < columns) picked[i] = row[column];
+    }
+  });
+}
+
 /// The sum over rows, in order, of log(sum) + (m - picked) in double; rows of ignored targets are left out.
 template <class T>
 double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* picked, token_ids targets) {

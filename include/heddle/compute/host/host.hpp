@@ -309,6 +309,16 @@ class host : detail::argument_checks,
     detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
   }
   template <class T>
+  void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
+                      std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
+    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::add_to_softmax(team_, logits.extent(0), logits.extent(1), logits.data(), targets, first_id, m.data(),
+                           sum.data(), picked.data());
+  }
+  template <class T>
   void cross_entropy_backward(matrix_view<T> logits, input_vector<T> m, input_vector<T> sum, token_ids targets,
                               std::int64_t first_id, std::type_identity_t<T> scale) {
     detail::expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());

@@ -12,6 +12,7 @@
   KIND template void row_max(team&, std::int64_t, std::int64_t, const T*, T*);                                         \
   KIND template void row_sum_exp(team&, std::int64_t, std::int64_t, const T*, const T*, T*);                           \
   KIND template void pick_target(std::int64_t, std::int64_t, const T*, token_ids, std::int64_t, T*);                   \
+  KIND template void add_to_softmax(team&, std::int64_t, std::int64_t, const T*, token_ids, std::int64_t, T*, T*, T*); \
   KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
   KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
                                             std::int64_t, T);                                                          \

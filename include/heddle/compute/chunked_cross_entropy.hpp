@@ -1,0 +1,84 @@
+// heddle/compute/chunked_cross_entropy.hpp: the cross-entropy of a product with the words of a vocabulary, chunk of words by chunk of words.
+#pragma once
+
+#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace heddle::inline v0::compute {
+
+namespace detail {
+/// call(first word of a chunk, its words [words, width], room for its logits [rows, words]).
+template <class Space, class T, class W, class Call>
+void each_chunk_of_words(const char* name, std::int64_t rows, const matrix_view<W, Space>& words,
+                         const row_view<T, Space>& room, const Call& call) {
+  const auto have = static_cast<std::int64_t>(heddle::v0::detail::count_of(room)), width = words.extent(1);
+  if (rows == 0) return;
+  const std::int64_t chunk = have / rows;
+  if (chunk == 0 && words.extent(0) > 0) [[unlikely]]
+    throw layout_error("heddle: " + std::string(name) + ": room for the logits of one word takes " +
+                       std::to_string(rows) + " elements, one per row, got " + std::to_string(have));
+  for (std::int64_t first = 0; first < words.extent(0); first += chunk) {
+    const std::int64_t count = (std::min)(chunk, words.extent(0) - first);
+    call(first, matrix_view<W, Space>(words.address() + first * width, dynamic_shape<2>(count, width)),
+         matrix_view<T, Space>(heddle::v0::detail::first_element(room), dynamic_shape<2>(rows, count)));
+  }
+}
+}  // namespace detail
+
+/// What the cross-entropy of logits x words' needs of each row: the greatest logit `m`, the sum of exp(logit - m), the target's logit
+/// `picked` (0 for targets that are negative or not among the words). Logits are made for as many words at a time as `room` has
+/// elements for, and each is read once; all of them are never there. The loss is `cross_entropy_loss(m, sum, picked, targets, out)`.
+/// Shapes: x [rows, width], words [words, width], targets, m, sum, picked [rows]; room: rows * (words of a chunk) elements. The id of the
+/// first word is `first_id`.
+/// Errors: `layout_error` if sizes do not fit together, or the room has less than one element per row.
+/// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3; Wijmans et al. 2024, arXiv:2411.09009 (logits not kept).
+template <class T, class B>
+  requires product_kernels<B, T> && elementwise_kernels<B, T> && chunked_cross_entropy_kernels<B, T>
+void chunked_cross_entropy(B& backend, matrix_view<const T, space_of<B>> x, matrix_view<const T, space_of<B>> words,
+                           token_ids_in<space_of<B>> targets, std::int64_t first_id, row_view<T, space_of<B>> room,
+                           row_view<T, space_of<B>> m, row_view<T, space_of<B>> sum, row_view<T, space_of<B>> picked) {
+  backend.fill(m, -(std::numeric_limits<T>::infinity)());
+  backend.fill(sum, T(0));
+  backend.fill(picked, T(0));
+  detail::each_chunk_of_words<space_of<B>, T>(
+      "chunked_cross_entropy", x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
+        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
+        backend.add_to_softmax(logits, targets, first_id + first, m, sum, picked);
+      });
+}
+
+/// The gradient of that cross-entropy times `scale`, from `m` and `sum` of the whole vocabulary: the logits of a chunk are made again.
+/// Overwrites dx and adds to dwords.
+/// Shapes: as above; dx [rows, width], dwords [words, width].
+/// Errors: as above.
+template <class T, class B>
+  requires product_kernels<B, T> && elementwise_kernels<B, T> && cross_entropy_kernels<B, T>
+void chunked_cross_entropy_backward(B& backend, matrix_view<const T, space_of<B>> x,
+                                    matrix_view<const T, space_of<B>> words, token_ids_in<space_of<B>> targets,
+                                    std::int64_t first_id, row_view<const T, space_of<B>> m,
+                                    row_view<const T, space_of<B>> sum, T scale, row_view<T, space_of<B>> room,
+                                    matrix_view<T, space_of<B>> dx, matrix_view<T, space_of<B>> dwords) {
+  constexpr const char* name = "chunked_cross_entropy_backward";
+  detail::expect(name, "rows of dwords", words.extent(0), dwords.extent(0));
+  detail::expect(name, "columns of dwords", words.extent(1), dwords.extent(1));
+  if (words.extent(0) == 0) backend.fill(heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
+  const std::int64_t width = words.extent(1);
+  detail::each_chunk_of_words<space_of<B>, T>(
+      name, x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
+        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
+        backend.cross_entropy_backward(logits, m, sum, targets, first_id + first, scale);
+        backend.template matmul<transpose::no, transpose::no>(logits, some, dx, first == 0 ? T(0) : T(1));
+        const matrix_view<T, space_of<B>> dsome(dwords.address() + first * width, some.shape());
+        backend.template matmul<transpose::yes, transpose::no>(logits, x, dsome, T(1));
+      });
+}
+
+}  // namespace heddle::inline v0::compute
