@@ -8,6 +8,7 @@
 #include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
+#include <heddle/model/falcon_base.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/feature_text.hpp>
 #include <heddle/model/folded_sharding.hpp>

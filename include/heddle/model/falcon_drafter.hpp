@@ -7,9 +7,9 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/model/falcon_base.hpp>
 #include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/parameters.hpp>
-#include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <algorithm>
@@ -42,86 +42,6 @@ struct falcon_shape {
   double epsilon = 1e-5;
   double theta = 10000;
 };
-
-namespace detail {
-// Embedding, head and final norm of a model.
-inline constexpr std::array<std::string_view, 3> falcon_base_names{"model.embed_tokens.weight", "lm_head.weight",
-                                                                   "model.norm.weight"};
-}  // namespace detail
-
-/// What a drafter has of its model, whole. Shapes: embedding and head [vocabulary, width], final_norm [width]; the head is empty where it is the embedding.
-template <class T>
-struct falcon_base {
-  std::vector<T> embedding{}, head{}, final_norm{};
-};
-
-/// Gathers embedding, head and final norm of a model from the stages of all ranks to rank 0, over the control plane. A collective: every rank of the world calls it with its own stage, those of an
-/// `infer::model_runner` before they `follow`. On other ranks the result is empty.
-/// Errors: `config_error` for weights that are not here, and on rank 0 for a model that has no embedding or no final norm of these names (`model.embed_tokens.weight`, `model.norm.weight`), or not all of one.
-template <class Stage, class World>
-falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& world) {
-  using T = typename Stage::scalar;
-  detail::require_weights_here(stage, "gather_falcon_base");
-  constexpr int tag = 7201;
-  auto& control = world.control();
-  falcon_base<T> base;
-  const std::array<std::vector<T>*, 3> wholes{&base.embedding, &base.head, &base.final_norm};
-  for (std::size_t i = 0; i < wholes.size(); ++i) {
-    std::array<std::int64_t, 3> sizes{};  // elements of the whole, those that a rank has, and runs of them
-    std::vector<std::int64_t> runs;       // of each the first element of the whole, and how many
-    std::vector<T> values;
-    const auto look = [&](const std::vector<parameter>& table, auto weights) {
-      for (const parameter& p : table) {
-        if (p.name != detail::falcon_base_names[i] || !p.counted) continue;
-        const auto here = heddle::v0::detail::part_of_row<typename Stage::space>(weights, p.offset, p.count);
-        const read_on_host<T, typename Stage::space> held(stage.queue(), here);
-        for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          runs.insert(runs.end(), {global, length});
-          const auto from = held.elements().begin() + local;
-          values.insert(values.end(), from, from + length);
-        });
-        sizes[0] = p.global_count();
-      }
-    };
-    look(stage.parameters(), stage.weights());
-    look(stage.frozen_parameters(), stage.frozen_weights());
-    sizes[1] = std::ssize(values);
-    sizes[2] = std::ssize(runs) / 2;
-    if (world.rank() != 0) {
-      control.send(std::span<const std::int64_t>(sizes), 0, tag);
-      if (values.empty()) continue;
-      control.send(std::span<const std::int64_t>(runs), 0, tag);
-      control.send(std::span<const T>(values), 0, tag);
-      continue;
-    }
-    std::vector<T>& whole = *wholes[i];
-    std::vector<bool> there;
-    for (int rank = 0; rank < world.size(); ++rank) {
-      if (rank > 0) {
-        control.recv(std::span<std::int64_t>(sizes), rank, tag);
-        runs.resize(static_cast<std::size_t>(2 * sizes[2]));
-        values.resize(static_cast<std::size_t>(sizes[1]));
-        if (values.empty()) continue;
-        control.recv(std::span<std::int64_t>(runs), rank, tag);
-        control.recv(std::span<T>(values), rank, tag);
-      }
-      whole.resize((std::max)(whole.size(), static_cast<std::size_t>(sizes[0])));
-      there.resize(whole.size());
-      auto from = values.begin();
-      for (std::size_t r = 0; r < runs.size(); r += 2) {
-        std::copy_n(from, runs[r + 1], whole.begin() + runs[r]);
-        std::fill_n(there.begin() + runs[r], runs[r + 1], true);
-        from += runs[r + 1];
-      }
-    }
-    const auto found = std::count(there.begin(), there.end(), true);
-    if ((whole.empty() && i != 1) || found != std::ssize(whole))
-      throw config_error("heddle: gather_falcon_base: the ranks should have all of '" +
-                         std::string(detail::falcon_base_names[i]) + "', got " + std::to_string(found) + " of " +
-                         std::to_string(whole.size()) + " elements");
-  }
-  return base;
-}
 
 /// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its residual stream after the model's final norm, side by side; two LSTM layers, a layer of
 /// attention with the relaxed causal mask and an MLP make of it the feature of row i + block, from which the model's head gives the token at i + block + 1. With
@@ -281,7 +201,7 @@ class falcon_drafter {
     own_head_ = !base.head.empty();
     head_ = own_head_ ? base.head : base.embedding;
     final_norm_ = base.final_norm;
-    for (parts_taken& t : taken_) t.left = 0;
+    for (detail::falcon_parts_taken& t : taken_) t.left = 0;
   }
   /// Errors: `config_error` where `take` had parts of the model's embedding, head or final norm, and not all of them.
   void require_whole() const {
@@ -497,26 +417,6 @@ class falcon_drafter {
  private:
   using lstm = lstm_layer<T, Backend>;
   static std::size_t size(std::int64_t n) noexcept { return static_cast<std::size_t>(n); }
-  // Which elements of a tensor of the model `take` has had. `left`: those that it has not, -1 before one was looked for.
-  struct parts_taken {
-    std::int64_t left = -1;
-    std::vector<bool> there{};
-    void begin(std::int64_t count) {
-      if (left >= 0) return;
-      left = count;
-      there.assign(size(count), false);
-    }
-    void add(std::int64_t first, std::int64_t length, std::int64_t count) {
-      begin(count);
-      if (left == 0) return;
-      for (std::int64_t i = first; i < first + length; ++i)
-        if (!there[size(i)]) {
-          there[size(i)] = true;
-          --left;
-        }
-      if (left == 0) there = {};
-    }
-  };
   std::int64_t count_of(std::size_t which) const noexcept {
     return which == 2 ? shape_.width : shape_.vocabulary * shape_.width;
   }
@@ -674,7 +574,7 @@ class falcon_drafter {
   std::array<std::int64_t, parts> at_{};
   std::vector<T> weights_{}, gradients_{}, embedding_{}, head_{}, final_norm_{}, cos_{}, sin_{}, deviations_{};
   bool own_head_ = false;  // `take` found a head that is not the embedding
-  std::array<parts_taken, 3> taken_{};
+  std::array<detail::falcon_parts_taken, 3> taken_{};
   std::int64_t sequences_ = 0, rows_ = 0;
   typename lstm::activations lstm_1_{}, lstm_2_{};
   std::vector<std::int32_t> positions_{};
