@@ -88,15 +88,15 @@ void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
 
 void run(const settings& s) {
   namespace fs = std::filesystem;
-  model_ranks::require_speculation(s.speculation);
+  const model_ranks::options ranks = model_ranks::options_for(s.speculation, s.ranks);
   std::optional<hd::io::tokenizer> tokenizer;
   if (fs::exists(fs::path(s.ranks.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.ranks.model);
   if (!tokenizer && (!s.prompts.empty() || !s.stop.empty()))
     throw hd::config_error("heddle: '" + s.ranks.model +
                            "' has no tokenizer.json: give --tokens in place of --prompt, and no --stop");
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
-  model_ranks::with_model(s.ranks, [&](const model_ranks::loaded& model) {
-    model_ranks::with_speculation(s.speculation, s.ranks, model,
+  model_ranks::with_model(ranks, [&](const model_ranks::loaded& model) {
+    model_ranks::with_speculation(s.speculation, ranks, model,
                                   [&](auto decoding) { generate(s, model.steps, std::move(decoding), tokenizer); });
   });
 }

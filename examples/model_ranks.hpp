@@ -7,11 +7,14 @@
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
+#include <heddle/infer/json/falcon_folder.hpp>
 #include <heddle/infer/json/medusa_folder.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
@@ -24,6 +27,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace model_ranks {
@@ -36,11 +40,13 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 using runner = inf::any_tree_runner<float>;
 
 /// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
+/// `base`: whether the leader gathers what a drafter of Falcon has of the model.
 struct options {
   std::string model{}, mesh = "pp=1";
   std::optional<std::int64_t> cache_bytes{};
   std::int64_t cache_tokens = 0, block_rows = 16, rows = 256;
   int context = 0, threads = 1;
+  bool base = false;
 };
 
 struct loaded {
@@ -49,8 +55,15 @@ struct loaded {
   std::string family{};
   std::string mesh{};
   std::int64_t width = 0;
-  double epsilon = 0;  ///< of the final norm
+  double epsilon = 0;                      ///< of the final norm
+  md::falcon_base<float>* base = nullptr;  ///< where `options::base` is set
 };
+
+/// Errors: `config_error` for families whose final norm is no RMS norm, which `what` needs.
+inline void require_rms_norm(std::string_view family, const std::string& what) {
+  if (family == "gpt2")
+    throw hd::config_error("heddle: " + what + " for models whose final norm is an RMS norm, not for gpt2");
+}
 
 template <class Model, class Config>
 void run_model(const options& o, const md::hugging_face_model& about, Config config,
@@ -71,8 +84,11 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
     runner_type on_ranks(config, world, kernels, {blocks, o.block_rows}, o.rows);
     md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
+    md::falcon_base<float> base;
+    if (o.base) base = md::gather_falcon_base(on_ranks.stage(), world);
     if (!on_ranks.leads()) return on_ranks.follow();
-    lead({runner(on_ranks), kernels, std::string(about.family()), hd::to_string(mesh), config.width, config.epsilon});
+    lead({runner(on_ranks), kernels, std::string(about.family()), hd::to_string(mesh), config.width, config.epsilon,
+          o.base ? &base : nullptr});
     on_ranks.finish();
   });
 }
@@ -81,12 +97,13 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
 inline void with_model(const options& o, const std::function<void(const loaded&)>& lead) {
   const auto path = std::filesystem::path(o.model) / "config.json";
   const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
   md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
     run_model<Model>(o, about, config, lead);
   });
 }
 
-/// How tokens are proposed. `by`: "ngram", "draft", "medusa", or "none".
+/// How tokens are proposed. `by`: "ngram", "draft", "medusa", "falcon", or "none".
 struct speculation {
   std::string by = "none", heads{}, draft{};
 };
@@ -95,24 +112,34 @@ template <class App>
 void add_options(App& app, speculation& s) {
   app.add_option(
       "--speculate", s.by,
-      "propose tokens, which leaves answers the same: ngram (what followed the same words), draft or medusa");
+      "propose tokens, which leaves answers the same: ngram (what followed the same words), draft, medusa or falcon");
   app.add_option("--draft", s.draft,
                  "folder of a smaller model with the same tokens, for --speculate draft; it has a cache of its own, of "
                  "the same size");
-  app.add_option("--heads", s.heads, "folder of heads that train_heads wrote, for --speculate medusa");
+  app.add_option("--heads", s.heads,
+                 "folder that train_heads wrote: heads, for --speculate medusa, or a drafter, for --speculate falcon");
 }
 
 /// Whether these words go together, before a model is loaded. Errors: `config_error` that says what is missing.
 inline void require_speculation(const speculation& s) {
-  if (s.by != "none" && s.by != "ngram" && s.by != "draft" && s.by != "medusa")
-    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa or none, got '" + s.by + "'");
+  if (s.by != "none" && s.by != "ngram" && s.by != "draft" && s.by != "medusa" && s.by != "falcon")
+    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa, falcon or none, got '" + s.by + "'");
   if (s.by == "draft" && s.draft.empty())
     throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
   if (s.by == "medusa" && s.heads.empty())
     throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
+  if (s.by == "falcon" && s.heads.empty())
+    throw hd::config_error("heddle: --speculate falcon needs a drafter: --heads FOLDER");
 }
 
-/// Calls `use(decoding policy)` with what speculates for a model. Errors: `config_error` for folders that do not fit.
+/// What a model is to be loaded with, for this speculation. Errors: as `require_speculation`.
+inline options options_for(const speculation& s, options o) {
+  require_speculation(s);
+  o.base = s.by == "falcon";
+  return o;
+}
+
+/// Calls `use(decoding policy)` with what speculates for a model that was loaded with `options_for`. Errors: `config_error` for folders that do not fit.
 template <class Use>
 void with_speculation(const speculation& s, const options& o, const loaded& of, Use&& use) {
   require_speculation(s);
@@ -123,6 +150,7 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
     options own = o;
     own.model = s.draft;
     own.mesh = "pp=1";
+    own.base = false;
     return with_model(own, [&](const loaded& draft) {
       runner steps = draft.steps;
       if (steps.limits().vocabulary != limits.vocabulary)
@@ -132,8 +160,17 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
       use(inf::draft_speculation<runner>(steps));
     });
   }
-  if (of.family == "gpt2")
-    throw hd::config_error("heddle: heads of Medusa are for models whose final norm is an RMS norm, not for gpt2");
+  if (s.by == "falcon") {
+    const inf::falcon_folder_settings settings = inf::read_falcon_settings(s.heads);
+    inf::require_falcon_fits(s.heads, settings.shape, of.width, limits.vocabulary, of.epsilon);
+    md::falcon_drafter<float, backend> drafter(of.kernels, settings.shape);
+    inf::read_falcon_weights(s.heads, drafter);
+    if (of.base == nullptr) throw hd::config_error("heddle: a model that Falcon drafts for is loaded with options_for");
+    drafter.take(*of.base);
+    *of.base = {};  // which the drafter has now
+    return use(inf::falcon_speculation(drafter, settings.tree));
+  }
+  require_rms_norm(of.family, "heads of Medusa are");
   const inf::medusa_folder_settings settings = inf::read_medusa_settings(s.heads);
   inf::medusa_heads<float, backend> heads(of.kernels, settings.heads, of.width, limits.vocabulary, of.epsilon);
   inf::read_medusa_heads(s.heads, heads);

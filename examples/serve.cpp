@@ -82,7 +82,7 @@ int run(settings s) {
   sigaddset(&stop, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 
-  model_ranks::require_speculation(s.speculation);
+  s.ranks = model_ranks::options_for(s.speculation, s.ranks);
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);

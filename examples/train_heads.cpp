@@ -1,4 +1,4 @@
-// Trains heads of Medusa for a model of Hugging Face on the model's own answers, and writes them with a tree, for generate and serve.
+// Trains heads of Medusa, or a drafter of Falcon, for a model of Hugging Face on the model's own answers, and writes them with a tree, for generate and serve.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --out heads --mesh dp=2,tp=2 --heads 2 --steps 20 --lr 0.01 --prompts 8 --answer 32 --context 24 --nodes 6
 // prints: head 2: loss
 // prints: wrote 2 heads and a tree of 6 nodes to 'heads'
@@ -6,17 +6,22 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
 #include <heddle/infer/head_accuracies.hpp>
+#include <heddle/infer/json/falcon_folder.hpp>
 #include <heddle/infer/json/medusa_folder.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/tokenizer/load.hpp>  // of text_tokens.hpp
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/falcon_drafter.hpp>
+#include <heddle/model/feature_text.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/train/further_targets.hpp>
+#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -46,16 +51,69 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using world_type = hd::world<hd::threads, mesh_type>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using heads_type = inf::medusa_heads<float, backend>;
+using drafter_type = md::falcon_drafter<float, backend>;
+using texts = std::vector<std::vector<std::int32_t>>;
 
 namespace {
 
 struct settings {
   std::string model, text, out, mesh = "dp=1";
   std::int64_t heads = 4, steps = 200, batch = 8, prompts = 64, answer = 128, nodes = 16, ranks = 8;
+  std::int64_t block = 2, passes = 3;  // of a drafter
   int context = 64;
-  double lr = 1e-3;
+  double lr = 1e-3, dropout = 0.1;
+  bool falcon = false;
   std::uint64_t seed = 1;
 };
+
+// Sizes of a drafter for a model: as many heads, or fewer where its width has no even number of elements for each; a context of at most 4096.
+template <class Config>
+md::falcon_shape drafter_shape(const settings& s, const Config& config) {
+  md::falcon_shape shape{.width = config.width,
+                         .heads = config.heads,
+                         .ffn = config.ffn,
+                         .vocabulary = config.vocabulary,
+                         .block = s.block,
+                         .context = (std::min)(std::int64_t{config.context}, std::int64_t{4096}),
+                         .epsilon = config.epsilon};
+  while (shape.heads > 1 && shape.width % (2 * shape.heads) != 0) --shape.heads;
+  return shape;
+}
+
+// Trains on pieces of texts of one length, as many steps as a head has, on this rank.
+void distill(const settings& s, const std::vector<md::feature_text<float>>& whole, drafter_type& drafter,
+             backend& kernels) {
+  const std::int64_t k = s.block, width = drafter.shape().width;
+  std::vector<md::feature_text<float>> pieces;
+  const std::int64_t said = std::ssize(whole[0].tokens);
+  const std::int64_t rows = (std::min)(std::int64_t{s.context}, said - k - 1) / k * k, length = rows + k + 1;
+  if (rows < k)
+    throw hd::config_error("heddle: a drafter of blocks of " + std::to_string(k) + " learns from samples of at least " +
+                           std::to_string(k) + " tokens and texts of at least " + std::to_string(2 * k + 1) +
+                           "; got --context " + std::to_string(s.context) + " and texts of " + std::to_string(said));
+  for (const auto& t : whole)
+    for (std::int64_t at = 0; at + length <= std::ssize(t.tokens); at += rows)
+      pieces.push_back({{t.tokens.begin() + at, t.tokens.begin() + at + length},
+                        {t.features.begin() + at * width, t.features.begin() + (at + length) * width}});
+  const std::int64_t per_epoch = (std::ssize(pieces) + s.batch - 1) / s.batch,
+                     epochs = (s.steps + per_epoch - 1) / per_epoch, steps = epochs * per_epoch;
+  drafter.initialize(s.seed, 0.05);
+  hd::train::glancing_distillation train(
+      drafter, kernels,
+      {.epochs = epochs,
+       .batch = s.batch,
+       .learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = steps / 20, .total_steps = steps},
+       .dropout = s.dropout,
+       .seed = s.seed});
+  hd::train::distillation_epoch first, last;
+  for (std::int64_t e = 1; e <= epochs; ++e) {
+    last = train.run_epoch(pieces, e);
+    if (e == 1) first = last;
+  }
+  std::printf("drafter: loss %.4f to %.4f in %lld epochs of %zu samples, wrong %.3f of the time\n", first.loss,
+              last.loss, static_cast<long long>(epochs), pieces.size(),
+              static_cast<double>(last.wrong) / static_cast<double>(last.rows));
+}
 
 template <class Model, class Config>
 void train(const settings& s, const md::hugging_face_model& about, const Config& config) {
@@ -65,26 +123,30 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   const auto text = text_tokens(s.model, s.text, config.vocabulary);
   constexpr std::int64_t prompt = 8, block = 16;
   const std::int64_t answer = (std::min)(s.answer, std::int64_t{config.context} - prompt);
-  if (std::ssize(text) < prompt || answer <= s.heads + 1)
+  const std::int64_t ahead_of = s.falcon ? s.passes * s.block : s.heads;
+  if (std::ssize(text) < prompt || answer <= ahead_of + 1)
     throw hd::config_error("heddle: the text should have at least " + std::to_string(prompt) +
-                           " tokens, and an answer more than " + std::to_string(s.heads + 1) + "; got " +
+                           " tokens, and an answer more than " + std::to_string(ahead_of + 1) + "; got " +
                            std::to_string(text.size()) + " and " + std::to_string(answer));
   hd::launch_options ranks;
   ranks.timeout =
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
-  // Calls body(runner, kernels) on the rank that leads: on one of the meshes that split samples.
-  const auto with_runner = [&](const std::function<void(runner_type&, backend&)>& body) {
+  // Calls body(runner, kernels) on the rank that leads: on one of the meshes that split samples. `base`: what a drafter has of the model.
+  const auto with_runner = [&](const std::function<void(runner_type&, backend&)>& body,
+                               md::falcon_base<float>* base = nullptr) {
     hd::launch<hd::threads>(mesh_type{1, mesh.extent<pp>(), mesh.extent<tp>()}, ranks, [&](world_type& world) {
       backend kernels{1};
       runner_type runner(config, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
       md::read_parameters(runner.stage(), io::safetensors_reader(folder), names);
+      if (base != nullptr)
+        if (auto gathered = md::gather_falcon_base(runner.stage(), world); runner.leads()) *base = std::move(gathered);
       if (!runner.leads()) return runner.follow();
       body(runner, kernels);
       runner.finish();
     });
   };
 
-  std::vector<std::vector<std::int32_t>> said;  // what the model goes on with where the text has been cut
+  texts said;  // what the model goes on with where the text has been cut
   with_runner([&](runner_type& runner, backend&) {
     inf::engine<runner_type> engine(runner, {.max_running = 8});
     for (std::int64_t i = 0; i < s.prompts; ++i) {
@@ -100,6 +162,27 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   for (const auto& t : said) tokens.insert(tokens.end(), t.begin(), t.end());
   std::printf("the model said %zu tokens\n", tokens.size());
 
+  backend own{1};
+  const std::int64_t ranks_of_node = (std::min)(s.ranks, std::int64_t{config.vocabulary});
+  if (s.falcon) {
+    drafter_type drafter(own, drafter_shape(s, config));
+    md::falcon_base<float> base;
+    std::vector<md::feature_text<float>> whole;
+    with_runner(
+        [&](runner_type& runner, backend&) {
+          drafter.take(base);
+          whole = inf::features_of_texts(runner, drafter, said);
+        },
+        &base);
+    distill(s, whole, drafter, own);
+    const auto right = inf::draft_accuracies(drafter, whole, s.passes, ranks_of_node, 3);
+    const inf::token_tree tree = inf::token_tree::best(right, s.nodes);
+    inf::write_falcon_weights(s.out, drafter, tree);
+    std::printf("wrote a drafter and a tree of %lld nodes to '%s': %.2f tokens a step are expected\n",
+                static_cast<long long>(tree.size()), s.out.c_str(), 1 + tree.expected(right));
+    return;
+  }
+
   hd::train::options<Config> options;
   options.model = config;
   options.model.context = (std::min)(config.context, s.context);
@@ -110,7 +193,6 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   options.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
   const io::basic_dataset<std::int32_t> data(tokens,
                                              {.context = options.model.context, .batch = s.batch, .seed = s.seed});
-  backend own{1};
   heads_type heads(own, s.heads, config.width, config.vocabulary, config.epsilon);
   std::mutex mutex;
   for (std::int64_t k = 0; k < s.heads; ++k)
@@ -135,7 +217,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
       if (world.rank() == 0) std::printf("head %lld: loss %.3f to %.3f\n", static_cast<long long>(k + 1), first, last);
     });
   with_runner([&](runner_type& runner, backend&) {
-    const auto right = inf::head_accuracies(runner, heads, said, (std::min)(s.ranks, std::int64_t{config.vocabulary}));
+    const auto right = inf::head_accuracies(runner, heads, said, ranks_of_node);
     const inf::token_tree tree = inf::token_tree::best(right, s.nodes);
     inf::write_medusa_folder(s.out, heads, tree);
     std::printf("wrote %lld heads and a tree of %lld nodes to '%s': %.2f tokens a step are expected\n",
@@ -158,7 +240,7 @@ void run(const settings& s) {
     return about.tied ? train<md::tied_qwen3<float>>(s, about, *c) : train<md::qwen3<float>>(s, about, *c);
 #endif
   throw hd::config_error(
-      "heddle: heads are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is "
+      "heddle: heads and drafters are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is "
       "defined; the model is " +
       std::string(about.family()));
 }
@@ -167,7 +249,8 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Trains heads of Medusa for a model of Hugging Face on the model's own answers.");
+  CLI::App app(
+      "Trains heads of Medusa, or a drafter of Falcon, for a model of Hugging Face on the model's own answers.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files, that answers begin with")->required();
   app.add_option("--out", s.out, "folder to write")->required();
@@ -175,7 +258,19 @@ int main(int argc, char** argv) {
   app.add_option("--heads", s.heads, "each predicts one token further")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--steps", s.steps, "of each head")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--falcon", s.falcon, "a drafter of Falcon in place of heads; it is trained on one rank");
+  app.add_option("--block", s.block, "tokens that the drafter predicts at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--passes", s.passes, "of the drafter for a tree: it is at most passes * block deep")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--dropout", s.dropout, "rate between the drafter's LSTM layers")
+      ->check(CLI::Range(0.0, 0.99))
+      ->capture_default_str();
+  app.add_option("--steps", s.steps, "of each head, or of the drafter")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--lr", s.lr, "the greatest learning rate")->capture_default_str();
   app.add_option("--batch", s.batch, "samples per step")->capture_default_str();
   app.add_option("--context", s.context, "tokens per sample")->capture_default_str();

@@ -27,11 +27,11 @@ namespace {
 
 const std::string golden = HEDDLE_SOURCE_DIR "/tests/golden/";
 
-// The program, and what it prints.
+// The program, or another example, and what it prints.
 class program {
  public:
-  explicit program(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), HEDDLE_EXAMPLES_DIR "/serve");
+  explicit program(std::vector<std::string> arguments, const std::string& name = "serve") {
+    arguments.insert(arguments.begin(), HEDDLE_EXAMPLES_DIR "/" + name);
     std::vector<char*> pointers;
     for (std::string& a : arguments) pointers.push_back(a.data());
     pointers.push_back(nullptr);
@@ -119,6 +119,59 @@ TEST_CASE("a served model gives the tokens of transformers on any mesh, and ends
   fs::remove(keys);
 }
 
+TEST_CASE(
+    "a drafter that train_heads wrote leaves what generate says as it is, on any mesh, and one of another model is "
+    "refused",
+    "[examples][falcon]") {
+  const fs::path drafter = fs::temp_directory_path() / ("heddle-falcon-" + std::to_string(::getpid()));
+  const std::string bytes = golden + "models/bytes";
+  program train({"--falcon",
+                 "--model",
+                 bytes,
+                 "--text",
+                 HEDDLE_SOURCE_DIR "/README.md",
+                 "--out",
+                 drafter.string(),
+                 "--mesh",
+                 "pp=2,tp=2",
+                 "--steps",
+                 "20",
+                 "--lr",
+                 "0.01",
+                 "--prompts",
+                 "8",
+                 "--answer",
+                 "32",
+                 "--context",
+                 "24",
+                 "--nodes",
+                 "6",
+                 "--passes",
+                 "2"},
+                "train_heads");
+  CHECK_THAT(train.lines_to("wrote"), Contains("drafter: loss") && Contains("wrote a drafter and a tree of 6 nodes"));
+  REQUIRE(train.end(0) == 0);
+  const auto said = [&](const std::string& model, std::vector<std::string> more, int status) {
+    more.insert(more.begin(),
+                {"--model", model, "--tokens", "6,39,11,47,18", "--temperature", "0", "--max-tokens", "16"});
+    program p(more, "generate");
+    const std::string all = p.lines_to("heddle: ");
+    CHECK(p.end(0) == status);
+    return all;
+  };
+  const std::string plain = said(bytes, {}, 0);
+  const std::size_t at = plain.find("prompt 0: ");
+  REQUIRE(at != std::string::npos);
+  const std::string answer = plain.substr(at, plain.find('\n', at) - at);
+  for (const std::string mesh : {"pp=1", "pp=2,tp=2"}) {
+    const std::string fewer = said(bytes, {"--mesh", mesh, "--speculate", "falcon", "--heads", drafter.string()}, 0);
+    CHECK_THAT(fewer, Contains(answer) && Contains("proposed tokens were right") && !Contains("of 0 proposed"));
+  }
+  CHECK_THAT(said(golden + "models/llama3", {"--speculate", "falcon", "--heads", drafter.string()}, 1),
+             Contains("falcon_drafter.json': 'width' should be"));
+  fs::remove_all(drafter);
+}
+
 TEST_CASE("a served model that cannot be loaded is an error that says why", "[examples][serve]") {
   program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
              "--cache-mib", "0"});
@@ -135,8 +188,15 @@ TEST_CASE("a served model that cannot be loaded is an error that says why", "[ex
     CHECK(q.end(0) == 1);
     return said;
   };
-  CHECK_THAT(refused({"words"}), Contains("--speculate should be ngram, draft, medusa or none, got 'words'"));
+  CHECK_THAT(refused({"words"}), Contains("--speculate should be ngram, draft, medusa, falcon or none, got 'words'"));
   CHECK_THAT(refused({"draft"}), Contains("needs a model: --draft FOLDER"));
   CHECK_THAT(refused({"medusa"}), Contains("needs heads: --heads FOLDER"));
+  CHECK_THAT(refused({"falcon"}), Contains("needs a drafter: --heads FOLDER"));
+  // A family that drafters are not for is refused before its weights are read.
+  program gpt2({"--model", golden + "models/gpt2", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
+                "--speculate", "falcon", "--heads", golden});
+  CHECK_THAT(gpt2.lines_to("heddle: "),
+             Contains("drafters of Falcon are for models whose final norm is an RMS norm, not for gpt2"));
+  CHECK(gpt2.end(0) == 1);
 }
 #endif
