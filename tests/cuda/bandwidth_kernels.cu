@@ -2,6 +2,7 @@
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_kernels.hpp>
+#include <heddle/compute/cuda/sums.hpp>
 
 #include <cstdint>
 
@@ -26,6 +27,7 @@ HEDDLE_INSTANCE(each_kernel, silu_body<float>);
 HEDDLE_INSTANCE(each_kernel, silu_backward_body<float>);
 HEDDLE_INSTANCE(each_kernel, adamw_body<float>);
 HEDDLE_INSTANCE(each_kernel, adamw_body<double>);
+HEDDLE_INSTANCE(row_kernel, part_of_sum<square_of<float>>);
 using master_of_halves = master_adamw_body<float, bf16, bf16>;
 HEDDLE_INSTANCE(each_kernel, master_of_halves);
 using cast_of_halves = cast_body<bf16, f16>;

@@ -26,6 +26,7 @@ EXPECTED = {
     "gated_backward_body": (3, 2),
     "adamw_body": (4, 3),
     "master_adamw_body": (3, 3),
+    "part_of_sum": (1, 0),
     "cast_body": (1, 1),
 }
 # Of float: all of them. Of double these suffice: the packs are the same.

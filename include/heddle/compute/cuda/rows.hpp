@@ -75,9 +75,12 @@ struct layer_norm_backward_column {
   HEDDLE_HD void operator()(G& g, std::int64_t j) const {
     const T *const d = dy, *const in = x, *const mu = mean, *const s = rstd;  // nothing is added to them without rows
     const std::int64_t step = columns;
-    const T scaled =
-        sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j] * ((in[i * step + j] - mu[i]) * s[i]); });
-    const T plain = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j]; });
+    T scaled = 0, plain = 0;  // in one pass over dy and x
+    for_each_of(g, rows, [&](std::int64_t i) {
+      scaled += d[i * step + j] * ((in[i * step + j] - mu[i]) * s[i]);
+      plain += d[i * step + j];
+    });
+    scaled = g.sum(scaled), plain = g.sum(plain);
     if (g.leads()) {
       dw[j] += scaled;
       db[j] += plain;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/launched_facets.hpp>
 
 #include <bit>
@@ -13,7 +14,7 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-/// parts[b] = the sum of term(i) over part b of [0, n).
+/// parts[b] = the sum over part b of [0, n): term.over(group, begin, count) adds up [begin, begin + count).
 template <class Term>
 struct part_of_sum {
   std::int64_t n;
@@ -22,9 +23,7 @@ struct part_of_sum {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t b) const {
     const std::int64_t begin = b * sum_block, rest = n - begin;
-    const Term& f = term;
-    const double sum =
-        sum_over(g, rest < sum_block ? rest : sum_block, [&f, begin](std::int64_t i) { return f(begin + i); });
+    const double sum = term.over(g, begin, rest < sum_block ? rest : sum_block);
     if (g.leads()) parts[b] = sum;
   }
 };
@@ -39,7 +38,7 @@ struct sum_of_parts {
     if (g.leads()) *out += sum;
   }
 };
-/// *out += the sum of term(i) for i in [0, n), in double.
+/// *out += the sum over [0, n), in double.
 template <launcher L, class Term>
 void add_terms(const L& on, std::int64_t n, double* parts, double* out, const Term& term) {
   if (n == 0) return;
@@ -50,9 +49,10 @@ void add_terms(const L& on, std::int64_t n, double* parts, double* out, const Te
 template <class T>
 struct square_of {
   const T* x;
-  HEDDLE_HD double operator()(std::int64_t i) const {
-    const double d = static_cast<double>(x[i]);
-    return d * d;
+  template <class G>
+  HEDDLE_HD double over(G& g, std::int64_t begin, std::int64_t count) const {
+    const auto square = [](T e) { return static_cast<double>(e) * static_cast<double>(e); };
+    return sum_packs<double>(g, count, square, x + begin);
   }
 };
 template <launcher L, class T>
@@ -66,10 +66,14 @@ struct is_nonfinite {
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   const T* x;
   bits exponent;
-  HEDDLE_HD double operator()(std::int64_t i) const {
-    bits one = 0;
-    std::memcpy(&one, x + i, sizeof one);
-    return (one & exponent) == exponent ? 1.0 : 0.0;
+  template <class G>
+  HEDDLE_HD double over(G& g, std::int64_t begin, std::int64_t count) const {
+    const auto counted = [all = exponent](T e) {
+      bits one = 0;
+      std::memcpy(&one, &e, sizeof one);
+      return (one & all) == all ? 1.0 : 0.0;
+    };
+    return sum_packs<double>(g, count, counted, x + begin);
   }
 };
 template <launcher L, class T>
@@ -80,9 +84,13 @@ void launch_count_nonfinite(const L& on, std::int64_t n, const T* x, double* par
 template <class T>
 struct squared_difference {
   const T *x, *target;
-  HEDDLE_HD double operator()(std::int64_t i) const {
-    const double d = static_cast<double>(x[i]) - static_cast<double>(target[i]);
-    return d * d;
+  template <class G>
+  HEDDLE_HD double over(G& g, std::int64_t begin, std::int64_t count) const {
+    const auto square = [](T e, T t) {
+      const double d = static_cast<double>(e) - static_cast<double>(t);
+      return d * d;
+    };
+    return sum_packs<double>(g, count, square, x + begin, target + begin);
   }
 };
 template <launcher L, class T>
@@ -93,7 +101,11 @@ template <class T>
 struct loss_of_row {
   const T *m, *sum, *picked;
   const std::int32_t* targets;
-  HEDDLE_HD double operator()(std::int64_t i) const {
+  template <class G>
+  HEDDLE_HD double over(G& g, std::int64_t begin, std::int64_t count) const {
+    return sum_over(g, count, [this, begin](std::int64_t i) { return of(begin + i); });
+  }
+  HEDDLE_HD double of(std::int64_t i) const {
     if (targets[i] < 0) return 0.0;
     return std::log(static_cast<double>(sum[i])) + (static_cast<double>(m[i]) - static_cast<double>(picked[i]));
   }

@@ -1,11 +1,17 @@
 // heddle/compute/host/cross_entropy.hpp: the row-wise pieces of softmax cross-entropy over a slice of the vocabulary.
 #pragma once
 
+#include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
+#include <type_traits>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -103,5 +109,58 @@ void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t colum
     }
   });
 }
+
+/// The kernels of `cross_entropy_kernels`, `chunked_cross_entropy_kernels` and `loss_kernels` as members of the host backend `Host`.
+template <class Host>
+class cross_entropy_members {
+ public:
+  template <class T>
+  void row_max(input_matrix<T> logits, std::span<T> m) {
+    expect("row_max", "elements of m", logits.extent(0), m.size());
+    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
+  }
+  template <class T>
+  void row_sum_exp(input_matrix<T> logits, input_vector<T> m, std::span<T> sum) {
+    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
+    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
+    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                        m.data(), sum.data());
+  }
+  template <class T>
+  void pick_target(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> picked) {
+    expect("pick_target", "number of targets", logits.extent(0), targets.size());
+    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
+    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
+  }
+  template <class T>
+  void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
+                      std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
+    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                           targets, first_id, m.data(), sum.data(), picked.data());
+  }
+  template <class T>
+  void cross_entropy_backward(matrix_view<T> logits, input_vector<T> m, input_vector<T> sum, token_ids targets,
+                              std::int64_t first_id, std::type_identity_t<T> scale) {
+    expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
+    expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
+    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
+    detail::cross_entropy_backward(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1),
+                                   logits.data(), m.data(), sum.data(), targets, first_id, scale);
+  }
+
+  template <class T>
+  void cross_entropy_loss(std::span<T> m, input_vector<std::remove_const_t<T>> sum,
+                          input_vector<std::remove_const_t<T>> picked, token_ids targets, double* out) {
+    const auto rows = static_cast<std::int64_t>(m.size());
+    expect("cross_entropy_loss", "elements of sum", rows, sum.size());
+    expect("cross_entropy_loss", "elements of picked", rows, picked.size());
+    expect("cross_entropy_loss", "number of targets", rows, targets.size());
+    *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
+  }
+};
 
 }  // namespace heddle::inline v0::compute::detail

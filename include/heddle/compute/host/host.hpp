@@ -45,6 +45,7 @@ template <class Gemm = portable>
 class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
+             public detail::cross_entropy_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
   /// What products into elements of type T are added up in.
@@ -289,53 +290,6 @@ class host : detail::argument_checks,
   void add_positions_backward(input_matrix<T> dx, std::int64_t sequence, matrix_view<T> dwpe) {
     position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0), dwpe.extent(1), sequence);
     detail::add_positions_backward(team_, dx.extent(0), dx.extent(1), sequence, dx.data(), dwpe.data());
-  }
-
-  template <class T>
-  void row_max(input_matrix<T> logits, std::span<T> m) {
-    detail::expect("row_max", "elements of m", logits.extent(0), m.size());
-    detail::row_max(team_, logits.extent(0), logits.extent(1), logits.data(), m.data());
-  }
-  template <class T>
-  void row_sum_exp(input_matrix<T> logits, input_vector<T> m, std::span<T> sum) {
-    detail::expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
-    detail::expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
-    detail::row_sum_exp(team_, logits.extent(0), logits.extent(1), logits.data(), m.data(), sum.data());
-  }
-  template <class T>
-  void pick_target(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> picked) {
-    detail::expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    detail::expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
-  }
-  template <class T>
-  void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
-                      std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
-    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::add_to_softmax(team_, logits.extent(0), logits.extent(1), logits.data(), targets, first_id, m.data(),
-                           sum.data(), picked.data());
-  }
-  template <class T>
-  void cross_entropy_backward(matrix_view<T> logits, input_vector<T> m, input_vector<T> sum, token_ids targets,
-                              std::int64_t first_id, std::type_identity_t<T> scale) {
-    detail::expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
-    detail::expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    detail::cross_entropy_backward(team_, logits.extent(0), logits.extent(1), logits.data(), m.data(), sum.data(),
-                                   targets, first_id, scale);
-  }
-
-  template <class T>
-  void cross_entropy_loss(std::span<T> m, input_vector<std::remove_const_t<T>> sum,
-                          input_vector<std::remove_const_t<T>> picked, token_ids targets, double* out) {
-    const auto rows = static_cast<std::int64_t>(m.size());
-    detail::expect("cross_entropy_loss", "elements of sum", rows, sum.size());
-    detail::expect("cross_entropy_loss", "elements of picked", rows, picked.size());
-    detail::expect("cross_entropy_loss", "number of targets", rows, targets.size());
-    *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
   }
 
   /// Errors: `layout_error` for more choices than experts.
