@@ -1,8 +1,8 @@
-// Training of a GPT-2 shape with products of bf16 (`precision<products_in<bf16>>`) against float, in one run: steps of both alternate, on
-// one rank with one thread. Prints times of steps, the ratios of their medians by the clock and by the processor's time, times of
-// products and casts alone at this shape, and the greatest relative difference of both losses over some steps of a task that can be
-// learnt.
-// Usage: bf16_training_bench [steps = 6] [layers = 4] [width = 768] [loss steps = 200]
+// Training of GPT-2 shapes with products of bf16 (`precision<products_in<bf16>>`) against float, in one run: steps of both alternate, each
+// rank with one thread, 1F1B, ZeRO-1 and four microbatches. For each row of docs/benchmarks/bf16_training.md it prints the medians of
+// both, their ratios by the processor's time of all ranks and by the clock; then times of products and casts alone, and the greatest
+// relative difference of both losses over some steps of a task that can be learnt.
+// Usage: bf16_training_bench [steps = 6] [steps of the demo's shape = 20] [loss steps = 200]; 0 leaves out
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/trainer.hpp>
@@ -25,36 +25,46 @@ namespace {
 
 namespace hd = heddle;
 using backend = hd::compute::host<HEDDLE_GEMM>;
+using hd::dp, hd::pp, hd::tp;
 using hd::compute::transpose;
-using schedule = hd::schedule::one_f_one_b<hd::microbatches<1>>;
-using in_float = hd::strategy<hd::mesh<>, schedule, backend>;
-using in_bf16 = hd::strategy<hd::mesh<>, schedule, backend, hd::precision<hd::products_in<hd::bf16>>>;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using in_float = hd::strategy<mesh_type, hd::zero<1>, backend>;
+using in_bf16 = hd::strategy<mesh_type, hd::zero<1>, backend, hd::precision<hd::products_in<hd::bf16>>>;
 
 hd::train::options<hd::model::gpt2_config> options_of(const hd::model::gpt2_config& model, int batch, double rate) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = model;
   o.batch = batch;
+  o.microbatches = 4;
   o.steps = 1 << 20;
   o.threads_per_rank = 1;
   o.learning_rate = {.peak = rate, .minimum = rate, .warmup_steps = 10, .total_steps = 1 << 20};
   return o;
 }
 
-// Two trainers whose steps alternate: f(report of float, report of bf16, seconds of the processor of each), `steps` times. The processor's time
-// is that of all threads, and does not count what others on the machine take.
+// Two trainers whose steps alternate: f(report of float, report of bf16, seconds of the processor of each), `steps` times, on rank 0. The
+// processor's time is that of all threads of all ranks, and does not count what others on the machine take.
 template <class F>
-void alternate(const hd::model::gpt2_config& model, int batch, double rate, int steps, F&& f) {
-  hd::launch<hd::threads, hd::mesh<>>([&](auto& world) {
-    hd::train::trainer<hd::model::gpt2<float>, in_float> one(world, options_of(model, batch, rate));
-    hd::train::trainer<hd::model::gpt2<float>, in_bf16> other(world, options_of(model, batch, rate));
+void alternate(const mesh_type& mesh, const hd::model::gpt2_config& model, int batch, double rate, int steps, F&& f) {
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    using world_type = decltype(world);
+    hd::train::trainer<hd::model::gpt2<float>, in_float, world_type> one(world, options_of(model, batch, rate));
+    hd::train::trainer<hd::model::gpt2<float>, in_bf16, world_type> other(world, options_of(model, batch, rate));
     const paired_words data{model.context, model.vocabulary};
+    const auto now = [&] {  // all ranks have ended what was before, and begin what follows together
+      world.control().barrier();
+      const std::clock_t t = std::clock();
+      world.control().barrier();
+      return t;
+    };
     for (int i = 0; i < steps; ++i) {
-      const std::clock_t begin = std::clock();
+      const std::clock_t begin = now();
       const auto a = one.step(data);
-      const std::clock_t middle = std::clock();
+      const std::clock_t middle = now();
       const auto b = other.step(data);
+      const std::clock_t end = now();
       const auto seconds = [](std::clock_t t) { return static_cast<double>(t) / CLOCKS_PER_SEC; };
-      f(a, b, seconds(middle - begin), seconds(std::clock() - middle));
+      if (world.rank() == 0) f(a, b, seconds(middle - begin), seconds(end - middle));
     }
   });
 }
@@ -93,45 +103,57 @@ double cast_seconds(std::int64_t n) {
   return median(seconds);
 }
 
+void compare(const char* name, const mesh_type& mesh, const hd::model::gpt2_config& model, int batch, int steps) {
+  std::vector<double> a, b, used_a, used_b;
+  alternate(mesh, model, batch, 1e-4, steps + 1,
+            [&](const auto& one, const auto& other, double of_one, double of_other) {
+              used_a.push_back(of_one);
+              used_b.push_back(of_other);
+              a.push_back(one.seconds);
+              b.push_back(other.seconds);
+            });
+  for (auto* x : {&a, &b, &used_a, &used_b}) x->erase(x->begin());  // cold caches, new pages
+  std::printf("%-42s %9.1f %9.1f %6.2f %9.1f %9.1f %6.2f\n", name, median(used_a) * 1e3, median(used_b) * 1e3,
+              median(used_a) / median(used_b), median(a) * 1e3, median(b) * 1e3, median(a) / median(b));
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto argument = [&](int i, int usual) { return argc > i ? (std::max)(0, std::atoi(argv[i])) : usual; };
-  const int steps = argument(1, 6), layers = argument(2, 4), width = argument(3, 768), loss_steps = argument(4, 200);
-  hd::model::gpt2_config shape{
-      .layers = layers, .heads = width / 64, .width = width, .context = 64, .vocabulary = 50257};
-  constexpr int batch = 4;
+  const int steps = argument(1, 6), demo_steps = argument(2, 20), loss_steps = argument(3, 200);
+  const hd::model::gpt2_config wide{.layers = 4, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257};
+  const hd::model::gpt2_config demo{.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = 256};
   std::printf("%s, products of bf16: %s\n", backend(1).gemm_name(), backend(1).half_product_name());
 
-  const std::int64_t rows = batch * shape.context;
-  std::printf("products of %lld rows, one thread:\n%-16s %10s %10s %10s %8s\n", static_cast<long long>(rows), "n x k",
-              "float ms", "bf16 ms", "cast w ms", "ratio");
-  for (const auto& [n, k] :
-       {std::pair{4 * width, width}, std::pair{width, 4 * width}, std::pair{shape.vocabulary, width}}) {
-    const double f = product_seconds<float>(rows, n, k), h = product_seconds<hd::bf16>(rows, n, k);
-    const double w = cast_seconds(std::int64_t{n} * k);
-    std::printf("%6d x %-7d %10.2f %10.2f %10.2f %8.2f\n", n, k, f * 1e3, h * 1e3, w * 1e3, f / h);
+  std::printf("%-42s %9s %9s %6s %9s %9s %6s\n", "milliseconds of a step", "used f32", "bf16", "ratio", "clock f32",
+              "bf16", "ratio");
+  if (steps > 0) {
+    compare("width 768, 4 x 64 tokens a microbatch", mesh_type(1, 1, 1), wide, 16, steps);
+    compare("width 768, 1 x 64 tokens a microbatch", mesh_type(1, 1, 1), wide, 4, steps);
+  }
+  if (demo_steps > 0) {
+    compare("the demo's, one rank", mesh_type(1, 1, 1), demo, 24, demo_steps);
+    compare("the demo's, dp=2 x pp=2 x tp=2", mesh_type(2, 2, 2), demo, 24, demo_steps);
   }
 
-  if (steps > 0) {
-    std::vector<double> a, b, used_a, used_b;
-    alternate(shape, batch, 1e-4, steps + 1, [&](const auto& one, const auto& other, double of_one, double of_other) {
-      used_a.push_back(of_one);
-      used_b.push_back(of_other);
-      a.push_back(one.seconds);
-      b.push_back(other.seconds);
-    });
-    for (auto* x : {&a, &b, &used_a, &used_b}) x->erase(x->begin());  // cold caches, new pages
-    std::printf(
-        "%d layers of width %d, %d x %d tokens, %d alternating steps: float %.1f ms, bf16 %.1f ms, ratio %.2f\n",
-        layers, width, batch, shape.context, steps, median(a) * 1e3, median(b) * 1e3, median(a) / median(b));
-    std::printf("processor's time: float %.1f ms, bf16 %.1f ms, ratio %.2f\n", median(used_a) * 1e3,
-                median(used_b) * 1e3, median(used_a) / median(used_b));
+  for (const auto& [shape, samples] : {std::pair{wide, 4}, std::pair{demo, 6}}) {
+    const std::int64_t rows = samples * shape.context;
+    const int width = shape.width;
+    std::printf("products of %lld rows, one thread:\n%-16s %10s %10s %10s %8s\n", static_cast<long long>(rows), "n x k",
+                "float ms", "bf16 ms", "cast w ms", "ratio");
+    for (const auto& [n, k] :
+         {std::pair{4 * width, width}, std::pair{width, 4 * width}, std::pair{shape.vocabulary, width}}) {
+      const double f = product_seconds<float>(rows, n, k), h = product_seconds<hd::bf16>(rows, n, k);
+      const double w = cast_seconds(std::int64_t{n} * k);
+      std::printf("%6d x %-7d %10.2f %10.2f %10.2f %8.2f\n", n, k, f * 1e3, h * 1e3, w * 1e3, f / h);
+    }
   }
   if (loss_steps > 0) {
     const hd::model::gpt2_config small{.layers = 4, .heads = 4, .width = 64, .context = 32, .vocabulary = 97};
     double apart = 0, last = 0;
-    alternate(small, 8, 3e-3, loss_steps, [&](const auto& one, const auto& other, double, double) {
+    alternate(mesh_type(1, 1, 1), small, 8, 3e-3, loss_steps, [&](const auto& one, const auto& other, double, double) {
       const double d = std::abs(one.loss - other.loss) / one.loss;
       if (!(d <= apart)) apart = d;  // a NaN stays
       last = one.loss;

@@ -311,6 +311,7 @@ int main(int argc, char** argv) {
     if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
     return train<float>(s);
 #else
+    if (s.dtype == "bf16") return train<float, hd::precision<hd::products_in<hd::bf16>>>(s);
     return s.dtype == "f64" ? train<double>(s) : train<float>(s);
 #endif
   } catch (const std::bad_alloc&) {

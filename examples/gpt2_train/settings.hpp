@@ -158,7 +158,9 @@ inline void declare(CLI::App& app, settings& s) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
 #else
-  app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
+  app.add_option("--dtype", s.dtype, "f32, f64, or bf16: float with products of operands in bf16")
+      ->check(CLI::IsMember({"f32", "f64", "bf16"}))
+      ->capture_default_str();
 #endif
   app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

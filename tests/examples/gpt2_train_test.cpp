@@ -169,6 +169,28 @@ TEST_CASE("the demo's script names backends that it does not have, before it bui
   CHECK(demo({"--backend"}).status == 2);
 }
 
+TEST_CASE("with products in bf16 losses stay within 2 % of those in float", "[examples][gpt2_train]") {
+  const folder f;
+  const auto losses = [&](const char* dtype) {
+    const auto r = run(f.path, small({"--dtype", dtype, "--steps", "30", "--print-every", "1", "--validate-every", "30",
+                                      "--sample", "0"}));
+    INFO(r.output);
+    REQUIRE(r.status == 0);
+    CHECK_THAT(r.output, Contains(std::string("parameters, ") + dtype));
+    std::vector<double> found;
+    std::istringstream words(r.output);
+    for (std::string word; words >> word;)
+      if (double x = 0; (word == "loss" || word == "val") && words >> x) found.push_back(x);
+    return found;
+  };
+  const auto in_float = losses("f32"), in_bf16 = losses("bf16");
+  REQUIRE(in_float.size() == 30 + 1);
+  REQUIRE(in_bf16.size() == in_float.size());
+  CHECK(in_float.back() < 0.8 * in_float.front());  // it learns
+  CHECK(in_bf16 != in_float);                       // other products
+  for (std::size_t i = 0; i < in_float.size(); ++i) CHECK(std::abs(in_bf16[i] / in_float[i] - 1) < 0.02);
+}
+
 TEST_CASE("every schedule trains the same model", "[examples][gpt2_train]") {
   const folder f;
   const auto steps = [&](const std::string& schedule, std::vector<std::string> more, const std::string& name = "") {

@@ -261,6 +261,8 @@ TEST_CASE("a piece stops while there is time to save", "[train][sja]") {
     CHECK(piece({.steps = 30}).steps == 0);
     CHECK(saves == 2);
     CHECK_THROWS_AS(piece({.steps = -1}), hd::config_error);
+    CHECK_THROWS_AS(piece({.seconds = std::numeric_limits<double>::quiet_NaN()}), hd::config_error);
+    CHECK_THROWS_AS(piece({.finish = -1}), hd::config_error);
   }
 }
 

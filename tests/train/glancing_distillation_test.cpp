@@ -209,7 +209,7 @@ TEST_CASE("texts that do not fit a distillation are refused", "[train][falcon][e
   constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
   CHECK_THROWS_WITH(distillation(d, kernels, {.glance = no_number}), Contains("nan"));
   for (const double rate : {-0.1, 1.0, no_number})
-    CHECK_THROWS_WITH(distillation(d, kernels, {.dropout = rate}), Contains("dropout should be a rate from 0"));
+    CHECK_THROWS_WITH(distillation(d, kernels, {.dropout = rate}), Contains("dropout must be from 0 to below 1"));
   // Each token is looked at, also those that no row reads.
   for (const std::size_t at : {std::size_t{0}, std::size_t{4}, std::size_t{8}})
     for (const std::int32_t token : {-1, 16, std::numeric_limits<std::int32_t>::min()}) {

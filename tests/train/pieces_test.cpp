@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2_config.hpp>
+#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/report.hpp>
@@ -26,6 +27,32 @@ TEST_CASE("the learning rate warms up in a line and then follows a cosine", "[tr
   CHECK(rate(1000) == 0.1);
   for (int t = 4; t < 14; ++t) CHECK(rate(t + 1) < rate(t));
   CHECK(warmup_cosine{.peak = 2.0, .warmup_steps = 0, .total_steps = 1}(0) == 2.0);
+}
+
+TEST_CASE("settings of sampling and distillation that cannot work are refused by name", "[train][options]") {
+  const double no_number = std::nan(""), infinite = std::numeric_limits<double>::infinity();
+  const auto refused = [](const auto& o, const char* text) {
+    CHECK_THROWS_AS(o.validate(), heddle::config_error);
+    CHECK_THROWS_WITH(o.validate(), Contains(text));
+  };
+  CHECK_NOTHROW(sampling_options{.tokens = 0, .temperature = 0}.validate());
+  refused(sampling_options{.tokens = -1}, "tokens must be at least 0, got -1");
+  refused(sampling_options{.temperature = -0.5}, "temperature must be at least 0, got -0.5");
+  refused(sampling_options{.temperature = no_number}, "temperature must be at least 0, got nan");
+
+  using o = distillation_options;
+  CHECK_NOTHROW(o{.clip_norm = infinite, .glance = 1, .noise = 0, .divergence_weight = 0}.validate());
+  refused(o{.epochs = 0}, "epochs must be at least 1, got 0");
+  refused(o{.batch = 0}, "batch must be at least 1, got 0");
+  refused(o{.learning_rate = {.peak = -1}}, "the learning rate must be a finite number >= 0");
+  refused(o{.beta1 = 1}, "beta1 must be in [0, 1), got 1");
+  refused(o{.beta2 = no_number}, "beta2 must be in [0, 1), got nan");
+  refused(o{.clip_norm = 0}, "clip_norm must be positive");
+  refused(o{.weight_decay = -1}, "weight_decay must be at least 0 and finite");
+  refused(o{.glance = 1.5}, "glance must be from 0 to 1, got 1.5");
+  refused(o{.noise = infinite}, "noise must be at least 0 and finite, got inf");
+  refused(o{.head_weight = -1}, "head_weight must be at least 0 and finite, got -1");
+  refused(o{.divergence_weight = no_number}, "divergence_weight must be from 0 to 1, got nan");
 }
 
 TEST_CASE("settings that cannot work are refused by name", "[train][options]") {

@@ -336,20 +336,25 @@ TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of 
 
 TEST_CASE("copies of weights in bf16 are counted, and predicted to the byte", "[train][precision][zero][memory]") {
   const auto check = []<class Zero, class Backend>(Zero, std::type_identity<Backend>) {
-    for (const char* schedule : {"1f1b", "interleaved:2", "zb-v"})
+    for (const char* schedule : {"1f1b", "interleaved:4", "zb-v"})
       for (const char* mesh : {"", "pp=2", "dp=2,pp=2", "dp=2,tp=2"}) {
         const bool pipelined = std::string(mesh).find("pp") != std::string::npos;
         if (!pipelined && std::string(schedule) != "1f1b") continue;
         INFO("zero " << Zero::stage << ", mesh '" << mesh << "', " << schedule);
         const outcome got = train<Zero, Backend>(mesh, "", "", schedule);
+        std::int64_t counted = 0, of_all = 0;
         for (const outcome::memory& m : got.ranks) {
           CHECK(m.peak == m.predicted);
           CHECK(m.rounded > 0);
           CHECK(m.released == 0);
-          const std::int64_t of_all = 2 * m.elements;
-          // Stages that are whole one after the other have their copies one after the other.
-          CHECK((Zero::stage < 3 || std::string(schedule) == "1f1b" ? m.rounded == of_all : m.rounded <= of_all));
+          counted += m.rounded;
+          of_all += 2 * m.elements;
         }
+        // Of more stages than are whole at a time the copies are not there all at once.
+        if (Zero::stage == 3 && std::string(schedule) == "interleaved:4")
+          CHECK(counted < of_all);
+        else
+          CHECK(counted == of_all);
         const at_each_product rounding;
         const outcome without = train<Zero, Backend>(mesh, "", "", schedule);
         for (std::size_t r = 0; r < got.ranks.size(); ++r) {

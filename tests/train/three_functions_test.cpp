@@ -319,6 +319,8 @@ TEST_CASE("a loss or a gradient that is not finite leaves the weights alone", "[
       const double before = kernel.weight.elements()[3];
       kernel.gradient.elements()[0] = bad;
       CHECK_THROWS_AS(p.update(step, 1e-2), hd::numeric_error);
+      CHECK_THROWS_AS(p.update(step, bad), hd::config_error);
+      CHECK_THROWS_AS(p.update(step, -1e-2), hd::config_error);
       CHECK(kernel.weight.elements()[3] == before);
       kernel.weight.elements()[0] = bad;
       CHECK_THROWS_AS(p.loss_and_gradients(data, all), hd::numeric_error);

@@ -161,6 +161,9 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
                        Listener&& listener = {}, Clock&& clock = &now_ns) {
   if (limits.steps < 0)
     throw config_error("heddle: a piece has a number of steps, not " + std::to_string(limits.steps));
+  if (std::isnan(limits.seconds) || !(limits.finish >= 0))
+    throw config_error("heddle: a piece takes a number of seconds, and at least 0 of them to finish, not " +
+                       std::to_string(limits.seconds) + " and " + std::to_string(limits.finish));
   const std::int64_t begin = limits.began < 0 ? clock() : limits.began;
   const auto since = [&](std::int64_t from) { return static_cast<double>(clock() - from) / 1e9; };
   piece_report report;

@@ -6,6 +6,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/model/feature_text.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/options.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -34,6 +35,25 @@ struct distillation_options {
   double head_weight = 0.1;
   double divergence_weight = 0.9;
   std::uint64_t seed = 0;
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    using detail::refuse_setting;
+    if (epochs < 1) refuse_setting("epochs", std::to_string(epochs), "at least 1");
+    if (batch < 1) refuse_setting("batch", std::to_string(batch), "at least 1");
+    learning_rate.validate();
+    adamw_options{.beta1 = beta1, .beta2 = beta2, .weight_decay = weight_decay}.validate();
+    detail::require_clip_norm(clip_norm);
+    if (!(glance >= 0 && glance <= 1)) refuse_setting("glance", std::to_string(glance), "from 0 to 1");
+    if (!(dropout >= 0 && dropout < 1)) refuse_setting("dropout", std::to_string(dropout), "from 0 to below 1");
+    const auto require_width = [](const char* name, double x) {
+      if (!(x >= 0 && std::isfinite(x))) refuse_setting(name, std::to_string(x), "at least 0 and finite");
+    };
+    require_width("noise", noise);
+    require_width("head_weight", head_weight);
+    if (!(divergence_weight >= 0 && divergence_weight <= 1))
+      refuse_setting("divergence_weight", std::to_string(divergence_weight), "from 0 to 1");
+  }
 };
 
 /// The share of wrong positions that are shown in an epoch, counted from 1: glance (epochs - epoch) / epochs.
@@ -128,19 +148,10 @@ class glancing_distillation {
   using T = typename Drafter::scalar;
   using text = model::feature_text<T>;
 
-  /// Drafter and backend must outlive it. Errors: `config_error` for numbers of epochs, texts or steps that are not positive, and for shares and rates that are none.
+  /// Drafter and backend must outlive it. Errors: as `distillation_options::validate`.
   glancing_distillation(Drafter& drafter, Backend& backend, distillation_options o)
       : drafter_(&drafter), backend_(&backend), options_(std::move(o)) {
-    if (options_.epochs < 1 || options_.batch < 1 || !(options_.glance >= 0 && options_.glance <= 1))
-      throw config_error(
-          "heddle: glancing_distillation: epochs and batch should be at least 1 and glance from 0 to 1, "
-          "got " +
-          std::to_string(options_.epochs) + ", " + std::to_string(options_.batch) + " and " +
-          std::to_string(options_.glance));
-    if (!(options_.dropout >= 0 && options_.dropout < 1))
-      throw config_error("heddle: glancing_distillation: dropout should be a rate from 0 to below 1, got " +
-                         std::to_string(options_.dropout));
-    options_.learning_rate.validate();
+    options_.validate();
     first_.assign(drafter.weights().size(), T(0));
     second_ = first_;
   }

@@ -4,6 +4,7 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/train/options.hpp>
 #include <heddle/train/training_axes.hpp>
 
 #include <algorithm>
@@ -21,6 +22,12 @@ struct sampling_options {
   int tokens = 200;          ///< how many to draw
   double temperature = 0.8;  ///< logits are divided by it; 0 takes the likeliest token
   std::uint64_t seed = 1;
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    if (tokens < 0) detail::refuse_setting("tokens", std::to_string(tokens), "at least 0");
+    if (!(temperature >= 0)) detail::refuse_setting("temperature", std::to_string(temperature), "at least 0");
+  }
 };
 
 /// The token at which the cumulative softmax of `logits / temperature` passes `uniform`, a number in [0, 1); the
@@ -41,11 +48,12 @@ std::int32_t draw_token(std::span<const T> logits, double temperature, double un
 
 /// Continues `prompt`, which must not be empty; returns prompt and drawn tokens, the same on all ranks. Called on all
 /// ranks together. Each token is one forward pass over at most a context of tokens: a look at a model in training, not
-/// an inference engine. Errors: `config_error` for an empty prompt.
+/// an inference engine. Errors: `config_error` for an empty prompt, and for options that cannot be.
 template <class Trainer>
 std::vector<std::int32_t> sample(Trainer& trainer, std::span<const std::int32_t> prompt,
                                  const sampling_options& options) {
   using scalar = typename Trainer::scalar;
+  options.validate();
   if (prompt.empty()) throw config_error("heddle: sampling needs a prompt of at least one token");
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
   std::vector<scalar> logits(trainer.is_last_stage() ? static_cast<std::size_t>(trainer.options().model.vocabulary)

@@ -187,8 +187,10 @@ class three_function_pipeline {
   }
 
   /// One AdamW step with the gradients of `loss_and_gradients`. The order of a `run`'s examples does not count it.
-  /// Errors: `numeric_error`, the same on every rank, if the gradients' norm is not finite; the weights stay as they were.
+  /// Errors: `numeric_error`, the same on every rank, if the gradients' norm is not finite; `config_error` for a rate that is negative or not finite. The weights stay
+  /// as they were.
   three_functions_step update(three_functions_step now, double rate) {
+    warmup_cosine{.peak = rate, .minimum = rate}.validate();
     auto& optimizer = trainer_.optimizer_state();
     const auto gradients = stage().gradients();
     optimizer.reduce(trainer_.gradient_group(), gradients);
