@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -32,6 +33,7 @@ struct settings {
   fs::path model, tokenizer, keys;
   std::string name;
   std::int64_t cache_mib = 256, running = 32, waiting = 256;
+  std::size_t set_mib = 64, table_mib = 64;
   model_ranks::options ranks{};
   model_ranks::speculation speculation{};
   inf::server_options http;
@@ -88,6 +90,8 @@ int run(settings s) {
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);
   s.ranks.model = s.model.string();
   s.ranks.cache_bytes = s.cache_mib << 20;
+  s.http.masks.set_bytes = s.set_mib << 20;
+  s.http.masks.table_bytes = s.table_mib << 20;
   const hd::io::tokenizer tokenizer = hd::io::load_tokenizer(s.tokenizer);
   const inf::engine_options engine{.max_running = s.running, .end_tokens = end_tokens(s, tokenizer)};
 
@@ -135,6 +139,13 @@ int main(int argc, char** argv) {
   app.add_option("--rows", s.ranks.rows, "most rows of a step");
   app.add_option("--running", s.running, "most requests that run at once");
   app.add_option("--waiting", s.waiting, "most requests that wait, before 429");
+  app.add_option("--mask-mib", s.set_mib,
+                 "memory for the tokens that constrained answers may go on with; 64 by default")
+      ->check(CLI::Range(0, 1 << 30));
+  app.add_option("--grammar-mib", s.table_mib, "memory for compiled schemas and expressions, before 429; 64 by default")
+      ->check(CLI::Range(9, 1 << 30));
+  app.add_option("--compiling", s.http.masks.most_compiling, "most schemas and expressions that compile at once")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--threads", s.ranks.threads, "of each rank");
   model_ranks::add_options(app, s.speculation);
   CLI11_PARSE(app, argc, argv);

@@ -428,6 +428,41 @@ TEST_CASE("an automaton of a JSON schema accepts the values of the schema", "[in
   }
 }
 
+TEST_CASE("a string of a schema has as many characters as it is to have, however they are escaped", "[infer]") {
+  const auto times = [](const char* what, int n) {
+    std::string out = "\"";
+    for (int i = 0; i < n; ++i) out += what;
+    return out + '"';
+  };
+  const auto least = inf::compile_schema({{"type", "string"}, {"minLength", 1500}});
+  const auto most = inf::compile_schema({{"type", "string"}, {"maxLength", 1500}});
+  for (const char* one :
+       {"a", "\\\"", "\\\\", "\\n", "\\u0000", "\\u001f", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}) {
+    CAPTURE(one);
+    for (int n = 1499; n <= 1501; ++n) {
+      CAPTURE(n);
+      CHECK(matches(*least, times(one, n)) == (n >= 1500));
+      CHECK(matches(*most, times(one, n)) == (n <= 1500));
+    }
+  }
+  // Each character has one escape, and those that need none have none.
+  const auto any = inf::compile_schema({{"type", "string"}});
+  for (int c = 0; c < 256; ++c) {
+    CAPTURE(c);
+    constexpr const char* digits = "0123456789abcdef";
+    const std::string text{'"', '\\', 'u', '0', '0', digits[c / 16], digits[c % 16], '"'};
+    CHECK(matches(*any, text) ==
+          (c < 0x20 && std::string_view("\b\f\n\r\t").find(static_cast<char>(c)) == std::string_view::npos));
+    CHECK(matches(*any, std::string{'"', '\\', static_cast<char>(c), '"'}) ==
+          (std::string_view("\"\\bfnrt").find(static_cast<char>(c)) != std::string_view::npos));
+  }
+  CHECK(matches(*inf::compile_schema({{"type", "string"}, {"pattern", "^[b-y]$"}}), R"("c")"));
+  const auto controls = inf::compile_schema({{"type", "string"}, {"pattern", R"(^[\x12-\x1f]$)"}});
+  CHECK(matches(*controls, R"("\u0012")"));
+  CHECK_FALSE(matches(*controls, R"("\u0002")"));
+  CHECK_FALSE(matches(*controls, R"("\u0011")"));
+}
+
 TEST_CASE("what of JSON Schema is not supported is refused by name and place", "[infer]") {
   const auto refused = [](const char* schema, const char* why) {
     CAPTURE(schema);

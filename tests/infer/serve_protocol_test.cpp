@@ -7,6 +7,8 @@
 
 #include "catch.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -14,6 +16,7 @@
 #include <regex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -381,9 +384,134 @@ TEST_CASE("errors of the engine have statuses of HTTP", "[infer][serve]") {
   CHECK(body["param"] == "messages");
   CHECK(inf::to_api_error(inf::request_error("top_k", "x")).body()["error"]["param"] == "top_k");
   CHECK(inf::to_api_error(inf::queue_full_error("heddle: x")).status() == 429);
+  CHECK(inf::to_api_error(inf::grammar_busy_error("heddle: x")).status() == 429);
   CHECK(inf::to_api_error(inf::unavailable_error("heddle: x")).status() == 503);
   CHECK(inf::to_api_error(std::runtime_error("x")).status() == 500);
   CHECK(inf::to_api_error(inf::invalid_param("a", "b")).param() == "a");
+}
+
+namespace {
+inf::completion_call by_regex(std::string pattern) {
+  inf::completion_call c;
+  c.regex = std::move(pattern);
+  return c;
+}
+inf::completion_call by_schema(std::string schema) {
+  inf::completion_call c;
+  c.json_schema = std::move(schema);
+  return c;
+}
+}  // namespace
+
+TEST_CASE("a schema that is no JSON is the library's own error, also without a body around it", "[infer][serve]") {
+  const inf::answer_masks masks(golden("llama3"));
+  const auto refused = [&](const std::string& schema, const char* why) {
+    CAPTURE(schema.substr(0, 100));
+    CHECK_THROWS_AS(masks.mask(by_schema(schema), {3}), inf::grammar_error);
+    CHECK_THROWS_WITH(masks.mask(by_schema(schema), {3}), Contains("heddle: a JSON schema") && Contains(why));
+  };
+  refused("", "is no JSON");
+  refused("{", "is no JSON");
+  refused(R"({"type": "null"} x)", "is no JSON");
+  refused("{\"type\": \"\xff\"}", "is no JSON");
+  refused(std::string(5000, '[') + std::string(5000, ']'), "32 levels");
+  refused(R"({"type": "null", "type": "string"})", "comes twice");
+  refused(R"({"enum": [")" + std::string(inf::most_schema_bytes, 'x') + R"("]})", "at most 65536 bytes");
+  refused("[]", "should be an object");
+  CHECK(masks.mask(by_schema(R"({"type": "null"})"), {3}));
+  CHECK_FALSE(masks.mask({}, {3}));
+}
+
+TEST_CASE("schemas and expressions of answers that run are compiled once and bounded by bytes", "[infer][serve]") {
+  const auto size = [](const std::string& pattern) {
+    const inf::answer_masks alone(golden("llama3"));
+    alone.mask(by_regex(pattern), {3});
+    return alone.table_bytes();
+  };
+  const std::size_t one = size("[ab]{1000}");
+  CHECK(one > 2 * 1001 * 4);
+  const inf::answer_masks masks(golden("llama3"), {.table_bytes = 2 * one + one / 2});
+  std::vector<inf::logits_mask> running{masks.mask(by_regex("[ab]{1000}"), {3}),
+                                        masks.mask(by_regex("[cd]{1000}"), {3})};
+  CHECK(masks.compiled() == 2);
+  CHECK(masks.table_bytes() == 2 * one);
+  CHECK_THROWS_AS(masks.mask(by_regex("[ef]{1000}"), {3}), inf::grammar_busy_error);
+  CHECK_THROWS_WITH(masks.mask(by_regex("[ef]{1000}"), {3}),
+                    Contains("of answers that run or wait take " + std::to_string(2 * one) + " bytes") &&
+                        Contains("at most " + std::to_string(2 * one + one / 2)));
+  CHECK_THROWS_WITH(masks.mask(by_regex("[ab]{400}[ef]{400}[ab]{400}[ef]{400}[ab]{400}[ef]{400}"), {3}),
+                    Contains("too large: it takes"));
+  const std::int64_t before = masks.compiled();
+  for (int i = 0; i < 3; ++i) running.push_back(masks.mask(by_regex("[ab]{1000}"), {3}));
+  CHECK(masks.mask(by_regex("x"), {3}));  // small ones still fit
+  CHECK(masks.compiled() == before + 1);
+  for (int i = 0; i < 100; ++i) {  // further ones go, those that run stay
+    running[1] = nullptr;
+    running[1] = masks.mask(by_regex("[a-z]{" + std::to_string(900 + i) + "}"), {3});
+    CHECK(masks.table_bytes() <= 2 * one + one / 2);
+  }
+  CHECK(masks.compiled() == before + 101);
+  running.push_back(masks.mask(by_regex("[ab]{1000}"), {3}));
+  CHECK(masks.compiled() == before + 101);
+  running.clear();
+  running.push_back(masks.mask(by_regex("[ef]{1000}"), {3}));
+  CHECK(masks.mask(by_regex("[gh]{1000}"), {3}));
+  CHECK(masks.table_bytes() <= 2 * one + one / 2);
+
+  // Of those that no answer uses, the last ones are kept.
+  const inf::answer_masks few(golden("llama3"), {.most_kept = 2});
+  for (const char* pattern : {"a", "b", "a", "c", "a", "c"}) few.mask(by_regex(pattern), {3});
+  CHECK(few.compiled() == 3);
+  few.mask(by_regex("b"), {3});
+  CHECK(few.compiled() == 4);
+  few.mask(by_regex("c"), {3});
+  CHECK(few.compiled() == 4);
+  few.mask(by_regex("c"), {4});  // other ends are other masks
+  CHECK(few.compiled() == 5);
+  CHECK_THROWS_WITH(inf::answer_masks(golden("llama3"), {.most_compiling = 0}), Contains("most_compiling"));
+}
+
+TEST_CASE("calls at the same time compile a schema once, and no more at once than may", "[infer][serve]") {
+  const auto length = [](int most) {
+    return by_schema(R"({"type": "string", "maxLength": )" + std::to_string(most) + "}");
+  };
+  const auto at_once = [](int n, auto&& work) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < n; ++i) threads.emplace_back(work, i);
+    for (std::thread& t : threads) t.join();
+  };
+  const auto patient = std::chrono::hours(1);
+  const inf::answer_masks masks(golden("llama3"), {.most_compiling = 1, .compile_wait = patient});
+  std::atomic<int> given{0}, refused{0};
+  at_once(8, [&](int) { given += masks.mask(length(200), {3}) ? 1 : 0; });
+  CHECK(given == 8);
+  CHECK(masks.compiled() == 1);
+  at_once(8, [&](int i) { given += masks.mask(length(10 + i / 2), {3}) ? 1 : 0; });
+  CHECK(given == 16);
+  CHECK(masks.compiled() == 5);
+  at_once(8, [&](int i) {
+    try {
+      masks.mask(by_regex(i % 2 == 0 ? "a{1001}" : "(?=a)"), {3});
+    } catch (const inf::grammar_error&) {
+      ++refused;
+    }
+  });
+  CHECK(refused == 8);
+  // One that has no time to wait is told so while another one compiles, and only then.
+  const inf::answer_masks hasty(golden("llama3"), {.most_compiling = 1, .compile_wait = std::chrono::milliseconds(0)});
+  std::atomic<bool> told{false};
+  std::atomic<int> wrong{0};
+  at_once(2, [&](int which) {
+    for (int i = 0; !told; ++i) try {
+        hasty.mask(length((which == 0 ? 200 : 600) + i % 300), {3});
+      } catch (const inf::grammar_busy_error& e) {
+        if (!Contains("being compiled, at most 1 may at once").match(e.what())) ++wrong;
+        told = true;
+      }
+  });
+  CHECK(told);
+  CHECK(wrong == 0);
+  CHECK(hasty.mask(length(199), {3}));
 }
 
 TEST_CASE("requests of a call: prompts times choices, seeds in a row, biases of logits", "[infer][serve]") {

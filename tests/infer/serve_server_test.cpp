@@ -416,6 +416,33 @@ TEST_CASE("when as many requests wait as may, further ones are told to come agai
   CHECK_THAT(s.client().Get("/metrics")->body, Contains("heddle:requests_refused_total{model_name=\"fake\"} 1\n"));
 }
 
+TEST_CASE("when constrained answers that run take as much memory as they may, further ones are told to come again",
+          "[infer][serve]") {
+  served::service s({.masks = {.table_bytes = 24'000}}, 64, {.max_running = 16, .end_tokens = {3}});
+  const auto call = [](const char* pattern) {
+    return small_call({{"response_format", {{"type", "regex"}, {"regex", pattern}}}});
+  };
+  s.runner.held = true;
+  std::vector<int> status(2, 0);
+  std::thread first([&] { status[0] = s.post(completions, call("[ab]{1000}")).first; });
+  CHECK(served::service::soon([&] { return s.queue.waiting() == 1; }));
+  const httplib::Result r = s.client().Post(completions, call("[cd]{1000}").dump(), "application/json");
+  REQUIRE(r);
+  CHECK(r->status == 429);
+  CHECK(r->get_header_value("Retry-After") == "1");
+  const json error = json::parse(r->body)["error"];
+  CHECK(error["code"] == "grammars_busy");
+  CHECK(error["type"] == "rate_limit_error");
+  CHECK_THAT(error["message"].get<std::string>(), Contains("of answers that run or wait take"));
+  std::thread same([&] { status[1] = s.post(completions, call("[ab]{1000}")).first; });
+  CHECK_THAT(s.client().Get("/metrics")->body, Contains("heddle:requests_refused_total{model_name=\"fake\"} 1\n"));
+  s.runner.held = false;
+  first.join();
+  same.join();
+  CHECK(status == std::vector<int>{200, 200});
+  CHECK(s.post(completions, call("[cd]{1000}")).first == 200);
+}
+
 TEST_CASE("an engine that fails ends the requests it has with 500, and serves the next", "[infer][serve]") {
   served::service s;
   s.runner.failures = 1;

@@ -4,13 +4,20 @@
 #include "fake_runner.hpp"
 
 #include <heddle/core/random.hpp>
+#include <heddle/infer/dfa_mask.hpp>
 #include <heddle/infer/json_automaton.hpp>
+#include <heddle/infer/regex.hpp>
 #include <heddle/infer/token_mask.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -273,4 +280,98 @@ TEST_CASE("a mask looks through the vocabulary once for each state that comes ba
   CHECK(fewer['z'] < -1e300);
   answer = {'z'};
   for (const double x : masked(kept)) CHECK(x < -1e300);
+}
+
+TEST_CASE("masks of several automata share sets within their bytes, and are those of each alone, from several threads",
+          "[infer]") {
+  const std::uint32_t seed = std::random_device{}();
+  CAPTURE(seed);
+  const std::vector<std::string> all = words();
+  const auto end = static_cast<std::int32_t>(all.size() - 1);
+  const auto tree = std::make_shared<const inf::vocabulary_trie>(
+      std::ssize(all), [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
+  const auto sets = std::make_shared<inf::token_set_cache>(4000);  // some ten of the sets
+  std::vector<std::shared_ptr<const inf::byte_dfa>> automata;
+  for (const char* pattern : {"[a-f]{5}(x|y)*z", "([ab]c|d){3,9}", "(name|true){1,4}1", "[0-9]{1,12}"})
+    automata.push_back(inf::compile_regex(pattern));
+  std::atomic<int> wrong{0}, masked{0}, above{0};
+  const auto work = [&](std::uint32_t thread) {
+    std::mt19937 random(seed + thread);
+    std::vector<std::shared_ptr<inf::dfa_masks>> masks(automata.size());
+    for (int i = 0; i < 60; ++i) {
+      const std::size_t which = random() % automata.size();
+      if (!masks[which] || random() % 8 == 0)  // those of one that goes are forgotten
+        masks[which] = std::make_shared<inf::dfa_masks>(automata[which], tree, std::vector<std::int32_t>{end}, sets);
+      const inf::logits_mask shared = masks[which]->mask();
+      const inf::logits_mask alone = inf::mask_by(inf::dfa_position(*automata[which]), tree, {end});
+      std::vector<std::int32_t> answer;
+      for (int k = 0; k < 12; ++k) {
+        const std::size_t vocabulary = all.size() - random() % 2;
+        std::vector<double> logits(vocabulary), expected(vocabulary);
+        shared(answer, logits);
+        alone(answer, expected);
+        wrong += logits != expected;
+        above += sets->bytes() > sets->most_bytes();
+        ++masked;
+        std::vector<std::int32_t> next;
+        for (std::int32_t t = 0; t < end; ++t)
+          if (static_cast<std::size_t>(t) < vocabulary && expected[static_cast<std::size_t>(t)] == 0) next.push_back(t);
+        if (next.empty()) break;
+        answer.push_back(next[random() % next.size()]);
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 3; ++t) threads.emplace_back(work, t);
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(above == 0);
+  CHECK(masked > 500);
+  CHECK(sets->bytes() == 0);  // nobody is left
+}
+
+TEST_CASE("a cache of token sets forgets the longest unused ones, and finds each of the others once", "[infer]") {
+  using set = inf::token_set_cache::token_set;
+  inf::token_set_cache one_set;
+  one_set.get(one_set.new_owner(), 0, 1000, [] { return set(1000); });
+  const std::size_t size = one_set.bytes();
+  CHECK(size >= 125);
+  inf::token_set_cache cache(3 * size + size / 2);
+  const std::uint64_t a = cache.new_owner(), b = cache.new_owner();
+  CHECK(a != b);
+  int made = 0;
+  const auto get = [&](std::uint64_t owner, std::int32_t state, std::size_t tokens = 1000) {
+    const int before = made;
+    const auto found = cache.get(owner, state, tokens, [&] {
+      ++made;
+      set out(tokens);
+      out[static_cast<std::size_t>(state)] = true;
+      return out;
+    });
+    CHECK(found->size() == tokens);
+    CHECK(std::count(found->begin(), found->end(), true) == 1);
+    CHECK((*found)[static_cast<std::size_t>(state)]);
+    return made > before;
+  };
+  for (const std::int32_t state : {1, 2}) CHECK(get(a, state));
+  CHECK(get(b, 1));
+  CHECK_FALSE(get(a, 1));
+  CHECK(get(b, 2));  // a's 2 goes
+  CHECK(cache.sets(a) == 1);
+  CHECK(cache.sets(b) == 2);
+  CHECK_FALSE(get(a, 1));
+  CHECK(get(a, 2));  // b's 1 goes
+  CHECK_FALSE(get(b, 2));
+  CHECK(cache.bytes() == 3 * size);
+  CHECK(get(b, 2, 500));  // of other tokens
+  CHECK(cache.bytes() < 3 * size);
+  CHECK(get(b, 3, 100'000));  // too large to keep
+  CHECK(get(b, 3, 100'000));
+  CHECK_FALSE(get(a, 2));
+  cache.forget(a);
+  CHECK(cache.sets(a) == 0);
+  CHECK(cache.sets(b) == 1);
+  CHECK_FALSE(get(b, 2, 500));
+  cache.forget(b);
+  CHECK(cache.bytes() == 0);
 }

@@ -17,6 +17,11 @@ struct grammar_error : error {
   using error::error;
 };
 
+/// Constrained answers take as much memory as they may, or as many expressions and schemas compile as may at once; a later try may succeed.
+struct grammar_busy_error : error {
+  using error::error;
+};
+
 /// What a grammar may grow to. Units: states, entries of the transition table (4 bytes each), elementary operations of its construction.
 struct grammar_limits {
   std::int64_t states = 50'000;  ///< of the nondeterministic automaton
@@ -30,6 +35,7 @@ class byte_dfa {
   /// `classes`: the class of each byte, from 0 on. `next`: [states, classes], -1 where no text goes on. State 0 is the beginning. Errors: `grammar_error` for sizes that do not fit.
   byte_dfa(std::array<std::uint16_t, 256> classes, std::vector<std::int32_t> next, std::vector<bool> accepting)
       : classes_(classes), next_(std::move(next)), accepting_(std::move(accepting)) {
+    next_.shrink_to_fit();  // it grew row by row
     if (accepting_.empty() || next_.size() % accepting_.size() != 0)
       throw grammar_error("heddle: byte_dfa: a table of " + std::to_string(next_.size()) + " entries does not have " +
                           std::to_string(accepting_.size()) + " rows");
@@ -45,6 +51,10 @@ class byte_dfa {
     return next_[static_cast<std::size_t>(state) * columns_ + classes_[c]];
   }
   bool accepting(std::int32_t state) const noexcept { return accepting_[static_cast<std::size_t>(state)]; }
+  /// Memory that it takes.
+  std::size_t bytes() const noexcept {
+    return sizeof *this + next_.capacity() * sizeof(std::int32_t) + accepting_.capacity() / 8;
+  }
 
  private:
   std::array<std::uint16_t, 256> classes_;

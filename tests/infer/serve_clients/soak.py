@@ -1,6 +1,6 @@
 """Many clients at once that leave at random: soak.py <path of the program serve> [seconds] [clients].
 
-Each of 200 clients makes one call after the other for 60 s: whole, streamed, constrained; some leave before or within the answer. What is answered must be what the same call got alone. In the end no
+Each of 200 clients makes one call after the other for 60 s: whole, streamed, constrained by expressions and schemas; some leave before or within the answer. What is answered must be what the same call got alone. In the end no
 request runs or waits, no block of the cache is in use, and the server's memory has not grown with the number of calls. Needs nothing but Python.
 """
 import asyncio
@@ -20,6 +20,13 @@ for i in range(24):
                   "temperature": 0 if i % 3 == 0 else 1, "ignore_eos": True})
 for i in range(4):
     CALLS.append({"prompt": [5, 6, 7 + i], "max_tokens": 40, "seed": i, "response_format": {"type": "regex", "regex": "(ab|c)+!"}})
+
+
+for i in range(8):  # more schemas than memory for their tables, each asked for by several clients at once
+    schema = {"type": "object", "additionalProperties": False, "required": ["n", "s"], "properties": {
+        "n": {"type": "integer", "minimum": 0, "maximum": 9 + i}, "s": {"type": "string", "minLength": 2, "maxLength": 300 + 80 * i}}}
+    CALLS.append({"prompt": [5, 6, 7 + i], "max_tokens": 30 + i, "seed": i,
+                  "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}})
 
 
 async def call(host, port, body, leave_after=None):
@@ -111,14 +118,15 @@ async def run(address, process, seconds, clients):
         await asyncio.sleep(0.1)
     assert left == [0, 0, 0], f"running, waiting, cache in use: {left}"
     assert [await call(host, int(port), c) for c in CALLS] == expected
-    print(f"{seen}; {value('num_preemptions_total'):g} preemptions; resident KiB by tenths of the time {memory}")
+    print(f"{seen}; refused by {value('requests_refused_total'):g}; {value('num_preemptions_total'):g} preemptions; resident KiB by tenths of the time {memory}")
     assert seen["answered"] > clients and seen["left"] > clients, seen
     assert memory[-1] < memory[len(memory) // 2] * 1.2 + 20000, f"memory grows: {memory}"
 
 
 def main(program, seconds=60.0, clients=200):
     """A server with a cache that holds only some of what runs."""
-    with served(program, keys=False, more=["--cache-mib", "1", "--running", "64", "--context", "128"]) as address:
+    with served(program, keys=False, more=["--cache-mib", "1", "--running", "64", "--context", "128", "--mask-mib", "1", "--grammar-mib", "9",
+                                             "--waiting", "160"]) as address:
         asyncio.run(run(address, served.process, float(seconds), int(clients)))
 
 

@@ -114,15 +114,20 @@ HEDDLE_INLINE std::int32_t byte_grammar::one_of(std::int32_t from, const std::ve
 
 HEDDLE_INLINE std::int32_t byte_grammar::one_of_in_json(std::int32_t from, const std::vector<code_points>& set) {
   const std::int32_t to = add();
+  // All escapes begin with one backslash, and those in digits with one \u00, so that what counts characters repeats few states.
+  std::int32_t backslash = -1, zeros = -1, digit[2] = {-1, -1};
   const auto escape = [&](std::uint32_t c) {
     constexpr std::string_view shorts = "\"\\\b\f\n\r\t", letters = "\"\\bfnrt", digits = "0123456789abcdef";
+    const auto last = [&](std::int32_t before, char byte) {
+      on(before, static_cast<unsigned char>(byte), static_cast<unsigned char>(byte), to);
+    };
+    if (backslash < 0) backslash = literal(from, "\\");
     const std::size_t known = shorts.find(static_cast<char>(c));
-    std::string text = "\\";
-    if (known != std::string_view::npos)
-      text += letters[known];
-    else
-      text += std::string("u00") + digits[c >> 4] + digits[c & 15];
-    jump(literal(from, text), to);
+    if (known != std::string_view::npos) return last(backslash, letters[known]);
+    if (zeros < 0) zeros = literal(backslash, "u00");
+    std::int32_t& high = digit[c >> 4];  // of control characters, which are below 0x20
+    if (high < 0) high = literal(zeros, digits.substr(c >> 4, 1));
+    last(high, digits[c & 15]);
   };
   for (const code_points& r : set) {
     std::uint32_t low = r.low;

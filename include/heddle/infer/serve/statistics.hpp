@@ -41,7 +41,7 @@ class serve_statistics {
   void next_token(double seconds);
   /// A request ended. `seconds`: since it was submitted.
   void ended(finish_reason reason, double seconds, std::int64_t prompt_tokens, std::int64_t answer_tokens);
-  /// A call was refused because too many requests wait.
+  /// A call was told to come again: too many requests wait, or constrained answers take too much.
   void refused();
   void publish(const engine_counts& counts);
   engine_counts counts() const;

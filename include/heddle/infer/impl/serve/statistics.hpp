@@ -146,7 +146,9 @@ HEDDLE_INLINE std::string serve_statistics::to_text(std::string_view model, std:
              ",position=\"" + std::to_string(i) + "\"");
   out.metric("engine_steps_total", "counter", "Steps of the engine.", counts_.steps);
   out.metric("engine_rows_total", "counter", "Rows of all steps.", counts_.rows);
-  out.metric("requests_refused_total", "counter", "Calls that were refused because too many requests wait.", refused_);
+  out.metric("requests_refused_total", "counter",
+             "Calls that were told to come again: too many requests wait, or constrained answers take too much.",
+             refused_);
   out.head("request_success_total", "counter", "Requests that ended, by their reason.");
   for (const finish_reason r :
        {finish_reason::stop, finish_reason::length, finish_reason::cancelled, finish_reason::error})

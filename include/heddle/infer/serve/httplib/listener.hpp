@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/infer/serve/httplib/connection.hpp>
+#include <heddle/infer/serve/tokenizer/answer_masks.hpp>
 
 #include <atomic>
 #include <cerrno>
@@ -37,7 +38,8 @@ struct server_options {
   std::chrono::milliseconds write_timeout{10000};  ///< for which a client may take nothing
   std::chrono::milliseconds idle_timeout{30000};   ///< between requests of a connection
   std::chrono::milliseconds drain_timeout{30000};  ///< for what runs at `stop`
-  int retry_after_s = 1;                           ///< what clients are told when too many requests wait
+  int retry_after_s = 1;                           ///< what clients are told with 429 and 503
+  answer_mask_limits masks{};                      ///< memory and work of constrained answers
 };
 
 namespace detail {

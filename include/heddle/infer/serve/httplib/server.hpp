@@ -45,12 +45,12 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 /// Errors: every answer with a status of 400 or more has the body of `api_error`.
 class server {
  public:
-  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections or with an empty key.
+  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections or with an empty key, and of `answer_masks`.
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
         format_(choose_chat_format(tokenizer_)),
-        masks_(tokenizer_),
+        masks_(tokenizer_, options.masks),
         options_(std::move(options)),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                      .count()),

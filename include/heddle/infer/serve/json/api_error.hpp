@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/byte_dfa.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/io/json/strict.hpp>
@@ -70,6 +71,8 @@ inline api_error to_api_error(const std::exception& e, const std::string& prompt
         .with("n_ctx", c->context());
   if (const auto* r = dynamic_cast<const request_error*>(&e))
     return {400, "invalid_request_error", message, r->field() == "prompt" ? prompt : r->field()};
+  if (dynamic_cast<const grammar_busy_error*>(&e) != nullptr)
+    return {429, "rate_limit_error", message, "response_format", "grammars_busy"};
   if (dynamic_cast<const queue_full_error*>(&e) != nullptr)
     return {429, "rate_limit_error", message, std::nullopt, "queue_full"};
   if (dynamic_cast<const unavailable_error*>(&e) != nullptr)

@@ -215,7 +215,7 @@ inline json call_operation(const std::string& summary, const std::string& call, 
        {"411", "The body has no length"},
        {"413", "The body is too large"},
        {"415", "The body is no application/json"},
-       {"429", "Too many requests wait; Retry-After says when to try again"},
+       {"429", "Too many requests wait, or constrained answers take too much; Retry-After says when to try again"},
        {"500", "The engine failed"},
        {"503", "The server is loading or ending"}});
   return {{"post",

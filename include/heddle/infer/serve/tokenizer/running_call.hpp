@@ -53,7 +53,8 @@ struct choice_part {
 class running_call {
  public:
   /// `masks`: for calls whose answers are constrained; none: they are refused. Errors: as of `prompt_tokens` and `request_queue::submit`;
-  /// `api_error` (400) for a `logit_bias` of a token that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers.
+  /// `api_error` (400) for a `logit_bias` of a token that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers;
+  /// `grammar_busy_error` as of `answer_masks::mask`.
   running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t,
                const std::optional<chat_format>& format, const answer_masks* masks = nullptr)
       : queue_(&queue), per_prompt_(call.n) {
@@ -80,6 +81,9 @@ class running_call {
       } catch (const grammar_error& e) {
         throw invalid_param("response_format", "is refused: " + std::string(detail::without_prefix(e.what())),
                             "invalid_grammar");
+      } catch (const grammar_busy_error&) {
+        queue.statistics().refused();
+        throw;
       }
     }
     channel_ =
