@@ -160,6 +160,11 @@ void packed_tile(std::int64_t depth, std::int64_t block, const float* a, const C
   if constexpr (Tile::vector_bytes == 16) packed_tile_16<Tile, Scaled>(depth, block, a, b, scales, tile, rows);
 }
 
+/// Rows of x in a group, most of a kernel. With 16 registers there is no room for words of bytes beside the sums of 6 rows: 4 have the
+/// fastest kernel.
+template <class Tile, class Code>
+inline constexpr int group_rows = std::is_same_v<Code, std::int8_t> && Tile::vector_bytes < 64 ? 4 : Tile::rows;
+
 /// Calls `f` with the rows, as a constant, of the kernel that takes a group of so many.
 template <class Tile, class F>
 void with_kernel_rows(std::int64_t rows, const F& f) {
@@ -179,11 +184,12 @@ template <class Tile>
 constexpr std::int64_t packed_rows_size(std::int64_t m, std::int64_t depth) noexcept {
   return (m + Tile::rows) * depth;
 }
-/// Rows [begin, m) of x in groups of `Tile::rows`, the last of what is left, as the kernels take them, over `code_unit`.
+/// Rows [begin, m) of x in groups of `group_rows`, the last of what is left, as the kernels take them, over `code_unit`.
 template <class Tile, class Code>
 void pack_rows(std::int64_t begin, std::int64_t m, std::int64_t depth, const float* x, float* to) {
-  for (std::int64_t r = begin; r < m; r += Tile::rows) {
-    const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
+  constexpr std::int64_t most = group_rows<Tile, Code>;
+  for (std::int64_t r = begin; r < m; r += most) {
+    const std::int64_t rows = (std::min)(most, m - r);
     float* const group = to + r * depth;
     with_kernel_rows<Tile>(rows, [&]<int Rows>(std::integral_constant<int, Rows>) {
       if constexpr (Rows == 1)
@@ -203,34 +209,23 @@ void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>&
   constexpr std::int64_t columns = Tile::columns;
   alignas(64) float tile[Tile::rows * Tile::columns] = {};  // the product of no depth
   const std::int64_t blocks = (w.depth + w.block - 1) / w.block;
-  const bool widens = !std::is_same_v<Code, float> && m > 2 * Tile::rows;  // once for many rows
+  constexpr std::int64_t most = group_rows<Tile, Code>;
   constexpr std::int64_t together = codes_per_word<Code>;
   const std::int64_t words = (w.depth + together - 1) / together;
   // What is in c is added to the first block, as `portable` does.
   const std::int64_t part = Scaled || beta == 0 ? w.depth : w.block;
-  const gemm_panel<float> wide(widens ? words * together * columns : 1);
   for (std::int64_t s = first; s < end; ++s) {
     const Code* const codes = w.codes + s * words * together * columns;
     const float* const scales = Scaled ? w.scales + s * blocks * columns : nullptr;
-    if (widens)
-      for (std::int64_t g = 0; g < words; ++g)
-        for (std::int64_t j = 0; j < columns; ++j)
-          for (std::int64_t i = 0; i < together; ++i)
-            wide.data[(g * together + i) * columns + j] =
-                code_unit<Code> * static_cast<float>(codes[(g * columns + j) * together + i]);
     const std::int64_t width = (std::min)(columns, w.columns - s * columns);
-    for (std::int64_t r = 0; r < m; r += Tile::rows) {
-      const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
+    for (std::int64_t r = 0; r < m; r += most) {
+      const std::int64_t rows = (std::min)(most, m - r);
       const float* const group = a + r * w.depth;
       with_kernel_rows<Tile>(rows, [&]<int Rows>(std::integral_constant<int, Rows>) {
         std::int64_t p = 0;
         do {
           const std::int64_t depth = (std::min)(part, w.depth - p);
-          if (widens)
-            packed_tile<Tile, Scaled, Rows>(depth, w.block, group + p * Rows,
-                                            static_cast<const float*>(wide.data) + p * columns, scales, tile);
-          else
-            packed_tile<Tile, Scaled, Rows>(depth, w.block, group + p * Rows, codes + p * columns, scales, tile);
+          packed_tile<Tile, Scaled, Rows>(depth, w.block, group + p * Rows, codes + p * columns, scales, tile);
           store_tile<Tile::columns>(rows, width, tile, p == 0 ? beta : 1.0f, c + r * w.columns + s * columns,
                                     w.columns);
           p += depth;
@@ -249,7 +244,7 @@ void multiply_packed(team& workers, std::int64_t m, const float* x, const packed
     const gemm_panel<float> a(as_it_is ? 1 : packed_rows_size<Tile>(m, w.depth));
     if (!as_it_is)
       workers.split(
-          m, (std::int64_t{1} << 16) / (w.depth + 1) + 1, Tile::rows,
+          m, (std::int64_t{1} << 16) / (w.depth + 1) + 1, group_rows<Tile, Code>,
           [&](std::int64_t first, std::int64_t end) { pack_rows<Tile, Code>(first, end, w.depth, x, a.data); });
     const float* const packed = as_it_is ? x : a.data;
     const std::int64_t strips = (w.columns + Tile::columns - 1) / Tile::columns;
