@@ -19,19 +19,30 @@
 
 namespace heddle::inline v0::compute {
 
+/// Threads of somebody else that call `call(context, w)` for every w in [0, parts), each w on its own thread if they can, and
+/// return when all have returned.
+struct lent_threads {
+  void (*run)(void* of, int parts, void (*call)(void* context, int w), void* context) = nullptr;
+  void* of = nullptr;  ///< what `run` is given, which outlives the team
+};
+
 /// The calling thread and `threads - 1` workers. Work is cut into fixed, contiguous parts, so that the same number of
 /// threads always computes the same thing. A worker that has nothing to do spins for a moment, then sleeps; a team of
 /// one has no workers and costs nothing. Several teams may live in one process; one team serves one caller at a time.
+/// A team on lent threads has no workers: where another library has threads already, two sets of them that spin on the same cores
+/// would keep each other from running.
 /// Errors: `config_error` for fewer than one thread; what a part throws is thrown again to the caller (the first
 /// part's, if several throw) once all parts have ended.
 class team {
  public:
   explicit team(int threads = 1);
+  /// Of so many lent threads; of its own where `lent` has none.
+  team(int threads, const lent_threads& lent);
   ~team() { stop(); }
   team(const team&) = delete;
   team& operator=(const team&) = delete;
 
-  int size() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+  int size() const noexcept { return static_cast<int>(errors_.size()); }
 
   /// Calls `body(w)` once for every w in [0, parts), each on its own thread; the caller takes part 0.
   /// Requires `parts <= size()`.
@@ -113,6 +124,8 @@ class team {
   }
 
   void serve(int w);
+  // Throws what the first of the parts that threw has thrown.
+  void report();
 
   void stop() noexcept {
     stopping_.store(true, std::memory_order_relaxed);
@@ -124,6 +137,7 @@ class team {
   void (*call_)(void*, int) = nullptr;
   void* context_ = nullptr;
   int parts_ = 0;
+  lent_threads lent_{};
   std::vector<std::exception_ptr> errors_;
   alignas(64) std::atomic<int> round_{0};
   alignas(64) std::atomic<int> pending_{0};

@@ -11,7 +11,10 @@
 
 namespace heddle::inline v0::compute {
 
-HEDDLE_INLINE team::team(int threads) : errors_(checked(threads)) {
+HEDDLE_INLINE team::team(int threads) : team(threads, {}) {}
+
+HEDDLE_INLINE team::team(int threads, const lent_threads& lent) : lent_(lent), errors_(checked(threads)) {
+  if (lent_.run != nullptr) return;
   workers_.reserve(static_cast<std::size_t>(threads - 1));
   try {
     for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { serve(w); });
@@ -23,11 +26,19 @@ HEDDLE_INLINE team::team(int threads) : errors_(checked(threads)) {
 
 HEDDLE_INLINE void team::share(int parts) {
   parts_ = parts;
+  if (lent_.run != nullptr) {
+    lent_.run(lent_.of, parts, [](void* self, int w) { static_cast<team*>(self)->attempt(w); }, this);
+    return report();
+  }
   pending_.store(size() - 1, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   attempt(0);
   await(pending_, [](int left) { return left == 0; });
+  report();
+}
+
+HEDDLE_INLINE void team::report() {
   std::exception_ptr first;
   for (std::exception_ptr& e : errors_) {
     if (e && !first) first = e;
