@@ -84,7 +84,11 @@ inline std::string about(const char* gemm) {
   return "Kokkos " + std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
          std::to_string(KOKKOS_VERSION % 100) + ": execution space " + execution_space::name() + " with " +
          std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
-         ", an instance for each rank; products by " + gemm + ", and attention, on the host";
+         ", an instance for each rank; products by " + gemm + ", and attention, on the host" +
+         (threads > 1 && std::string_view(execution_space::name()) == "OpenMP" &&
+                  std::getenv("OMP_WAIT_POLICY") == nullptr
+              ? "; where other programs use the cores too, OMP_WAIT_POLICY=passive makes it faster"
+              : "");
 }
 
 #elif defined(HEDDLE_EXAMPLE_CUDA)

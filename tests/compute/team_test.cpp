@@ -128,6 +128,41 @@ TEST_CASE("an exception in a part reaches the caller, and the team works on", "[
   }
 }
 
+TEST_CASE("a team on lent threads gives its parts to them", "[compute][team]") {
+  struct lender {
+    int calls = 0, parts = 0;
+    static void run(void* self, int parts, void (*call)(void*, int), void* context) {
+      auto& mine = *static_cast<lender*>(self);
+      ++mine.calls;
+      mine.parts += parts;
+      for (int w = parts; w-- > 0;) std::thread([=] { call(context, w); }).join();
+    }
+  } lends;
+  team workers(3, {&lender::run, &lends});
+  CHECK(workers.size() == 3);
+  const auto caller = std::this_thread::get_id();
+  std::vector<int> parts;
+  workers.run(3, [&](int w) {
+    if (std::this_thread::get_id() != caller) parts.push_back(w);
+  });
+  CHECK(parts == std::vector<int>{2, 1, 0});
+  std::int64_t sum = 0;
+  workers.split(64, 1, 8, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+  CHECK(sum == 64);
+  CHECK(lends.calls == 2);
+  CHECK(lends.parts == 6);
+  workers.run(1, [&](int) { CHECK(std::this_thread::get_id() == caller); });  // one part is the caller's
+  CHECK_THROWS_WITH(workers.run(3,
+                                [](int w) {
+                                  if (w > 0) throw std::runtime_error("part " + std::to_string(w));
+                                }),
+                    "part 1");
+  CHECK_THROWS_AS(team(0, {&lender::run, &lends}), heddle::config_error);
+  std::atomic<int> by_its_own{0};
+  team(2, {}).run(2, [&](int) { ++by_its_own; });  // nobody lends any
+  CHECK(by_its_own == 2);
+}
+
 TEST_CASE("a team wakes after it has gone to sleep", "[compute][team]") {
   team workers(2);
   for (int i = 0; i < 5; ++i) {

@@ -11,12 +11,14 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -99,6 +101,78 @@ TEST_CASE("experts, caches, images and stochastic rounding on Kokkos compute wha
     check(stochastic_rounding<tested>(n), stochastic_rounding<host>(n), 1e-6, 3);
   }
 }
+
+// Kernels with so few elements that they are the calling thread's own, and with more, by one thread and by all.
+TEST_CASE("small kernels and large ones compute the same, and tools are told of each", "[kokkos]") {
+  static std::vector<std::string> begun;
+  static int ended = 0;
+  begun.clear();
+  ended = 0;
+  namespace tools = Kokkos::Tools::Experimental;
+  tools::set_begin_parallel_for_callback([](const char* name, std::uint32_t, std::uint64_t* id) {
+    begun.push_back(name);
+    *id = begun.size();
+  });
+  tools::set_end_parallel_for_callback([](std::uint64_t id) { ended += id == begun.size(); });
+  std::vector<double> wrong;
+  for (const std::int64_t n : {1, 4096, 4097, 32767, 32768, 40001}) {
+    trial<tested, double> t;
+    const auto x = t.some(n), y = t.some(n), z = t.some(n);
+    std::vector<double> a(static_cast<std::size_t>(n)), b(a), c(a);
+    auto& queue = t.backend.queue();
+    queue.copy(x, a);
+    queue.copy(y, b);
+    t.backend.add(x, y, z);
+    queue.copy(z, c);
+    queue.wait();
+    double most = 0;
+    for (std::size_t i = 0; i < c.size(); ++i) most = std::max(most, std::abs(c[i] - (a[i] + b[i])));
+    wrong.push_back(most);
+  }
+  tools::set_begin_parallel_for_callback(nullptr);
+  tools::set_end_parallel_for_callback(nullptr);
+  CHECK(wrong == std::vector<double>(6, 0.0));
+  CHECK(std::count(begun.begin(), begun.end(), "heddle::add") == 6);
+  CHECK(ended == static_cast<int>(begun.size()));
+}
+
+#if !defined(AS_A_DEVICE)
+TEST_CASE("products are made by threads of the instance where it has as many as are asked for", "[kokkos]") {
+  namespace on_kokkos = co::detail::on_kokkos;
+  const int has = static_cast<int>(tested_space().concurrency());
+  const auto told_of = [](int threads) {
+    static int parts;
+    parts = 0;
+    tested backend(threads);
+    Kokkos::Tools::Experimental::set_begin_parallel_for_callback([](const char* name, std::uint32_t, std::uint64_t*) {
+      parts += std::string(name) == "heddle::parts of a host kernel";
+    });
+    auto& queue = backend.queue();
+    hd::buffer<float, tested::space> x(queue, 200 * 200, "x"), y(queue, 200 * 200, "y");
+    std::vector<float> ones(x.size(), 1.0f), got(x.size());
+    queue.copy(ones, x);
+    const auto matrix = [](auto& of) {
+      return hd::matrix_view<float, tested::space>(of.address(), hd::dynamic_shape<2>(200, 200));
+    };
+    backend.matmul<transpose::no, transpose::no>(matrix(x), matrix(x), matrix(y), 0.0f);
+    queue.copy(y, got);
+    queue.wait();
+    Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
+    CHECK(got == std::vector<float>(got.size(), 200.0f));
+    CHECK(backend.threads() == threads);
+    return parts;
+  };
+  CHECK(told_of(1) == 0);
+  CHECK(told_of(has + 1) == 0);
+  if (on_kokkos::forks_and_joins<tested_space> && has > 1) CHECK(told_of(has) == 1);
+  if (hd::detail::kokkos_launches_from_one_thread<tested_space>) return;
+  // On another thread OpenMP before 3.7 has that thread only: products then have threads of their own.
+  std::thread([&] {
+    const bool lent = on_kokkos::threads_of(tested_space(), 2).run != nullptr;
+    CHECK(told_of(2) == (lent ? 1 : 0));
+  }).join();
+}
+#endif
 
 TEST_CASE("gradients of facets on Kokkos are central differences of their forward kernels", "[kokkos][gradient]") {
   backend_gradients::check_gradients_of_rows<tested>();

@@ -8,15 +8,18 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -206,6 +209,135 @@ TEST_CASE("observed work is regions of Kokkos Tools, nested and ended by errors"
   tools::set_begin_parallel_for_callback(nullptr);
   CHECK(got == 7);
   CHECK(told == std::vector<std::string>{"outer", "inner", "kernel mine", "end", "caught", "end"});
+}
+
+namespace {
+hd::event rank_event(int rank, const char* name) {
+  hd::event e;
+  e.rank = rank;
+  e.name = name;
+  return e;
+}
+// What a tool is told, by whom; its functions may be called by several threads.
+struct told_tool {
+  std::mutex mutex;
+  std::vector<std::string> names;  // of sections, by number
+  std::vector<int> running;        // how often each has been started and not stopped
+  std::vector<std::thread::id> makers;
+  int started = 0, mixed = 0, pushed = 0, popped = 0, destroyed = 0;
+};
+told_tool* told_now = nullptr;
+void listen(told_tool* tool) {
+  namespace tools = Kokkos::Tools::Experimental;
+  told_now = tool;
+  if (tool == nullptr) {
+    tools::set_create_profile_section_callback(nullptr);
+    tools::set_start_profile_section_callback(nullptr);
+    tools::set_stop_profile_section_callback(nullptr);
+    tools::set_destroy_profile_section_callback(nullptr);
+    tools::set_push_region_callback(nullptr);
+    tools::set_pop_region_callback(nullptr);
+    return;
+  }
+  tools::set_create_profile_section_callback([](const char* name, std::uint32_t* id) {
+    const std::scoped_lock lock(told_now->mutex);
+    *id = static_cast<std::uint32_t>(told_now->names.size());
+    told_now->names.emplace_back(name);
+    told_now->running.push_back(0);
+    told_now->makers.push_back(std::this_thread::get_id());
+  });
+  tools::set_start_profile_section_callback([](std::uint32_t id) {
+    const std::scoped_lock lock(told_now->mutex);
+    ++told_now->started;
+    told_now->mixed += ++told_now->running.at(id) != 1 || told_now->makers.at(id) != std::this_thread::get_id();
+  });
+  tools::set_stop_profile_section_callback([](std::uint32_t id) {
+    const std::scoped_lock lock(told_now->mutex);
+    told_now->mixed += --told_now->running.at(id) != 0 || told_now->makers.at(id) != std::this_thread::get_id();
+  });
+  tools::set_destroy_profile_section_callback([](std::uint32_t) {
+    const std::scoped_lock lock(told_now->mutex);
+    ++told_now->destroyed;
+  });
+  tools::set_push_region_callback([](const char*) {
+    const std::scoped_lock lock(told_now->mutex);
+    ++told_now->pushed;
+  });
+  tools::set_pop_region_callback([] {
+    const std::scoped_lock lock(told_now->mutex);
+    ++told_now->popped;
+  });
+}
+}  // namespace
+
+TEST_CASE("observed work of ranks that are threads is sections of each rank, which do not mix", "[kokkos][ranks]") {
+  told_tool tool;
+  listen(&tool);
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp, 4>>{}, {}, [](auto& world) {
+    hd::kokkos_sections sections;
+    STATIC_REQUIRE(hd::observer<hd::kokkos_sections>);
+    const int rank = world.rank();
+    for (int step = 0; step < 20; ++step)
+      hd::observed(sections, rank_event(rank, "step"), [&] {
+        hd::observed(sections, rank_event(rank, "forward"), [&] {
+          world.control().barrier();  // all ranks are inside
+          try {
+            hd::observed(sections, rank_event(rank, "forward"),
+                         [] { throw hd::error("heddle: an error in a section"); });
+          } catch (const hd::error&) {
+          }
+        });
+      });
+  });
+  const bool without_rank = [] {
+    hd::kokkos_sections sections;
+    return hd::observed(sections, rank_event(-1, "alone"), [] { return true; });
+  }();
+  listen(nullptr);
+  CHECK(without_rank);
+  std::vector<std::string> expected{"alone"};
+  for (int rank = 0; rank < 4; ++rank)
+    for (const char* name : {"step", "forward", "forward"})  // one for the action inside another of its name
+      expected.push_back("rank " + std::to_string(rank) + ": " + name);
+  std::sort(expected.begin(), expected.end());
+  std::sort(tool.names.begin(), tool.names.end());
+  CHECK(tool.names == expected);
+  CHECK(tool.started == 4 * 20 * 3 + 1);
+  CHECK(tool.mixed == 0);
+  for (const int left : tool.running) CHECK(left == 0);
+  CHECK(tool.pushed == 0);
+}
+
+TEST_CASE("regions of two ranks of one process are refused where there is a tool", "[kokkos][ranks]") {
+  const auto region_of = [](int rank) {
+    std::string text;
+    std::thread([&] {
+      hd::kokkos_regions regions;
+      try {
+        hd::observed(regions, rank_event(rank, "forward"), [] {});
+      } catch (const hd::kokkos_regions_error& e) {
+        text = e.what();
+      }
+    }).join();
+    return text;
+  };
+  CHECK(region_of(7) == "");
+  told_tool tool;
+  listen(&tool);
+  hd::kokkos_regions regions;
+  hd::observed(regions, rank_event(0, "whole"), [] {});
+  CHECK(region_of(0) == "");  // the same rank on another thread, between its regions
+  hd::observed(regions, rank_event(0, "whole"), [&] {
+    CHECK_THAT(region_of(0), Catch::Matchers::Contains("rank 0 begins the region 'forward'"));
+    CHECK_THAT(region_of(1), Catch::Matchers::Contains("rank 1 begins the region 'forward'"));
+  });
+  const std::string text = region_of(1);
+  CHECK_THAT(text, Catch::Matchers::Contains("where rank 0 has given regions from another thread"));
+  CHECK_THAT(text, Catch::Matchers::Contains("take hd::kokkos_sections"));
+  listen(nullptr);
+  CHECK(region_of(1) == "");  // nobody listens
+  CHECK(tool.pushed == 3);
+  CHECK(tool.popped == 3);
 }
 
 TEST_CASE("sharded tensors in Kokkos memory are redistributed over more ranks than cores", "[kokkos][ranks]") {

@@ -58,6 +58,8 @@ class host : detail::argument_checks,
   using space = host_memory;
 
   explicit host(int threads = 1) : team_(threads) {}
+  /// On so many threads that somebody else lends; on its own where `lent` has none.
+  host(int threads, const lent_threads& lent) : team_(threads, lent) {}
 
   int threads() const noexcept { return team_.size(); }
   const char* gemm_name() const noexcept { return Gemm::name(); }

@@ -19,21 +19,32 @@
 
 namespace heddle::inline v0::compute {
 
+/// Threads of somebody else that call `call(context, w)` for every w in [0, parts), each w on its own thread if they can, and
+/// return when all have returned.
+struct lent_threads {
+  void (*run)(void* of, int parts, void (*call)(void* context, int w), void* context) = nullptr;
+  void* of = nullptr;  ///< what `run` is given, which outlives the team
+};
+
 /// The calling thread and `threads - 1` workers. Work is cut into fixed, contiguous parts, so that the same number of
 /// threads always computes the same thing; each part goes to the thread that asks for one next, so that a worker that
 /// the system does not run holds up nothing but a part that it has begun. A worker that has nothing to do spins for a
 /// moment, then sleeps; a team of one has no workers and costs nothing. Several teams may live in one process; one team
 /// serves one caller at a time.
+/// A team on lent threads has no workers: where another library has threads already, two sets of them that spin on the
+/// same cores would keep each other from running.
 /// Errors: `config_error` for fewer than one thread and more than 65535; what a part throws is thrown again to the
 /// caller (the first part's, if several throw) once all parts have ended.
 class team {
  public:
   explicit team(int threads = 1);
+  /// Of so many lent threads; of its own where `lent` has none.
+  team(int threads, const lent_threads& lent);
   ~team() { stop(); }
   team(const team&) = delete;
   team& operator=(const team&) = delete;
 
-  int size() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+  int size() const noexcept { return size_; }
 
   /// Calls `body(w)` once for every w in [0, parts), on whichever threads: parts must not wait for one another.
   /// Requires `parts <= 65535`.
@@ -74,8 +85,9 @@ class team {
  private:
   static constexpr int most_parts = 0xffff;
 
-  // Calls `call_` for each part.
+  // Calls `call_` for each part, and throws what the first of those that threw has thrown.
   void share(int parts);
+  void share_with_workers(int parts);
   static int checked(int threads) {
     if (threads < 1)
       throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));
@@ -128,6 +140,8 @@ class team {
   // caller writes it while there is nothing to claim. So a worker that wakes late never sees another round's.
   void (*call_)(void*, int) = nullptr;
   void* context_ = nullptr;
+  const int size_;
+  const lent_threads lent_;
   std::mutex error_mutex_;
   std::exception_ptr error_;
   int error_part_ = 0;

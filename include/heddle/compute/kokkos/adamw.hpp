@@ -41,7 +41,7 @@ void adamw_blocks(const on<Exec>& exec, std::int64_t n, T* p, const G* g, T* m, 
   } else {
     const adamw_scalars<T> s(step);
     each(
-        exec, "heddle::adamw", n, KOKKOS_LAMBDA(const std::int64_t i) {
+        exec, "heddle::adamw", n, n, KOKKOS_LAMBDA(const std::int64_t i) {
           p[i] = s.updated(p[i], converted<T>(g[i]), m[i], v[i]);
           write(i, 1, static_cast<const T*>(p + i));
         });
@@ -78,7 +78,7 @@ void launch_undo_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T
   if (!(1.0 - step.lr * step.weight_decay > 0))
     throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
   each(
-      exec, "heddle::undo_adamw", n,
+      exec, "heddle::undo_adamw", n, n,
       KOKKOS_LAMBDA(const std::int64_t i) { p[i] = s.taken_back(p[i], g[i], m[i], v[i]); });
 }
 

@@ -21,7 +21,7 @@ void launch_store_rows(const on<Exec>& exec, const head_rows<const T, Space>& x,
   const T* const from = x.data;
   T* const cache = to.data;
   each(
-      exec, "heddle::store_rows", x.rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::store_rows", x.rows, x.rows * width, KOKKOS_LAMBDA(const std::int64_t r) {
         for (std::int64_t c = 0; c < width; ++c) cache[rows[r] * to_stride + c] = from[r * from_stride + c];
       });
 }
@@ -30,7 +30,7 @@ template <class Exec, class T>
 void launch_add_rows(const on<Exec>& exec, std::int64_t rows, std::int64_t width, T* x, const T* table,
                      const std::int32_t* ids) {
   each(
-      exec, "heddle::add_rows", rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::add_rows", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t r) {
         T* const to = x + r * width;
         map_block<Exec>(width, to, [](T v, T p) { return v + p; }, static_cast<const T*>(to), table + ids[r] * width);
       });

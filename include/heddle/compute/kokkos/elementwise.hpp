@@ -6,6 +6,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 #include <Kokkos_Core.hpp>
@@ -80,12 +81,29 @@ void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
         map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
       });
 }
+/// x[i] = value in one item of work.
+template <class Exec, class T>
+KOKKOS_INLINE_FUNCTION void fill_block(std::int64_t n, T* x, T value) {
+  if constexpr (runs_on_host<Exec>) {
+    std::fill_n(x, n, value);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) x[i] = value;
+  }
+}
+/// y[i] = x[i] in one item of work.
+template <class Exec, class T>
+KOKKOS_INLINE_FUNCTION void copy_block(std::int64_t n, const T* x, T* y) {
+  if constexpr (runs_on_host<Exec>) {
+    std::copy_n(x, n, y);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
+  }
+}
 template <class Exec, class T>
 void launch_fill(const on<Exec>& exec, std::int64_t n, T* x, T value) {
   each_block(
-      exec, "heddle::fill", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
-        for (std::int64_t l = 0; l < count; ++l) x[i + l] = value;
-      });
+      exec, "heddle::fill", n, elements_of_item<Exec>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { fill_block<Exec>(count, x + i, value); });
 }
 /// y[i] = x[i] in another element type, in one item of work.
 template <class Exec, class From, class To>
@@ -130,7 +148,7 @@ void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x
 template <class Exec, class T>
 void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each(
-      exec, "heddle::add_bias", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::add_bias", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = y + i * columns;
         map_block<Exec>(columns, row, [](T v, T b) { return v + b; }, static_cast<const T*>(row), bias);
       });
@@ -138,7 +156,7 @@ void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
 template <class Exec, class T>
 void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
   each_block(
-      exec, "heddle::add_bias_backward", columns, columns_of_item<Exec, T>,
+      exec, "heddle::add_bias_backward", columns, columns_of_item<Exec, T>, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(rows, columns, begin, count, db, [](std::int64_t, T d) { return d; }, dy);
       });
@@ -154,7 +172,7 @@ void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, con
   const T* const from = x.data;
   T* const to = y.data;
   each(
-      exec, "heddle::rotary", x.rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::rotary", x.rows, x.rows * heads * width, KOKKOS_LAMBDA(const std::int64_t r) {
         const std::int64_t at = positions[r] * pairs;
         for (std::int64_t h = 0; h < heads; ++h) {
           const T* const in = from + r * from_stride + h * width;
@@ -185,10 +203,13 @@ template <class Exec, class T>
 void launch_embedding(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
                       std::int64_t width, const T* table, std::int64_t first_id, T* out) {
   each(
-      exec, "heddle::embedding", tokens, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::embedding", tokens, tokens * width, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t row = ids[i] - first_id;
         const bool here = row >= 0 && row < vocabulary;
-        for (std::int64_t j = 0; j < width; ++j) out[i * width + j] = here ? table[row * width + j] : T(0);
+        if (here)
+          copy_block<Exec>(width, table + row * width, out + i * width);
+        else
+          fill_block<Exec>(width, out + i * width, T(0));
       });
 }
 /// Columns are shared, and each walks the tokens in order, so that repeated tokens add up in that order.
@@ -197,7 +218,7 @@ void launch_embedding_backward(const on<Exec>& exec, std::int64_t tokens, const 
                                std::int64_t vocabulary, std::int64_t width, const T* dout, std::int64_t first_id,
                                T* dtable) {
   each_block(
-      exec, "heddle::embedding_backward", width, columns_of_item<Exec, T>,
+      exec, "heddle::embedding_backward", width, columns_of_item<Exec, T>, tokens,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         for (std::int64_t i = 0; i < tokens; ++i) {
           const std::int64_t row = ids[i] - first_id;
@@ -212,7 +233,7 @@ template <class Exec, class T>
 void launch_add_positions(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
                           const T* wpe) {
   each(
-      exec, "heddle::add_positions", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::add_positions", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = x + i * width;
         map_block<Exec>(
             width, row, [](T v, T p) { return v + p; }, static_cast<const T*>(row), wpe + i % sequence * width);
@@ -222,7 +243,8 @@ template <class Exec, class T>
 void launch_add_positions_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence,
                                    const T* dx, T* dwpe) {
   each(
-      exec, "heddle::add_positions_backward", rows < sequence ? rows : sequence, KOKKOS_LAMBDA(const std::int64_t s) {
+      exec, "heddle::add_positions_backward", rows < sequence ? rows : sequence, rows * width,
+      KOKKOS_LAMBDA(const std::int64_t s) {
         T* const to = dwpe + s * width;
         for (std::int64_t i = s; i < rows; i += sequence)
           map_block<Exec>(width, to, [](T old, T d) { return old + d; }, static_cast<const T*>(to), dx + i * width);

@@ -76,7 +76,7 @@ void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64
                            const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights,
                            [[maybe_unused]] T* scratch) {
   if constexpr (runs_on_host<Exec>) {
-    each_block(exec, "heddle::choose_experts", tokens, 64, [=](std::int64_t begin, std::int64_t count) {
+    each_block(exec, "heddle::choose_experts", tokens, 64, experts, [=](std::int64_t begin, std::int64_t count) {
       choose_experts_of<Scores>(begin, begin + count, experts, k, rule, logits, bias, ids, weights);
     });
   } else {
@@ -85,7 +85,7 @@ void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64
     const bool normed = rule.normed;
     const T scale = static_cast<T>(rule.scale), added = added_to_scores<T>, none = -std::numeric_limits<T>::infinity();
     each(
-        exec, "heddle::choose_experts", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+        exec, "heddle::choose_experts", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
           const scores_of_row<Scores, T> scores(experts, logits + t * experts);
           T* const biased = scratch + t * (experts + groups);
           T* const of_group = biased + experts;
@@ -114,14 +114,15 @@ void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, s
                                     const grouped_choice& rule, const T* logits, const std::int32_t* ids,
                                     const T* dweights, T* dlogits) {
   if constexpr (runs_on_host<Exec>) {
-    each_block(exec, "heddle::choose_experts_backward", tokens, 64, [=](std::int64_t begin, std::int64_t count) {
-      choose_experts_backward_of<Scores>(begin, begin + count, experts, k, rule, logits, ids, dweights, dlogits);
-    });
+    each_block(
+        exec, "heddle::choose_experts_backward", tokens, 64, experts, [=](std::int64_t begin, std::int64_t count) {
+          choose_experts_backward_of<Scores>(begin, begin + count, experts, k, rule, logits, ids, dweights, dlogits);
+        });
   } else {
     const bool normed = rule.normed;
     const T scale = static_cast<T>(rule.scale), added = added_to_scores<T>;
     each(
-        exec, "heddle::choose_experts_backward", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+        exec, "heddle::choose_experts_backward", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
           const scores_of_row<Scores, T> scores(experts, logits + t * experts);
           const std::int32_t* const chosen = ids + t * k;
           const T* const d = dweights + t * k;
@@ -148,7 +149,7 @@ void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, s
 template <class Exec, class T>
 void launch_balance_bias(const on<Exec>& exec, std::int64_t experts, const T* counts, T rate, T* bias) {
   each(
-      exec, "heddle::balance_bias", 1, KOKKOS_LAMBDA(std::int64_t) {
+      exec, "heddle::balance_bias", 1, experts, KOKKOS_LAMBDA(std::int64_t) {
         double sum = 0;
         for (std::int64_t e = 0; e < experts; ++e) sum += static_cast<double>(counts[e]);
         for (std::int64_t e = 0; e < experts; ++e) {

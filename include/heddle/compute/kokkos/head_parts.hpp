@@ -21,7 +21,7 @@ void launch_copy_heads(const on<Exec>& exec, const head_rows<const T, Space>& x,
   const T* const from = x.data;
   T* const to = y.data;
   each(
-      exec, "heddle::copy_heads", y.rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::copy_heads", y.rows, y.rows * heads * columns, KOKKOS_LAMBDA(const std::int64_t r) {
         for (std::int64_t h = 0; h < heads; ++h)
           for (std::int64_t i = 0; i < columns; ++i)
             to[r * to_stride + h * to_dim + i] = from[r * from_stride + h * from_dim + i];
@@ -34,7 +34,7 @@ void launch_sum_heads(const on<Exec>& exec, const head_rows<const T, Space>& x, 
   const T* const from = x.data;
   T* const to = y.data;
   each(
-      exec, "heddle::sum_heads", y.rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::sum_heads", y.rows, y.rows * heads * columns, KOKKOS_LAMBDA(const std::int64_t r) {
         T* const sum = to + r * to_stride;
         for (std::int64_t i = 0; i < columns; ++i) sum[i] = T(0);
         for (std::int64_t h = 0; h < heads; ++h)

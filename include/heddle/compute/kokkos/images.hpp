@@ -19,7 +19,7 @@ void launch_unfold(const on<Exec>& exec, std::int64_t rows, std::int64_t channel
                    T* y) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   each(
-      exec, "heddle::unfold", rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::unfold", rows, rows * taps * channels, KOKKOS_LAMBDA(const std::int64_t r) {
         const T* const image = x + (r - r % pixels) * channels;
         T* const out = y + r * taps * channels;
         for (std::int64_t c = 0; c < taps * channels; ++c) out[c] = T(0);
@@ -34,7 +34,7 @@ void launch_unfold_backward(const on<Exec>& exec, std::int64_t rows, std::int64_
                             const T* dy, T* dx) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   each(
-      exec, "heddle::unfold_backward", rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::unfold_backward", rows, rows * taps * channels, KOKKOS_LAMBDA(const std::int64_t r) {
         const std::int64_t image = r - r % pixels;
         T* const out = dx + r * channels;
         for (std::int64_t c = 0; c < channels; ++c) out[c] = T(0);
@@ -48,7 +48,7 @@ template <class Exec, class T>
 void launch_mean_of_rows(const on<Exec>& exec, std::int64_t groups, std::int64_t group, std::int64_t columns,
                          const T* x, T* y) {
   each(
-      exec, "heddle::mean_of_rows", groups, KOKKOS_LAMBDA(const std::int64_t s) {
+      exec, "heddle::mean_of_rows", groups, groups * group * columns, KOKKOS_LAMBDA(const std::int64_t s) {
         T* const out = y + s * columns;
         for (std::int64_t c = 0; c < columns; ++c) out[c] = T(0);
         for (std::int64_t r = s * group; r < (s + 1) * group; ++r)
@@ -60,7 +60,7 @@ template <class Exec, class T>
 void launch_mean_of_rows_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t group, std::int64_t columns,
                                   const T* dy, T* dx) {
   each(
-      exec, "heddle::mean_of_rows_backward", rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::mean_of_rows_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t r) {
         for (std::int64_t c = 0; c < columns; ++c)
           dx[r * columns + c] = dy[r / group * columns + c] / static_cast<T>(group);
       });

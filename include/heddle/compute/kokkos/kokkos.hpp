@@ -10,6 +10,7 @@
 #include <heddle/compute/kokkos/expert_choice.hpp>
 #include <heddle/compute/kokkos/expert_members.hpp>
 #include <heddle/compute/kokkos/head_parts.hpp>
+#include <heddle/compute/kokkos/host_threads.hpp>
 #include <heddle/compute/kokkos/images.hpp>
 #include <heddle/compute/kokkos/rows.hpp>
 #include <heddle/compute/kokkos/sums.hpp>
@@ -59,7 +60,8 @@ constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
 /// casts, AdamW, images and the routing of experts are Kokkos kernels on that instance; where that runs on the host they are made of the
 /// host's vectorised loops. Sums are added in an order that depends on their shape, and on whether the host computes them, but not on the
 /// number of threads. Matrix products (also of experts) and attention run on the host, by `host<Gemm>` with `threads` cores, after a fence of the
-/// instance: the backend has them where the host can use the memory of the execution space.
+/// instance: the backend has them where the host can use the memory of the execution space. On OpenMP and Threads these are threads of the
+/// instance, if it has that many.
 /// Kernels are described in kernels.hpp.
 /// Errors: `kokkos_not_initialized` if Kokkos is not; `config_error` for fewer than one thread; `layout_error` if the arguments
 /// of a kernel do not fit together.
@@ -81,9 +83,9 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
   using gemm = Gemm;
 
   /// On an instance of its own.
-  explicit kokkos(int threads = 1) : host_(threads) {}
+  explicit kokkos(int threads = 1) : host_(threads, lent(threads)) {}
   /// On this instance.
-  explicit kokkos(ExecSpace instance, int threads = 1) : host_(threads), queue_(std::move(instance)) {}
+  explicit kokkos(ExecSpace instance, int threads = 1) : queue_(std::move(instance)), host_(threads, lent(threads)) {}
 
   typename space::queue& queue() noexcept { return queue_; }
   /// The cores of products; how many threads kernels have is Kokkos' own setting.
@@ -163,8 +165,10 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
   friend class detail::on_kokkos::image_members<kokkos, space>;
   detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {queue_.instance()}; }
 
-  host_kernels host_;
+  lent_threads lent(int threads) const { return detail::on_kokkos::threads_of(queue_.instance(), threads); }
+
   typename space::queue queue_{};
+  host_kernels host_;  // may have threads of the queue's instance
 };
 
 }  // namespace heddle::inline v0::compute

@@ -28,14 +28,39 @@ struct on {
   const Exec& instance;
 };
 
-/// `body(i)` for every i in [0, n), in the order of the instance. The label is that of the first launch of this type of body: a lambda,
-/// which has one. Errors: `kokkos_error` for what Kokkos throws.
+/// Whether a kernel is run by several threads of the host, and has run when its launch returns.
+template <class Exec>
+inline constexpr bool forks_and_joins =
+    heddle::v0::detail::kokkos_shares_threads<Exec> || heddle::v0::detail::kokkos_launches_from_one_thread<Exec>;
+
+/// Whether so few elements are for the calling thread alone: fewer than the host's backend would share among two threads. To
+/// wake the others and wait for them takes as long, and far longer where they wait for a core that others use.
+constexpr bool is_for_one_thread(std::int64_t n, std::int64_t elements) noexcept {
+  return n == 1 || elements < 2 * elementwise_grain;
+}
+
+/// `body(i)` for every i in [0, n) on the calling thread. Tools are told of a kernel as of any other.
 template <class Exec, class Body>
-void each(const on<Exec>& exec, const char* label, std::int64_t n, const Body& body) {
+void each_on_calling_thread(const on<Exec>& exec, const std::string& name, std::int64_t n, const Body& body) {
+  const bool told = Kokkos::Tools::profileLibraryLoaded();
+  std::uint64_t kernel = 0;
+  if (told) [[unlikely]]
+    Kokkos::Tools::beginParallelFor(name, Kokkos::Tools::Experimental::device_id(exec.instance), &kernel);
+  for (std::int64_t i = 0; i < n; ++i) body(i);
+  if (told) [[unlikely]]
+    Kokkos::Tools::endParallelFor(kernel);
+}
+
+/// `body(i)` for every i in [0, n), in the order of the instance, with that many elements in all. The label is that of the first
+/// launch of this type of body: a lambda, which has one. Errors: `kokkos_error` for what Kokkos throws.
+template <class Exec, class Body>
+void each(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t elements, const Body& body) {
   if (n <= 0) return;
   // Kokkos would make one for each launch, on the heap where it has over 15 characters.
   static const std::string name(label);
   heddle::v0::detail::kokkos_call(label, [&] {
+    if constexpr (forks_and_joins<Exec>)
+      if (is_for_one_thread(n, elements)) return each_on_calling_thread(exec, name, n, body);
     Kokkos::parallel_for(name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec.instance, 0, n), body);
   });
 }
@@ -49,10 +74,15 @@ struct block_body {
     body(begin, rest < size ? rest : size);
   }
 };
-/// `body(begin, count)` for the blocks of [0, n) that `size` elements each make.
+/// `body(begin, count)` for the blocks of [0, n) that `size` elements each make, in each of so many rows.
+template <class Exec, class Body>
+void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t size, std::int64_t rows,
+                const Body& body) {
+  each(exec, label, (n + size - 1) / size, n * rows, block_body<Body>{n, size, body});
+}
 template <class Exec, class Body>
 void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
-  each(exec, label, (n + size - 1) / size, block_body<Body>{n, size, body});
+  each_block(exec, label, n, size, 1, body);
 }
 
 /// Looks at indices where the host can, after a wait for the queue. Errors: `layout_error` for one that is not in [first, end).

@@ -35,7 +35,7 @@ void launch_top_k(const on<Exec>& exec, std::int64_t tokens, std::int64_t expert
                   std::int32_t* ids, T* weights) {
   if (k == 0) return;
   each(
-      exec, "heddle::top_k", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+      exec, "heddle::top_k", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
         using std::exp;
         const T* const row = logits + t * experts;
         std::int32_t* const chosen = ids + t * k;
@@ -55,7 +55,7 @@ template <class Rule, class Exec, class T>
 void launch_top_k_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
                            const T* logits, const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
   each(
-      exec, "heddle::top_k_backward", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+      exec, "heddle::top_k_backward", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
         using std::exp;
         const T* const row = logits + t * experts;
         const T *const w = weights + t * k, *const d = dweights + t * k;
@@ -85,24 +85,24 @@ void launch_route(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std
                   const std::int32_t* ids, std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources,
                   std::int32_t* places) {
   if constexpr (runs_on_host<Exec>) {
-    each(exec, "heddle::route", 1,
+    each(exec, "heddle::route", 1, tokens * k,
          [=](std::int64_t) { detail::route(tokens, k, experts, ids, first_id, offsets, sources, places); });
   } else {
     const std::int64_t n = tokens * k;
-    each(exec, "heddle::route, none yet", n, KOKKOS_LAMBDA(const std::int64_t i) { sources[i] = places[i] = -1; });
+    each(exec, "heddle::route, none yet", n, n, KOKKOS_LAMBDA(const std::int64_t i) { sources[i] = places[i] = -1; });
     each(
-        exec, "heddle::route, sizes", experts, KOKKOS_LAMBDA(const std::int64_t e) {
+        exec, "heddle::route, sizes", experts, experts * n, KOKKOS_LAMBDA(const std::int64_t e) {
           std::int64_t count = 0;
           for (std::int64_t i = 0; i < n; ++i) count += ids[i] - first_id == e ? 1 : 0;
           offsets[e + 1] = count;
         });
     each(
-        exec, "heddle::route, offsets", 1, KOKKOS_LAMBDA(std::int64_t) {
+        exec, "heddle::route, offsets", 1, experts, KOKKOS_LAMBDA(std::int64_t) {
           offsets[0] = 0;
           for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
         });
     each(
-        exec, "heddle::route, places", experts, KOKKOS_LAMBDA(const std::int64_t e) {
+        exec, "heddle::route, places", experts, experts * n, KOKKOS_LAMBDA(const std::int64_t e) {
           std::int64_t row = offsets[e];
           for (std::int64_t i = 0; i < n; ++i) {
             if (ids[i] - first_id != e) continue;
@@ -118,7 +118,7 @@ template <class Exec>
 void launch_count_choices(const on<Exec>& exec, std::int64_t choices, std::int64_t experts, const std::int32_t* ids,
                           double* counts) {
   each(
-      exec, "heddle::count_choices", experts, KOKKOS_LAMBDA(const std::int64_t e) {
+      exec, "heddle::count_choices", experts, experts * choices, KOKKOS_LAMBDA(const std::int64_t e) {
         std::int64_t count = 0;
         for (std::int64_t i = 0; i < choices; ++i) count += ids[i] == e ? 1 : 0;
         counts[e] = static_cast<double>(count);
@@ -147,7 +147,7 @@ void launch_expert_balance_backward(const on<Exec>& exec, std::int64_t tokens, s
                                     const double* counts, T scale, T* dlogits) {
   if (experts == 0) return;
   each(
-      exec, "heddle::expert_balance_backward", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+      exec, "heddle::expert_balance_backward", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
         using std::exp;
         const T* const row = logits + t * experts;
         const T top = greatest(experts, row), sum = sum_of_exponentials(experts, row, top);
@@ -174,11 +174,11 @@ template <class Rule, class Exec, class T>
 void launch_limit_choices(const on<Exec>& exec, std::int64_t choices, std::int64_t experts, std::int64_t most,
                           const std::int32_t* ids, const T* weights, std::int32_t* kept) {
   if constexpr (runs_on_host<Exec>) {
-    each(exec, "heddle::limit_choices", 1,
+    each(exec, "heddle::limit_choices", 1, choices,
          [=](std::int64_t) { detail::limit_choices<Rule>(choices, experts, most, ids, weights, kept); });
   } else {
     each(
-        exec, "heddle::limit_choices", choices, KOKKOS_LAMBDA(const std::int64_t i) {
+        exec, "heddle::limit_choices", choices, choices * choices, KOKKOS_LAMBDA(const std::int64_t i) {
           std::int64_t before = 0;
           for (std::int64_t j = 0; j < choices; ++j)
             before += ids[j] == ids[i] && goes_before<Rule>(j, i, weights) ? 1 : 0;
@@ -191,7 +191,7 @@ template <class Exec, class T>
 void launch_permute(const on<Exec>& exec, std::int64_t rows, std::int64_t width, const T* x,
                     const std::int32_t* sources, T* y) {
   each(
-      exec, "heddle::permute", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::permute", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t from = sources[i];
         for (std::int64_t c = 0; c < width; ++c) y[i * width + c] = from >= 0 ? x[from * width + c] : T(0);
       });
@@ -201,7 +201,7 @@ template <class Exec, class T>
 void launch_gather_rows(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
                         const std::int32_t* places, const T* weights, T* out) {
   each(
-      exec, "heddle::gather_rows", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+      exec, "heddle::gather_rows", tokens, tokens * k * width, KOKKOS_LAMBDA(const std::int64_t t) {
         T* const to = out + t * width;
         for (std::int64_t c = 0; c < width; ++c) to[c] = T(0);
         for (std::int64_t j = 0; j < k; ++j) {
@@ -219,9 +219,9 @@ template <class Exec, class T>
 void launch_unpermute_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t rows,
                                std::int64_t width, const T* dout, const T* y, const std::int32_t* places,
                                const T* weights, T* dy, T* dweights, std::int32_t* used) {
-  each(exec, "heddle::unpermute_backward, unused", rows, KOKKOS_LAMBDA(const std::int64_t r) { used[r] = 0; });
+  each(exec, "heddle::unpermute_backward, unused", rows, rows, KOKKOS_LAMBDA(const std::int64_t r) { used[r] = 0; });
   each(
-      exec, "heddle::unpermute_backward", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+      exec, "heddle::unpermute_backward", tokens, tokens * k * width, KOKKOS_LAMBDA(const std::int64_t t) {
         for (std::int64_t j = 0; j < k; ++j) {
           const std::int64_t i = t * k + j, row = places[i];
           dweights[i] = T(0);
@@ -234,7 +234,7 @@ void launch_unpermute_backward(const on<Exec>& exec, std::int64_t tokens, std::i
         }
       });
   each(
-      exec, "heddle::unpermute_backward, zeros", rows, KOKKOS_LAMBDA(const std::int64_t r) {
+      exec, "heddle::unpermute_backward, zeros", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t r) {
         if (used[r] != 0) return;
         for (std::int64_t c = 0; c < width; ++c) dy[r * width + c] = T(0);
       });

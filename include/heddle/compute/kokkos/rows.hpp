@@ -17,7 +17,7 @@ void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t col
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
-      exec, "heddle::layer_norm", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::layer_norm", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T* const in = x + i * columns;
         const T rough = sum_of_block<Exec, T>(columns, [](T v) { return v; }, in) * inverse;
         // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
@@ -36,7 +36,7 @@ void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, s
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
-      exec, "heddle::layer_norm_backward_input", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::layer_norm_backward_input", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T mu = mean[i], s = rstd[i];
@@ -53,7 +53,7 @@ template <class Exec, class T>
 void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                        const T* x, const T* mean, const T* rstd, T* dw, T* db) {
   each_block(
-      exec, "heddle::layer_norm_backward_weight", columns, columns_of_item<Exec, T>,
+      exec, "heddle::layer_norm_backward_weight", columns, columns_of_item<Exec, T>, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(
             rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * ((v - mean[i]) * rstd[i]); },
@@ -68,7 +68,7 @@ void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
-      exec, "heddle::rms_norm", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::rms_norm", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T* const in = x + i * columns;
         const T squares = sum_of_block<Exec, T>(columns, [](T v) { return v * v; }, in);
         const T s = T(1) / square_root(squares * inverse + eps);
@@ -83,7 +83,7 @@ void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
-      exec, "heddle::rms_norm_backward_input", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::rms_norm_backward_input", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T s = rstd[i];
@@ -97,7 +97,7 @@ template <class Exec, class T>
 void launch_rms_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                      const T* x, const T* rstd, T* dw) {
   each_block(
-      exec, "heddle::rms_norm_backward_weight", columns, columns_of_item<Exec, T>,
+      exec, "heddle::rms_norm_backward_weight", columns, columns_of_item<Exec, T>, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(
             rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * (v * rstd[i]); }, dy, x);
@@ -119,14 +119,14 @@ template <class Exec, class T>
 void launch_row_max(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
   const T lowest = -(std::numeric_limits<T>::infinity)();
   each(
-      exec, "heddle::row_max", rows,
+      exec, "heddle::row_max", rows, rows * columns,
       KOKKOS_LAMBDA(const std::int64_t i) { m[i] = largest_of_block<Exec>(columns, logits + i * columns, lowest); });
 }
 template <class Exec, class T>
 void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
                         T* sum) {
   each(
-      exec, "heddle::row_sum_exp", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::row_sum_exp", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T top = m[i];
         sum[i] =
             sum_of_block<Exec, T>(columns, [top](T v) { return exponential<Exec>(v - top); }, logits + i * columns);
@@ -136,7 +136,7 @@ template <class Exec, class T>
 void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
                         const std::int32_t* targets, std::int64_t first_id, T* picked) {
   each(
-      exec, "heddle::pick_target", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::pick_target", rows, rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t target = targets[i], column = target - first_id;
         picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
       });
@@ -145,7 +145,7 @@ template <class Exec, class T>
 void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
                                    const T* sum, const std::int32_t* targets, std::int64_t first_id, T factor) {
   each(
-      exec, "heddle::cross_entropy_backward", rows, KOKKOS_LAMBDA(const std::int64_t i) {
+      exec, "heddle::cross_entropy_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = logits + i * columns;
         const std::int64_t target = targets[i], column = target - first_id;
         const T top = m[i], share = factor / sum[i];

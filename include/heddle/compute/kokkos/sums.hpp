@@ -27,7 +27,7 @@ void add_blocks(const on<Exec>& exec, const char* label, std::int64_t n, double*
         parts[begin / sum_block] = block(begin, count);
       });
   each(
-      exec, label, 1, KOKKOS_LAMBDA(std::int64_t) {
+      exec, label, 1, blocks, KOKKOS_LAMBDA(std::int64_t) {
         double sum = 0;
         for (std::int64_t b = 0; b < blocks; ++b) sum += parts[b];
         *out += sum;

@@ -14,8 +14,11 @@
 
 namespace heddle::inline v0::compute {
 
-HEDDLE_INLINE team::team(int threads) {
-  workers_.reserve(static_cast<std::size_t>(checked(threads) - 1));
+HEDDLE_INLINE team::team(int threads) : team(threads, {}) {}
+
+HEDDLE_INLINE team::team(int threads, const lent_threads& lent) : size_(checked(threads)), lent_(lent) {
+  if (lent_.run != nullptr) return;
+  workers_.reserve(static_cast<std::size_t>(threads - 1));
   try {
     for (int w = 1; w < threads; ++w) workers_.emplace_back([this] { serve(); });
   } catch (...) {
@@ -25,13 +28,22 @@ HEDDLE_INLINE team::team(int threads) {
 }
 
 HEDDLE_INLINE void team::share(int parts) {
+  if (lent_.run != nullptr) {
+    error_ = nullptr;  // of a round that `run` itself ended by an error
+    lent_.run(lent_.of, parts, [](void* self, int part) { static_cast<team*>(self)->attempt(part); }, this);
+  } else {
+    share_with_workers(parts);
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+HEDDLE_INLINE void team::share_with_workers(int parts) {
   pending_.store(parts, std::memory_order_relaxed);
   claims_.store(static_cast<std::uint32_t>(parts) << 16, std::memory_order_release);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   work();
   await(pending_, [](int left) { return left == 0; });
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 HEDDLE_INLINE void team::work() noexcept {
