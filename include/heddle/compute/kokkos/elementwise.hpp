@@ -85,7 +85,7 @@ void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION void fill_block(std::int64_t n, T* x, T value) {
   if constexpr (runs_on_host<Exec>) {
-    std::fill_n(x, n, value);
+    map_lanes(n, x, [value] { return value; });  // g++ -O2 leaves std::fill_n a loop of single elements
   } else {
     for (std::int64_t i = 0; i < n; ++i) x[i] = value;
   }
