@@ -7,15 +7,13 @@
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/model/llama.hpp>
+#include "read_bandwidth.hpp"
 #include HEDDLE_GEMM_HEADER
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <ctime>
-#include <thread>
 #include <vector>
 
 namespace hd = heddle;
@@ -26,43 +24,6 @@ namespace {
 
 constexpr md::llama_config shape{
     .layers = 12, .heads = 12, .kv_heads = 4, .width = 768, .ffn = 2048, .context = 1024, .vocabulary = 32000};
-
-double seconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
-struct bandwidth {
-  double wall = 0, processor = 0;  // bytes per second, and per second that all threads together were on processors
-};
-// So many threads read, each its own part of 512 MiB: the best of these passes.
-bandwidth read_bandwidth(int threads, int passes = 1) {
-  static const std::vector<float> memory(std::size_t{128} << 20, 1.0f);
-  const std::size_t part = memory.size() / static_cast<std::size_t>(threads);
-  const auto bytes = static_cast<double>(memory.size() * sizeof(float));
-  bandwidth best;
-  for (int pass = 0; pass < passes; ++pass) {
-    const auto begin = std::chrono::steady_clock::now();
-    const std::clock_t used = std::clock();
-    std::vector<std::jthread> readers;
-    for (int t = 0; t < threads; ++t)
-      readers.emplace_back([&, t] {
-        const float* const from = memory.data() + static_cast<std::size_t>(t) * part;
-        float sums[64] = {};
-        for (std::size_t i = 0; i + 64 <= part; i += 64)
-          for (std::size_t l = 0; l < 64; ++l) sums[l] += from[i + l];
-        benchmark::DoNotOptimize(sums);
-      });
-    readers.clear();
-    best.processor = (std::max)(best.processor, bytes / (static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC));
-    best.wall = (std::max)(best.wall, bytes / seconds(std::chrono::steady_clock::now() - begin));
-  }
-  return best;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 // Bytes of a weight that a step reads, and where a backend that packs them finds them.
 template <class Backend>
@@ -105,20 +66,18 @@ void decode(benchmark::State& state) {
     std::vector<double> read, read_cpu, of_bound, of_bound_cpu;
     double steps = 0;
     for (auto _ : state) {
-      const bandwidth first = read_bandwidth(threads);
-      const auto begin = std::chrono::steady_clock::now();
-      const std::clock_t used = std::clock();
-      for (int i = 0; i < steps_per_round; ++i) runner.run(step, logits);
-      const double processor = static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC;
-      const double wall = seconds(std::chrono::steady_clock::now() - begin);
-      const bandwidth second = read_bandwidth(threads);
+      const spent first = read_memory(threads);
+      const spent all = time_of([&] {
+        for (int i = 0; i < steps_per_round; ++i) runner.run(step, logits);
+      });
+      const spent second = read_memory(threads);
       const double bytes = steps_per_round * weights;
-      read.push_back((std::max)(first.wall, second.wall));
-      read_cpu.push_back((std::max)(first.processor, second.processor));
-      of_bound.push_back(bytes / wall / read.back());
-      of_bound_cpu.push_back(bytes / processor /
+      read.push_back(bytes_of_memory / (std::min)(first.wall, second.wall));
+      read_cpu.push_back(bytes_of_memory / (std::min)(first.processor, second.processor));
+      of_bound.push_back(bytes / all.wall / read.back());
+      of_bound_cpu.push_back(bytes / all.processor /
                              read_cpu.back());  // idle threads of a team spin for a moment, which counts
-      state.SetIterationTime(wall / steps_per_round);
+      state.SetIterationTime(all.wall / steps_per_round);
       steps += 1;
     }
     state.counters["tokens_s"] =
