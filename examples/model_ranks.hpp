@@ -166,8 +166,7 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
     md::falcon_drafter<float, backend> drafter(of.kernels, settings.shape);
     inf::read_falcon_weights(s.heads, drafter);
     if (of.base == nullptr) throw hd::config_error("heddle: a model that Falcon drafts for is loaded with options_for");
-    drafter.take(*of.base);
-    *of.base = {};  // which the drafter has now
+    drafter.take(std::move(*of.base));
     return use(inf::falcon_speculation(drafter, settings.tree));
   }
   require_rms_norm(of.family, "heads of Medusa are");

@@ -39,6 +39,7 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -66,7 +67,10 @@ struct settings {
   std::uint64_t seed = 1;
 };
 
-// Sizes of a drafter for a model: as many heads, or fewer where its width has no even number of elements for each; a context of at most 4096.
+// Positions that a drafter has tables for.
+constexpr std::int64_t longest_of_drafter = 4096;
+
+// Sizes of a drafter for a model: as many heads, or fewer where its width has no even number of elements for each; a context of at most `longest_of_drafter`.
 template <class Config>
 md::falcon_shape drafter_shape(const settings& s, const Config& config) {
   md::falcon_shape shape{.width = config.width,
@@ -74,7 +78,7 @@ md::falcon_shape drafter_shape(const settings& s, const Config& config) {
                          .ffn = config.ffn,
                          .vocabulary = config.vocabulary,
                          .block = s.block,
-                         .context = (std::min)(std::int64_t{config.context}, std::int64_t{4096}),
+                         .context = (std::min)(std::int64_t{config.context}, longest_of_drafter),
                          .epsilon = config.epsilon};
   while (shape.heads > 1 && shape.width % (2 * shape.heads) != 0) --shape.heads;
   return shape;
@@ -122,8 +126,11 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   const mesh_type mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto text = text_tokens(s.model, s.text, config.vocabulary);
   constexpr std::int64_t prompt = 8, block = 16;
-  const std::int64_t answer = (std::min)(s.answer, std::int64_t{config.context} - prompt);
-  const std::int64_t ahead_of = s.falcon ? s.passes * s.block : s.heads;
+  const std::int64_t longest =
+      s.falcon ? (std::min)(std::int64_t{config.context}, longest_of_drafter) : std::int64_t{config.context};
+  const std::int64_t answer = (std::min)(s.answer, longest - prompt);
+  // A drafter's tree is measured behind a block of rows, in prompt and answer.
+  const std::int64_t ahead_of = s.falcon ? (std::max)(s.passes * s.block, (s.passes + 1) * s.block - prompt) : s.heads;
   if (std::ssize(text) < prompt || answer <= ahead_of + 1)
     throw hd::config_error("heddle: the text should have at least " + std::to_string(prompt) +
                            " tokens, and an answer more than " + std::to_string(ahead_of + 1) + "; got " +
@@ -170,7 +177,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
     std::vector<md::feature_text<float>> whole;
     with_runner(
         [&](runner_type& runner, backend&) {
-          drafter.take(base);
+          drafter.take(std::move(base));
           whole = inf::features_of_texts(runner, drafter, said);
         },
         &base);
@@ -272,7 +279,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--lr", s.lr, "the greatest learning rate")->capture_default_str();
-  app.add_option("--batch", s.batch, "samples per step")->capture_default_str();
+  app.add_option("--batch", s.batch, "samples per step")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--context", s.context, "tokens per sample")->capture_default_str();
   app.add_option("--prompts", s.prompts, "places of the text")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--answer", s.answer, "tokens of the model at each")

@@ -3,7 +3,7 @@
 
 sass_test.py NVCC HOST_COMPILER INCLUDE SOURCE FOLDER [NVDISASM]
 
-Each kernel has loads and stores of 128 bits for every array that it goes through, and no register is spilled. ptxas assembles the
+Each kernel has at least as many loads and stores of 128 bits as arrays that it goes through, and no register is spilled. ptxas assembles the
 same PTX for sm_90 and sm_100 and counts spills. With nvdisasm (PyPI: nvidia-cuda-nvdisasm) the loads and stores are those of the
 machine code, and no kernel uses local memory; without it they are those of the PTX.
 """

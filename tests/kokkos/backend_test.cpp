@@ -134,6 +134,17 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
   CHECK(wrong == std::vector<double>(6, 0.0));
   CHECK(std::count(begun.begin(), begun.end(), "heddle::add") == 6);
   CHECK(ended == static_cast<int>(begun.size()));
+
+  namespace on_kokkos = co::detail::on_kokkos;
+  if constexpr (on_kokkos::forks_and_joins<tested_space>) {  // the small ones on the thread that launches them
+    const tested_space instance;
+    const on_kokkos::on<tested_space> exec{instance};
+    std::vector<std::thread::id> who(2);
+    on_kokkos::each(exec, "heddle::who", 2, 32767, on_kokkos::who_body{who.data()});
+    CHECK(who == std::vector<std::thread::id>(2, std::this_thread::get_id()));
+    on_kokkos::each(exec, "heddle::who", 2, 32768, on_kokkos::who_body{who.data()});
+    if (instance.concurrency() > 1) CHECK(who[0] != who[1]);
+  }
 }
 
 #if !defined(AS_A_DEVICE)

@@ -273,26 +273,28 @@ void listen(told_tool* tool) {
 TEST_CASE("observed work of ranks that are threads is sections of each rank, which do not mix", "[kokkos][ranks]") {
   told_tool tool;
   listen(&tool);
-  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp, 4>>{}, {}, [](auto& world) {
-    hd::kokkos_sections sections;
-    STATIC_REQUIRE(hd::observer<hd::kokkos_sections>);
-    const int rank = world.rank();
-    for (int step = 0; step < 20; ++step)
-      hd::observed(sections, rank_event(rank, "step"), [&] {
-        hd::observed(sections, rank_event(rank, "forward"), [&] {
-          world.control().barrier();  // all ranks are inside
-          try {
-            hd::observed(sections, rank_event(rank, "forward"),
-                         [] { throw hd::error("heddle: an error in a section"); });
-          } catch (const hd::error&) {
-          }
+  bool without_rank = false;
+  // On a thread of its own, whose sections end with it, as those of the ranks' threads do.
+  std::thread([&] {
+    hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp, 4>>{}, {}, [](auto& world) {
+      hd::kokkos_sections sections;
+      STATIC_REQUIRE(hd::observer<hd::kokkos_sections>);
+      const int rank = world.rank();
+      for (int step = 0; step < 20; ++step)
+        hd::observed(sections, rank_event(rank, "step"), [&] {
+          hd::observed(sections, rank_event(rank, "forward"), [&] {
+            world.control().barrier();  // all ranks are inside
+            try {
+              hd::observed(sections, rank_event(rank, "forward"),
+                           [] { throw hd::error("heddle: an error in a section"); });
+            } catch (const hd::error&) {
+            }
+          });
         });
-      });
-  });
-  const bool without_rank = [] {
+    });
     hd::kokkos_sections sections;
-    return hd::observed(sections, rank_event(-1, "alone"), [] { return true; });
-  }();
+    without_rank = hd::observed(sections, rank_event(-1, "alone"), [] { return true; });
+  }).join();
   listen(nullptr);
   CHECK(without_rank);
   std::vector<std::string> expected{"alone"};
@@ -304,6 +306,7 @@ TEST_CASE("observed work of ranks that are threads is sections of each rank, whi
   CHECK(tool.names == expected);
   CHECK(tool.started == 4 * 20 * 3 + 1);
   CHECK(tool.mixed == 0);
+  CHECK(tool.destroyed == 4 * 3 + 1);
   for (const int left : tool.running) CHECK(left == 0);
   CHECK(tool.pushed == 0);
 }

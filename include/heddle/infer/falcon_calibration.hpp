@@ -38,8 +38,8 @@ std::vector<model::feature_text<typename Runner::scalar>> features_of_texts(
 }
 
 /// How often the r-th likeliest token of a drafter is right at each depth of `passes` passes, where all tokens before it in the draft are right: what `token_tree::best` takes. Counts
-/// every `stride`-th place of the texts. Shapes: the result [passes * block][ranks]. Errors: `config_error` for no passes, no ranks or more than the vocabulary has tokens, and a stride
-/// below 1; `layout_error` for features that are not one row of `width` for each token; what the drafter throws.
+/// every `stride`-th place of the texts. Shapes: the result [passes * block][ranks]. Errors: `config_error` for no passes, no ranks or more than the vocabulary has tokens, a stride
+/// below 1, and texts that are all shorter than block + 1 + passes * block tokens; `layout_error` for features that are not one row of `width` for each token; what the drafter throws.
 template <class Drafter>
 std::vector<std::vector<double>> draft_accuracies(
     Drafter& drafter, const std::vector<model::feature_text<typename Drafter::scalar>>& texts, std::int64_t passes,
@@ -84,8 +84,11 @@ std::vector<std::vector<double>> draft_accuracies(
       places += 1;
     }
   }
+  if (places == 0)
+    throw config_error("heddle: draft_accuracies: a text should have at least " + std::to_string(k + 1 + passes * k) +
+                       " tokens, got none that has");
   for (auto& depth : right)
-    for (double& x : depth) x /= (std::max)(places, 1.0);
+    for (double& x : depth) x /= places;
   return right;
 }
 

@@ -38,7 +38,7 @@ struct falcon_parts_taken {
         there[static_cast<std::size_t>(i)] = true;
         --left;
       }
-    if (left == 0) there = {};
+    if (left == 0) there = std::vector<bool>();  // `= {}` would keep the memory
   }
 };
 }  // namespace detail
@@ -59,6 +59,7 @@ falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& worl
   constexpr int tag = 7201;
   auto& control = world.control();
   falcon_base<T> base;
+  std::string wrong;  // said when all messages have come
   const std::array<std::vector<T>*, 3> wholes{&base.embedding, &base.head, &base.final_norm};
   for (std::size_t i = 0; i < wholes.size(); ++i) {
     std::array<std::int64_t, 3> sizes{};  // elements of the whole, those that a rank has, and runs of them
@@ -109,11 +110,11 @@ falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& worl
       }
     }
     const auto found = std::count(there.begin(), there.end(), true);
-    if ((whole.empty() && i != 1) || found != std::ssize(whole))
-      throw config_error("heddle: gather_falcon_base: the ranks should have all of '" +
-                         std::string(detail::falcon_base_names[i]) + "', got " + std::to_string(found) + " of " +
-                         std::to_string(whole.size()) + " elements");
+    if (wrong.empty() && ((whole.empty() && i != 1) || found != std::ssize(whole)))
+      wrong = "heddle: gather_falcon_base: the ranks should have all of '" + std::string(detail::falcon_base_names[i]) +
+              "', got " + std::to_string(found) + " of " + std::to_string(whole.size()) + " elements";
   }
+  if (!wrong.empty()) throw config_error(wrong);
   return base;
 }
 

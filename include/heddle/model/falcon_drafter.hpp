@@ -193,14 +193,14 @@ class falcon_drafter {
     return taken;
   }
   /// Takes them whole, from what `gather_falcon_base` has on rank 0. Errors: `config_error` for other sizes.
-  void take(const falcon_base<T>& base) {
+  void take(falcon_base<T> base) {
     require_count(0, std::ssize(base.embedding));
     if (!base.head.empty()) require_count(1, std::ssize(base.head));
     require_count(2, std::ssize(base.final_norm));
-    embedding_ = base.embedding;
     own_head_ = !base.head.empty();
-    head_ = own_head_ ? base.head : base.embedding;
-    final_norm_ = base.final_norm;
+    embedding_ = std::move(base.embedding);
+    head_ = own_head_ ? std::move(base.head) : embedding_;
+    final_norm_ = std::move(base.final_norm);
     for (detail::falcon_parts_taken& t : taken_) t.left = 0;
   }
   /// Errors: `config_error` where `take` had parts of the model's embedding, head or final norm, and not all of them.

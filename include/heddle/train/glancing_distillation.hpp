@@ -21,6 +21,7 @@ namespace heddle::inline v0::train {
 
 /// Options of a distillation. `batch`: texts of a step. `glance`: of the wrong positions those that are shown in the first epoch, falling to 0 in the last.
 /// `noise`: width of the uniform noise on features. `dropout`: rate of what is left out between the LSTM layers, in the passes that are trained on. Loss: smooth L1 of features + `head_weight` (`divergence_weight` KL + (1 - `divergence_weight`) cross-entropy).
+/// `learning_rate.total_steps` 0: the steps of all epochs, with as many texts as the first has.
 struct distillation_options {
   std::int64_t epochs = 20;
   std::int64_t batch = 16;
@@ -159,6 +160,10 @@ class glancing_distillation {
   /// One epoch, counted from 1, over all texts in random order. Errors: `config_error` for texts of different lengths, too short for a block, or with tokens that the vocabulary does not have.
   distillation_epoch run_epoch(const std::vector<text>& texts, std::int64_t epoch) {
     const std::int64_t rows = rows_of(texts);
+    // As a trainer reads it: the cosine ends with the last epoch.
+    if (options_.learning_rate.total_steps == 0)
+      options_.learning_rate.total_steps =
+          options_.epochs * ((std::ssize(texts) + options_.batch - 1) / options_.batch);
     const counter_random random(options_.seed, static_cast<std::uint64_t>(epoch));
     std::vector<std::pair<std::uint64_t, std::size_t>> order;
     for (std::size_t i = 0; i < texts.size(); ++i) order.emplace_back(random.integer(i), i);
@@ -252,7 +257,7 @@ class glancing_distillation {
                           .beta2 = options_.beta2,
                           .weight_decay = options_.weight_decay,
                           .step = ++steps_};
-    if (options_.clip_norm > 0 && norm > options_.clip_norm) a.grad_scale = options_.clip_norm / norm;
+    if (norm > options_.clip_norm) a.grad_scale = options_.clip_norm / norm;
     backend_->adamw(drafter_->weights(), std::span<const T>(drafter_->gradients()), std::span<T>(first_),
                     std::span<T>(second_), a);
     return loss;

@@ -45,10 +45,12 @@ template <class Exec>
 bool has_threads_for(const Exec& instance, int parts) {
   if (parts < 2) return false;
   std::vector<std::thread::id> who(static_cast<std::size_t>(parts));
-  Kokkos::parallel_for("heddle::threads",
-                       Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(instance, 0, parts),
-                       who_body{who.data()});
-  instance.fence();
+  heddle::v0::detail::kokkos_call("threads of an instance", [&] {
+    Kokkos::parallel_for("heddle::threads",
+                         Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(instance, 0, parts),
+                         who_body{who.data()});
+    instance.fence();
+  });
   std::sort(who.begin(), who.end());
   return std::adjacent_find(who.begin(), who.end()) == who.end();
 }

@@ -4,11 +4,13 @@
 #include <heddle/core/error.hpp>
 #include <heddle/infer/json/token_tree_json.hpp>
 #include <heddle/infer/token_tree.hpp>
+#include <heddle/io/durable_file.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -49,7 +51,7 @@ inline std::string shown_shape(std::span<const std::int64_t> shape) {
 template <class T, class Backend>
 void write_falcon_weights(const std::filesystem::path& folder, model::falcon_drafter<T, Backend>& drafter,
                           const token_tree& tree) {
-  std::filesystem::create_directories(folder);
+  io::detail::make_folder(folder);
   std::vector<io::safetensors_output> tensors;
   detail::each_falcon_tensor(
       drafter, [&](const std::string& name, std::span<T> values, std::vector<std::int64_t> shape) {
@@ -73,7 +75,8 @@ void write_falcon_weights(const std::filesystem::path& folder, model::falcon_dra
 inline falcon_folder_settings read_falcon_settings(const std::filesystem::path& folder) {
   const detail::strict_settings from(folder / "falcon_drafter.json", {"width", "heads", "ffn", "vocabulary", "block",
                                                                       "context", "epsilon", "theta", "tree"});
-  constexpr std::int64_t most_width = 65536, most = std::int64_t{1} << 24, most_block = 64, deepest = 64;
+  constexpr std::int64_t most_width = 65536, most = std::int64_t{1} << 24, most_context = std::int64_t{1} << 20,
+                         most_block = 64, deepest = 64;
   falcon_folder_settings out;
   model::falcon_shape& s = out.shape;
   s.width = from.whole("width", 1, most_width);
@@ -81,7 +84,7 @@ inline falcon_folder_settings read_falcon_settings(const std::filesystem::path& 
   s.ffn = from.whole("ffn", 1, most);
   s.vocabulary = from.whole("vocabulary", 1, most);
   s.block = from.whole("block", 1, most_block);
-  s.context = from.whole("context", 1, most);
+  s.context = from.whole("context", 1, most_context);
   s.epsilon = from.positive("epsilon");
   s.theta = from.positive("theta");
   if (s.width % (2 * s.heads) != 0)
@@ -91,7 +94,8 @@ inline falcon_folder_settings read_falcon_settings(const std::filesystem::path& 
   return out;
 }
 
-/// Errors: `config_error` that names the folder where a drafter is not for a model of this width and vocabulary, with this epsilon of its final norm.
+/// Refuses a drafter that is not for a model of this width, vocabulary and epsilon of its final norm, or has other tensors than its settings say.
+/// Looks at no weights, so that a drafter is made only of settings that the file of its weights bears out. Errors: `config_error` that names file, member, what was expected and got; `io_error` for a damaged file.
 inline void require_falcon_fits(const std::filesystem::path& folder, const model::falcon_shape& s, std::int64_t width,
                                 std::int64_t vocabulary, double epsilon) {
   const auto wrong = [&](const char* member, const std::string& expected, const std::string& got) {
@@ -101,6 +105,15 @@ inline void require_falcon_fits(const std::filesystem::path& folder, const model
   if (s.width != width) throw wrong("width", std::to_string(width), std::to_string(s.width));
   if (s.vocabulary != vocabulary) throw wrong("vocabulary", std::to_string(vocabulary), std::to_string(s.vocabulary));
   if (s.epsilon != epsilon) throw wrong("epsilon", nlohmann::json(epsilon).dump(), nlohmann::json(s.epsilon).dump());
+  const std::filesystem::path weights = folder / "falcon_drafter.safetensors";
+  const io::safetensors_file file(weights);
+  if (constexpr const char* down = "mlp.down_proj.weight"; file.contains(down)) {
+    const auto shape = file.tensor(down).shape();
+    if (!std::ranges::equal(shape, std::array{s.width, s.ffn}))
+      throw config_error("heddle: '" + (folder / "falcon_drafter.json").string() +
+                         "': 'ffn' should be the columns of '" + down + "' of '" + weights.string() + "', " +
+                         detail::shown_shape(shape) + ", got " + std::to_string(s.ffn));
+  }
 }
 
 /// Fills a drafter from `falcon_drafter.safetensors` of a folder. Errors: `config_error` that names the file and the tensor for one that is not there, one of another shape than this drafter has, and one

@@ -5,6 +5,7 @@
 #include <heddle/infer/json/token_tree_json.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/token_tree.hpp>
+#include <heddle/io/durable_file.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 
@@ -41,7 +42,7 @@ void each_medusa_tensor(Heads& heads, F&& f) {
 /// from 0 on (`medusa_heads`), then `medusa_heads.json` (`medusa_folder_settings`). Errors: `io_error`.
 template <class T, class Backend>
 void write_medusa_folder(const std::filesystem::path& folder, medusa_heads<T, Backend>& heads, const token_tree& tree) {
-  std::filesystem::create_directories(folder);
+  io::detail::make_folder(folder);
   std::vector<io::safetensors_output> tensors;
   detail::each_medusa_tensor(heads, [&](const std::string& name, std::span<T> values, std::vector<std::int64_t> shape) {
     tensors.push_back(io::safetensors_of(name, std::move(shape), std::span<const T>(values)));

@@ -50,7 +50,7 @@ void find_members(exchange_tables& t, World& world, std::int64_t experts, std::i
   // One for each instance of this function: its address says which.
   static constexpr type_list<Layouts, Tags...> found{};
   if (t.of == &found && static_cast<std::int64_t>(t.reached.size()) == experts * copies) return;
-  t.of = &found;
+  t.of = nullptr;  // until all is filled in
   using mesh_type = typename Layouts::mesh_type;
   const mesh_type mesh = make_stage_mesh<mesh_type>(world.mesh());
   const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
@@ -68,6 +68,7 @@ void find_members(exchange_tables& t, World& world, std::int64_t experts, std::i
       t.reached[static_cast<std::size_t>((theirs.first + e) * copies + copy)] = static_cast<std::int32_t>(number++);
   }
   t.wanted.assign(static_cast<std::size_t>(number), 0);
+  t.of = &found;
 }
 
 // Blocks of every member to every member; a group of one rank sends nothing.

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -26,7 +27,8 @@ namespace detail {
 struct kokkos_region_stack {
   std::mutex mutex;
   std::thread::id thread;
-  int rank = -1, depth = 0;
+  int rank = -1;
+  std::atomic<int> depth{0};
   bool used = false;
   static kokkos_region_stack& of_process() {
     static kokkos_region_stack one;
@@ -67,7 +69,7 @@ struct kokkos_thread_sections {
 
 /// An observer that gives each observed action to Kokkos Tools as a region with the event's name, on the thread that runs it: kernels
 /// that profilers list then lie in the regions `forward`, `optimizer`, ... that launched them. Without a tool (KOKKOS_TOOLS_LIBS) a region costs a
-/// comparison. Actions that are reported only when they are over are no regions. Kokkos Tools has one stack of regions in a process, so this
+/// comparison. A tool must not be paused while a region lasts. Actions that are reported only when they are over are no regions. Kokkos Tools has one stack of regions in a process, so this
 /// is for ranks that are processes; ranks that are threads take `kokkos_sections`.
 /// `hd::strategy<mesh, ..., hd::kokkos_regions>`.
 /// Errors: `kokkos_regions_error` where there is a tool, and another rank of the process has given it regions, or another thread's region
@@ -93,6 +95,7 @@ struct kokkos_regions {
   }
   void end(const event&) const {
     detail::kokkos_region_stack& stack = detail::kokkos_region_stack::of_process();
+    if (stack.depth.load(std::memory_order_relaxed) == 0) return;
     const std::scoped_lock one_at_a_time(stack.mutex);
     if (stack.depth == 0 || stack.thread != std::this_thread::get_id()) return;  // it was refused, or there was no tool
     --stack.depth;
@@ -104,7 +107,7 @@ struct kokkos_regions {
 /// An observer that gives each observed action to Kokkos Tools as a profiling section of the rank: `rank 3: forward`. Sections have a
 /// number each and no stack, so that those of ranks that are threads of one process do not mix. An action inside another of the same
 /// name is a section of its own. A tool's functions for sections are called by one thread at a time; those for kernels are called by the threads that
-/// launch them. Without a tool a section costs a comparison.
+/// launch them. Without a tool a section costs a comparison; one must not be paused while a section lasts.
 /// `hd::strategy<mesh, ..., hd::kokkos_sections>`.
 struct kokkos_sections {
   using kind = observer_kind;

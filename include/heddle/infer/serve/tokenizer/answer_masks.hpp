@@ -10,6 +10,7 @@
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
+#include <algorithm>
 #include <bitset>
 #include <chrono>
 #include <condition_variable>
@@ -31,7 +32,7 @@ struct answer_mask_limits {
   std::size_t set_bytes = token_set_cache::default_bytes;  ///< of sets of tokens, which are found again where they went
   /// Of compiled schemas and expressions: those of answers that run or wait, and those that are kept for others. It should be 9 MiB at least, or large ones are refused.
   std::size_t table_bytes = std::size_t{64} << 20;
-  std::size_t most_kept = 32;                    ///< schemas and expressions that no answer uses
+  std::size_t most_kept = 32;                    ///< of those that no answer uses, when another is compiled
   int most_compiling = 2;                        ///< at once; what else is to be compiled waits
   std::chrono::milliseconds compile_wait{5000};  ///< for others that compile
 };
@@ -40,7 +41,7 @@ struct answer_mask_limits {
 /// all calls that come while an answer uses it, or while it is among the last ones. Law: what they hold is bounded by `answer_mask_limits`, whatever is asked for. Any thread may ask.
 class answer_masks {
  public:
-  /// Errors: `config_error` for limits that leave no room for any schema.
+  /// Errors: `config_error` for `most_compiling` or `table_bytes` below 1.
   explicit answer_masks(io::tokenizer t, answer_mask_limits limits = {})
       : tokenizer_(std::move(t)), limits_(limits), sets_(std::make_shared<token_set_cache>(limits.set_bytes)) {
     if (limits_.most_compiling < 1 || limits_.table_bytes < 1)
@@ -94,7 +95,8 @@ class answer_masks {
 
   // One that is compiled; or none: `wanted` has been added, and the caller is to compile it.
   std::shared_ptr<grammar> find_or_add(const std::shared_ptr<grammar>& wanted) const {
-    const auto until = clock::now() + limits_.compile_wait;
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // what a clock can add
+    const auto until = clock::now() + (std::min)(limits_.compile_wait, longest);
     grammars gone;  // freed behind the lock
     std::unique_lock lock(mutex_);
     while (true) {
@@ -132,8 +134,8 @@ class answer_masks {
                             " bytes, all together have at most " + std::to_string(limits_.table_bytes));
       out = std::make_shared<dfa_masks>(dfa, tokens_, added->ends, sets_);
     } catch (const grammar_error& e) {
-      wrong = e.what();
       failed = std::current_exception();
+      text_of(e, wrong);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -144,8 +146,8 @@ class answer_masks {
       try {
         if (!failed) make_room(bytes, gone);
       } catch (const grammar_busy_error& e) {
-        busy = e.what();
         failed = std::current_exception();
+        text_of(e, busy);
       } catch (...) {
         failed = std::current_exception();
       }
@@ -162,6 +164,13 @@ class answer_masks {
     changed_.notify_all();
     if (failed) std::rethrow_exception(failed);
     return out;
+  }
+  // Empty where there is no memory for it: then who waited compiles the grammar once more.
+  static void text_of(const error& e, std::string& to) noexcept {
+    try {
+      to = e.what();
+    } catch (...) {
+    }
   }
   std::shared_ptr<const byte_dfa> compile(const grammar& g) const {
     const std::bitset<256> bytes = tokens_->single_bytes();
@@ -187,12 +196,20 @@ class answer_masks {
     return nullptr;
   }
   // Drops those that no answer uses, the longest unused first, until there is room for one more of so many bytes, and it is one of `most_kept`. Those of answers would not be freed, and stay to be found.
+  // Where they leave no room, nothing is dropped.
   void make_room(std::size_t more, grammars& gone) const {
     const auto idle = [](const std::shared_ptr<grammar>& g) {
       return g.use_count() == 1 && g->masks && g->masks.use_count() == 1;
     };
-    std::size_t kept = 0;
-    for (const std::shared_ptr<grammar>& g : all_) kept += idle(g) ? 1 : 0;
+    std::size_t kept = 0, kept_bytes = 0;
+    for (const std::shared_ptr<grammar>& g : all_)
+      if (idle(g)) ++kept, kept_bytes += g->bytes;
+    const auto full = [&](std::size_t used) {
+      return grammar_busy_error("heddle: the schemas and expressions of answers that run or wait take " +
+                                std::to_string(used) + " bytes, all together have at most " +
+                                std::to_string(limits_.table_bytes));
+    };
+    if (bytes_ - kept_bytes + more > limits_.table_bytes) throw full(bytes_ - kept_bytes);
     const auto too_many = [&] { return kept > 0 && kept >= limits_.most_kept; };
     for (auto at = all_.begin(); at != all_.end() && (too_many() || bytes_ + more > limits_.table_bytes);) {
       if (!idle(*at)) {
@@ -203,10 +220,7 @@ class answer_masks {
       gone.splice(gone.end(), all_, at++);
       if (kept > 0) --kept;  // else it became idle just now
     }
-    if (bytes_ + more > limits_.table_bytes)
-      throw grammar_busy_error("heddle: the schemas and expressions of answers that run or wait take " +
-                               std::to_string(bytes_) + " bytes, all together have at most " +
-                               std::to_string(limits_.table_bytes));
+    if (bytes_ + more > limits_.table_bytes) throw full(bytes_);
   }
 
   io::tokenizer tokenizer_;
