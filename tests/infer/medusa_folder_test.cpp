@@ -125,6 +125,11 @@ TEST_CASE("a drafter is read as it was written, drafts the same, and what does n
   CHECK_THROWS_WITH(fits(8, 12, 1e-6), Contains("'vocabulary' should be 12 as the model's, got 11"));
   CHECK_THROWS_WITH(fits(8, 11, 1e-5), Contains("'epsilon' should be 1e-05 as the model's, got 1e-06"));
   md::falcon_shape other = shape;
+  other.ffn = 1 << 24;  // before a drafter of it is made
+  CHECK_THROWS_WITH(inf::require_falcon_fits(folder.path, other, 8, 11, 1e-6),
+                    Contains("falcon_drafter.json': 'ffn' should be the columns of 'mlp.down_proj.weight' of '") &&
+                        Contains("[8, 5], got 16777216"));
+  other = shape;
   other.width = 12;
   drafter_type wider(kernels, other);
   CHECK_THROWS_WITH(inf::read_falcon_weights(folder.path, wider),
@@ -179,7 +184,7 @@ TEST_CASE("a drafter is read as it was written, drafts the same, and what does n
   refused("ffn", "5", "'ffn' should be a whole number from 1 to 16777216, got \"5\"");
   refused("vocabulary", nullptr, "'vocabulary' should be a whole number from 1 to 16777216, got null");
   refused("block", 65, "'block' should be a whole number from 1 to 64, got 65");
-  refused("context", -1, "'context' should be a whole number from 1 to 16777216, got -1");
+  refused("context", -1, "'context' should be a whole number from 1 to 1048576, got -1");
   refused("epsilon", 0, "'epsilon' should be a number above 0, got 0");
   refused("theta", "x", "'theta' should be a number above 0, got \"x\"");
   refused("tree", nlohmann::json::parse("[[0, 0]]"),
