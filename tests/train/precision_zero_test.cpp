@@ -370,9 +370,10 @@ TEST_CASE("copies of weights in bf16 are counted, and predicted to the byte", "[
 }
 
 namespace {
+constexpr hd::model::gpt2_config model_of_formula = config;
 template <int Stages, int Dp>
 struct shape {
-  static constexpr hd::model::gpt2_config config = ::config;
+  static constexpr hd::model::gpt2_config config = model_of_formula;
   static constexpr int stages = Stages, dp = Dp, tp = 1;
   static constexpr std::int64_t samples = 1;
 };
