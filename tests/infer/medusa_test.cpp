@@ -389,12 +389,12 @@ TEST_CASE("a drafter takes its model whole from the ranks of any mesh, and parts
     using scalar = double;
     using space = hd::host_memory;
     std::vector<md::parameter> none{};
-    hd::host_memory::queue at_once{};
+    space::queue at_once{};
     const std::vector<md::parameter>& parameters() const { return none; }
     const std::vector<md::parameter>& frozen_parameters() const { return none; }
     std::span<const double> weights() const { return {}; }
     std::span<const double> frozen_weights() const { return {}; }
-    hd::host_memory::queue& queue() { return at_once; }
+    space::queue& queue() { return at_once; }
   };
   hd::launch<hd::threads>(mesh_type{1, 1, 1}, [&](world_type& world) {
     nothing stage;
