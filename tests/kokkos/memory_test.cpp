@@ -278,7 +278,7 @@ TEST_CASE("observed work of ranks that are threads is sections of each rank, whi
   std::thread([&] {
     hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp, 4>>{}, {}, [](auto& world) {
       hd::kokkos_sections sections;
-      STATIC_REQUIRE(hd::observer<hd::kokkos_sections>);
+      static_assert(hd::observer<hd::kokkos_sections>);
       const int rank = world.rank();
       for (int step = 0; step < 20; ++step)
         hd::observed(sections, rank_event(rank, "step"), [&] {

@@ -182,8 +182,7 @@ template <class Stage>
 void weights_written(Stage& stage) noexcept {
   if constexpr (requires { stage.weights_written(); }) stage.weights_written();
 }
-/// The memory of what the stage's backend keeps of weights (`Memory`: `compute::kept_weight_memory`, whose header is not needed here), and
-/// releases what it has for later ones.
+/// The memory of what the stage's backend keeps of weights (`Memory`: `compute::kept_weight_memory`, whose header is not needed here).
 template <class Memory, class Stage>
 Memory kept_weights([[maybe_unused]] const Stage& stage) noexcept {
   if constexpr (requires { stage.kept_weights(); })
@@ -191,6 +190,7 @@ Memory kept_weights([[maybe_unused]] const Stage& stage) noexcept {
   else
     return {};
 }
+/// The backend of the stage releases what it has for weights that it keeps later.
 template <class Stage>
 void release_kept_weights(Stage& stage) noexcept {
   if constexpr (requires { stage.release_kept_weights(); }) stage.release_kept_weights();
