@@ -58,15 +58,15 @@ class token_set_cache {
   void forget(std::uint64_t owner) {
     std::list<entry> gone;
     const std::scoped_lock lock(mutex_);
-    for (auto at = places_.lower_bound({owner, std::numeric_limits<std::int32_t>::min()});
+    for (auto at = places_.lower_bound({owner, (std::numeric_limits<std::int32_t>::min)()});
          at != places_.end() && at->first.owner == owner;)
       drop(at++, gone);
   }
   /// Sets of an owner.
   std::int64_t sets(std::uint64_t owner) const {
     const std::scoped_lock lock(mutex_);
-    return std::distance(places_.lower_bound({owner, std::numeric_limits<std::int32_t>::min()}),
-                         places_.lower_bound({owner + 1, std::numeric_limits<std::int32_t>::min()}));
+    return std::distance(places_.lower_bound({owner, (std::numeric_limits<std::int32_t>::min)()}),
+                         places_.lower_bound({owner + 1, (std::numeric_limits<std::int32_t>::min)()}));
   }
   /// Memory of all sets, with what it takes to find them.
   std::size_t bytes() const {
