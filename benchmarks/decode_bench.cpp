@@ -7,6 +7,7 @@
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/model/llama.hpp>
+#include "packed_stage.hpp"
 #include "read_bandwidth.hpp"
 #include HEDDLE_GEMM_HEADER
 
@@ -24,19 +25,6 @@ namespace {
 
 constexpr md::llama_config shape{
     .layers = 12, .heads = 12, .kv_heads = 4, .width = 768, .ffn = 2048, .context = 1024, .vocabulary = 32000};
-
-// Bytes of a weight that a step reads, and where a backend that packs them finds them.
-template <class Backend>
-double bytes_per_weight() {
-  if constexpr (requires { typename Backend::format; })
-    return Backend::format::bytes_per_weight;
-  else
-    return sizeof(float);
-}
-template <class Backend, class Stage>
-void pack(Backend& kernels, Stage& stage) {
-  if constexpr (requires { kernels.pack(stage.weights()); }) kernels.pack(stage.weights());
-}
 
 // Argument 0: threads; argument 1: tokens that are in the cache before; argument 2: sequences in a step.
 template <class Backend>

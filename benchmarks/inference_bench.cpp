@@ -10,6 +10,7 @@
 #include <heddle/model/llama.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "packed_stage.hpp"
 #include "read_bandwidth.hpp"
 
 #include <algorithm>
@@ -120,18 +121,6 @@ inf::step step_of(std::int64_t sequences, std::int64_t rows, std::int64_t before
     s.wanted.push_back(s.rows() - 1);
   }
   return s;
-}
-
-template <class Backend>
-double bytes_per_weight() {
-  if constexpr (requires { typename Backend::format; })
-    return Backend::format::bytes_per_weight;
-  else
-    return sizeof(float);
-}
-template <class Backend, class Stage>
-void pack(Backend& kernels, Stage& stage) {
-  if constexpr (requires { kernels.pack(stage.weights()); }) kernels.pack(stage.weights());
 }
 
 /// Operations per second of products of 1024 x 1024 x 1024, by the library and by heddle's own.
