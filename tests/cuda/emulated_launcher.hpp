@@ -2,6 +2,7 @@
 #pragma once
 
 #include "double.hpp"
+#include "group_of_threads.hpp"
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -9,12 +10,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 namespace cuda_double {
@@ -57,15 +56,15 @@ inline std::atomic<std::int64_t>& last_edge() {
 class group_thread {
  public:
   struct shared {
-    explicit shared(int n) : all(n), values(static_cast<std::size_t>(n)) {}
-    std::barrier<> all;
+    explicit shared(group_of_threads& of) : all(of), values(static_cast<std::size_t>(of.size())) {}
+    group_of_threads& all;
     std::vector<double> values;
   };
   group_thread(shared& group, int rank, int size) : group_(group), rank_(rank), size_(size) {}
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool leads() const { return rank_ == 0; }
-  void sync() { group_.all.arrive_and_wait(); }
+  void sync() { group_.all.sync(); }
   template <class T>
   T sum(T x) {
     return combined(x, [](T a, T b) { return a + b; });
@@ -79,10 +78,10 @@ class group_thread {
   template <class T, class Op>
   T combined(T x, Op op) {
     group_.values[static_cast<std::size_t>(rank_)] = static_cast<double>(x);
-    group_.all.arrive_and_wait();
+    sync();
     T all = static_cast<T>(group_.values[0]);
     for (int r = 1; r < size_; ++r) all = op(all, static_cast<T>(group_.values[static_cast<std::size_t>(r)]));
-    group_.all.arrive_and_wait();
+    sync();
     return all;
   }
   shared& group_;
@@ -153,15 +152,12 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   template <class Body>
   void groups(std::int64_t count, Body body) const {
     enqueue(queue.stream(), [=] {
-      group_thread::shared group(Size);
-      const auto run = [&](int rank) {
+      group_of_threads threads(Size);
+      group_thread::shared group(threads);
+      threads.run([&](int rank) {
         group_thread thread(group, rank, Size);
         for (std::int64_t i = 0; i < count; ++i) body(thread, i);
-      };
-      std::vector<std::thread> others;
-      for (int rank = 1; rank < Size; ++rank) others.emplace_back(run, rank);
-      run(0);
-      for (std::thread& t : others) t.join();
+      });
     });
   }
 };
