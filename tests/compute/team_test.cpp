@@ -163,6 +163,24 @@ TEST_CASE("a team on lent threads gives its parts to them", "[compute][team]") {
   CHECK(by_its_own == 2);
 }
 
+TEST_CASE("what a lender throws reaches the caller, and no later round", "[compute][team]") {
+  struct lender {
+    bool broken = true;
+    static void run(void* self, int parts, void (*call)(void*, int), void* context) {
+      for (int w = 0; w < parts; ++w) call(context, w);
+      if (static_cast<lender*>(self)->broken) throw std::runtime_error("no threads to lend");
+    }
+  } lends;
+  team workers(2, {&lender::run, &lends});
+  const auto throws = [](int) { throw std::logic_error("a part"); };
+  CHECK_THROWS_WITH(workers.run(2, throws), "no threads to lend");
+  lends.broken = false;
+  int calls = 0;
+  workers.run(2, [&](int) { ++calls; });
+  CHECK(calls == 2);
+  CHECK_THROWS_WITH(workers.run(2, throws), "a part");
+}
+
 TEST_CASE("a team wakes after it has gone to sleep", "[compute][team]") {
   team workers(2);
   for (int i = 0; i < 5; ++i) {
@@ -192,4 +210,15 @@ TEST_CASE("a team has at least one thread and at most 65535", "[compute][team]")
   CHECK_THROWS_AS(team(0), heddle::config_error);
   CHECK_THROWS_WITH(team(-2), "heddle: a compute backend needs at least 1 thread, got -2");
   CHECK_THROWS_WITH(team(65536), "heddle: a compute backend has at most 65535 threads, got 65536");
+}
+
+TEST_CASE("a team has at most 65535 parts to run", "[compute][team]") {
+  for (const int threads : {1, 2}) {
+    team workers(threads);
+    std::atomic<int> calls{0};
+    CHECK_THROWS_WITH(workers.run(65536, [&](int) { ++calls; }), "heddle: a team has at most 65535 parts to run, got 65536");
+    CHECK(calls == 0);
+    workers.run(65535, [&](int) { ++calls; });
+    CHECK(calls == 65535);
+  }
 }

@@ -112,6 +112,8 @@ def check_header(root, path):
             yield f"{where}: using namespace in a header"
         if re.match(r"\s*(inline\s+)?namespace\s*\{", line):
             yield f"{where}: anonymous namespace in a header"
+        if re.search(r"(\bstd|>)::(min|max)(<[^()]*>)?\(", line):
+            yield f"{where}: others define macros min and max: write (std::min)(a, b) and (std::numeric_limits<T>::max)()"
         match = INCLUDE.match(line)
         if not match:
             compilation = bool(re.match(r"#if !?defined\(HEDDLE_SEPARATE_COMPILATION\)$", line.strip()))
@@ -233,6 +235,9 @@ def self_test():
         (header("core/a.hpp", "#define OTHER 1"), "does not begin with HEDDLE_"),
         (header("core/a.hpp", "using namespace std;"), "using namespace"),
         (header("core/a.hpp", "namespace {", "}"), "anonymous namespace"),
+        (header("core/a.hpp", "const int most = std::numeric_limits<int>::max();"), "others define macros min and max"),
+        (header("core/a.hpp", "auto f(int a) { return std::min(a, 2); }"), "others define macros min and max"),
+        (header("core/a.hpp", "const int most = (std::numeric_limits<int>::max)(), least = (std::min<int>)(most, 2);  // std::min()"), None),
         (header("core/a.hpp", *["//"] * 600), "at most 600 lines"),
         ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/b.hpp: wrong name.\n#pragma once\n"}, "the first line must read"),

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -28,6 +29,9 @@ HEDDLE_INLINE team::team(int threads, const lent_threads& lent) : size_(checked(
 }
 
 HEDDLE_INLINE void team::share(int parts) {
+  if (parts > most_parts)
+    throw config_error("heddle: a team has at most " + std::to_string(most_parts) + " parts to run, got " +
+                       std::to_string(parts));
   if (lent_.run != nullptr) {
     error_ = nullptr;  // of a round that `run` itself ended by an error
     lent_.run(lent_.of, parts, [](void* self, int part) { static_cast<team*>(self)->attempt(part); }, this);

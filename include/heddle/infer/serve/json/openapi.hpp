@@ -95,7 +95,7 @@ inline json constrained_calls() {
 }
 
 inline json call_properties(const std::string& model, std::int64_t vocabulary) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   const json stop{{"type", "string"}, {"minLength", 1}, {"maxLength", 256}};
   return {{"model", or_null({{"type", "string"}, {"enum", json::array({model})}})},
           {"n", or_null(integer_schema(1, 128))},
@@ -107,8 +107,8 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
           {"repetition_penalty", or_null(number_schema(1e-3, 1e3))},
           {"frequency_penalty", or_null(number_schema(-2, 2))},
           {"presence_penalty", or_null(number_schema(-2, 2))},
-          {"seed",
-           or_null(integer_schema(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))},
+          {"seed", or_null(integer_schema((std::numeric_limits<std::int64_t>::min)(),
+                                          (std::numeric_limits<std::int64_t>::max)()))},
           {"stop", or_null({{"anyOf", {stop, {{"type", "array"}, {"items", stop}, {"maxItems", 4}}}}})},
           {"stop_token_ids", or_null({{"type", "array"},
                                       {"items", integer_schema(0, (std::max)(vocabulary - 1, std::int64_t{0}))},
@@ -165,7 +165,7 @@ inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
 }
 
 inline json answer_schema(const char* object, json choice) {
-  const json tokens = integer_schema(0, std::numeric_limits<std::int64_t>::max());
+  const json tokens = integer_schema(0, (std::numeric_limits<std::int64_t>::max)());
   choice["required"] = json::array({"index", "finish_reason"});
   choice["type"] = "object";
   choice["properties"]["index"] = tokens;

@@ -84,9 +84,10 @@ class call_reader {
     // To JSON Schema 5.0 is whole, too; beyond 2^53 such numbers may be rounded.
     const bool whole =
         v.is_number_float() && std::abs(v.get<double>()) < 0x1p53 && std::trunc(v.get<double>()) == v.get<double>();
-    const bool fits = v.is_number_unsigned() ? v.get<std::uint64_t>() <=
-                                                   static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-                                             : v.is_number_integer() || whole;
+    const bool fits =
+        v.is_number_unsigned()
+            ? v.get<std::uint64_t>() <= static_cast<std::uint64_t>((std::numeric_limits<std::int64_t>::max)())
+            : v.is_number_integer() || whole;
     if (!fits || v.get<std::int64_t>() < low || v.get<std::int64_t>() > high) wrong(name, expected, v);
     return v.get<std::int64_t>();
   }
@@ -142,7 +143,7 @@ inline std::vector<std::int32_t> read_tokens(const std::string& name, const nloh
   std::vector<std::int32_t> out;
   for (const nlohmann::json& t : v)
     out.push_back(
-        static_cast<std::int32_t>(call_reader::integer_of(name, t, 0, std::numeric_limits<std::int32_t>::max())));
+        static_cast<std::int32_t>(call_reader::integer_of(name, t, 0, (std::numeric_limits<std::int32_t>::max)())));
   return out;
 }
 
@@ -230,9 +231,10 @@ inline void read_sampling(const call_reader& in, sampling_options& s) {
   in.number("frequency_penalty", -2, 2, "from -2 to 2", s.frequency_penalty);
   in.number("presence_penalty", -2, 2, "from -2 to 2", s.presence_penalty);
   // -1 stands for all tokens, as 0 does.
-  s.top_k = (std::max)(in.integer("top_k", -1, std::numeric_limits<std::int32_t>::max()).value_or(0), std::int64_t{0});
+  s.top_k =
+      (std::max)(in.integer("top_k", -1, (std::numeric_limits<std::int32_t>::max)()).value_or(0), std::int64_t{0});
   if (const auto seed =
-          in.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))
+          in.integer("seed", (std::numeric_limits<std::int64_t>::min)(), (std::numeric_limits<std::int64_t>::max)()))
     s.seed = static_cast<std::uint64_t>(*seed);
 }
 
@@ -249,7 +251,7 @@ inline void read_stream(const call_reader& in, completion_call& c) {
 }
 
 inline completion_call read_common(const call_reader& in) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   completion_call c;
   if (const nlohmann::json* v = in.find("model")) {
     if (!v->is_string()) call_reader::wrong("model", "a string", *v);
@@ -345,7 +347,7 @@ inline completion_call parse_chat(const nlohmann::json& body, std::string_view t
   completion_call c = detail::read_common(in);
   c.chat = true;
   c.messages = detail::read_messages(in);
-  if (const auto most = in.integer("max_completion_tokens", 1, std::numeric_limits<std::int32_t>::max()))
+  if (const auto most = in.integer("max_completion_tokens", 1, (std::numeric_limits<std::int32_t>::max)()))
     c.max_tokens = most;
   const bool wanted = in.boolean("logprobs").value_or(false);
   const auto top = in.integer("top_logprobs", 0, 20);
