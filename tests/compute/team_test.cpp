@@ -216,7 +216,8 @@ TEST_CASE("a team has at most 65535 parts to run", "[compute][team]") {
   for (const int threads : {1, 2}) {
     team workers(threads);
     std::atomic<int> calls{0};
-    CHECK_THROWS_WITH(workers.run(65536, [&](int) { ++calls; }), "heddle: a team has at most 65535 parts to run, got 65536");
+    CHECK_THROWS_WITH(workers.run(65536, [&](int) { ++calls; }),
+                      "heddle: a team has at most 65535 parts to run, got 65536");
     CHECK(calls == 0);
     workers.run(65535, [&](int) { ++calls; });
     CHECK(calls == 65535);
