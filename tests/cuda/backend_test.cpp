@@ -2,6 +2,7 @@
 // of several sizes, in the order of streams of the stand-in for CUDA.
 #include "compute/backend_trials.hpp"
 #include "emulated_launcher.hpp"
+#include "group_of_threads.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
 
@@ -44,6 +45,34 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
 }
+
+TEST_CASE("threads of a group wait for all others", "[cuda]") {
+  for (const int size : {1, 2, 5}) {
+    cuda_double::group_of_threads threads(size);
+    std::vector<int> written(static_cast<std::size_t>(size), -1), seen(static_cast<std::size_t>(size), 0);
+    threads.run([&](int rank) {
+      for (int round = 0; round < 20; ++round) {
+        written[static_cast<std::size_t>(rank)] = round;
+        threads.sync();
+        for (const int w : written) seen[static_cast<std::size_t>(rank)] += w == round;
+        threads.sync();
+      }
+    });
+    CHECK(seen == std::vector<int>(static_cast<std::size_t>(size), 20 * size));
+  }
+}
+#ifndef CUDA_DOUBLE_THREADS  // threads of the system's would wait for ever
+TEST_CASE("threads of a group that do not wait equally often are found", "[cuda]") {
+  for (const int other : {0, 2}) {
+    cuda_double::group_of_threads threads(3);
+    CHECK_THROWS_WITH(
+        threads.run([&](int rank) {
+          if (rank != other) threads.sync();
+        }),
+        other == 0 ? "threads of a group call sync 0 and 1 times" : "threads of a group call sync 1 and 0 times");
+  }
+}
+#endif
 
 TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in groups of one", "[cuda]") {
   compare_with_host<emulated<1>, double>(1e-10, 1e-10);

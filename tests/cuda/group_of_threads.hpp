@@ -17,10 +17,10 @@
 #else
 #include <ucontext.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #endif
 #include <vector>
 
@@ -48,7 +48,7 @@ class group_of_threads {
 #else
 /// Threads that take turns on the caller's: `sync` goes on with the next of them, and returns when each of the others has
 /// called it. The system's threads would wait for a core at every `sync` where other programs compute, a hundred times as long.
-/// Threads that do not call `sync` equally often, which would wait for ever on a GPU, end the program.
+/// Errors: `std::logic_error` if threads do not call `sync` equally often, which would wait for ever on a GPU.
 class group_of_threads {
  public:
   explicit group_of_threads(int size) : threads_(static_cast<std::size_t>(size)) {}
@@ -77,10 +77,9 @@ class group_of_threads {
     for (std::size_t rank = 1; rank < threads_.size(); ++rank)
       while (!threads_[rank].ended) next();
     for (const one& t : threads_)
-      if (t.syncs != threads_[0].syncs) {
-        std::fprintf(stderr, "threads of a group call sync %ld and %ld times\n", threads_[0].syncs, t.syncs);
-        std::abort();
-      }
+      if (t.syncs != threads_[0].syncs)
+        throw std::logic_error("threads of a group call sync " + std::to_string(threads_[0].syncs) + " and " +
+                               std::to_string(t.syncs) + " times");
   }
 
  private:

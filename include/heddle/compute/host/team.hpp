@@ -47,7 +47,7 @@ class team {
   int size() const noexcept { return size_; }
 
   /// Calls `body(w)` once for every w in [0, parts), on whichever threads: parts must not wait for one another.
-  /// Requires `parts <= 65535`.
+  /// Throws `config_error` for more than 65535 parts.
   template <class Body>
   void run(int parts, Body&& body) {
     if (parts <= 1) {
