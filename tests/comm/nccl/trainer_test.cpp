@@ -8,6 +8,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/executor.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
@@ -93,8 +94,12 @@ outcome train(const setup& s) {
   std::atomic<std::int64_t> host_bytes = 0;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      using trainer_type = hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
-                                              std::remove_reference_t<decltype(world)>>;
+      // Where threads share a device, logits are made for seven words of a rank at a time.
+      constexpr bool chunked = std::is_same_v<Transport, hd::threads> && on_device;
+      using plain = hd::model::gpt2<double>;
+      using model = std::conditional_t<chunked, hd::model::with_chunked_loss<plain, 7>, plain>;
+      using trainer_type =
+          hd::train::trainer<model, typename strategy_of<Policies...>::type, std::remove_reference_t<decltype(world)>>;
       hd::observe::recorder recorder(world.size());
       trainer_type trainer = [&] {
         if constexpr (watched)

@@ -109,6 +109,13 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
                                            targets.address(), first_id, m.address(), sum.address(), picked.address());
   }
+  template <class T>
+  void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
+                       std::type_identity_t<row_view<const T, space>> m, vector_view<T, space> sum) {
+    detail::expect("rescale_softmax", "elements of before", sum.size(), before.size());
+    detail::expect("rescale_softmax", "elements of m", sum.size(), m.size());
+    detail::on_cuda::launch_rescale_softmax(launcher(), sum.size(), before.address(), m.address(), sum.address());
+  }
 
   template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
