@@ -260,6 +260,7 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
 }
 
 TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device", "[cuda][threads][train][ranks]") {
+  for (auto& count : cuda_double::ended_products()) count = 0;
   for (const setup& s : {setup{"dp=2", 2}, setup{"tp=2", 2}, setup{"pp=2", 4, "1f1b"},
                          setup{"dp=2,pp=2", 2, "chimera", 3}, setup{"dp=2,pp=2,tp=2", 2, "1f1b"}}) {
     CAPTURE(s.mesh, s.schedule);
@@ -277,6 +278,11 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
     CHECK(got.error == "");
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK((got.collectives > 0) == (mesh != std::string("dp=4")));
+  }
+  using end = hd::compute::detail::on_cuda::product_end;
+  for (const end e : {end::bias, end::gelu_of_bias, end::gelu_derivative, end::sums_of_right}) {
+    CAPTURE(static_cast<int>(e));
+    CHECK(cuda_double::ended_products()[static_cast<std::size_t>(e)] > 0);  // by epilogues of the library
   }
 }
 
