@@ -92,8 +92,8 @@ struct linear : leaf {
   using laid = product_layouts<Layouts, In, Out, typename Layouts::template parameter<typename weight_parameter::own>,
                                transposed>;
 
-  /// Whether, in such a call, the bias goes with the product: its result is complete, and the backend has both in one
-  /// (`compute::fused_product_kernels`).
+  /// Whether, in such a call, the bias goes with the product on every mesh of this type: its result is complete, and the backend has both in
+  /// one (`compute::fused_product_kernels`). It does, too, where axes along which the result is a sum turn out to have one rank.
   template <class B>
   static constexpr bool adds_bias_at_once =
       Bias && detail::fuses_products<B> &&
@@ -101,14 +101,16 @@ struct linear : leaf {
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    if constexpr (adds_bias_at_once<B>) {
-      b.give(y, [&](auto v) {
-        b.compute().template matmul_add_bias<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), v);
-      });
-      return made<typename laid<typename B::layouts>::y>{};
-    } else {
-      return forward_with(b, x, y, [](auto, row_range) {});
+    using l = laid<typename B::layouts>;
+    if constexpr (Bias && detail::fuses_products<B> && !B::template moves_rows<typename l::made, typename l::y>) {
+      if (settles_alone<typename l::made, typename l::y>(b.run().world)) {
+        b.give(y, [&](auto v) {
+          b.compute().template matmul_add_bias<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), v);
+        });
+        return made<typename l::y>{};
+      }
     }
+    return forward_with(b, x, y, [](auto, row_range) {});
   }
   /// The same with `more(rows, at)` between the product and its settlement, which may add to these rows of the product.
   template <class B, class More>
