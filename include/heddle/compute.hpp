@@ -18,6 +18,7 @@
 #include <heddle/compute/expression.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/float8_products.hpp>
+#include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/gemm_peak.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>

@@ -24,6 +24,7 @@
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/call.hpp>
+#include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/convolution.hpp>
 #include <heddle/model/layers/description.hpp>
@@ -84,6 +85,7 @@
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/with_medusa_heads.hpp>

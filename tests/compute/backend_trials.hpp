@@ -7,6 +7,7 @@
 #include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
+#include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -252,8 +253,11 @@ auto chunks_not_finite() {
   const auto targets = hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(ids)), 6);
   t.backend.add_to_softmax(first, targets, 0, m, sum, picked);
   t.note("m", m), t.note("sum", sum), t.note("picked", picked);
+  auto before = row(0), of_first = row(0);
+  t.backend.copy(m, before), t.backend.copy(sum, of_first);
   t.backend.add_to_softmax(second, targets, 2, m, sum, picked);
   t.note("m of all", m), t.note("sum of all", sum), t.note("picked of all", picked);
+  t.backend.rescale_softmax(before, m, of_first), t.note("the first sum in units of all", of_first);
   return t.results;
 }
 
@@ -330,6 +334,47 @@ auto products_of_halves(std::int64_t rows, std::int64_t columns) {
       t.note("a b, rounded", hd::detail::row_at<space>(c.address(), c.size()));
   t.backend.template matmul<no, yes>(c, b, a, 0.0f),
       t.note("c b', rounded", hd::detail::row_at<space>(a.address(), a.size()));
+  return t.results;
+}
+
+// Products with what is behind them: in one where B has that and `Fused`, else one after the other.
+template <class B, class T, bool Fused = co::fused_product_kernels<B, T>>
+auto products_with_ends(std::int64_t rows, std::int64_t columns) {
+  trial<B, T> t;
+  constexpr auto no = transpose::no, yes = transpose::yes;
+  const auto x = t.some(rows, 6), w = t.some(6, columns), turned = t.some(columns, 6), dy = t.some(rows, columns);
+  const auto bias = t.some(columns);
+  auto y = t.some(rows, columns), z = t.some(rows, columns), h = t.some(rows, columns), dz = t.some(rows, 6);
+  auto dw = t.some(6, columns), dturned = t.some(columns, 6);
+  auto db = t.some(columns), db_turned = t.some(columns);
+  const auto all = [](const auto& m) { return hd::detail::row_at<typename B::space>(m.address(), m.size()); };
+  auto& k = t.backend;
+  if constexpr (Fused) {
+    k.template matmul_add_bias<no, no>(x, w, bias, y), t.note("x w + b", y);
+    k.template matmul_add_bias<no, yes>(x, turned, bias, y), t.note("x w' + b", y);
+    k.template matmul_add_bias_gelu<no, no>(x, w, bias, z, h), t.note("before", z), t.note("gelu", h);
+    k.template matmul_add_bias_gelu<no, yes>(x, turned, bias, z, h), t.note("before, w'", z), t.note("gelu, w'", h);
+    k.template matmul_gelu_backward<no, yes>(dy, w, x, dz), t.note("dz", dz);
+    k.template matmul_gelu_backward<no, no>(dy, turned, x, dz), t.note("dz, w'", dz);
+    k.template matmul_add_bias_backward<co::summed_operand::right>(x, dy, dw, db);
+    k.template matmul_add_bias_backward<co::summed_operand::left>(dy, x, dturned, db_turned);
+  } else {
+    k.template matmul<no, no>(x, w, y, T(0)), k.add_bias(y, bias), t.note("x w + b", y);
+    k.template matmul<no, yes>(x, turned, y, T(0)), k.add_bias(y, bias), t.note("x w' + b", y);
+    for (const bool is_turned : {false, true}) {
+      if (is_turned)
+        k.template matmul<no, yes>(x, turned, z, T(0));
+      else
+        k.template matmul<no, no>(x, w, z, T(0));
+      k.add_bias(z, bias), k.gelu(all(z), all(h));
+      t.note(is_turned ? "before, w'" : "before", z), t.note(is_turned ? "gelu, w'" : "gelu", h);
+    }
+    k.template matmul<no, yes>(dy, w, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz", dz);
+    k.template matmul<no, no>(dy, turned, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz, w'", dz);
+    k.template matmul<yes, no>(x, dy, dw, T(1)), k.add_bias_backward(dy, db);
+    k.template matmul<yes, no>(dy, x, dturned, T(1)), k.add_bias_backward(dy, db_turned);
+  }
+  t.note("dw", dw), t.note("db", db), t.note("dw'", dturned), t.note("db'", db_turned);
   return t.results;
 }
 
@@ -661,6 +706,16 @@ void compare_halves_with_host() {
   }
 }
 
+/// Products with a bias, GELU or sums of columns behind them on B against the same in steps on the host.
+template <class B, class T>
+void compare_ends_with_host(double tolerance) {
+  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {0, 5}, {4, 0}, {1, 1}, {7, 13}, {8, 16}, {33, 100}, {64, 72}}) {
+    CAPTURE(rows, columns);
+    check(products_with_ends<B, T>(rows, columns), products_with_ends<co::host<>, T>(rows, columns), tolerance, 12);
+  }
+}
+
 /// The cross-entropy in chunks of words on B against that of all words on the host.
 template <class B, class T>
 void compare_chunks_with_host(double tolerance) {
@@ -671,7 +726,7 @@ void compare_chunks_with_host(double tolerance) {
     check(cross_entropy_of_words<B, T>(rows, columns, chunk), cross_entropy_of_words<host, T>(rows, columns, 0),
           tolerance, 5);
   }
-  check(chunks_not_finite<B>(), chunks_not_finite<host>(), 1e-12, 6);
+  check(chunks_not_finite<B>(), chunks_not_finite<host>(), 1e-12, 7);
 }
 
 /// Masks, pages, and numbers that are not finite, on B against the host's backend.

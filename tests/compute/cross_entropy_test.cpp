@@ -183,6 +183,13 @@ TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and t
     CHECK(target == picked);
     for (std::size_t i = 0; i < n; ++i) CHECK(s[i] == Approx(sum[i]).epsilon(std::is_same_v<T, float> ? 1e-5 : 1e-12));
   }
+  // Sums in units of another greatest logit; what is 0 stays 0, whatever the units.
+  std::vector<T> before{0, -1, -inf, 3}, after{0, 1, 5, 3}, sums{1, 2, 0, 4};
+  backend.rescale_softmax(vec(std::as_const(before)), vec(std::as_const(after)), vec(sums));
+  CHECK(sums[1] == Approx(2 * std::exp(-2.0)));
+  CHECK((sums[0] == 1 && sums[2] == 0 && sums[3] == 4));
+  CHECK_THROWS_AS(backend.rescale_softmax(vec(std::as_const(top)), vec(std::as_const(after)), vec(sums)),
+                  hd::layout_error);
   std::vector<T> m(n), room(n - 1), x(n), words{T(1)};
   CHECK_THROWS_WITH(hc::chunked_cross_entropy<T>(backend, matrix(x, rows, 1), matrix(words, 1, 1), targets, 0,
                                                  vec(room), vec(m), vec(sum), vec(picked)),

@@ -4,6 +4,7 @@
 #include "emulated_launcher.hpp"
 #include "group_of_threads.hpp"
 
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 
 #include <algorithm>
@@ -32,6 +33,9 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
   STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
   STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
+  STATIC_REQUIRE(co::fused_product_kernels<tested, double>);
+  STATIC_REQUIRE(co::fused_product_kernels<co::bf16_products<tested>, float>);
+  STATIC_REQUIRE_FALSE(co::fused_product_kernels<co::host<>, float>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::reduction_kernels<tested, float>);
   STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
@@ -180,6 +184,34 @@ TEST_CASE("a cross-entropy in chunks of words is that of all words, on the CUDA 
   compare_chunks_with_host<emulated<4>, double>(1e-12);
   compare_chunks_with_host<emulated<4>, float>(1e-5);
   compare_chunks_with_host<co::host<>, double>(1e-12);
+}
+
+TEST_CASE("products with what is behind them are those of steps, by epilogues of the library and without", "[cuda]") {
+  using tested = emulated<1>;
+  auto& made = cuda_double::ended_products();
+  for (const bool has : {true, false}) {
+    CAPTURE(has);
+    cuda_double::has_epilogues() = has;
+    for (auto& count : made) count = 0;
+    compare_ends_with_host<tested, double>(1e-10);
+    compare_ends_with_host<tested, float>(1e-4);
+    for (const auto& count : made) CHECK((count > 0) == has);
+    // Operands rounded to bf16, as in the steps of the same backend.
+    using rounding = co::bf16_products<tested>;
+    for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{7, 13}, {33, 100}}) {
+      CAPTURE(rows, columns);
+      check(products_with_ends<rounding, float>(rows, columns),
+            products_with_ends<rounding, float, false>(rows, columns), 1e-5, 12);
+    }
+  }
+  cuda_double::has_epilogues() = true;
+  trial<tested, float> t;
+  auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(5, 4), z = t.some(4, 4);
+  const auto bias = t.some(3), whole = t.some(4);
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias(a, b, bias, c),
+                    Catch::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Contains("before GELU"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Contains("rows of op(b)"));
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {

@@ -9,7 +9,9 @@
 #include <heddle/tensor/cuda/memory.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +52,17 @@ inline std::atomic<std::int64_t>& offered_to_groups() {
 inline std::atomic<std::int64_t>& last_edge() {
   static std::atomic<std::int64_t> edge{0};
   return edge;
+}
+
+/// Whether the stand-in for the library of products has epilogues; without, backends make the same in two steps.
+inline std::atomic<bool>& has_epilogues() {
+  static std::atomic<bool> has{true};
+  return has;
+}
+/// How many products with each end were made, by all threads together.
+inline std::array<std::atomic<int>, 5>& ended_products() {
+  static std::array<std::atomic<int>, 5> count{};
+  return count;
 }
 
 /// A thread of a group of `size`, with the group's memory.
@@ -147,8 +160,44 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
         }
     });
   }
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  bool multiply_ending(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta,
+                       const heddle::compute::detail::on_cuda::product_ending<Out>& with) const {
+    using heddle::compute::detail::on_cuda::product_end;
+    if (!has_epilogues()) return false;
+    ++ended_products()[static_cast<std::size_t>(with.end)];
+    multiply<TA, TB>(m, n, k, a, b, c, beta);
+    const auto gelu = [](double x) { return 0.5 * x * (1 + std::tanh(inner_of_gelu(x))); };
+    const auto slope = [](double x) {
+      const double t = std::tanh(inner_of_gelu(x));
+      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
+    };
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t i = 0; i < m * n; ++i) {
+        if (with.bias != nullptr) c[i] += with.bias[i % n];
+        if (with.end == product_end::gelu_of_bias) {
+          with.before[i] = c[i];
+          c[i] = static_cast<Out>(gelu(static_cast<double>(c[i])));
+        }
+        if (with.end == product_end::gelu_derivative)
+          c[i] = static_cast<Out>(c[i] * slope(static_cast<double>(with.before[i])));
+      }
+      const auto sum_up = [&](const In* x, std::int64_t count, bool by_columns) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          with.sums[i] = 0;
+          for (std::int64_t p = 0; p < k; ++p)
+            with.sums[i] += static_cast<Out>(x[by_columns ? p * count + i : i * k + p]);
+        }
+      };
+      if (with.end == product_end::sums_of_left) sum_up(a, m, TA);
+      if (with.end == product_end::sums_of_right) sum_up(b, n, !TB);
+    });
+    return true;
+  }
 
  private:
+  // Of the tanh form of GELU: 0.5 x (1 + tanh of this).
+  static double inner_of_gelu(double x) { return std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x); }
   template <class Body>
   void groups(std::int64_t count, Body body) const {
     enqueue(queue.stream(), [=] {

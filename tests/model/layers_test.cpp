@@ -5,6 +5,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/llama.hpp>
 
@@ -32,6 +33,8 @@ template <class Layer>
 inline constexpr bool is_tied = false;
 template <class Norm>
 inline constexpr bool is_tied<ly::language_head<Norm, true>> = true;
+template <class Norm, int Words>
+inline constexpr bool is_tied<ly::chunked_head<Norm, true, Words>> = true;
 
 // Whether backward_input can add to a gradient.
 template <class Layer>
@@ -421,6 +424,25 @@ TEST_CASE("token embeddings, with and without learned positions", "[model][gradi
 TEST_CASE("language heads, tied and with a weight of their own, with ignored targets", "[model][gradient]") {
   check("tied", ly::language_head<ly::layer_norm<>, true>(norm(4, "ln_f.out"), 7), 4, 4);
   check("untied", ly::language_head<ly::rms_norm<>, false>(rms(4, "ln_f.out"), 7, "head"), 4, 4);
+}
+
+TEST_CASE("language heads whose logits are made some words at a time", "[model][gradient]") {
+  const ly::language_head<ly::layer_norm<>, true> tied(norm(4, "ln_f.out"), 7);
+  const ly::language_head<ly::rms_norm<>, false> untied(rms(4, "ln_f.out"), 7, "head");
+  check("tied, three of seven", ly::chunked_head<ly::layer_norm<>, true, 3>(tied), 4, 4);
+  check("untied, all at once", ly::chunked_head<ly::rms_norm<>, false, 9>(untied), 4, 4);
+  // One by one: the numbers of the head that keeps all logits.
+  rig all(tied, usual, 4, 4);
+  rig some(ly::chunked_head<ly::layer_norm<>, true, 1>(tied), usual, 4, 4);
+  CHECK(some.forward() == Approx(all.forward()).epsilon(1e-13));
+  const auto back = [](auto& r) {
+    r.backward_input();
+    r.backward_weight();
+    return numbers(r.store.gradients().begin(), r.store.gradients().end());
+  };
+  CHECK(relative_error(back(some), back(all)) < 1e-12);
+  CHECK(relative_error(some.dx, all.dx) < 1e-12);
+  CHECK(relative_error(some.d_words, all.d_words) < 1e-12);
 }
 
 TEST_CASE("residual connections and sequences of two and three layers", "[model][gradient]") {

@@ -1,6 +1,8 @@
 // The same GPT-2 on any mesh: losses, gradients and logits equal those of one rank, in double.
 #include "parallel_training.hpp"
 
+#include <heddle/model/with_chunked_loss.hpp>
+
 using namespace model_test;
 
 namespace {
@@ -42,4 +44,14 @@ TEST_CASE("ranks without heads, without words and stages without layers", "[mode
 TEST_CASE("meshes that lack axes or are static", "[model][parallel][ranks]") {
   compare_with_one_rank<model>(hd::mesh<hd::axis<tp, 2>>{}, usual);
   compare_with_one_rank<model>(hd::mesh<hd::axis<tp>, hd::axis<pp, 2>>{2}, usual);
+}
+
+TEST_CASE("a head that makes some logits at a time trains as the one that keeps them all", "[model][parallel][ranks]") {
+  using chunked = md::with_chunked_loss<model, 4>;
+  for (const bool apart : {false, true})
+    for (const auto& mesh : {any_mesh(1, 1, 1), any_mesh(1, 2, 1), any_mesh(2, 1, 2), any_mesh(1, 1, 3)}) {
+      CAPTURE(apart, to_string(mesh));
+      compare_with_one_rank<chunked, model>(mesh, usual, apart);
+    }
+  compare_with_one_rank<chunked, model>(any_mesh(1, 1, 4), scarce);  // ranks without words
 }

@@ -171,6 +171,9 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
 
     using layouts = typename std::remove_cvref_t<decltype(s)>::layouts;
     constexpr bool splits_rows = layouts::template splits_rows<md::dims<hd::dim::width>>;
+    // A head that makes its logits again reads whole rows in backward_input, not in backward_weight.
+    constexpr bool logits_again =
+        md::layers::detail::makes_logits_in_chunks<typename std::remove_cvref_t<decltype(s)>::out_layer>;
     // All that one pass sends over tp: a block has two sums, and two places where the rows of all ranks come together.
     const auto expect_calls = [&](const calls& before, std::int64_t samples, std::int64_t sums, std::int64_t gathers,
                                   std::int64_t others, const char* of) {
@@ -183,7 +186,8 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
     // Messages beside products are no collectives: what is left are the embedding's.
     constexpr std::int64_t moved = layouts::overlapped_pieces > 0 ? 0 : 1;
     const std::int64_t sums = moved * 2 * layers.count, of_head = s.is_last() ? moved : 0;
-    const std::int64_t gathers_for_weights = sums + (s.is_first() ? 1 : 0) + of_head;
+    const std::int64_t of_head_again = logits_again ? of_head : 0;
+    const std::int64_t gathers_for_weights = sums + (s.is_first() ? 1 : 0) + of_head - of_head_again;
     std::vector<std::vector<double>> in(cuts.size()), out(cuts.size());
     double loss = 0;
     for (int k = 0; k < microbatches; ++k) {
@@ -210,7 +214,8 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
         s.backward_input(k, b, out[i], in[i]);
       else
         s.backward(k, b, out[i], in[i]);
-      expect_calls(before, b.samples, sums + of_head, sums + (apart ? 0 : gathers_for_weights), 0, "backward");
+      expect_calls(before, b.samples, sums + of_head, sums + of_head_again + (apart ? 0 : gathers_for_weights), 0,
+                   "backward");
       if (!s.is_first()) neighbours.send(in[i], stage_index - 1);
     }
     if (apart)
@@ -279,12 +284,12 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
   return result;
 }
 
-/// `alone`: the mesh of one rank that is the reference.
-template <class Model, class Mesh, class Alone = hd::mesh<>>
+/// `alone`: the mesh of one rank that is the reference, with the model `Reference`.
+template <class Model, class Reference = Model, class Mesh, class Alone = hd::mesh<>>
 void compare_with_one_rank(const Mesh& mesh, const model_case<typename Model::config>& what, bool apart = false,
                            const Alone& alone = {}) {
   if (mesh.size() > transport_test::most_ranks()) return;
-  const outcome one = train<Model>(alone, {what.config, what.samples, {}}, false);
+  const outcome one = train<Reference>(alone, {what.config, what.samples, {}}, false);
   const outcome many = train<Model>(mesh, what, apart);
   for (const std::string& problem : many.problems) FAIL_CHECK(problem);
   CHECK(many.counted == md::layers::count_parameters(Model::describe(what.config)));

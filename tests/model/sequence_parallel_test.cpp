@@ -4,6 +4,7 @@
 #include "sent_bytes.hpp"
 
 #include <heddle/model/qwen.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 
 using namespace model_test;
 
@@ -133,4 +134,12 @@ TEST_CASE("a block sends the bytes of two all_gathers and two reduce_scatters ea
   CHECK(split[0] == 3 * 4 * each + ends);
   CHECK(split[1] == 3 * 4 * each + each);
   CHECK(split[2] == 3 * 2 * each + 2 * each);
+}
+
+TEST_CASE("a head that makes some logits at a time, with rows that are split", "[model][parallel][ranks]") {
+  using chunked = md::with_chunked_loss<gpt2, 3>;
+  const bool apart = GENERATE(false, true);
+  compare_with_one_rank<chunked, gpt2>(any_mesh(1, 1, 3), usual, apart);
+  compare_with_one_rank<chunked, gpt2>(any_mesh(1, 2, 2), usual, apart);
+  compare_with_one_rank<chunked, gpt2>(any_mesh(1, 1, 4), scarce, apart);
 }

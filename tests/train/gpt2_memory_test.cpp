@@ -6,6 +6,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 #include <heddle/schedule/generate/gpipe.hpp>
 #include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
@@ -32,8 +33,8 @@ using hd::dp, hd::pp, hd::tp;
 namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-template <class Activations, class World>
-using trainer_of = tr::trainer<md::gpt2<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>, World>;
+template <class Model, class Activations, class World>
+using trainer_of = tr::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>, World>;
 
 constexpr md::gpt2_config settings{.layers = 5, .heads = 4, .width = 20, .context = 7, .vocabulary = 33};
 template <int Stages, int Tp = 1>
@@ -52,7 +53,7 @@ struct counted {
   std::int64_t stored = 0, stored_formula = 0;
   std::int64_t peak = 0;  // of one stage: slots that were in use in the run
 };
-template <class Policy, class Formula>
+template <class Policy, class Formula, class Model = md::gpt2<double>>
 std::vector<counted> run(const std::string& mesh_text, const std::string& schedule, int m, const std::string& again) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   tr::options<md::gpt2_config> o;
@@ -66,7 +67,7 @@ std::vector<counted> run(const std::string& mesh_text, const std::string& schedu
   std::vector<counted> all(static_cast<std::size_t>(mesh.size()));
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     counted& c = all[static_cast<std::size_t>(world.rank())];
-    trainer_of<Policy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    trainer_of<Model, Policy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     trainer.step(tokens{});
     c.bytes = trainer.activation_bytes();
     const Formula formula;
@@ -88,11 +89,11 @@ std::vector<counted> run(const std::string& mesh_text, const std::string& schedu
 }
 
 // What a trainer told at start-up counts, and the formula of the policy that says the same.
-template <int Stages, int Tp, class... Whats>
-void check(const std::string& mesh, const std::string& schedule, int m, const std::string& again) {
+template <int Stages, int Tp, class Model, class... Whats>
+void check_model(const std::string& mesh, const std::string& schedule, int m, const std::string& again) {
   INFO("\"" << again << "\" on " << mesh << ", " << schedule);
-  using formula = tr::gpt2_memory<double, shape<Stages, Tp>, act::recompute<Whats...>>;
-  const std::vector<counted> all = run<act::recompute<act::none>, formula>(mesh, schedule, m, again);
+  using formula = tr::language_memory<Model, shape<Stages, Tp>, act::recompute<Whats...>>;
+  const std::vector<counted> all = run<act::recompute<act::none>, formula, Model>(mesh, schedule, m, again);
   for (std::size_t r = 0; r < all.size(); r += Tp) {  // the first along tp has the most
     const counted& c = all[r];
     CHECK(c.bytes.saved == c.saved);
@@ -100,6 +101,11 @@ void check(const std::string& mesh, const std::string& schedule, int m, const st
     CHECK(c.bytes.scratch == c.scratch);
     if (schedule == "1f1b") CHECK(c.bytes.saved == c.peak);  // and as many were in use
   }
+}
+
+template <int Stages, int Tp, class... Whats>
+void check(const std::string& mesh, const std::string& schedule, int m, const std::string& again) {
+  check_model<Stages, Tp, md::gpt2<double>, Whats...>(mesh, schedule, m, again);
 }
 
 // GPT-2 of 774 million parameters on four ranks, one sample of 1,024 tokens in a microbatch.
@@ -131,6 +137,21 @@ TEST_CASE("a trainer counts the bytes of the formula, whatever is computed again
   check<1, 1, act::every<3>>("", "1f1b", 2, "every 3");
   check<2, 2, act::named<"attn.qkv", "head.logits">>("pp=2,tp=2", "1f1b", 4, "attn.qkv,head.logits");
   check<7, 1>("pp=7", "1f1b", 8, "none");  // stages without blocks
+}
+
+TEST_CASE("a trainer counts the bytes of the formula where logits are made some words at a time", "[train][memory]") {
+  using chunked = md::with_chunked_loss<md::gpt2<double>, 5>;
+  check_model<2, 2, chunked>("pp=2,tp=2", "1f1b", 4, "none");
+  check_model<4, 1, chunked, act::full, act::named<"ln_f.out", "head.logits">>("pp=2", "zb-v", 4,
+                                                                               "full,ln_f.out,head.logits");
+  // What the head keeps of a microbatch: the logits of all rows less.
+  using whole = tr::gpt2_memory<float, large_on_four>;
+  using some = tr::language_memory<md::with_chunked_loss<md::gpt2<float>, 4096>, large_on_four>;
+  constexpr std::int64_t rows = large_on_four::config.context, words = large_on_four::config.vocabulary;
+  const std::int64_t less = whole{}.activation_bytes(3) - some{}.activation_bytes(3);
+  CHECK(less == rows * words * 4 + rows * 4);  // and the logit of the target
+  // And of validation, sample by sample.
+  CHECK(whole{}.resident_bytes(3) - some{}.resident_bytes(3) > rows * (words - 2 * 4096) * 4);
 }
 
 TEST_CASE("a trainer counts the bytes of the formula, what is stored elsewhere, too", "[train][memory]") {

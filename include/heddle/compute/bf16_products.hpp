@@ -1,6 +1,7 @@
 // heddle/compute/bf16_products.hpp: a backend whose products of float matrices are of operands rounded to bf16.
 #pragma once
 
+#include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -62,6 +63,30 @@ class bf16_products : public Backend {
              std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
   void matmul(matrix<A> a, matrix<B> b, matrix<float> c, float beta = 0) {
     Backend::template matmul<TA, TB>(a, b, c, beta);
+  }
+
+  /// The fused products of floats, as those of `Backend` of rounded operands; the gradient of a bias is added up from what was not rounded.
+  template <transpose TA = transpose::no, transpose TB = transpose::no>
+    requires fused_product_kernels<Backend, float>
+  void matmul_add_bias(input<float> a, input<float> b, row_view<const float, memory> bias, matrix<float> c) {
+    Backend::template matmul_add_bias<TA, TB>(rounded(a, left_), rounded(b, right_), bias, c);
+  }
+  template <transpose TA = transpose::no, transpose TB = transpose::no>
+    requires fused_product_kernels<Backend, float>
+  void matmul_add_bias_gelu(input<float> a, input<float> b, row_view<const float, memory> bias, matrix<float> before,
+                            matrix<float> c) {
+    Backend::template matmul_add_bias_gelu<TA, TB>(rounded(a, left_), rounded(b, right_), bias, before, c);
+  }
+  template <transpose TA = transpose::no, transpose TB = transpose::no>
+    requires fused_product_kernels<Backend, float>
+  void matmul_gelu_backward(input<float> a, input<float> b, input<float> before, matrix<float> c) {
+    Backend::template matmul_gelu_backward<TA, TB>(rounded(a, left_), rounded(b, right_), before, c);
+  }
+  template <summed_operand Of>
+    requires fused_product_kernels<Backend, float>
+  void matmul_add_bias_backward(input<float> a, input<float> b, matrix<float> c, row_view<float, memory> db) {
+    matmul<transpose::yes, transpose::no>(a, b, c, 1.0f);
+    Backend::add_bias_backward(Of == summed_operand::left ? a : b, db);
   }
 
   template <transpose TB = transpose::no, class X, class W, class Y, class Beta = Y>

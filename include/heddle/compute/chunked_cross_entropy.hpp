@@ -55,6 +55,43 @@ void chunked_cross_entropy(B& backend, matrix_view<const T, space_of<B>> x, matr
       });
 }
 
+namespace detail {
+/// use(logits' gradient of a chunk, its words, first of them), the logits made again.
+template <class T, class B, class Use>
+void each_gradient_of_words(const char* name, B& backend, const matrix_view<const T, space_of<B>>& x,
+                            const matrix_view<const T, space_of<B>>& words, const token_ids_in<space_of<B>>& targets,
+                            std::int64_t first_id, const row_view<const T, space_of<B>>& m,
+                            const row_view<const T, space_of<B>>& sum, T scale, const row_view<T, space_of<B>>& room,
+                            const Use& use) {
+  each_chunk_of_words<space_of<B>, T>(
+      name, x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
+        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
+        backend.cross_entropy_backward(logits, m, sum, targets, first_id + first, scale);
+        use(logits, some, first);
+      });
+}
+template <class T, class B, class G, class W>
+void add_to_input(B& backend, const G& logits, const W& some, std::int64_t first,
+                  const matrix_view<T, space_of<B>>& dx) {
+  backend.template matmul<transpose::no, transpose::no>(logits, some, dx, first == 0 ? T(0) : T(1));
+}
+template <class T, class B, class G, class W>
+void add_to_words(B& backend, const G& logits, const W& some, std::int64_t first,
+                  const matrix_view<const T, space_of<B>>& x, const matrix_view<T, space_of<B>>& dwords) {
+  const matrix_view<T, space_of<B>> dsome(dwords.address() + first * some.extent(1), some.shape());
+  backend.template matmul<transpose::yes, transpose::no>(logits, x, dsome, T(1));
+}
+template <class T, class B>
+void without_words(B& backend, const matrix_view<const T, space_of<B>>& words, const matrix_view<T, space_of<B>>& dx) {
+  if (words.extent(0) == 0) backend.fill(heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
+}
+template <class Words, class Gradient>
+void same_words(const char* name, const Words& words, const Gradient& dwords) {
+  expect(name, "rows of dwords", words.extent(0), dwords.extent(0));
+  expect(name, "columns of dwords", words.extent(1), dwords.extent(1));
+}
+}  // namespace detail
+
 /// The gradient of that cross-entropy times `scale`, from `m` and `sum` of the whole vocabulary: the logits of a chunk are made again.
 /// Overwrites dx and adds to dwords.
 /// Shapes: as above; dx [rows, width], dwords [words, width].
@@ -67,18 +104,27 @@ void chunked_cross_entropy_backward(B& backend, matrix_view<const T, space_of<B>
                                     row_view<const T, space_of<B>> sum, T scale, row_view<T, space_of<B>> room,
                                     matrix_view<T, space_of<B>> dx, matrix_view<T, space_of<B>> dwords) {
   constexpr const char* name = "chunked_cross_entropy_backward";
-  detail::expect(name, "rows of dwords", words.extent(0), dwords.extent(0));
-  detail::expect(name, "columns of dwords", words.extent(1), dwords.extent(1));
-  if (words.extent(0) == 0) backend.fill(heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
-  const std::int64_t width = words.extent(1);
-  detail::each_chunk_of_words<space_of<B>, T>(
-      name, x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
-        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
-        backend.cross_entropy_backward(logits, m, sum, targets, first_id + first, scale);
-        backend.template matmul<transpose::no, transpose::no>(logits, some, dx, first == 0 ? T(0) : T(1));
-        const matrix_view<T, space_of<B>> dsome(dwords.address() + first * width, some.shape());
-        backend.template matmul<transpose::yes, transpose::no>(logits, x, dsome, T(1));
-      });
+  detail::same_words(name, words, dwords);
+  detail::without_words<T>(backend, words, dx);
+  detail::each_gradient_of_words<T>(name, backend, x, words, targets, first_id, m, sum, scale, room,
+                                    [&](const auto& logits, const auto& some, std::int64_t first) {
+                                      detail::add_to_input<T>(backend, logits, some, first, dx);
+                                      detail::add_to_words<T>(backend, logits, some, first, x, dwords);
+                                    });
+}
+/// The same without that of the words: dx alone.
+template <class T, class B>
+  requires product_kernels<B, T> && elementwise_kernels<B, T> && cross_entropy_kernels<B, T>
+void chunked_cross_entropy_backward_input(B& backend, matrix_view<const T, space_of<B>> x,
+                                          matrix_view<const T, space_of<B>> words, token_ids_in<space_of<B>> targets,
+                                          std::int64_t first_id, row_view<const T, space_of<B>> m,
+                                          row_view<const T, space_of<B>> sum, T scale, row_view<T, space_of<B>> room,
+                                          matrix_view<T, space_of<B>> dx) {
+  detail::without_words<T>(backend, words, dx);
+  detail::each_gradient_of_words<T>("chunked_cross_entropy_backward_input", backend, x, words, targets, first_id, m,
+                                    sum, scale, room, [&](const auto& logits, const auto& some, std::int64_t first) {
+                                      detail::add_to_input<T>(backend, logits, some, first, dx);
+                                    });
 }
 
 }  // namespace heddle::inline v0::compute

@@ -333,11 +333,13 @@ concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> 
 /// first_id, m, sum, picked)` makes m the larger of itself and the row's largest logit, scales sum by exp(m before - m) and adds the sum of
 /// exp(l - m); picked becomes the logit of a target that is in the chunk, whose first column is word `first_id`. Before the first chunk m is
 /// -inf, sum and picked 0. After the last they are those of `cross_entropy_kernels` over all columns, up to rounding; a row of
-/// -inf alone has sum 0.
+/// -inf alone has sum 0. `rescale_softmax(before, m, sum)`: sum *= exp(before - m), for sums in units of exp(before) that are added to others in
+/// units of exp(m); what is 0 stays 0.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
 template <class B, class T>
 concept chunked_cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
   backend.add_to_softmax(x.in, x.ids, n, x.results, x.results, x.results);
+  backend.rescale_softmax(x.values, x.values, x.results);
 };
 
 /// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.

@@ -39,6 +39,10 @@ template <bool Ok, class How>
 struct steps_have_whole_rows {
   static constexpr bool value = Ok;
 };
+template <bool Ok, class Model>
+struct steps_have_all_logits {
+  static constexpr bool value = Ok;
+};
 inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
@@ -85,6 +89,10 @@ class cached_stage {
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
+  static_assert(
+      detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>::value,
+      "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
+      "same parameters");
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
                                                           model::layers::trained_of<description>>::value);
 

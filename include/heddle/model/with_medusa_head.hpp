@@ -27,6 +27,9 @@ struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scala
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
+    static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,
+                  "heddle: with_medusa_head puts a head in place of one that makes its logits in chunks: write "
+                  "with_chunked_loss<with_medusa_head<Base>, Words>");
     return layers::train_only<layers::medusa_parameters>(layers::with_head(whole, headed(whole.out)));
   }
 

@@ -29,6 +29,9 @@ struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typena
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
+    static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,
+                  "heddle: with_medusa_heads trains heads that keep their logits: take the model without "
+                  "with_chunked_loss");
     const auto made = layers::with_head(whole, joined(whole.out));
     static_assert(
         detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>::value,

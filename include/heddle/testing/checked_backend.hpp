@@ -129,6 +129,7 @@ class checked_backend {
   HEDDLE_PLAIN(row_sum_exp)
   HEDDLE_PLAIN(pick_target)
   HEDDLE_PLAIN(add_to_softmax)
+  HEDDLE_PLAIN(rescale_softmax)
   HEDDLE_PLAIN(cross_entropy_loss)
   HEDDLE_PLAIN(cross_entropy_backward)
   HEDDLE_PLAIN(squared_error)

@@ -8,6 +8,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/executor.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
@@ -93,8 +94,12 @@ outcome train(const setup& s) {
   std::atomic<std::int64_t> host_bytes = 0;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      using trainer_type = hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
-                                              std::remove_reference_t<decltype(world)>>;
+      // Where threads share a device, logits are made for seven words of a rank at a time.
+      constexpr bool chunked = std::is_same_v<Transport, hd::threads> && on_device;
+      using plain = hd::model::gpt2<double>;
+      using model = std::conditional_t<chunked, hd::model::with_chunked_loss<plain, 7>, plain>;
+      using trainer_type =
+          hd::train::trainer<model, typename strategy_of<Policies...>::type, std::remove_reference_t<decltype(world)>>;
       hd::observe::recorder recorder(world.size());
       trainer_type trainer = [&] {
         if constexpr (watched)
@@ -255,6 +260,9 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
 }
 
 TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device", "[cuda][threads][train][ranks]") {
+  using end = hd::compute::detail::on_cuda::product_end;
+  const auto made = [](end e) { return cuda_double::ended_products()[static_cast<std::size_t>(e)].load(); };
+  for (auto& count : cuda_double::ended_products()) count = 0;
   for (const setup& s : {setup{"dp=2", 2}, setup{"tp=2", 2}, setup{"pp=2", 4, "1f1b"},
                          setup{"dp=2,pp=2", 2, "chimera", 3}, setup{"dp=2,pp=2,tp=2", 2, "1f1b"}}) {
     CAPTURE(s.mesh, s.schedule);
@@ -263,6 +271,8 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
     CHECK(got.error == "");
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK(got.text == expected.text);
+    // Of a block queries, keys and values have their bias with the product; where nothing splits layers, both sums of it, too.
+    if (s.mesh == "dp=2") CHECK(made(end::bias) == 3 * made(end::gelu_of_bias));
   }
   for (const char* mesh : {"dp=4", "dp=2,tp=2"}) {  // with somebody who observes
     CAPTURE(mesh);
@@ -272,6 +282,10 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
     CHECK(got.error == "");
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK((got.collectives > 0) == (mesh != std::string("dp=4")));
+  }
+  for (const end e : {end::bias, end::gelu_of_bias, end::gelu_derivative, end::sums_of_right}) {
+    CAPTURE(static_cast<int>(e));
+    CHECK(made(e) > 0);  // by epilogues of the library
   }
 }
 

@@ -4,6 +4,7 @@
 #include <heddle/compute/cuda/attention.hpp>
 #include <heddle/compute/cuda/attention_tiles.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/fused_products.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
@@ -29,13 +30,14 @@ namespace heddle::inline v0::compute {
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
-/// of operands of bf16 or f16, added up in float.
+/// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`).
 /// Positions of rotary embeddings and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
-class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory> {
+class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::on_cuda::fused_product_members<basic_cuda<Launcher>> {
   using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using heads = head_rows<T, cuda_memory>;
@@ -109,6 +111,13 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
                                            targets.address(), first_id, m.address(), sum.address(), picked.address());
   }
+  template <class T>
+  void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
+                       std::type_identity_t<row_view<const T, space>> m, vector_view<T, space> sum) {
+    detail::expect("rescale_softmax", "elements of before", sum.size(), before.size());
+    detail::expect("rescale_softmax", "elements of m", sum.size(), m.size());
+    detail::on_cuda::launch_rescale_softmax(launcher(), sum.size(), before.address(), m.address(), sum.address());
+  }
 
   template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
@@ -159,6 +168,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
 
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
+  friend class detail::on_cuda::fused_product_members<basic_cuda>;
   Launcher launcher() noexcept { return {queue_, products_}; }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>

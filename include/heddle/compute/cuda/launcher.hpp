@@ -24,6 +24,20 @@ concept row_threads = requires(G& g, double x) {
   { g.leads() } -> std::same_as<bool>;
 };
 
+/// What becomes of a product before it is written, or is made beside it: a bias is added; that, and GELU in its tanh form of it; the product times the derivative of
+/// GELU; the sums of the left or the right operand over what the product adds up.
+enum class product_end { bias, gelu_of_bias, gelu_derivative, sums_of_left, sums_of_right };
+
+/// With what: `bias` [columns]; `before` [rows, columns], what GELU is taken of: written with `gelu_of_bias`, read with `gelu_derivative`; `sums`
+/// [rows or columns], which are overwritten.
+template <class T>
+struct product_ending {
+  product_end end;
+  const T* bias = nullptr;
+  T* before = nullptr;
+  T* sums = nullptr;
+};
+
 /// The base of launchers, which brings the kernels of this namespace to calls of `launch_gelu(launcher, ...)`. A launcher has
 /// - `each(n, body)`: body(i) for every i in [0, n);
 /// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns;
@@ -32,6 +46,8 @@ concept row_threads = requires(G& g, double x) {
 ///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes()`;
 /// - `room<T>(n)`: n elements on the device for the kernels that follow, with `address()`, given back in the order of the queue;
 /// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
+/// - `multiply_ending<TA, TB>(m, n, k, a, b, c, beta, ending)`: the same with such an end, if the library has that for these sizes, types
+///   and addresses; else it does nothing and returns false;
 /// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
 struct launcher_base {
   static constexpr bool host_can_read = false;

@@ -265,6 +265,18 @@ void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns,
   on.each_row(rows, columns, add_to_softmax_row<T>{columns, logits, targets, first_id, lowest, m, sum, picked});
 }
 template <class T>
+struct rescale_softmax_body {
+  const T *before, *m;
+  T* sum;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    if (sum[i] != T(0)) sum[i] *= math::exponential(before[i] - m[i]);
+  }
+};
+template <launcher L, class T>
+void launch_rescale_softmax(const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
+  on.each(rows, rescale_softmax_body<T>{before, m, sum});
+}
+template <class T>
 struct cross_entropy_backward_row {
   std::int64_t columns;
   T* logits;

@@ -11,12 +11,14 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -67,19 +69,38 @@ class lt_products {
     static_assert(std::is_same_v<Sum, std::conditional_t<std::is_same_v<In, double>, double, float>>);
     const heddle::v0::detail::on_cuda_device here(device_);
     // In memory by columns all of it is transposed: c'[n, m] = op(b)' op(a)'.
-    constexpr element_types types{type_of<In>, type_of<Out>, type_of<Sum>,
-                                  std::is_same_v<In, double>  ? CUBLAS_COMPUTE_64F
-                                  : std::is_same_v<In, float> ? Floats::compute
-                                                              : CUBLAS_COMPUTE_32F};
+    constexpr element_types types = types_of<In, Out, Sum>;
     const described<TA, TB> of(types, m, n, k);
-    const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
-    const size_of_product size(types.in, types.out, TA, TB, m, n, k, aligned);
-    auto at = advised_.find(size);
-    if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, m, n, k, aligned)).first;
-    const Sum one = 1;
-    require(cublasLtMatmul(handle_, of.product.get(), &one, b, of.left.get(), a, of.right.get(), &beta, c, of.out.get(),
-                           c, of.out.get(), &at->second, workspace_.address(), workspace_bytes, stream),
-            "cublasLtMatmul");
+    const operands<In, Out, Sum> with{a, b, c, beta};
+    const size_of_product size(types.in, types.out, TA, TB, m, n, k, with.aligned(), no_end, beta == Sum(0), 0);
+    const std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
+    if (!how) [[unlikely]]
+      throw cuda_error("heddle: cuBLASLt has no product of " + std::to_string(m) + " x " + std::to_string(k) + " by " +
+                       std::to_string(k) + " x " + std::to_string(n) + " in these types");
+    require(run(of, with, *how, stream), "cublasLtMatmul");
+  }
+  /// The same with an epilogue, if cuBLASLt has one for this product; else nothing is done, and false returned.
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  bool multiply_ending(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b,
+                       Out* c, Sum beta, const product_ending<Out>& with) {
+    // What it asks of the input of GELU: rows of a multiple of 8 elements that begin at a multiple of 16 bytes.
+    if (with.before != nullptr && (n % 8 != 0 || alignment_of(with.before) < 16)) return false;
+    const heddle::v0::detail::on_cuda_device here(device_);
+    described<TA, TB> of(types_of<In, Out, Sum>, m, n, k);
+    of.end_with(with, n);
+    const operands<In, Out, Sum> given{a, b, c, beta};
+    const std::uint32_t aligned =
+        (std::min)({alignment_of(with.bias), alignment_of(with.before), alignment_of(with.sums)});
+    const size_of_product size(types_of<In, Out, Sum>.in, types_of<In, Out, Sum>.out, TA, TB, m, n, k, given.aligned(),
+                               static_cast<int>(with.end), beta == Sum(0), aligned);
+    std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
+    if (!how) return false;
+    const cublasStatus_t status = run(of, given, *how, stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+      how.reset();  // refused before anything is queued
+    else
+      require(status, "cublasLtMatmul");
+    return how.has_value();
   }
 
  private:
@@ -94,6 +115,19 @@ class lt_products {
                                             : std::is_same_v<T, float> ? CUDA_R_32F
                                             : std::is_same_v<T, bf16>  ? CUDA_R_16BF
                                                                        : CUDA_R_16F;
+
+  template <class In, class Out, class Sum>
+  static constexpr element_types types_of{type_of<In>, type_of<Out>, type_of<Sum>,
+                                          std::is_same_v<In, double>  ? CUBLAS_COMPUTE_64F
+                                          : std::is_same_v<In, float> ? Floats::compute
+                                                                      : CUBLAS_COMPUTE_32F};
+  template <class In, class Out, class Sum>
+  struct operands {
+    const In *a, *b;
+    Out* c;
+    Sum beta;
+    std::array<std::uint32_t, 3> aligned() const { return {alignment_of(b), alignment_of(a), alignment_of(c)}; }
+  };
 
   // Of an address, as far as cuBLASLt asks: it would take 256 bytes for granted.
   static std::uint32_t alignment_of(const void* address) {
@@ -131,8 +165,29 @@ class lt_products {
       require(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSB, &of_right, sizeof of_right),
               "cublasLtMatmulDescSetAttribute");
     }
-    cublasLtMatmulAlgo_t advice(cublasLtHandle_t handle, std::int64_t m, std::int64_t n, std::int64_t k,
-                                const std::array<std::uint32_t, 3>& aligned) const {
+    template <class T>
+    void end_with(const product_ending<T>& with, std::int64_t columns) {
+      const auto set = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
+        require(cublasLtMatmulDescSetAttribute(product.get(), what, &value, sizeof value),
+                "cublasLtMatmulDescSetAttribute");
+      };
+      // In memory by columns the operands are exchanged: its A is our right one.
+      const cublasLtEpilogue_t end = with.end == product_end::bias              ? CUBLASLT_EPILOGUE_BIAS
+                                     : with.end == product_end::gelu_of_bias    ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                     : with.end == product_end::gelu_derivative ? CUBLASLT_EPILOGUE_DGELU
+                                     : with.end == product_end::sums_of_left    ? CUBLASLT_EPILOGUE_BGRADB
+                                                                                : CUBLASLT_EPILOGUE_BGRADA;
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, end);
+      if (with.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, with.bias);
+      if (with.sums != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, with.sums);
+      if (with.before != nullptr) {
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, with.before);
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns);
+      }
+    }
+    // Nothing where cuBLASLt has no such product.
+    std::optional<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle,
+                                               const std::array<std::uint32_t, 3>& aligned) const {
       cublasLtMatmulPreference_t made = nullptr;
       require(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
       const owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> wish(made);
@@ -149,10 +204,9 @@ class lt_products {
       int count = 0;
       const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.get(), left.get(), right.get(),
                                                                    out.get(), out.get(), made, 1, &found, &count);
-      if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
-        throw cuda_error("heddle: cuBLASLt has no product of " + std::to_string(m) + " x " + std::to_string(k) +
-                         " by " + std::to_string(k) + " x " + std::to_string(n) + ": " +
-                         cublasLtGetStatusString(status != CUBLAS_STATUS_SUCCESS ? status : found.state));
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
+      require(status, "cublasLtMatmulAlgoGetHeuristic");
+      if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
       return found.algo;
     }
 
@@ -165,13 +219,29 @@ class lt_products {
       return matrix_layout(made);
     }
   };
+  // Types, operations, sizes and alignments of operands; the end, whether c is overwritten, the alignment of what the end reads or makes.
   using size_of_product = std::tuple<cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t,
-                                     std::int64_t, std::array<std::uint32_t, 3>>;
+                                     std::int64_t, std::array<std::uint32_t, 3>, int, bool, std::uint32_t>;
+  static constexpr int no_end = -1;
+
+  template <class Described>
+  std::optional<cublasLtMatmulAlgo_t>& advice(const Described& of, const size_of_product& size) {
+    auto at = advised_.find(size);
+    if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, std::get<7>(size))).first;
+    return at->second;
+  }
+  template <class Described, class Operands>
+  cublasStatus_t run(const Described& of, const Operands& with, const cublasLtMatmulAlgo_t& how, cudaStream_t stream) {
+    const decltype(with.beta) one = 1;
+    return cublasLtMatmul(handle_, of.product.get(), &one, with.b, of.left.get(), with.a, of.right.get(), &with.beta,
+                          with.c, of.out.get(), with.c, of.out.get(), &how, workspace_.address(), workspace_bytes,
+                          stream);
+  }
 
   int device_;
   cublasLtHandle_t handle_ = nullptr;
   buffer<std::byte, cuda_memory> workspace_;
-  std::map<size_of_product, cublasLtMatmulAlgo_t> advised_;
+  std::map<size_of_product, std::optional<cublasLtMatmulAlgo_t>> advised_;
 };
 
 /// Launches on the stream of a queue.
@@ -242,6 +312,11 @@ struct stream_launcher : launcher_base {
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
     library.template multiply<TA, TB>(queue.stream(), m, n, k, a, b, c, beta);
+  }
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  bool multiply_ending(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta,
+                       const product_ending<Out>& with) const {
+    return library.template multiply_ending<TA, TB>(queue.stream(), m, n, k, a, b, c, beta, with);
   }
 
  private:

@@ -79,6 +79,13 @@ void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, cons
   });
 }
 
+/// Sums in units of exp(before) become sums in units of exp(m).
+template <class T>
+void rescale_softmax(std::int64_t rows, const T* before, const T* m, T* sum) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    if (sum[i] != T(0)) sum[i] *= std::exp(before[i] - m[i]);
+}
+
 /// The sum over rows, in order, of log(sum) + (m - picked) in double; rows of ignored targets are left out.
 template <class T>
 double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* picked, token_ids targets) {
@@ -141,6 +148,13 @@ class cross_entropy_members {
     expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
     detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
                            targets, first_id, m.data(), sum.data(), picked.data());
+  }
+  template <class T>
+  void rescale_softmax(input_vector<T> before, input_vector<T> m, std::span<T> sum) {
+    const auto rows = static_cast<std::int64_t>(sum.size());
+    expect("rescale_softmax", "elements of before", rows, before.size());
+    expect("rescale_softmax", "elements of m", rows, m.size());
+    detail::rescale_softmax(rows, before.data(), m.data(), sum.data());
   }
   template <class T>
   void cross_entropy_backward(matrix_view<T> logits, input_vector<T> m, input_vector<T> sum, token_ids targets,

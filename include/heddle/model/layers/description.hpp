@@ -208,6 +208,9 @@ template <class L>
 using children_of = std::remove_cvref_t<decltype(std::declval<const L&>().children())>;
 
 namespace detail {
+// Whether a head makes the logits of some words at a time.
+template <class Head>
+inline constexpr bool makes_logits_in_chunks = requires { Head::words_at_a_time; };
 template <class L>
 constexpr auto cached_list(const L& layer) {
   if constexpr (requires { layer.cached_tensors(); })

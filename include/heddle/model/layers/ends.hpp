@@ -290,6 +290,22 @@ struct language_head {
     n.backward_weight(x, b[d_normed{}]);
   }
 
+ protected:
+  template <class B>
+  typename B::const_view words(const B& b) const {
+    if constexpr (Tied)
+      return b.run().tied;
+    else
+      return b[weight{}];
+  }
+  template <class B>
+  typename B::view words_gradient(const B& b) const {
+    if constexpr (Tied)
+      return b.run().tied_gradient;
+    else
+      return b.gradient(weight{});
+  }
+
  private:
   template <class Axes>
   struct at_most_one {
@@ -346,20 +362,6 @@ struct language_head {
       all_gather_v(b.queue(), group, mine, all, std::span<const std::int64_t>(counts));
       detail::keep_until_done<decltype(b.run().world.template along_if<Axis>())>(b.queue());
     }
-  }
-  template <class B>
-  typename B::const_view words(const B& b) const {
-    if constexpr (Tied)
-      return b.run().tied;
-    else
-      return b[weight{}];
-  }
-  template <class B>
-  typename B::view words_gradient(const B& b) const {
-    if constexpr (Tied)
-      return b.run().tied_gradient;
-    else
-      return b.gradient(weight{});
   }
 };
 

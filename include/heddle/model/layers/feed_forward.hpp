@@ -23,6 +23,11 @@ inline constexpr activation_set kept_activated = activation_named("mlp.activated
 // All products that read one tensor leave the same layout in its gradient.
 template <class First, class... More>
 inline constexpr bool all_same = (std::is_same_v<First, More> && ...);
+// Whether a linear layer makes gelu(y) with y, and the gradient of z where its x is gelu(z), in such a call; an adapter does not.
+template <class Layer, class B>
+inline constexpr bool gelu_goes_with = requires { requires Layer::template adds_bias_at_once<B>; };
+template <class Layer, class B>
+inline constexpr bool gelu_goes_back_with = fuses_products<B> && requires { Layer::template adds_bias_at_once<B>; };
 }  // namespace detail
 
 /// y = gelu(x W1 + b1) W2 + b2, tanh form. Hidden units may be split: the second product then is a sum.
@@ -49,6 +54,14 @@ struct gelu_mlp {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
+    if constexpr (detail::gelu_goes_with<Up, B>) {
+      if (b.makes(hidden{}) && b.makes(activated{})) {
+        use_gathered<typename l::x_edge, typename l::x_taken, Up>(b, whole_in{}, x, true, [&](auto rows, row_range at) {
+          first.layer().forward_gelu(first, rows, rows_of(b[hidden{}], at), rows_of(b[activated{}], at));
+        });
+        return second.forward(b[activated{}], y);
+      }
+    }
     use_gathered<typename l::x_edge, typename l::x_taken, Up>(
         b, whole_in{}, x, b.makes(hidden{}),
         [&](auto rows, row_range at) { first.forward(rows, rows_of(b.edge(hidden{}), at)); });
@@ -59,9 +72,13 @@ struct gelu_mlp {
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
     using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
-    second.backward_input(b[activated{}], dy, b[d_hidden{}]);
-    const auto d = b.vector(d_hidden{});
-    b.compute().gelu_backward(b.vector(hidden{}), d, d);
+    if constexpr (detail::gelu_goes_back_with<Down, B>) {
+      second.layer().backward_gelu(second, dy, b[hidden{}], b[d_hidden{}]);
+    } else {
+      second.backward_input(b[activated{}], dy, b[d_hidden{}]);
+      const auto d = b.vector(d_hidden{});
+      b.compute().gelu_backward(b.vector(hidden{}), d, d);
+    }
     make_scattered<typename l::dx_made, dual<typename l::x_edge>, Up>(
         b, whole_in{}, dx, [&](auto sum, row_range at) { first.backward_input(x, rows_of(b[d_hidden{}], at), sum); });
     return made<dual<typename l::x_edge>>{};

@@ -1,6 +1,7 @@
 // heddle/model/layers/linear.hpp: a linear layer with or without bias, in either storage order.
 #pragma once
 
+#include <heddle/compute/fused_products.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 #include <heddle/model/layers/multiply.hpp>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::model::layers {
 
@@ -20,6 +22,15 @@ struct bias {};  ///< added to each row of the product
 struct whole_in {};     ///< what goes into products, or its gradient
 struct whole_out {};    ///< what leaves one
 struct d_whole_out {};  ///< gradient of `whole_out`
+
+namespace detail {
+// Whether products of a call go together with what is behind them: the backend has such products, and no scales are looked for first.
+template <class B>
+inline constexpr bool fuses_products =
+    compute::fused_product_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
+                                   typename B::scalar> &&
+    !multiplies_in_float8<B>;
+}  // namespace detail
 
 /// How a linear layer's weight lies: `in_out` [in, out] as GPT-2's, `out_in` [out, in] as PyTorch's `Linear`.
 enum class storage : bool { in_out, out_in };
@@ -81,8 +92,24 @@ struct linear : leaf {
   using laid = product_layouts<Layouts, In, Out, typename Layouts::template parameter<typename weight_parameter::own>,
                                transposed>;
 
+  /// Whether, in such a call, the bias goes with the product on every mesh of this type: its result is complete, and the backend has both in
+  /// one (`compute::fused_product_kernels`). It does, too, where axes along which the result is a sum turn out to have one rank.
+  template <class B>
+  static constexpr bool adds_bias_at_once =
+      Bias && detail::fuses_products<B> &&
+      std::is_same_v<typename laid<typename B::layouts>::made, typename laid<typename B::layouts>::y>;
+
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using l = laid<typename B::layouts>;
+    if constexpr (Bias && detail::fuses_products<B> && !B::template moves_rows<typename l::made, typename l::y>) {
+      if (settles_alone<typename l::made, typename l::y>(b.run().world)) {
+        b.give(y, [&](auto v) {
+          b.compute().template matmul_add_bias<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), v);
+        });
+        return made<typename l::y>{};
+      }
+    }
     return forward_with(b, x, y, [](auto, row_range) {});
   }
   /// The same with `more(rows, at)` between the product and its settlement, which may add to these rows of the product.
@@ -92,13 +119,19 @@ struct linear : leaf {
     using l = laid<typename B::layouts>;
     b.give(y, [&](auto v) {
       make_scattered<typename l::made, typename l::y>(b, whole_out{}, v, [&](auto part, row_range at) {
-        multiply<transpose::no, transposed ? transpose::yes : transpose::no, float8_operand::value,
-                 float8_operand::value, typename l::x, weights<B>>(b, rows_of(x, at), b[weight{}], part, T(0));
+        multiply<transpose::no, product_of_weight, float8_operand::value, float8_operand::value, typename l::x,
+                 weights<B>>(b, rows_of(x, at), b[weight{}], part, T(0));
         more(part, at);
       });
       if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
     });
     return made<typename l::y>{};
+  }
+  /// gelu(y) with y beside it, for some rows at a time where nothing is settled: only with `adds_bias_at_once`.
+  template <class B>
+  void forward_gelu(const B& b, typename B::const_view x, typename B::view y, typename B::view activated) const {
+    b.compute().template matmul_add_bias_gelu<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), y,
+                                                                                activated);
   }
   template <class B>
   auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx,
@@ -112,11 +145,29 @@ struct linear : leaf {
     });
     return made<typename l::dx_made>{};
   }
+  /// The gradient of z of x = gelu(z), from `z` and dy, where the backend has it in one: only with `detail::fuses_products`.
+  template <class B>
+  auto backward_gelu(const B& b, typename B::const_view dy, typename B::const_view z, typename B::view dz) const {
+    using l = laid<typename B::layouts>;
+    use_gathered<dual<typename l::y>, dual<typename l::made>>(b, d_whole_out{}, dy, true, [&](auto d, row_range at) {
+      b.compute().template matmul_gelu_backward<transpose::no, transposed ? transpose::no : transpose::yes>(
+          d, b[weight{}], rows_of(z, at), rows_of(dz, at));
+    });
+    return made<typename l::dx_made>{};
+  }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     const typename B::const_view d = b.template room<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
+    if constexpr (Bias && detail::fuses_products<B> &&
+                  !B::template moves_rows<dual<typename l::y>, dual<typename l::made>>) {
+      using compute::summed_operand;
+      constexpr auto of = transposed ? summed_operand::left : summed_operand::right;
+      b.compute().template matmul_add_bias_backward<of>(transposed ? d : x, transposed ? x : d, b.gradient(weight{}),
+                                                        b.gradient_vector(bias{}));
+      return;
+    }
     if constexpr (transposed)
       multiply<transpose::yes, transpose::no, float8_operand::gradient, float8_operand::value, dual<typename l::made>,
                typename l::x>(b, d, x, b.gradient(weight{}), T(1));
@@ -127,6 +178,7 @@ struct linear : leaf {
   }
 
  private:
+  static constexpr transpose product_of_weight = transposed ? transpose::yes : transpose::no;
   template <class B>
   using weights = typename B::layouts::template parameter<typename weight_parameter::own>;
 };

@@ -117,7 +117,20 @@ void settle_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[m
       "of layout use redistribute; for other rows settle<From, To>(from, to)");
   if constexpr (detail::can_settle<From, To>(tags{})) detail::reduce_in<From, To>(world, queue, values);
 }
-/// The same for elements on the host.
+/// Whether bringing values from layout `From` to layout `To` sends nothing: along each axis nothing happens, or there is one rank.
+template <class From, class To, class World>
+bool settles_alone([[maybe_unused]] World& world) {
+  [[maybe_unused]] const auto alone = [&]<class Tag>(std::type_identity<Tag>) {
+    if constexpr (detail::settlement_along<From, To, Tag>() == detail::settlement::nothing)
+      return true;
+    else
+      return world.template along_if<Tag>().size() == 1;
+  };
+  return [&]<class... Tags>(type_list<Tags...>) {
+    return (alone(std::type_identity<Tags>{}) && ...);
+  }(typename From::mesh_type::tags{});
+}
+/// `settle_in` for elements on the host.
 template <class From, class To, class World, class T>
 void settle_in(World& world, std::span<T> values) {
   host_memory::queue at_once;

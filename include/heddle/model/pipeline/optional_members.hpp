@@ -158,8 +158,8 @@ row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
 }
 /// A stage whose weights, or gradients, may lie in memory of the caller's: `lend_weights(w)` makes the flat buffer `w`, which has
 /// `flat_elements()` elements; an empty one takes it away. While weights are away the caller runs no forward, backward or
-/// backward_input, and no recompute; while gradients are away no backward and no backward_weight. backward_weight reads no
-/// weights. A stage that is made with `layers.lent_weights` (`lent_gradients`) allocates none.
+/// backward_input, and no recompute; while gradients are away no backward, backward_input or backward_weight.
+/// backward_weight reads no weights. A stage that is made with `layers.lent_weights` (`lent_gradients`) allocates none.
 template <class Stage>
 inline constexpr bool can_lend_weights = requires(Stage& s, row_view<typename Stage::scalar, space_of<Stage>> w) {
   s.lend_weights(w);
