@@ -6,8 +6,76 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
+#include <vector>
+
+// Of a graph: what is done, after which nodes; bytes that it reads and writes, where that is known.
+struct CUgraphNode_st {
+  cudaGraphNodeType type = cudaGraphNodeTypeKernel;
+  std::function<void()> job = {};
+  std::set<std::size_t> after = {};
+  const char* reads = nullptr;
+  char* writes = nullptr;
+  std::size_t bytes = 0;
+};
+
+namespace {
+// The nodes of a graph, in the order in which they were captured, and the memory that it takes.
+struct graph_nodes {
+  ~graph_nodes();
+  std::deque<CUgraphNode_st> nodes;
+  std::vector<void*> memory;
+  // Every node after those that it waits for, and of several that may be next the last captured: an edge that is missing shows.
+  void run() {
+    std::vector<bool> done(nodes.size());
+    for (std::size_t left = nodes.size(); left > 0; --left) {
+      std::size_t next = nodes.size();
+      for (std::size_t i = 0; i < nodes.size(); ++i)
+        if (!done[i] &&
+            std::all_of(nodes[i].after.begin(), nodes[i].after.end(), [&](std::size_t j) { return done[j]; }))
+          next = i;
+      nodes[next].job();
+      done[next] = true;
+    }
+  }
+  // Two nodes of which neither waits for the other, and one writes what the other uses.
+  bool has_unordered() const {
+    std::vector<std::set<std::size_t>> before(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      for (const std::size_t j : nodes[i].after) {
+        before[i].insert(j);
+        before[i].insert(before[j].begin(), before[j].end());
+      }
+    const auto meet = [](const char* a, std::size_t n, const char* b, std::size_t m) {
+      return a != nullptr && b != nullptr && a < b + m && b < a + n;
+    };
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const auto &a = nodes[i], &b = nodes[j];
+        if (!before[i].contains(j) &&
+            (meet(a.writes, a.bytes, b.writes, b.bytes) || meet(a.writes, a.bytes, b.reads, b.bytes) ||
+             meet(a.reads, a.bytes, b.writes, b.bytes)))
+          return true;
+      }
+    return false;
+  }
+};
+struct capture {
+  CUstream_st* origin = nullptr;
+  std::shared_ptr<graph_nodes> graph = std::make_shared<graph_nodes>();
+  std::set<CUstream_st*> streams;
+  bool invalid = false;
+};
+}  // namespace
+
+struct CUgraph_st {
+  std::shared_ptr<graph_nodes> graph;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<graph_nodes> graph;
+};
 
 struct CUstream_st {
   explicit CUstream_st(int of) : device(of), worker([this] { work(); }) {}
@@ -19,7 +87,14 @@ struct CUstream_st {
     changed.notify_all();
     worker.join();
   }
-  void add(std::function<void()> job) {
+  void add(std::function<void()> job, CUgraphNode_st node = {}) {
+    if (taking_part != nullptr) {
+      node.job = std::move(job);
+      node.after = last;
+      taking_part->graph->nodes.push_back(std::move(node));
+      last = {taking_part->graph->nodes.size() - 1};
+      return;
+    }
     {
       const std::lock_guard lock(mutex);
       jobs.push_back(std::move(job));
@@ -56,6 +131,9 @@ struct CUstream_st {
   std::condition_variable changed;
   std::deque<std::function<void()>> jobs;
   bool busy = false, stop = false;
+  // While it is captured: into what, and the nodes that the next one waits for. One thread at a time gives it work then.
+  std::shared_ptr<capture> taking_part;
+  std::set<std::size_t> last;
   std::thread worker;
 };
 
@@ -70,6 +148,8 @@ struct recording {
 
 struct CUevent_st {
   std::shared_ptr<recording> last;
+  std::shared_ptr<capture> of;  // of a captured recording, and the nodes that it waits for
+  std::set<std::size_t> nodes;
 };
 
 namespace {
@@ -119,6 +199,12 @@ cudaError_t give_back(void* memory) {
   ::operator delete(memory, std::align_val_t{256});
   return cudaSuccess;
 }
+// What may not be done while a stream is captured ends the capture.
+cudaError_t not_captured(CUstream_st* stream) {
+  if (stream->taking_part == nullptr) return cudaSuccess;
+  stream->taking_part->invalid = true;
+  return failed(cudaErrorStreamCaptureUnsupported);
+}
 void add_other(int n) {
   const std::lock_guard lock(big);
   others += n;
@@ -129,6 +215,10 @@ bool is_pinned(const void* memory) {
   if (at == blocks.begin()) return false;
   --at;
   return static_cast<const char*>(memory) < static_cast<char*>(at->first) + at->second.first;
+}
+
+graph_nodes::~graph_nodes() {
+  for (void* const m : memory) static_cast<void>(give_back(m));
 }
 
 }  // namespace
@@ -206,15 +296,33 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamQuery"); planned != cudaSuccess) return planned;
+  if (const auto refused = not_captured(stream); refused != cudaSuccess) return refused;
   return stream->done() ? cudaSuccess : failed(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamSynchronize"); planned != cudaSuccess) return planned;
+  if (const auto refused = not_captured(stream); refused != cudaSuccess) return refused;
   stream->wait();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const auto planned = count("cudaStreamWaitEvent"); planned != cudaSuccess) return planned;
+  if (event->of != nullptr) {
+    if (stream->taking_part == nullptr) {
+      if (event->of->origin == nullptr) return failed(cudaErrorCapturedEvent);
+      stream->taking_part = event->of;
+      event->of->streams.insert(stream);
+    } else if (stream->taking_part != event->of) {
+      stream->taking_part->invalid = true;
+      return failed(cudaErrorStreamCaptureMerge);
+    }
+    stream->last.insert(event->nodes.begin(), event->nodes.end());
+    return cudaSuccess;
+  }
+  if (stream->taking_part != nullptr) {
+    stream->taking_part->invalid = true;
+    return failed(cudaErrorStreamCaptureIsolation);
+  }
   stream->add([last = event->last] {
     if (last == nullptr) return;
     std::unique_lock lock(last->mutex);
@@ -231,6 +339,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto planned = count("cudaEventRecord"); planned != cudaSuccess) return planned;
   if (stream->device != device_of_thread) return failed(cudaErrorInvalidResourceHandle);
+  event->of = stream->taking_part;
+  event->nodes = stream->last;
+  if (event->of != nullptr) return cudaSuccess;
   event->last = std::make_shared<recording>();
   stream->add([last = event->last] {
     {
@@ -255,10 +366,27 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t n, cudaStream_t stream) {
   if (const auto planned = count("cudaMallocAsync"); planned != cudaSuccess) return planned;
-  return take(memory, n, stream->device);
+  const cudaError_t taken = take(memory, n, stream->device);
+  if (taken == cudaSuccess && stream->taking_part != nullptr) {
+    stream->taking_part->graph->memory.push_back(*memory);
+    stream->add([] {}, {.type = cudaGraphNodeTypeMemAlloc});
+  }
+  return taken;
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   count("cudaFreeAsync");
+  if (stream->taking_part != nullptr) {
+    const auto& own = stream->taking_part->graph->memory;
+    if (std::find(own.begin(), own.end(), memory) == own.end()) return failed(cudaErrorInvalidValue);
+    std::size_t bytes = 0;
+    {
+      const std::lock_guard lock(big);
+      bytes = blocks.at(memory).first;
+    }
+    stream->add([=] { std::memset(memory, 0xff, bytes); },
+                {.type = cudaGraphNodeTypeMemFree, .writes = static_cast<char*>(memory), .bytes = bytes});
+    return cudaSuccess;
+  }
   stream->add([=] { static_cast<void>(give_back(memory)); });
   return cudaSuccess;
 }
@@ -279,7 +407,8 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
 }
 cudaError_t cudaMemsetAsync(void* at, int value, std::size_t n, cudaStream_t stream) {
   if (const auto planned = count("cudaMemsetAsync"); planned != cudaSuccess) return planned;
-  stream->add([=] { std::memset(at, value, n); });
+  stream->add([=] { std::memset(at, value, n); },
+              {.type = cudaGraphNodeTypeMemset, .writes = static_cast<char*>(at), .bytes = n});
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -287,12 +416,93 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcp
   const auto is_on_host = [&](const void* memory, bool says_so) { return says_so && !is_pinned(memory); };
   const bool waits = is_on_host(from, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost) ||
                      is_on_host(to, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost);
-  if (waits) {  // memory of the host that is not pinned: CUDA copies before it returns
+  if (waits &&
+      stream->taking_part == nullptr) {  // memory of the host that is not pinned: CUDA copies before it returns
     stream->wait();
     std::memcpy(to, from, n);
     return cudaSuccess;
   }
-  stream->add([=] { std::memcpy(to, from, n); });
+  stream->add([=] { std::memcpy(to, from, n); }, {.type = cudaGraphNodeTypeMemcpy,
+                                                  .reads = static_cast<const char*>(from),
+                                                  .writes = static_cast<char*>(to),
+                                                  .bytes = n});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream->taking_part == nullptr ? cudaStreamCaptureStatusNone
+            : stream->taking_part->invalid ? cudaStreamCaptureStatusInvalidated
+                                           : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (const auto planned = count("cudaStreamBeginCapture"); planned != cudaSuccess) return planned;
+  if (stream->taking_part != nullptr) return failed(cudaErrorIllegalState);
+  stream->taking_part = std::make_shared<capture>();
+  stream->taking_part->origin = stream;
+  stream->taking_part->streams = {stream};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (const auto planned = count("cudaStreamEndCapture"); planned != cudaSuccess) return planned;
+  *graph = nullptr;
+  const auto of = stream->taking_part;
+  if (of == nullptr) return failed(cudaErrorIllegalState);
+  if (of->origin != stream) return failed(cudaErrorStreamCaptureUnmatched);
+  std::set<std::size_t> reached = stream->last;  // what the origin waits for at its end, one by the other
+  for (std::size_t i = of->graph->nodes.size(); i-- > 0;)
+    if (reached.contains(i)) reached.insert(of->graph->nodes[i].after.begin(), of->graph->nodes[i].after.end());
+  of->origin = nullptr;
+  for (CUstream_st* const s : of->streams) {
+    s->taking_part = nullptr;
+    s->last.clear();
+  }
+  if (of->invalid) return failed(cudaErrorStreamCaptureInvalidated);
+  if (reached.size() != of->graph->nodes.size()) return failed(cudaErrorStreamCaptureUnjoined);
+  if (of->graph->has_unordered()) return failed(cudaErrorAssert);  // CUDA does not see that
+  *graph = new CUgraph_st{of->graph};
+  add_other(1);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* n) {
+  if (nodes != nullptr)
+    for (std::size_t i = 0; i < *n; ++i) nodes[i] = &graph->graph->nodes.at(i);
+  *n = graph->graph->nodes.size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = node->type;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  if (const auto planned = count("cudaGraphInstantiate"); planned != cudaSuccess) return planned;
+  *made = new CUgraphExec_st{graph->graph};
+  add_other(1);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t made, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  if (const auto planned = count("cudaGraphExecUpdate"); planned != cudaSuccess) return planned;
+  const auto &a = made->graph->nodes, &b = graph->graph->nodes;
+  const auto alike = [](const CUgraphNode_st& x, const CUgraphNode_st& y) {
+    return x.type == y.type && x.after == y.after;
+  };
+  if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), alike)) return failed(cudaErrorGraphExecUpdateFailure);
+  made->graph = graph->graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t made, cudaStream_t stream) {
+  if (const auto planned = count("cudaGraphLaunch"); planned != cudaSuccess) return planned;
+  stream->add([graph = made->graph] { graph->run(); });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  add_other(-1);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t made) {
+  delete made;
+  add_other(-1);
   return cudaSuccess;
 }
 }

@@ -1,5 +1,7 @@
 // A stand-in for the CUDA runtime: the functions heddle calls, over host memory and threads. A stream is a queue with a
 // thread of its own; memory is taken and given back in its order. What was given back holds no value any more.
+// A captured graph runs in an order as far from that of its capture as its edges allow; where two copies or fills meet in memory and neither
+// waits for the other, the end of the capture is cudaErrorAssert.
 #pragma once
 
 #include <cuda_runtime_api.h>

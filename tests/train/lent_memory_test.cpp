@@ -59,6 +59,28 @@ TEST_CASE("lent memory comes back to whoever wants as much", "[train][zero][memo
   CHECK(lent.lent_bytes() == 0);
 }
 
+TEST_CASE("where there is no memory to lend, the error says what is lent and what was predicted",
+          "[train][zero][memory]") {
+  using memory = hd::train::lent_memory<double>;
+  constexpr std::int64_t too_many = std::int64_t{1} << 50;
+  hd::host_memory::queue queue;
+  memory lent;
+  CHECK_THROWS_WITH(lent.take(queue, too_many, memory::contents::any, "weights"),
+                    Catch::Contains("heddle: no memory for weights: 1125899906842624 elements of 8 bytes") &&
+                        Catch::Contains("; 0 bytes are lent and 0 kept for later") && !Catch::Contains("predicted"));
+  lent.set_limit(8 * 30);
+  auto a = lent.take(queue, 10, memory::contents::any, "a"), b = lent.take(queue, 5, memory::contents::any, "b");
+  CHECK_THROWS_AS(lent.take(queue, too_many, memory::contents::any, "weights"), hd::memory_error);
+  CHECK_THROWS_WITH(
+      lent.take(queue, too_many, memory::contents::any, "weights"),
+      Catch::Contains(
+          "; 120 bytes are lent and 0 kept for later, and the strategy predicted at most 240 of both on this rank"));
+  CHECK(lent.lent_bytes() == 120);
+  lent.give_back(std::move(a));
+  lent.give_back(std::move(b));
+  CHECK(lent.kept_bytes() == 120);
+}
+
 TEST_CASE("a host that is ahead of its queue takes no more lent memory than the limit", "[train][zero][memory]") {
   using memory = hd::train::lent_memory<double, checked_memory>;
   constexpr std::uint64_t seed = 5;

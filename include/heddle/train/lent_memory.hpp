@@ -1,6 +1,7 @@
 // heddle/train/lent_memory.hpp: memory for whole weights and gradients that come and go, kept from one use to the next.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -39,7 +41,8 @@ class lent_memory {
   /// With 0, the first value, nothing is kept.
   void set_limit(std::int64_t bytes) noexcept { limit_ = bytes; }
 
-  /// `what` names it in errors. Errors: `memory_error`.
+  /// `what` names it in errors. Errors: `memory_error` naming it, the bytes wanted and free, what is lent and kept, and the limit,
+  /// which is what the trainer's strategy predicts.
   buffer<T, Space> take(queue_type& queue, std::int64_t elements, contents holds, std::string_view what) {
     if (elements == 0) return {};
     kept_.reserve(kept_.size() + static_cast<std::size_t>(lent_buffers_) + 1);  // so that giving back needs no memory
@@ -55,7 +58,11 @@ class lent_memory {
       // What was released may still be used by what is queued: a host that is ahead of its queue takes no more memory than one
       // that is not.
       if (std::exchange(released_, false)) queue.wait();
-      taken = buffer<T, Space>(queue, elements, what);
+      try {
+        taken = buffer<T, Space>(queue, elements, what);
+      } catch (const memory_error& e) {
+        throw memory_error(e.what() + of_prediction());
+      }
       held_.take(bytes_of(taken));
     }
     lent_ += bytes_of(taken);
@@ -76,6 +83,12 @@ class lent_memory {
  private:
   static std::int64_t in_bytes(std::int64_t elements) noexcept {
     return elements * static_cast<std::int64_t>(sizeof(T));
+  }
+  std::string of_prediction() const {
+    std::string text =
+        "; " + std::to_string(lent_) + " bytes are lent and " + std::to_string(held_.now - lent_) + " kept for later";
+    if (limit_ > 0) text += ", and the strategy predicted at most " + std::to_string(limit_) + " of both on this rank";
+    return text;
   }
   static std::int64_t bytes_of(const buffer<T, Space>& b) noexcept {
     return in_bytes(static_cast<std::int64_t>(b.size()));

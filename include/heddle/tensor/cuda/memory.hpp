@@ -25,6 +25,7 @@ namespace heddle::inline v0 {
 
 struct cuda_memory;
 struct cuda_pinned_memory;
+class cuda_graph;
 
 namespace detail {
 
@@ -43,7 +44,11 @@ struct device_blocks {
   }
   static void give_back(const cuda_stream& stream, void* memory) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
-    ignore_cuda(cudaFreeAsync(memory, stream.get()));
+    const cudaError_t result = cudaFreeAsync(memory, stream.get());
+    if (result == cudaSuccess) [[likely]]
+      return;
+    ignore_cuda(result);
+    stream.keep(memory);
   }
 };
 struct pinned_blocks {
@@ -133,6 +138,7 @@ class cuda_queue {
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
                                         : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
     const on_cuda_device here(device());
+    if constexpr (elements_in<From, host_memory> || elements_in<To, host_memory>) require_no_capture();
     stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
                      "cudaMemcpyAsync");
   }
@@ -154,6 +160,17 @@ class cuda_queue {
   template <class>
   friend class cuda_queue;
   friend struct heddle::v0::cuda_pinned_memory;
+  friend class heddle::v0::cuda_graph;
+  // A graph would read that memory when it runs, whatever lies there then. Errors: `cuda_capture_error`.
+  void require_no_capture() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    stream_->require(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+    if (status != cudaStreamCaptureStatusNone)
+      throw cuda_capture_error("heddle: a copy from or to the host's memory on CUDA device " +
+                               std::to_string(device()) +
+                               ": may not be part of a graph, which would use that memory whenever it runs: use pinned "
+                               "memory (cuda_pinned_memory) that is kept as long as the graph");
+  }
   template <class X>
   static std::size_t bytes_of(const X& x) {
     return count_of(x) * sizeof(*first_element(x));

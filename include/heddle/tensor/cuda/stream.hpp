@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #if !__has_include(<cuda_runtime_api.h>)
 #error \
@@ -22,7 +24,43 @@ struct cuda_error : error {
   using error::error;
 };
 
+/// An operation that may not be part of a graph was given to a stream that is captured, or the graph cannot be made of what was captured:
+/// `what()` names the operation, the device and what to do instead.
+struct cuda_capture_error : cuda_error {
+  using cuda_error::cuda_error;
+};
+
 namespace detail {
+
+// What to do about CUDA's errors of captures; null for all others.
+inline const char* words_of_capture(cudaError_t result) noexcept {
+  switch (result) {
+    case cudaErrorStreamCaptureUnsupported:
+      return "may not be part of a graph: nothing that is captured waits on the host; do it before the capture or "
+             "after it";
+    case cudaErrorStreamCaptureInvalidated:
+      return "an operation before this one ended the capture: it may not be part of a graph";
+    case cudaErrorStreamCaptureMerge:
+      return "the event is of another capture; capture both queues as one graph";
+    case cudaErrorStreamCaptureUnmatched:
+      return "this queue is not the one whose capture began";
+    case cudaErrorStreamCaptureUnjoined:
+      return "a queue took part in the capture that the captured one does not wait for at its end: name it as a side "
+             "queue, or "
+             "let the captured queue wait for its last event (after(side.record()))";
+    case cudaErrorStreamCaptureIsolation:
+      return "what is captured cannot wait for an event from outside the capture: wait for it before the capture";
+    case cudaErrorStreamCaptureImplicit:
+      return "CUDA's own stream waits for all others, so that it cannot be captured: give the queue a stream of its "
+             "own";
+    case cudaErrorCapturedEvent:
+      return "the event was captured: it happens when the graph runs, and nothing else can wait for it";
+    case cudaErrorStreamCaptureWrongThread:
+      return "a capture ends on the thread on which it began";
+    default:
+      return nullptr;
+  }
+}
 
 // Errors: `cuda_error`. CUDA's record of the error is cleared, where it can be: the next call says what happened to it.
 inline void require_cuda(cudaError_t result, const char* call, int device) {
@@ -34,6 +72,10 @@ inline void require_cuda(cudaError_t result, const char* call, int device) {
   text += " on CUDA device ";
   text += std::to_string(device);
   text += ": ";
+  if (const char* const words = words_of_capture(result)) {
+    text += words;
+    throw cuda_capture_error(text);
+  }
   text += cudaGetErrorString(result);
   throw cuda_error(text);
 }
@@ -114,14 +156,34 @@ class cuda_stream {
   cuda_stream(const cuda_stream&) = delete;
   cuda_stream& operator=(const cuda_stream&) = delete;
   ~cuda_stream() {
+    static_cast<void>(give_back_kept());
     if (owned_) ignore_cuda(cudaStreamDestroy(stream_));
   }
 
   int device() const noexcept { return device_; }
   cudaStream_t get() const noexcept { return stream_; }
   void require(cudaError_t result, const char* call) const { require_cuda(result, call, device_); }
+  // Memory of a device that CUDA did not take back: while a stream is captured it takes only what the graph took.
+  void keep(void* memory) const noexcept {
+    const std::lock_guard lock(mutex_);
+    try {
+      kept_.push_back(memory);
+    } catch (const std::bad_alloc&) {  // it is lost
+    }
+  }
+  // Gives that back, after the capture; whether there was any.
+  bool give_back_kept() const noexcept {
+    const std::lock_guard lock(mutex_);
+    if (kept_.empty()) return false;
+    const on_cuda_device here(device_, std::nothrow);
+    for (void* const memory : kept_) ignore_cuda(cudaFreeAsync(memory, stream_));
+    kept_.clear();
+    return true;
+  }
 
  private:
+  mutable std::mutex mutex_;
+  mutable std::vector<void*> kept_;
   int device_;
   bool owned_ = false;
   cudaStream_t stream_ = nullptr;

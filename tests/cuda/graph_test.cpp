@@ -1,0 +1,220 @@
+// CUDA graphs: over a stand-in for the runtime (CUDA_DOUBLE), and on a GPU where there is one.
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/graph.hpp>
+
+#include "catch.hpp"
+
+#ifdef CUDA_DOUBLE
+#include "double.hpp"
+#endif
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+namespace hd = heddle;
+using device = hd::cuda_memory;
+using pinned = hd::cuda_pinned_memory;
+
+std::vector<int> here(device::queue& queue, const hd::buffer<int, device>& x) {
+  std::vector<int> out(x.size());
+  queue.copy(x, out);
+  queue.wait();
+  return out;
+}
+std::vector<int> counted_from(int first) {
+  std::vector<int> out(100);
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+}  // namespace
+
+TEST_CASE("a graph does what was captured at each launch, and nothing before", "[cuda][graph]") {
+  device::queue queue;
+  pinned::queue staging(queue);
+  hd::buffer<int, pinned> in(staging, 100), out(staging, 100);
+  hd::buffer<int, device> a(queue, 100), b(queue, 100);
+  queue.wait();
+  auto graph = hd::cuda_graph::capture(queue, [&] {
+    queue.copy(in, a);
+    const hd::buffer<int, device> brief(queue, 100);  // of the graph: zeros
+    queue.copy(a, b);
+    queue.copy(brief, a);
+    queue.copy(b, out);
+  });
+  CHECK(graph.operations() >= 5);
+  for (int step = 1; step < 4; ++step) {
+    std::iota(in.begin(), in.end(), step);  // the graph reads it when it runs
+    queue.wait();
+    if (step == 1) CHECK(out[7] == 0);
+    graph.launch(queue);
+    queue.wait();
+    CHECK(std::vector<int>(out.begin(), out.end()) == counted_from(step));
+    CHECK(here(queue, a) == std::vector<int>(100));
+  }
+}
+
+TEST_CASE("side queues of a capture begin with it and end in it, and events order them", "[cuda][graph]") {
+  device::queue queue;
+  device::queue left = queue.beside(), right = queue.beside();
+  hd::buffer<int, device> a(queue, 100), b(queue, 100), c(queue, 100), d(queue, 100);
+  queue.copy(counted_from(5), a);
+  queue.wait();
+  auto graph = hd::cuda_graph::capture(
+      queue,
+      [&] {
+        left.copy(a, b);
+        const auto is_there = left.record();
+        right.after(is_there);
+        right.copy(b, c);
+        queue.after(is_there);
+        queue.copy(b, d);
+      },
+      left, right);
+  queue.zero(b);
+  graph.launch(queue);
+  CHECK(here(queue, c) == counted_from(5));
+  CHECK(here(queue, d) == counted_from(5));
+  left.zero(a);  // as before: none is captured any more
+  left.wait();
+  graph.launch(queue);
+  CHECK(here(queue, d) == std::vector<int>(100));
+}
+
+TEST_CASE("an update changes addresses and values, or makes the graph anew", "[cuda][graph]") {
+  device::queue queue;
+  hd::buffer<int, device> a(queue, 100), b(queue, 100), c(queue, 100);
+  queue.copy(counted_from(1), a);
+  queue.copy(counted_from(2), b);
+  queue.wait();
+  hd::cuda_graph graph;
+  CHECK_THROWS_WITH(graph.launch(queue), "heddle: a CUDA graph is launched that was not captured");
+  CHECK_FALSE(graph.update(queue, [&] { queue.copy(a, c); }));
+  graph.launch(queue);
+  CHECK(here(queue, c) == counted_from(1));
+  CHECK(graph.update(queue, [&] { queue.copy(b, c); }));
+  graph.launch(queue);
+  CHECK(here(queue, c) == counted_from(2));
+  CHECK_FALSE(graph.update(queue, [&] {
+    queue.zero(b);
+    queue.copy(b, c);
+  }));
+  graph.launch(queue);
+  CHECK(here(queue, c) == std::vector<int>(100));
+  CHECK_THROWS_AS(graph.update(queue, [&] { queue.wait(); }), hd::cuda_capture_error);
+  graph.launch(queue);  // as before
+  CHECK(here(queue, b) == std::vector<int>(100));
+}
+
+TEST_CASE("what may not be part of a graph is named, and the queues are as before", "[cuda][graph]") {
+  device::queue queue, other;
+  device::queue side = queue.beside();
+  std::vector<int> host(100);
+  hd::buffer<int, device> a(queue, 100), b(queue, 100);
+  queue.wait();
+  const auto outside = other.record();
+  const auto still_works = [&] {
+    queue.copy(counted_from(3), a);
+    queue.copy(a, b);
+    CHECK(here(queue, b) == counted_from(3));
+    queue.zero(b);
+    side.wait();
+    CHECK(hd::cuda_graph::capture(queue, [&] { queue.zero(b); }, side).operations() == 1);
+  };
+  const auto refused = [&](const char* text, auto body) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(hd::cuda_graph::capture(queue, body), hd::cuda_capture_error);
+    CHECK_THROWS_WITH(hd::cuda_graph::capture(queue, body), Catch::Contains(text));
+    still_works();
+  };
+  refused(
+      "cudaStreamSynchronize on CUDA device 0: may not be part of a graph: nothing that is captured waits on the host",
+      [&] { queue.wait(); });
+  refused("a copy from or to the host's memory on CUDA device 0: may not be part of a graph",
+          [&] { queue.copy(host, a); });
+  refused("a copy from or to the host's memory", [&] { queue.copy(a, host); });
+  refused("cannot wait for an event from outside the capture", [&] { queue.after(outside); });
+  refused("a queue took part in the capture that the captured one does not wait for", [&] {
+    side.after(queue.record());
+    side.zero(a);
+  });
+  {
+    std::vector<hd::buffer<int, device>> before;  // one for each try
+    before.emplace_back(queue, 100);
+    before.emplace_back(queue, 100);
+    queue.wait();
+    refused("memory was released that was taken before the capture", [&] {
+      queue.copy(a, before.back());
+      before.pop_back();
+    });
+    CHECK(before.empty());
+  }
+  hd::buffer<int, device> kept;
+  CHECK_THROWS_WITH(hd::cuda_graph::capture(queue, [&] { kept = hd::buffer<int, device>(queue, 100); }),
+                    Catch::Contains("it takes memory 1 times and gives it back 0 times"));
+  kept = {};
+  still_works();
+  struct mine {};
+  CHECK_THROWS_AS(hd::cuda_graph::capture(queue, [&] { throw mine{}; }), mine);
+  still_works();
+}
+
+#ifdef CUDA_DOUBLE
+TEST_CASE("the stand-in refuses a read that does not wait for its write", "[cuda][graph]") {
+  device::queue queue;
+  device::queue side = queue.beside();
+  hd::buffer<int, device> a(queue, 100), b(queue, 100), c(queue, 100);
+  queue.wait();
+  CHECK_THROWS_WITH(hd::cuda_graph::capture(
+                        queue,
+                        [&] {
+                          queue.copy(a, b);
+                          side.copy(b, c);  // waits for the begin alone
+                        },
+                        side),
+                    "heddle: the end of a capture (cudaStreamEndCapture) on CUDA device 0: an error of the double");
+  // Jobs whose memory the stand-in does not know run in an order as far from the capture's as events allow.
+  std::vector<int> order;
+  auto graph = hd::cuda_graph::capture(
+      queue,
+      [&] {
+        cuda_double::enqueue(queue.stream(), [&] { order.push_back(1); });
+        cuda_double::enqueue(side.stream(), [&] { order.push_back(2); });
+      },
+      side);
+  graph.launch(queue);
+  queue.wait();
+  CHECK(order == std::vector<int>{2, 1});
+}
+
+TEST_CASE("graphs give back what they took", "[cuda][graph]") {
+  cuda_double::reset();
+  const int before = cuda_double::open_resources();
+  {
+    device::queue queue;
+    hd::buffer<int, device> a(queue, 100);
+    queue.wait();
+    const auto body = [&] {
+      const hd::buffer<int, device> brief(queue, 100);
+      queue.copy(brief, a);
+    };
+    auto graph = hd::cuda_graph::capture(queue, body);
+    CHECK(graph.update(queue, body));
+    graph.launch(queue);
+    CHECK_THROWS_AS(hd::cuda_graph::capture(queue, [&] { queue.wait(); }), hd::cuda_capture_error);
+    for (const char* call : {"cudaStreamBeginCapture", "cudaGraphInstantiate"}) {
+      cuda_double::fail_next(call, cudaErrorIllegalAddress);
+      CHECK_THROWS_WITH(hd::cuda_graph::capture(queue, body),
+                        std::string("heddle: ") + call + " on CUDA device 0: an error of the double");
+    }
+    cuda_double::fail_next("cudaGraphLaunch", cudaErrorIllegalAddress);
+    CHECK_THROWS_AS(graph.launch(queue), hd::cuda_error);
+    device::queue third(3);
+    CHECK_THROWS_WITH(graph.launch(third), "heddle: a CUDA graph of device 0 is launched on a queue of device 3");
+    queue.wait();
+  }
+  CHECK(cuda_double::open_resources() == before);
+}
+#endif
