@@ -19,8 +19,10 @@
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/gemm_peak.hpp>
+#include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/head_parts.hpp>
