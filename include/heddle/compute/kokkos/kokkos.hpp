@@ -42,6 +42,11 @@ template <class Gemm>
 inline constexpr bool are_teams = false;
 template <std::int64_t TileBytes, int TeamSize>
 inline constexpr bool are_teams<teams<TileBytes, TeamSize>> = true;
+/// Whether teams have room for three tiles of 8 x 9 double, and no negative number of threads.
+template <class Gemm>
+inline constexpr bool teams_have_room = true;
+template <std::int64_t TileBytes, int TeamSize>
+inline constexpr bool teams_have_room<teams<TileBytes, TeamSize>> = TileBytes >= 2048 && TeamSize >= 0;
 /// What a backend has that is asked for nothing else.
 template <class Exec>
 using usual_products = std::conditional_t<kokkos_memory<Exec>::host_accessible, portable, teams<>>;
@@ -67,6 +72,10 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
                public detail::on_kokkos::expert_choice_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::head_part_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::image_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+  static_assert(
+      detail::on_kokkos::teams_have_room<Gemm>,
+      "heddle: teams<TileBytes, TeamSize> takes at least 2048 bytes, which are three tiles of 8 x 9 double, and "
+      "a number of threads, or 0 for one that suits the tile");
   using products = typename detail::on_kokkos::products_of<ExecSpace, Gemm>::type;
   using facets = detail::launched_facets<kokkos, kokkos_memory<ExecSpace>>;
   template <class T>

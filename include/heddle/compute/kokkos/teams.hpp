@@ -20,13 +20,10 @@ namespace heddle::inline v0::compute {
 
 /// Matrix products and attention as team kernels of Kokkos (`Kokkos::TeamPolicy`), in place of a library of the host:
 /// `compute::kokkos<Kokkos::OpenMP, compute::teams<>>`. That is what a backend has whose memory the host cannot use. A team has up to
-/// `TileBytes` of scratch memory, or what Kokkos offers it if that is less; `TeamSize` threads, or as many as suit the tile for 0: on
+/// `TileBytes` (2048 and more) of scratch memory, or what Kokkos offers it if that is less; `TeamSize` threads, or as many as suit the tile for 0: on
 /// cores of the host one.
 template <std::int64_t TileBytes = 112 * 1024, int TeamSize = 0>
-struct teams {
-  static_assert(TileBytes >= 2048, "heddle: the tiles of a team need 2048 bytes: three of 8 x 9 double");
-  static_assert(TeamSize >= 0, "heddle: the number of threads in a team is positive, or 0 for one that suits the tile");
-};
+struct teams {};
 
 namespace detail::on_kokkos {
 
@@ -98,7 +95,7 @@ struct team_launcher {
   const char* kernel;
 
   std::int64_t tile_bytes() const {
-    const auto offered = static_cast<std::int64_t>(Kokkos::TeamPolicy<Exec>::scratch_size_max(0));
+    const auto offered = static_cast<std::int64_t>(Kokkos::TeamPolicy<Exec>::scratch_size_max(0)) - 128;  // to align it
     return offered < TileBytes ? offered : TileBytes;
   }
   template <class Body>
