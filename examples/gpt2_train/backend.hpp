@@ -20,10 +20,12 @@
 
 #if defined(HEDDLE_EXAMPLE_KOKKOS)
 #include <heddle/compute/kokkos/kokkos.hpp>
+#include <heddle/tensor/kokkos/short_waits.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -60,7 +62,7 @@ class session {
     if (Kokkos::is_initialized()) Kokkos::finalize();
   }
   /// With a share of the cores for each rank of the process, if nobody has said how many threads: more than there are cores
-  /// would wait for each other in every kernel.
+  /// would wait for each other in every kernel. Several threads of OpenMP sleep soon where they wait.
   void begin(int ranks) {
     bool said = std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("KOKKOS_NUM_THREADS") != nullptr;
     for (std::size_t i = 1; i < words_.size(); ++i) said = said || words_[i].find("threads") != std::string::npos;
@@ -73,10 +75,12 @@ class session {
     int n = static_cast<int>(argv.size());
     argv.push_back(nullptr);
     Kokkos::initialize(n, argv.data());
+    if (execution_space().concurrency() > 1) waits_.emplace();
   }
 
  private:
   std::vector<std::string> words_;
+  std::optional<heddle::kokkos_short_waits> waits_;
 };
 
 inline std::string about(const char* gemm) {
@@ -84,11 +88,7 @@ inline std::string about(const char* gemm) {
   return "Kokkos " + std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
          std::to_string(KOKKOS_VERSION % 100) + ": execution space " + execution_space::name() + " with " +
          std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
-         ", an instance for each rank; products by " + gemm + ", and attention, on the host" +
-         (threads > 1 && std::string_view(execution_space::name()) == "OpenMP" &&
-                  std::getenv("OMP_WAIT_POLICY") == nullptr
-              ? "; where other programs use the cores too, OMP_WAIT_POLICY=passive makes it faster"
-              : "");
+         ", an instance for each rank; products by " + gemm + ", and attention, on the host";
 }
 
 #elif defined(HEDDLE_EXAMPLE_CUDA)

@@ -20,6 +20,12 @@
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/gemm_peak.hpp>
+#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/attention_rows.hpp>
+#include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/product_tiles.hpp>
+#include <heddle/compute/group/threads.hpp>
+#include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/argument_checks.hpp>

@@ -227,11 +227,12 @@ TEST_CASE("tiles of attention that end inside of sequences are the host's", "[cu
 
 TEST_CASE("tiles of attention fit into what a device offers a block", "[cuda]") {
   namespace gpu = co::detail::on_cuda;
-  using mask = gpu::causal_batch;
+  namespace groups = co::detail::in_groups;
+  using mask = groups::causal_batch;
   struct device : gpu::launcher_base {
     std::int64_t offered;
     explicit device(std::int64_t kib) : offered(kib * 1024) {}
-    std::int64_t tile_bytes() const { return gpu::tile_bytes_of(offered); }
+    std::int64_t tile_bytes() const { return groups::tile_bytes_of(offered); }
   };
   // Of sm_90, sm_80, sm_86, sm_75, of a device that offers no more than all do, and of none.
   for (const int kib : {227, 163, 99, 64, 48, 0})
@@ -239,22 +240,22 @@ TEST_CASE("tiles of attention fit into what a device offers a block", "[cuda]") 
       const device d(kib);
       CAPTURE(kib, width);
       const auto fits = [&]<class Body, class T>(Body*, T*) {
-        const std::int64_t edge = gpu::edge_of_tiles<Body, T>(d, width, width);
+        const std::int64_t edge = groups::edge_of_tiles<Body, T>(d, width, width);
         const auto bytes = [&](std::int64_t e) {
           return Body::elements(e, width, width) * static_cast<std::int64_t>(sizeof(T));
         };
         if (edge != 0) CHECK(bytes(edge) <= d.offered);
         if (edge != 64) CHECK(bytes(edge == 0 ? 8 : edge * 2) > (std::min)(d.offered, std::int64_t{112} * 1024));
       };
-      fits(static_cast<gpu::attention_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
-      fits(static_cast<gpu::attention_tile<double, mask>*>(nullptr), static_cast<double*>(nullptr));
-      fits(static_cast<gpu::attention_backward_query_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
-      fits(static_cast<gpu::attention_backward_key_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
+      fits(static_cast<groups::attention_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
+      fits(static_cast<groups::attention_tile<double, mask>*>(nullptr), static_cast<double*>(nullptr));
+      fits(static_cast<groups::attention_backward_query_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
+      fits(static_cast<groups::attention_backward_key_tile<float, mask>*>(nullptr), static_cast<float*>(nullptr));
     }
   // Heads of 128 floats, whose gradients of 32 keys take 105 KiB: on sm_86 there are 16.
-  using keys = gpu::attention_backward_key_tile<float, mask>;
-  CHECK(gpu::edge_of_tiles<keys, float>(device(227), 128, 128) == 32);
-  CHECK(gpu::edge_of_tiles<keys, float>(device(99), 128, 128) == 16);
+  using keys = groups::attention_backward_key_tile<float, mask>;
+  CHECK(groups::edge_of_tiles<keys, float>(device(227), 128, 128) == 32);
+  CHECK(groups::edge_of_tiles<keys, float>(device(99), 128, 128) == 16);
 }
 
 TEST_CASE("attention of the CUDA backend is the host's with tiles of every size", "[cuda]") {

@@ -1,5 +1,6 @@
 // Each facet of the backend on Kokkos against the host's backend, on the same numbers. A second program is made of this file
-// with AS_A_DEVICE: the host then runs what devices run, element by element, instead of the host's loops.
+// with AS_A_DEVICE: the host then runs what devices run, element by element, instead of the host's loops, with products and attention by
+// teams that have room for tiles of eight rows.
 #include "catch.hpp"
 #include "compute/backend_gradients.hpp"
 #include "compute/backend_trials.hpp"
@@ -34,7 +35,13 @@ namespace {
 namespace hd = heddle;
 namespace co = heddle::compute;
 using host = co::host<>;
+#if defined(AS_A_DEVICE)
+using tested = co::kokkos<tested_space, co::teams<3072, 2>>;
+constexpr double of_products = 1;
+#else
 using tested = co::kokkos<tested_space>;
+constexpr double of_products = 0;  // the host's, bit for bit
+#endif
 using co::transpose;
 
 using namespace backend_trials;
@@ -58,12 +65,66 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
 }
 
-// Products and attention in memory of the host are those of the host's backend, bit for bit.
 TEST_CASE("kernels on Kokkos compute what the host's do", "[kokkos]") {
-  const std::vector<std::pair<std::int64_t, std::int64_t>> of_products{{0, 5}, {1, 1}, {7, 13}};
-  compare_with_host<tested, double>(1e-10, 0, of_products, {0, 1, 7});
-  compare_with_host<tested, float>(1e-4, 0, of_products, {0, 1, 7});
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{0, 5}, {1, 1}, {4, 0}, {7, 13}, {33, 100}};
+  compare_with_host<tested, double>(1e-10, 1e-10 * of_products, sizes, {0, 1, 7, 8, 9, 37});
+  compare_with_host<tested, float>(1e-4, 1e-4 * of_products, sizes, {0, 1, 7});
 }
+
+#if defined(AS_A_DEVICE)
+namespace {
+// The names that tools are told while f() runs.
+template <class F>
+std::vector<std::string> kernels_of(const F& f) {
+  static std::vector<std::string> begun;
+  begun.clear();
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(
+      [](const char* name, std::uint32_t, std::uint64_t*) { begun.push_back(name); });
+  f();
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
+  return begun;
+}
+// Products over several tiles, and attention whose sequences end inside of one.
+template <class Teams>
+void compare_tiles_with_host() {
+  using by_teams = co::kokkos<tested_space, Teams>;
+  check(products<by_teams, double>(70, 133), products<host, double>(70, 133), 1e-10, 5);
+  check(products<by_teams, float>(67, 200), products<host, float>(67, 200), 1e-4, 5);
+  check(attention<by_teams, double>(70), attention<host, double>(70), 1e-10, 4);
+  compare_corners_with_host<by_teams>();
+}
+}  // namespace
+TEST_CASE("products and attention of teams are the host's with tiles of every size", "[kokkos]") {
+  compare_tiles_with_host<co::teams<>>();           // of 64 or 32 rows, in what Kokkos offers
+  compare_tiles_with_host<co::teams<10'000, 2>>();  // 16
+  compare_tiles_with_host<co::teams<2048, 2>>();    // 8; too little for gradients of attention, which go key by key
+  compare_halves_with_host<tested>();
+
+  const auto names = kernels_of([] {
+    products<tested, float>(3, 5);
+    attention<tested, float>(3);
+  });
+  for (const char* name : {"heddle::matmul", "heddle::attention", "heddle::attention_backward"})
+    CHECK(std::count(names.begin(), names.end(), name) > 0);
+  CHECK(std::string(tested().gemm_name()) == "team kernels of Kokkos");
+}
+TEST_CASE("ranks that are threads have teams at the same time", "[kokkos]") {
+  const auto expected = attention<host, double>(37);
+  std::vector<double> wrong(ranks_can_be_threads ? 4 : 1, 1.0);
+  const auto rank = [&expected](double& most) {
+    most = 0;
+    for (int round = 0; round < 3; ++round) {
+      const auto got = attention<tested, double>(37);
+      for (std::size_t k = 0; k < got.size(); ++k) most = std::max(most, difference(got[k].second, expected[k].second));
+    }
+  };
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 1; r < wrong.size(); ++r) ranks.emplace_back([&, r] { rank(wrong[r]); });
+  rank(wrong[0]);
+  for (std::thread& t : ranks) t.join();
+  for (const double most : wrong) CHECK(most <= 1e-10);
+}
+#endif
 
 TEST_CASE("masks, pages and what is not finite go through the backend on Kokkos as on the host", "[kokkos]") {
   compare_corners_with_host<tested>();
@@ -188,9 +249,7 @@ TEST_CASE("products are made by threads of the instance where it has as many as 
 TEST_CASE("gradients of facets on Kokkos are central differences of their forward kernels", "[kokkos][gradient]") {
   backend_gradients::check_gradients_of_rows<tested>();
   backend_gradients::check_gradients_of_losses<tested>();
-#if !defined(AS_A_DEVICE)  // which has the host's
   backend_gradients::check_gradients_of_products<tested>();
-#endif
   backend_gradients::check_gradients_of_experts<tested>();
 }
 

@@ -28,10 +28,11 @@ using namespace model_test;
 namespace {
 
 using tested = hd::compute::kokkos<tested_space>;
+using by_teams = hd::compute::kokkos<tested_space, hd::compute::teams<>>;
 using space = tested::space;
 
 // A stage on one rank of Kokkos, and the golden data that it is trained on.
-template <class Model, class World>
+template <class Model, class World, class Backend>
 class golden_run {
  public:
   using T = typename Model::scalar;
@@ -116,18 +117,18 @@ class golden_run {
 
   const golden_file& golden_;
   typename Model::config config_;
-  tested backend_{1};
-  typename Model::template stage<World, tested> stage_;
+  Backend backend_{1};
+  typename Model::template stage<World, Backend> stage_;
   hd::buffer<T, space> m_, v_;
 };
 
-template <class Model, class Config>
+template <class Model, class Backend = tested, class Config>
 void two_steps_on_kokkos(const char* name, double tolerance, Config&& config_of) {
   CAPTURE(name);
   const golden_file golden(std::string(HEDDLE_SOURCE_DIR "/tests/golden/") + name + "_golden.bin");
   const std::string precision = std::is_same_v<typename Model::scalar, float> ? "f32" : "f64";
   hd::launch<hd::threads>(hd::mesh<>{}, [&](auto& world) {
-    golden_run<Model, std::remove_reference_t<decltype(world)>> run(golden, config_of(golden), world);
+    golden_run<Model, std::remove_reference_t<decltype(world)>, Backend> run(golden, config_of(golden), world);
     for (const int step : {1, 2}) run.step(step, precision, tolerance);
   });
 }
@@ -171,4 +172,8 @@ TEST_CASE("two steps on Kokkos equal PyTorch's and transformers' in float, of ev
   two_steps_on_kokkos<md::mixtral<float>>("mixtral", 1e-4, mixtral_of);
   two_steps_on_kokkos<md::deepseek<float>>("deepseek", 1e-4,
                                            [](const golden_file& golden) { return deepseek_of(golden); });
+}
+TEST_CASE("two steps by team kernels of Kokkos equal PyTorch's", "[kokkos][golden]") {
+  two_steps_on_kokkos<md::llama<double>, by_teams>("llama", 1e-10, llama_of);
+  two_steps_on_kokkos<md::mixtral<float>, by_teams>("mixtral", 1e-4, mixtral_of);
 }

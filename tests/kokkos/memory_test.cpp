@@ -1,5 +1,6 @@
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/kokkos/regions.hpp>
+#include <heddle/tensor/kokkos/short_waits.hpp>
 
 #include "catch.hpp"
 #include "space.hpp"
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -382,4 +384,39 @@ TEST_CASE("a queue keeps memory of the host for copies of messages, which grows"
   memory::queue moved = std::move(queue);
   CHECK(moved.staging(0, 1 << 20) == grown);
   CHECK(grown[(1 << 20) - 1] == std::byte{7});
+}
+
+TEST_CASE("threads of OpenMP sleep soon where they wait, if nothing else is said", "[kokkos]") {
+  const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
+  std::vector<std::pair<std::string, std::string>> said;
+  for (const char* name : names)
+    if (const char* value = std::getenv(name)) said.emplace_back(name, value);
+  for (const char* name : names) unsetenv(name);
+  const std::filesystem::path tasks("/proc/self/task");  // not there in every container
+  const auto threads = [&tasks] {
+    const std::filesystem::directory_iterator all(tasks);
+    return std::distance(begin(all), end(all));
+  };
+  const bool counted = std::filesystem::exists(tasks);
+  const auto before = counted ? threads() : 0;
+  {
+    const hd::kokkos_short_waits waits;
+#if defined(KOKKOS_ENABLE_OPENMP) && !defined(__clang__)
+    CHECK(waits.active());
+    if (counted) CHECK(threads() - before > static_cast<std::ptrdiff_t>(omp_get_num_procs()));
+#else
+    CHECK_FALSE(waits.active());
+    if (counted) CHECK(threads() == before);
+#endif
+    memory::queue queue;
+    std::vector<int> seen(3000);
+    Kokkos::parallel_for(Kokkos::RangePolicy<tested_space>(queue.instance(), 0, 3000),
+                         [&](int i) { ++seen[static_cast<std::size_t>(i)]; });
+    queue.wait();
+    CHECK(seen == std::vector<int>(3000, 1));
+  }
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  CHECK_FALSE(hd::kokkos_short_waits().active());
+  unsetenv("OMP_WAIT_POLICY");
+  for (const auto& [name, value] : said) setenv(name.c_str(), value.c_str(), 1);
 }

@@ -172,3 +172,18 @@ TEST_CASE("a GPT-2 trains on Kokkos to the numbers of the host's, on more ranks 
     for (std::size_t r = 0; r < got.state.size(); ++r) CHECK(difference(got.state[r], expected.state[r]) <= 1e-10);
   }
 }
+
+TEST_CASE("a GPT-2 trains by team kernels of Kokkos to the numbers of the host's", "[kokkos][ranks][train]") {
+  using by_teams = hd::compute::kokkos<tested_space, hd::compute::teams<>>;
+  for (const char* mesh : {"", "dp=2,tp=2"}) {
+    if (!ranks_can_be_threads && std::string(mesh) != "") continue;
+    CAPTURE(mesh);
+    const outcome expected = train<gpt2, host>(small_gpt2, mesh, "1f1b"),
+                  got = train<gpt2, by_teams>(small_gpt2, mesh, "1f1b");
+    CHECK(got.error == "");
+    REQUIRE(expected.numbers.size() == 9);
+    CHECK(difference(got.numbers, expected.numbers) <= 1e-10);
+    REQUIRE(got.state.size() == expected.state.size());
+    for (std::size_t r = 0; r < got.state.size(); ++r) CHECK(difference(got.state[r], expected.state[r]) <= 1e-10);
+  }
+}

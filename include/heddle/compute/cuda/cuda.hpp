@@ -1,14 +1,13 @@
 // heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream.
 #pragma once
 
-#include <heddle/compute/cuda/attention.hpp>
-#include <heddle/compute/cuda/attention_tiles.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/fused_products.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
+#include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
@@ -26,6 +25,15 @@
 #include <utility>
 
 namespace heddle::inline v0::compute {
+
+namespace detail::on_cuda {
+using in_groups::at;
+using in_groups::attend;
+using in_groups::attend_backward;
+using in_groups::attention_inputs;
+using in_groups::causal_batch;
+using in_groups::listed_slices;
+}  // namespace detail::on_cuda
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,

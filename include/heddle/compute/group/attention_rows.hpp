@@ -1,15 +1,15 @@
-// heddle/compute/cuda/attention.hpp: attention for the CUDA backend, forward and backward, key by key: no score is kept.
+// heddle/compute/group/attention_rows.hpp: attention by groups of threads, forward and backward, key by key: no score is kept.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
-#include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/kernels.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
-namespace heddle::inline v0::compute::detail::on_cuda {
+namespace heddle::inline v0::compute::detail::in_groups {
 
 /// A list of slices on the device, whose members there can be read, not called. Both masks call f(begin, end) for intervals: of the
 /// keys that a query sees, of the queries that see a key.
@@ -210,12 +210,12 @@ template <class T, class Space>
 heads_at<T> at(const head_rows<T, Space>& x) {
   return {x.data, x.stride, x.head_dim};
 }
-template <launcher L, class T, class Mask>
+template <class L, class T, class Mask>
 void launch_attention(const L& on, const attention_inputs<T, Mask>& in, heads_at<T> out, T* lse) {
   on.each_row(in.queries * in.heads, out.head_dim, attention_row<T, Mask>{in, out, lse});
 }
 /// `rows` of k and v, with `kv_heads` each; `keys` of them by the table of pages.
-template <launcher L, class T, class Mask>
+template <class L, class T, class Mask>
 void launch_attention_backward(const L& on, const attention_inputs<T, Mask>& in, std::int64_t rows,
                                std::int64_t kv_heads, std::int64_t keys, heads_at<const T> dout, heads_at<const T> out,
                                const T* lse, heads_at<T> dq, heads_at<T> dk, heads_at<T> dv) {
@@ -226,4 +226,4 @@ void launch_attention_backward(const L& on, const attention_inputs<T, Mask>& in,
   on.each_row(keys * kv_heads, dk.head_dim, attention_backward_key<T, Mask>{in, dout, out, lse, dk, dv});
 }
 
-}  // namespace heddle::inline v0::compute::detail::on_cuda
+}  // namespace heddle::inline v0::compute::detail::in_groups

@@ -1,0 +1,128 @@
+// heddle/compute/kokkos/team_products.hpp: matrix products and attention of a Kokkos backend as team kernels, on any execution space.
+#pragma once
+
+#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/product_tiles.hpp>
+#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/kokkos/teams.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/kokkos/memory.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::compute::detail::on_kokkos {
+
+/// The queue of a backend, and its products and attention by teams. Sums are added in an order that depends on the size of the tiles
+/// alone. Offsets of groups, slices and pages lie in memory of the execution space, and are not looked at.
+template <class Exec, std::int64_t TileBytes, int TeamSize>
+class team_products
+    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
+ public:
+  using space = kokkos_memory<Exec>;
+
+ private:
+  template <class T>
+  using matrix = matrix_view<T, space>;
+  template <class T>
+  using in_matrix = std::type_identity_t<matrix<const T>>;
+  template <class T>
+  using stack = view<T, dynamic_shape<3>, space>;
+  template <class T>
+  using element = std::remove_const_t<T>;
+  template <class T>
+  using sum_type = std::conditional_t<is_half_precision<T>, float, T>;
+  using offsets_row = row_view<const std::int64_t, space>;
+
+ public:
+  explicit team_products(int threads = 1) { check_threads(threads); }
+  explicit team_products(Exec instance, int threads = 1) : queue_(std::move(instance)) { check_threads(threads); }
+
+  typename space::queue& queue() noexcept { return queue_; }
+  /// Cores of the host that products take beside the threads of Kokkos.
+  static constexpr int threads() noexcept { return 1; }
+  static constexpr const char* gemm_name() noexcept { return "team kernels of Kokkos"; }
+  static constexpr const char* half_product_name() noexcept { return "team kernels of Kokkos, added up in float"; }
+
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
+    requires std::is_same_v<T, float> || std::is_same_v<T, double>
+  void matmul(in_matrix<T> a, in_matrix<T> b, matrix<T> c, std::type_identity_t<T> beta = T(0)) {
+    product<TA, TB, T>(a, b, beta, c);
+  }
+  /// Of bf16 and f16, added up in float and rounded once.
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
+    requires is_half_precision<T>
+  void matmul(in_matrix<T> a, in_matrix<T> b, matrix<T> c, float beta = 0) {
+    product<TA, TB, T>(a, b, beta, c);
+  }
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
+    requires(is_half_precision<std::remove_const_t<A>> &&
+             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
+  void matmul(matrix<A> a, matrix<B> b, matrix<float> c, float beta = 0) {
+    product<TA, TB, element<A>>(a, b, beta, c);
+  }
+
+  template <transpose TB = transpose::no, class X, class W, class Y>
+    requires std::is_same_v<element<X>, element<W>>
+  void grouped_matmul(matrix<X> x, offsets_row offsets, stack<W> w, matrix<Y> y,
+                      std::type_identity_t<sum_type<Y>> beta = 0) {
+    constexpr bool tb = TB == transpose::yes;
+    expect("grouped_matmul", "offsets of groups", w.extent(0) + 1, offsets.size());
+    expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
+    expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
+    expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
+    launch_tiles<sum_type<Y>>("heddle::grouped_matmul",
+                              in_groups::grouped_product_tile<tb, element<X>, Y, sum_type<Y>>{
+                                  x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(), w.address(),
+                                  offsets.address(), y.address(), beta, 0});
+  }
+  template <class X, class D, class W>
+    requires std::is_same_v<element<X>, element<D>>
+  void grouped_matmul_backward_weight(matrix<X> x, matrix<D> dy, offsets_row offsets, stack<W> dw,
+                                      std::type_identity_t<sum_type<W>> beta = 0) {
+    constexpr const char* kernel = "grouped_matmul_backward_weight";
+    expect(kernel, "offsets of groups", dw.extent(0) + 1, offsets.size());
+    expect(kernel, "rows of dy", x.extent(0), dy.extent(0));
+    expect(kernel, "rows of dw", x.extent(1), dw.extent(1));
+    expect(kernel, "columns of dw", dy.extent(1), dw.extent(2));
+    launch_tiles<sum_type<W>>("heddle::grouped_matmul_backward_weight",
+                              in_groups::grouped_weight_tile<element<X>, W, sum_type<W>>{
+                                  dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(), offsets.address(),
+                                  dw.address(), beta, 0});
+  }
+
+ protected:
+  typename space::queue queue_{};
+
+ private:
+  friend class in_groups::attention_members<team_products, space>;
+  team_launcher<Exec, TileBytes, TeamSize> group_launcher(const char* kernel) noexcept { return {queue_, kernel}; }
+
+  template <class Sum, class Body>
+  void launch_tiles(const char* kernel, Body body) {
+    const auto on = group_launcher(kernel);
+    body.edge = in_groups::edge_of_products<Sum>(on.tile_bytes());
+    on.template each_tile<Sum>(body.items(), body.edge, Body::elements(body.edge), body);
+  }
+  template <transpose TA, transpose TB, class In, class Out, class Sum>
+  void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {
+    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
+    expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
+    expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
+    expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    launch_tiles<Sum>("heddle::matmul", in_groups::product_tile<ta, tb, In, Out, Sum>{
+                                            {m, n, k, a.address(), b.address(), c.address(), beta}, 0});
+  }
+  static void check_threads(int threads) {
+    if (threads < 1) [[unlikely]]
+      throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));
+  }
+};
+
+}  // namespace heddle::inline v0::compute::detail::on_kokkos
