@@ -55,6 +55,7 @@
 #include <heddle/compute/host/round_bf16.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
+#include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/operand_here.hpp>

@@ -2,8 +2,11 @@
 #include "gemms.hpp"
 #include "support.hpp"
 
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/core/half_precision.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -216,6 +219,86 @@ TEST_CASE("a backend says how it multiplies bf16, and the two paths agree to the
   CHECK(distance(first, second) <= 2 * 72 * 0x1p-24 * 70);
 #endif
 }
+
+// Whole numbers up to 8 and their sums are exact: any order gives the same bits. With k = 1 there is no sum, and the rounding shows.
+TEMPLATE_TEST_CASE(
+    "products of floats rounded to bf16 are exact where sums are, of any shape and with weights that stay",
+    "[compute][precision]", HEDDLE_TEST_GEMMS) {
+  const auto one = []<hc::transpose TA, hc::transpose TB>(int64_t m, int64_t n, int64_t k, float beta) {
+    constexpr bool ta = TA == hc::transpose::yes, tb = TB == hc::transpose::yes;
+    const auto whole = [](std::vector<float> x) {
+      for (float& v : x) v = (std::max)(-8.0f, (std::min)(8.0f, std::round(3 * v)));
+      return x;
+    };
+    auto a = normal<float>(m * k, 3), b = normal<float>(k * n, 4);
+    const auto old = whole(normal<float>(m * n, 5));
+    if (k > 1)
+      a = whole(a), b = whole(b);
+    else if (k == 1)
+      a[0] = 1.0f + 0x1p-8f, b[0] = 1.0f + 3 * 0x1p-8f;  // ties
+    std::vector<float> want(old.size()), c = old, kept = old;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < k; ++p)
+          sum += static_cast<float>(hd::bf16(a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)])) *
+                 static_cast<float>(hd::bf16(b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)]));
+        const auto e = static_cast<std::size_t>(i * n + j);
+        want[e] = beta == 0.0f ? sum : sum + beta * old[e];
+      }
+    if (beta == 0.0f) std::fill(c.begin(), c.end(), NAN);  // what is overwritten is not read
+    hc::bf16_products<hc::host<TestType>> backend(2);
+    const auto left = matrix(std::as_const(a), ta ? k : m, ta ? m : k);
+    const auto right = matrix(std::as_const(b), tb ? n : k, tb ? k : n);
+    backend.template matmul<TA, TB>(left, right, matrix(c, m, n), beta);
+    backend.weights_stay(vec(std::as_const(b)));
+    backend.template matmul<TA, TB>(left, right, matrix(kept, m, n), beta);
+    backend.weights_go(vec(std::as_const(b)));
+    CAPTURE(m, n, k, beta, ta, tb, backend.half_product_name(), seed);
+    CHECK(distance(c, want) == 0.0);
+    CHECK(same_bits(kept, c));
+  };
+  constexpr auto no = hc::transpose::no, yes = hc::transpose::yes;
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1},
+                                {32, 16, 32},
+                                {33, 65, 129},
+                                {47, 31, 1},
+                                {64, 33, 31},
+                                {300, 20, 70},
+                                {1030, 261, 9},
+                                {40, 7, 1100},
+                                {70, 513, 33}})
+    for (const float beta : {0.0f, 1.0f, -0.5f}) {
+      one.template operator()<no, no>(m, n, k, beta);
+      one.template operator()<no, yes>(m, n, k, beta);
+      one.template operator()<yes, no>(m, n, k, beta);
+    }
+  one.template operator()<yes, yes>(50, 19, 37, 1.0f);
+  one.template operator()<no, yes>(40, 3, 0, 0.0f);
+}
+
+#if __has_include(<dnnl.h>)
+TEST_CASE("tile registers are used where processor and oneDNN say so, and put back", "[compute][precision]") {
+  hc::host<hc::onednn> library(1);
+  CHECK(library.rounds_operands() == hc::onednn::has_tile_products());
+  CHECK(hc::host<>(1).rounds_operands() == false);
+  if (!hc::onednn::has_tile_products()) return;
+  CHECK(hc::detail::has_tiles());
+  CHECK(hc::onednn::has_bf16_products());  // oneDNN's own products of bf16, before and after ours
+  const auto a = normal<float>(100 * 70, 1), b = normal<float>(70 * 60, 2);
+  const auto ha = rounded<hd::bf16>(a), hb = rounded<hd::bf16>(b);
+  std::vector<float> before(100 * 60), after(100 * 60), own(100 * 60), part(40 * 60);
+  library.matmul(matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(before, 100, 60));
+  library.matmul_rounded(matrix(a, 100, 70), matrix(b, 70, 60), matrix(own, 100, 60));
+  library.matmul(matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(after, 100, 60));
+  CHECK(same_bits(before, after));
+  CHECK(distance(own, before) <= 2 * 72 * 0x1p-24 * 70);
+  // An element is the same bits wherever it stands.
+  const std::vector<float> rows(a.begin() + 37 * 70, a.begin() + 77 * 70);
+  library.matmul_rounded(matrix(rows, 40, 70), matrix(b, 70, 60), matrix(part, 40, 60));
+  CHECK(same_bits(part, std::vector<float>(own.begin() + 37 * 60, own.begin() + 77 * 60)));
+}
+#endif
 
 TEST_CASE("AdamW with master weights rounds them into the weights and reads gradients of any type",
           "[compute][precision]") {

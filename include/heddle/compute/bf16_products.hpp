@@ -17,7 +17,7 @@ namespace heddle::inline v0::compute {
 /// `Backend` whose `matmul`, `grouped_matmul` and `grouped_matmul_backward_weight` of floats round both operands to the nearest bf16
 /// and add products up in float: on the host by the library where the processor multiplies bf16 (`half_product_name()`), else
 /// after conversion back, which saves no time. All other kernels, attention among them, and products of other types are those of
-/// `Backend`. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
+/// `Backend`. A backend that rounds operands as it reads them (`rounds_operands()`: the host with AMX) does so for `matmul` of 32 rows and more. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
 /// Weights that stay for some time (`weights_stay`) are rounded once in it, not at each product: the same bits.
 /// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue.
 template <class Backend>
@@ -48,10 +48,13 @@ class bf16_products : public Backend {
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires(!is_half_precision<T>)
   void matmul(input<T> a, input<T> b, matrix<T> c, std::type_identity_t<T> beta = T(0)) {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (std::is_same_v<T, float>) {
+      if constexpr (requires { Backend::template matmul_rounded<TA, TB>(a, b, c, beta); })
+        if (Backend::rounds_operands() && c.extent(0) >= few_rows) return round_in_product<TA, TB>(a, b, c, beta);
       Backend::template matmul<TA, TB>(rounded(a, left_), rounded(b, right_), c, beta);
-    else
+    } else {
       Backend::template matmul<TA, TB>(a, b, c, beta);
+    }
   }
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires is_half_precision<T>
@@ -110,15 +113,28 @@ class bf16_products : public Backend {
   static constexpr bool are_floats =
       std::is_same_v<std::remove_const_t<A>, float> && std::is_same_v<std::remove_const_t<B>, float>;
 
+  // With fewer, rounding them costs little, and libraries read b once.
+  static constexpr std::int64_t few_rows = 32;
+
   decltype(auto) own_queue() noexcept { return queue_of(static_cast<Backend&>(*this)); }
   void round(const float* x, bf16* to, std::int64_t n) {
     Backend::cast(heddle::v0::detail::row_at<memory>(x, n), heddle::v0::detail::row_at<memory>(to, n));
   }
+  // A backend that rounds operands as it reads them: only weights that stay are read in bf16.
+  template <transpose TA, transpose TB>
+  void round_in_product(matrix<const float> a, matrix<const float> b, matrix<float> c, float beta) {
+    if (const bf16* const weights = copy_of_weights(b.address(), b.shape().size()); weights != nullptr)
+      Backend::template matmul_rounded<TA, TB>(a, matrix<const bf16>(weights, b.shape()), c, beta);
+    else
+      Backend::template matmul_rounded<TA, TB>(a, b, c, beta);
+  }
+  const bf16* copy_of_weights(const float* x, std::int64_t n) {
+    return weights_.copy_of(x, n, [&](const float* from, bf16* to) { round(from, to, n); });
+  }
   template <class T, class Shape>
   view<const bf16, Shape, memory> rounded(view<T, Shape, memory> x, buffer<bf16, memory>& room) {
     const std::int64_t n = x.shape().size();
-    const auto weight = weights_.copy_of(x.address(), n, [&](const float* from, bf16* to) { round(from, to, n); });
-    if (weight != nullptr) return {weight, x.shape()};
+    if (const bf16* const weight = copy_of_weights(x.address(), n); weight != nullptr) return {weight, x.shape()};
     if (static_cast<std::int64_t>(room.size()) < n)
       room = buffer<bf16, memory>(own_queue(), n, "operands of a product in bf16");
     round(x.address(), room.address(), n);

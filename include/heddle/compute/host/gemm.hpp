@@ -53,9 +53,9 @@ inline gemm_grid choose_gemm_grid(int threads, std::int64_t m, std::int64_t n, s
   return best;
 }
 
-template <class G, transpose TA, transpose TB, class A, class Beta, class C>
+template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
 void multiply_shared(team& workers, std::int64_t m, std::int64_t n, std::int64_t k, const A* a, std::int64_t lda,
-                     const A* b, std::int64_t ldb, Beta beta, C* c, std::int64_t ldc) {
+                     const B* b, std::int64_t ldb, Beta beta, C* c, std::int64_t ldc) {
   const gemm_grid grid = choose_gemm_grid(workers.size(), m, n, k);
   // Borders at multiples of a cache line of columns, and of a few rows, keep the libraries' inner kernels whole.
   constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(C));
@@ -69,7 +69,7 @@ void multiply_shared(team& workers, std::int64_t m, std::int64_t n, std::int64_t
     const std::int64_t c1 = (std::min)(n, c0 + column_cut.size(w % grid.columns) * line);
     if (r0 >= r1 || c0 >= c1) return;
     const A* rows = TA == transpose::no ? a + r0 * lda : a + r0;
-    const A* columns = TB == transpose::no ? b + c0 : b + c0 * ldb;
+    const B* columns = TB == transpose::no ? b + c0 : b + c0 * ldb;
     G::template multiply<TA, TB>(r1 - r0, c1 - c0, k, rows, lda, columns, ldb, beta, c + r0 * ldc + c0, ldc);
   });
 }

@@ -4,6 +4,7 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/portable.hpp>
+#include <heddle/compute/host/tile_products.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
@@ -31,6 +32,24 @@ bool has_bf16_products() {
   else
     return false;
 }
+
+/// Whether products of floats that are rounded to bf16 are heddle's own, in tile registers: where the library says that they may be.
+template <class G>
+bool multiplies_in_tiles() {
+  if constexpr (requires { G::has_tile_products(); })
+    return G::has_tile_products();
+  else
+    return false;
+}
+
+/// What `multiply_shared` takes for a library where `multiplies_in_tiles()`: operands of float or bf16, rounded as they are packed.
+struct tile_products {
+  template <transpose TA, transpose TB, class A, class B>
+  static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, std::int64_t lda, const B* b,
+                       std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+    multiply_in_tiles<TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
+  }
+};
 
 /// Blocks of operands that are converted to float at a time: 1 MiB and 2 MiB, for a product of 512 x 512 x 1024.
 inline constexpr std::int64_t half_rows = 512, half_depth = 512, half_columns = 1024;

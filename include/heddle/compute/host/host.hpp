@@ -70,6 +70,8 @@ class host : detail::argument_checks,
       if (native_bf16_) return "bf16 of the library";
     return "float after conversion";
   }
+  /// Whether `matmul_rounded` may be called: products that round floats to bf16 themselves, in tile registers (AMX).
+  bool rounds_operands() const noexcept { return tiles_; }
   /// The host's queue, an empty object: kernels have run when their call returns.
   host_memory::queue& queue() noexcept { return queue_; }
   /// The threads themselves, for work that has no kernel here.
@@ -91,6 +93,15 @@ class host : detail::argument_checks,
              std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
   void matmul(matrix_view<A> a, matrix_view<B> b, matrix_view<float> c, float beta = 0) {
     half_product<TA, TB, std::remove_const_t<A>, float>(a, b, beta, c);
+  }
+
+  /// Of a in float and b in float or bf16, both rounded to the nearest bf16, added up in float in an order that depends on k alone. Subnormal
+  /// numbers are zero. Requires `rounds_operands()`.
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class B>
+    requires(std::is_same_v<std::remove_const_t<B>, float> || std::is_same_v<std::remove_const_t<B>, bf16>) &&
+            requires { Gemm::has_tile_products(); }
+  void matmul_rounded(input_matrix<float> a, matrix_view<B> b, matrix_view<float> c, float beta = 0) {
+    product<detail::tile_products, TA, TB, float, float, float, std::remove_const_t<B>>(a, b, beta, c);
   }
 
   template <transpose TB = transpose::no, class X, class W, class Y>
@@ -478,8 +489,8 @@ class host : detail::argument_checks,
   }
 
  private:
-  template <class G, transpose TA, transpose TB, class A, class Beta, class C>
-  void product(matrix_view<const A> a, matrix_view<const A> b, Beta beta, matrix_view<C> c) {
+  template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
+  void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
     const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
     detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
@@ -544,6 +555,7 @@ class host : detail::argument_checks,
   team team_;
   [[no_unique_address]] host_memory::queue queue_;
   bool native_bf16_ = detail::has_bf16_products<Gemm>();
+  bool tiles_ = detail::multiplies_in_tiles<Gemm>();
 };
 
 static_assert(backend_queue<host<>>);

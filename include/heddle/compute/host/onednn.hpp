@@ -8,6 +8,7 @@
 
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/portable.hpp>
+#include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -96,6 +97,11 @@ struct basic_onednn {
     constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
     return detail::onednn_bf16() != nullptr &&
            (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & needed) == needed;
+  }
+  /// Whether heddle may multiply floats that it rounds to bf16 in tile registers: with AMX, unless oneDNN is told to keep to less (`ONEDNN_MAX_CPU_ISA`).
+  static bool has_tile_products() {
+    constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
+    return (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & needed) == needed && detail::has_tiles();
   }
   /// c in float = op(a) op(b) + beta c for bf16 operands, summed in float. Requires `has_bf16_products()`.
   template <transpose TA, transpose TB>
