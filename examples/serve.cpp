@@ -42,12 +42,7 @@ struct settings {
 // The tokens that end an answer: those of the model's files, and what ends a turn of a conversation.
 std::vector<std::int32_t> end_tokens(const settings& s, const hd::io::tokenizer& t) {
   std::vector<std::int32_t> ends = inf::usual_end_tokens(t);
-  for (const char* file : {"config.json", "generation_config.json"}) {
-    if (!fs::exists(s.model / file)) continue;
-    const nlohmann::json of = hd::io::read_json(s.model / file).value("eos_token_id", nlohmann::json());
-    for (const nlohmann::json& id : of.is_array() ? of : nlohmann::json::array({of}))
-      if (id.is_number_integer()) ends.push_back(id.get<std::int32_t>());
-  }
+  for (const std::int32_t id : model_ranks::end_tokens(s.model)) ends.push_back(id);
   return ends;
 }
 
@@ -134,6 +129,9 @@ int main(int argc, char** argv) {
   app.add_option("--port", s.http.port, "0: one that is free");
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
   app.add_option("--context", s.ranks.context, "most tokens of a request; the model's by default");
+  app.add_option("--answer", s.http.most_answer_tokens,
+                 "most tokens of an answer, also where a call asks for more; what the context has room for by default")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(0, 1 << 30));
   app.add_option("--block", s.ranks.block_rows, "tokens of a block of the cache");
   app.add_option("--rows", s.ranks.rows, "most rows of a step");

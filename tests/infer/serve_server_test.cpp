@@ -705,6 +705,10 @@ TEST_CASE("options with which a server could answer nobody, or everybody, are re
   inf::request_queue queue;
   inf::server_options nobody, everybody;
   nobody.most_connections = 0;
+  inf::server_options nothing;
+  nothing.most_answer_tokens = 0;
+  CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nothing),
+                    Contains("most_answer_tokens of at least 1"));
   everybody.keys = {"a", ""};
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nobody), Contains("at least 1, got 0"));
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), everybody), Contains("must not be empty"));
