@@ -724,6 +724,14 @@ TEST_CASE("the OpenAPI description names what is served, and its references exis
     CAPTURE(pointer);
     CHECK(d.contains(json::json_pointer(pointer)));
   }
+  // Its examples are calls, and its link leads to an operation.
+  for (const bool chat : {false, true}) {
+    const char* path = chat ? "/v1/chat/completions" : "/v1/completions";
+    const json& example = d["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"];
+    CHECK(inf::parse_call(example.dump(), chat).max_tokens == 8);
+  }
+  CHECK(d["paths"]["/v1/models"]["get"]["responses"]["200"]["links"]["model"]["operationId"] ==
+        d["paths"]["/v1/models/{model}"]["get"]["operationId"]);
   CHECK_FALSE(inf::openapi_description("m", 10, 20, false)["paths"].contains("/v1/chat/completions"));
 }
 #endif

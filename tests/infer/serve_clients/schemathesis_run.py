@@ -20,7 +20,7 @@ def main(program, options):
     room = ["--context", "16384", "--answer", "24", "--cache-mib", "32"]
     with served(program, keys=False, context=16384, more=room) as address, tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "schemathesis.cli", "run", address + "/openapi.json", "--seed", "1", "--checks", "all",
-                   "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "100", "--request-timeout", "60",
+                   "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "100", "--request-timeout", "60", "--max-response-time", "60",
                    "--generation-database", "none", *options]
         return subprocess.call(command, cwd=folder)
 

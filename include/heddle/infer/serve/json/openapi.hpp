@@ -207,7 +207,8 @@ inline json get_operation(const std::string& summary, json answer) {
   return {{"get", {{"summary", summary}, {"responses", std::move(responses)}}}};
 }
 
-inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer) {
+inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer,
+                           json example) {
   const json event{
       {"type", "object"}, {"required", json::array({"data"})}, {"properties", {{"data", {{"type", "string"}}}}}};
   json responses{
@@ -232,7 +233,9 @@ inline json call_operation(const std::string& summary, const std::string& call, 
   return {{"post",
            {{"summary", summary},
             {"security", {json::object(), {{"key", json::array()}}}},
-            {"requestBody", {{"required", true}, {"content", {{"application/json", {{"schema", reference(call)}}}}}}},
+            {"requestBody",
+             {{"required", true},
+              {"content", {{"application/json", {{"schema", reference(call)}, {"example", std::move(example)}}}}}}},
             {"responses", std::move(responses)}}}};
 }
 
@@ -245,14 +248,20 @@ inline nlohmann::json openapi_description(const std::string& model, std::int64_t
   using nlohmann::json;
   const json any_object{{"type", "object"}};
   json paths;
-  paths["/v1/completions"] = detail::call_operation("Continue prompts", "completion_call", "completion");
+  paths["/v1/completions"] = detail::call_operation("Continue prompts", "completion_call", "completion",
+                                                    {{"prompt", "A heddle is"}, {"max_tokens", 8}, {"seed", 1}});
   if (chat)
-    paths["/v1/chat/completions"] = detail::call_operation("Continue a conversation", "chat_call", "chat_completion");
+    paths["/v1/chat/completions"] = detail::call_operation(
+        "Continue a conversation", "chat_call", "chat_completion",
+        {{"messages", json::array({{{"role", "user"}, {"content", "What is a heddle?"}}})}, {"max_tokens", 8}});
   paths["/v1/models"] =
       detail::get_operation("The model", detail::response_of("A list of one", "application/json", any_object));
+  paths["/v1/models"]["get"]["responses"]["200"]["links"] = {
+      {"model", {{"operationId", "model"}, {"parameters", {{"model", "$response.body#/data/0/id"}}}}}};
   json& model_path = paths["/v1/models/{model}"];
   model_path =
       detail::get_operation("The model by its name", detail::response_of("The model", "application/json", any_object));
+  model_path["get"]["operationId"] = "model";
   model_path["get"]["parameters"] = json::array(
       {{{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}, {"minLength", 1}}}}});
   detail::add_errors(model_path["get"]["responses"], {{"404", "There is no such model"}});
