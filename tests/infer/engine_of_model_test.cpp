@@ -114,32 +114,4 @@ TEST_CASE("a Llama's answers do not depend on batch, cache, preemption, speculat
     }
   }
 }
-
-TEST_CASE("an answer that goes on, on another mesh with another cache, is that of one that stayed",
-          "[infer][engine][law]") {
-  std::mt19937 random(71);
-  std::vector<inf::request> requests;
-  for (int i = 0; i < 6; ++i)
-    requests.push_back(
-        {.prompt = fake::any_request(random, 20).prompt, .max_tokens = 12, .sampling = {.temperature = 0}});
-  const std::vector<fake::answer> alone = answers<inf::contiguous>(mesh_type{1, 1}, 1, 48, 1, requests);
-  std::vector<std::vector<std::int32_t>> tokens(requests.size());
-  std::vector<inf::request> rest = requests;
-  const auto go_on = [&](const mesh_type& mesh, std::int64_t block_rows, std::int64_t most) {
-    for (inf::request& r : rest) r.max_tokens = most;
-    const std::vector<fake::answer> part = answers<inf::prefix_shared>(mesh, 60, block_rows, 8, rest);
-    for (std::size_t i = 0; i < rest.size(); ++i) {
-      tokens[i].insert(tokens[i].end(), part[i].tokens.begin(), part[i].tokens.end());
-      rest[i].prompt.insert(rest[i].prompt.end(), part[i].tokens.begin(), part[i].tokens.end());
-    }
-  };
-  go_on(mesh_type{1, 2}, 4, 1);  // the prompt on two ranks, what follows on others, and back
-  go_on(mesh_type{2, 2}, 5, 5);
-  go_on(mesh_type{1, 2}, 3, 6);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    CAPTURE(i);
-    CHECK(alone[i].tokens.size() == 12);
-    CHECK(tokens[i] == alone[i].tokens);
-  }
-}
 #endif
