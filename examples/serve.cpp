@@ -134,6 +134,9 @@ int main(int argc, char** argv) {
   app.add_option("--port", s.http.port, "0: one that is free");
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
   app.add_option("--context", s.ranks.context, "most tokens of a request; the model's by default");
+  app.add_option("--answer", s.http.most_answer_tokens,
+                 "most tokens of an answer, also where a call asks for more; what the context has room for by default")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(0, 1 << 30));
   app.add_option("--block", s.ranks.block_rows, "tokens of a block of the cache");
   app.add_option("--rows", s.ranks.rows, "most rows of a step");

@@ -417,6 +417,16 @@ TEST_CASE("an automaton of a JSON schema accepts the values of the schema", "[in
   CHECK(accepts(R"({"type": "string", "pattern": "b"})", R"("abc")"));
   CHECK(accepts(R"({"type": "number"})", "-1.5e-3"));
   CHECK(accepts(R"({"type": "object", "properties": {}})", "{}"));
+  for (const char* any : {"{}", R"({"title": "t", "x-order": 1, "types": {"type": 3}, "": null})"}) {
+    CAPTURE(any);  // what JSON Schema does not define restricts nothing
+    for (const char* value : {"null", "true", "-1.5e3", R"("a")", "[]", "{}", R"([1, "a",{"b":[null,2]}])",
+                              R"({"": {"a":[1],"b": {}}, "c":"d"})"})
+      CHECK(accepts(any, value));
+    for (const char* value : {"", "nul", "[1,]", "[,1]", "{1:2}", R"({"a"})", R"({"a":1,})", "[[[[]]]]", "[1 ]", "01"})
+      CHECK_FALSE(accepts(any, value));
+  }
+  CHECK(accepts(R"({"type": "array", "maxItems": 2})", R"([{"a":[]},2])"));
+  CHECK_FALSE(accepts(R"({"type": "array", "maxItems": 2})", "[1,2,3]"));
   for (const auto& [low, high] : {std::pair(-120, 1013), {0, 9}, {7, 7}, {-3, -1}, {95, 105}, {-1000, 0}}) {
     const auto dfa = inf::compile_schema({{"type", "integer"}, {"minimum", low}, {"maximum", high}});
     CAPTURE(low, high);
@@ -468,11 +478,13 @@ TEST_CASE("what of JSON Schema is not supported is refused by name and place", "
     CAPTURE(schema);
     CHECK_THROWS_WITH(inf::compile_schema(inf::ordered_schema::parse(schema)), Contains(why));
   };
-  refused("{}", "at '#': a schema should have 'type'");
+  refused(R"({"minLength": 1})", "at '#': 'minLength' is not supported without 'type'");
+  refused(R"({"type": "string", "min_length": 1})", "'min_length' is not supported here");
+  refused(R"({"nullable": true})", "'nullable' is not supported without 'type'");
   refused("true", "a schema should be an object");
   refused(R"({"type": "object", "properties": {"a": {"type": "string", "format": "date"}}})",
           "at '#/properties/a': 'format' is not supported");
-  refused(R"({"oneOf": []})", "a schema should have");
+  refused(R"({"oneOf": []})", "'oneOf' is not supported without 'type'");
   refused(R"({"anyOf": []})", "array of schemas");
   refused(R"({"type": "integer", "multipleOf": 2})", "'multipleOf' is not supported");
   refused(R"({"type": "string", "minimum": 2})", "'minimum' has no meaning");
@@ -481,7 +493,7 @@ TEST_CASE("what of JSON Schema is not supported is refused by name and place", "
   refused(R"({"enum": [1], "type": "string"})", "no value is possible");
   refused(R"({"type": "object", "properties": {}, "required": ["x"]})", "names of 'properties'");
   refused(R"({"type": "object", "additionalProperties": {"type": "null"}})", "true or false");
-  refused(R"({"type": "array"})", "should have 'items'");
+  refused(R"({"type": "array", "minItems": 2, "maxItems": 1})", "no value is possible");
   refused(R"({"type": "array", "items": {"type": "null"}, "minItems": -1})", "whole number from 0");
   refused(R"x({"type": "string", "pattern": "(?=a)"})x", "at '#/pattern': heddle: a regular expression, byte 0");
   refused(R"({"$ref": "#/$defs/x"})", "is not there");

@@ -706,7 +706,16 @@ TEST_CASE("the OpenAPI description bounds prompts times choices, and tokens of b
 TEST_CASE("the OpenAPI description names what is served, and its references exist", "[infer][serve]") {
   const json d = inf::openapi_description("m", 10, 20, true);
   CHECK(d["openapi"] == "3.1.0");
-  CHECK(d["paths"].size() == 7);
+  CHECK(d["paths"].size() == 8);
+  for (const char* call : {"completion_call", "chat_call"}) {  // all that a call may have is described
+    const json& properties = d["components"]["schemas"][call]["properties"];
+    for (const char* name :
+         {"stream_options", "response_format", "stop_token_ids", "ignore_eos", "logit_bias", "seed", "min_p"})
+      CHECK(properties.contains(name));
+    const json& regex = properties["response_format"]["anyOf"][0]["anyOf"][2]["properties"]["regex"];
+    CHECK(regex["format"] == "regex");
+    CHECK(regex["maxLength"] == inf::regex::most_bytes);
+  }
   CHECK(d["components"]["schemas"]["completion_call"]["properties"]["model"]["anyOf"][0]["enum"] == json::array({"m"}));
   CHECK(d["components"]["schemas"]["completion_call"]["required"] == json::array({"prompt"}));
   const std::string text = d.dump();
@@ -715,6 +724,14 @@ TEST_CASE("the OpenAPI description names what is served, and its references exis
     CAPTURE(pointer);
     CHECK(d.contains(json::json_pointer(pointer)));
   }
+  // Its examples are calls, and its link leads to an operation.
+  for (const bool chat : {false, true}) {
+    const char* path = chat ? "/v1/chat/completions" : "/v1/completions";
+    const json& example = d["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"];
+    CHECK(inf::parse_call(example.dump(), chat).max_tokens == 8);
+  }
+  CHECK(d["paths"]["/v1/models"]["get"]["responses"]["200"]["links"]["model"]["operationId"] ==
+        d["paths"]["/v1/models/{model}"]["get"]["operationId"]);
   CHECK_FALSE(inf::openapi_description("m", 10, 20, false)["paths"].contains("/v1/chat/completions"));
 }
 #endif

@@ -12,6 +12,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -705,9 +707,32 @@ TEST_CASE("options with which a server could answer nobody, or everybody, are re
   inf::request_queue queue;
   inf::server_options nobody, everybody;
   nobody.most_connections = 0;
+  inf::server_options nothing;
+  nothing.most_answer_tokens = 0;
+  CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nothing),
+                    Contains("most_answer_tokens of at least 1"));
   everybody.keys = {"a", ""};
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nobody), Contains("at least 1, got 0"));
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), everybody), Contains("must not be empty"));
+}
+
+TEST_CASE("idle connections end where others wait for a thread, not where one begins", "[infer][serve]") {
+  std::atomic<bool> go_on{false};
+  const auto wait = [&] {
+    while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  inf::detail::connection_threads threads(40);
+  int too_early = 0;
+  for (int i = 0; i < 40; ++i) {
+    threads.enqueue(wait);
+    too_early += threads.short_of_threads() ? 1 : 0;
+  }
+  CHECK(too_early == 0);
+  threads.enqueue(wait);
+  CHECK(threads.short_of_threads());
+  go_on = true;
+  threads.shutdown();
+  CHECK_FALSE(threads.short_of_threads());
 }
 
 TEST_CASE("a client of HTTP/1.0 is told that it cannot have a stream", "[infer][serve]") {

@@ -21,7 +21,7 @@ def expected():
     return json.loads((SOURCE / "tests/golden/models/llama3/expected.json").read_text())
 
 
-def widen(source, target, words):
+def widen(source, target, words, context):
     """Copies a model's folder, with random weights for a vocabulary of `words`: that of the tokenizer, so that it can chat."""
     target.mkdir()
     for file in source.iterdir():
@@ -47,7 +47,7 @@ def widen(source, target, words):
         (target / file.name).write_bytes(struct.pack("<Q", len(text)) + text + body)
     config = json.loads((source / "config.json").read_text())
     config["vocab_size"] = words
-    config["max_position_embeddings"] = 512  # room for what schemathesis thinks of
+    config["max_position_embeddings"] = context
     (target / "config.json").write_text(json.dumps(config))
 
 
@@ -61,17 +61,17 @@ def healthy(address):
 
 
 @contextlib.contextmanager
-def served(program, keys=True, chats=True, more=()):
+def served(program, keys=True, chats=True, context=512, more=()):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
 
-    `more`: further options of the program and their values. With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
+    `more`: further options of the program and their values. With `chats` the golden model has random weights for all words of the tokenizer, and `context`; without, it is as transformers wrote it."""
     golden = SOURCE / "tests/golden"
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
         file.write(KEY + "\n")
         file.flush()
         model = golden / "models/llama3"
         if chats:
-            widen(model, pathlib.Path(folder) / "wide", 905)
+            widen(model, pathlib.Path(folder) / "wide", 905, context)
             model = pathlib.Path(folder) / "wide"
         command = [program, "--model", str(model), "--tokenizer",
                    str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden"]

@@ -3,8 +3,6 @@
 Ends with 77 (skipped) where the package `schemathesis` is not installed.
 """
 import importlib.util
-import os
-import pathlib
 import subprocess
 import sys
 import tempfile
@@ -17,13 +15,14 @@ if importlib.util.find_spec("schemathesis") is None:
 
 
 def main(program, options):
-    """All checks of schemathesis, with a fixed seed unless the options have another."""
-    with served(program, keys=False) as address, tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "schemathesis.cli", "run", address + "/openapi.json", "--seed", "1",
-                   "--max-examples", "40", "--request-timeout", "60", "--generation-database", "none", *options]
-        hooks = str(pathlib.Path(__file__).resolve().parent)
-        path = os.pathsep.join([hooks, *filter(None, [os.environ.get("PYTHONPATH")])])
-        return subprocess.call(command, cwd=folder, env={**os.environ, "PYTHONPATH": path, "SCHEMATHESIS_HOOKS": "schemathesis_hooks"})
+    """All checks and phases of schemathesis, with a fixed seed unless the options have another, and nothing between it and the server. The context has room for what it
+    thinks of, since a description cannot count tokens; answers are short, so that many calls are made."""
+    room = ["--context", "16384", "--answer", "24", "--cache-mib", "32"]
+    with served(program, keys=False, context=16384, more=room) as address, tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "schemathesis.cli", "run", address + "/openapi.json", "--seed", "1", "--checks", "all",
+                   "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "100", "--request-timeout", "60", "--max-response-time", "60",
+                   "--generation-database", "none", *options]
+        return subprocess.call(command, cwd=folder)
 
 
 sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -39,24 +39,91 @@ class schema_grammar {
     const std::int32_t end = s.contains("$ref")                          ? reference(from, s, at)
                              : s.contains("anyOf")                       ? any_of(from, s, at)
                              : s.contains("enum") || s.contains("const") ? listed(from, s, at)
+                             : says_nothing(s)                           ? any_value(from, most_any_levels)
                                                                          : typed(from, s, at);
     --levels_;
     return end;
   }
 
  private:
-  static constexpr int most_levels = 64;
+  static constexpr int most_levels = 64, most_any_levels = 3;
   static constexpr std::int64_t most_repeats = 100'000, most_integer = 999'999'999'999'999'999;
 
   [[noreturn]] static void wrong(const std::string& at, const std::string& what) {
     throw grammar_error("heddle: a JSON schema, at '" + at + "': " + what);
   }
-  // Refuses members that would be passed over.
+  // A name without what people write differently: min_length and minlength are minLength.
+  static std::string plain(std::string_view name) {
+    std::string out;
+    for (const char c : name)
+      if (c != '_' && c != '-' && c != ' ') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return out;
+  }
+  // Whether a member restricts values in some version of JSON Schema, or OpenAPI's. Others are annotations, which JSON Schema passes over.
+  static bool restricts(std::string_view name) {
+    static const std::set<std::string, std::less<>> words{"type",
+                                                          "enum",
+                                                          "const",
+                                                          "anyof",
+                                                          "allof",
+                                                          "oneof",
+                                                          "not",
+                                                          "if",
+                                                          "then",
+                                                          "else",
+                                                          "$ref",
+                                                          "$dynamicref",
+                                                          "$recursiveref",
+                                                          "$anchor",
+                                                          "$dynamicanchor",
+                                                          "$vocabulary",
+                                                          "properties",
+                                                          "required",
+                                                          "additionalproperties",
+                                                          "patternproperties",
+                                                          "propertynames",
+                                                          "unevaluatedproperties",
+                                                          "minproperties",
+                                                          "maxproperties",
+                                                          "dependencies",
+                                                          "dependentschemas",
+                                                          "dependentrequired",
+                                                          "items",
+                                                          "prefixitems",
+                                                          "additionalitems",
+                                                          "contains",
+                                                          "mincontains",
+                                                          "maxcontains",
+                                                          "minitems",
+                                                          "maxitems",
+                                                          "uniqueitems",
+                                                          "unevaluateditems",
+                                                          "minlength",
+                                                          "maxlength",
+                                                          "pattern",
+                                                          "format",
+                                                          "contentencoding",
+                                                          "contentmediatype",
+                                                          "contentschema",
+                                                          "minimum",
+                                                          "maximum",
+                                                          "exclusiveminimum",
+                                                          "exclusivemaximum",
+                                                          "multipleof",
+                                                          "divisibleby",
+                                                          "disallow",
+                                                          "extends",
+                                                          "nullable"};
+    return words.count(plain(name)) > 0;
+  }
+  // Whether every value is valid.
+  static bool says_nothing(const ordered_schema& s) {
+    return std::none_of(s.items().begin(), s.items().end(), [](const auto& m) { return restricts(m.key()); });
+  }
+  // Refuses members that restrict values and would be passed over.
   static void only(const ordered_schema& s, const std::string& at, std::initializer_list<std::string_view> known) {
-    constexpr std::string_view said[] = {"title",    "description", "default",  "examples",  "$schema", "$id",
-                                         "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
     for (const auto& [name, value] : s.items())
-      if (std::count(known.begin(), known.end(), name) == 0 && std::count(std::begin(said), std::end(said), name) == 0)
+      if (std::count(known.begin(), known.end(), name) == 0 && restricts(name))
         wrong(at, "'" + io::detail::shown_name(name) + "' is not supported here");
   }
 
@@ -139,7 +206,8 @@ class schema_grammar {
     if (!s.contains("type")) {
       if (s.contains("properties")) return {"object"};
       if (s.contains("items")) return {"array"};
-      wrong(at, "a schema should have 'type', 'enum', 'const', 'anyOf' or '$ref'");
+      for (const auto& [name, value] : s.items())
+        if (restricts(name)) wrong(at, "'" + io::detail::shown_name(name) + "' is not supported without 'type'");
     }
     const ordered_schema& type = s["type"];
     if (type.is_array()) g_.count(static_cast<std::int64_t>(type.size()));
@@ -180,6 +248,27 @@ class schema_grammar {
                                 : t == "null"    ? g_.literal(from, "null")
                                                  : boolean(from);
       g_.jump(last, end);
+    }
+    return end;
+  }
+  // Any value with objects and arrays in at most so many levels.
+  std::int32_t any_value(std::int32_t from, int levels) {
+    const ordered_schema all = ordered_schema::object();
+    const std::int32_t end = g_.add();
+    g_.jump(string(from, all, ""), end);
+    g_.jump(number(from, all, ""), end);
+    g_.jump(boolean(from), end);
+    g_.jump(g_.literal(from, "null"), end);
+    for (const std::string_view marks : {"[]", "{}"}) {
+      if (levels == 0) break;
+      const std::int32_t begin = g_.literal(from, marks.substr(0, 1)), each = g_.add(), last = g_.add();
+      g_.jump(begin, last);
+      g_.jump(begin, each);
+      const std::int32_t value = marks[0] == '[' ? each : mark(string(each, all, ""), ':');
+      const std::int32_t after = any_value(value, levels - 1);
+      g_.jump(mark(after, ','), each);
+      g_.jump(after, last);
+      g_.jump(g_.literal(last, marks.substr(1)), end);
     }
     return end;
   }
@@ -246,10 +335,11 @@ class schema_grammar {
   }
 
   std::int32_t array(std::int32_t from, const ordered_schema& s, const std::string& at) {
-    if (!s.contains("items")) wrong(at, "an array should have 'items'");
     const std::int64_t least = count_of(s, "minItems", 0, at), most = count_of(s, "maxItems", -1, at);
     require_order(least, most, at);
-    const auto item = [&](std::int32_t begin) { return append(begin, s["items"], at + "/items"); };
+    const auto item = [&](std::int32_t begin) {
+      return s.contains("items") ? append(begin, s["items"], at + "/items") : any_value(begin, most_any_levels - 1);
+    };
     const std::int32_t begin = g_.literal(from, "[");
     if (most == 0) return g_.literal(begin, "]");
     const std::int32_t last = g_.add();
@@ -402,7 +492,8 @@ class schema_grammar {
 /// Types object, array, string, integer, number, boolean, null, or an array of them; `enum`, `const`, `anyOf`, `$ref` into the schema without recursion. Objects have the members of `properties` in
 /// their order, those of `required` always, and no others. Arrays: `items`, `minItems`, `maxItems`; strings: `minLength`, `maxLength`, `pattern` (`regex`); integers: `minimum`, `maximum`,
 /// `exclusiveMinimum`, `exclusiveMaximum`, at most 18 digits; numbers: `minimum` 0, at most 15 digits before and after the point and an exponent of two. A space may follow commas and colons, and is
-/// nowhere else. `title`, `description`, `default`, `examples` and the like are passed over. Errors: `grammar_error` that names any other member, with where it is.
+/// nowhere else. A schema that says nothing, and `items` that are not there, take any value with objects and arrays in at most three levels. Members that JSON Schema does not define, and `title`,
+/// `description`, `default`, `examples` and the like, are passed over. Errors: `grammar_error` that names any other member of JSON Schema, also where it is spelt otherwise (min_length), with where it is.
 inline std::shared_ptr<const byte_dfa> compile_schema(const ordered_schema& schema,
                                                       const std::bitset<256>& bytes = std::bitset<256>().set(),
                                                       grammar_limits limits = {}) {

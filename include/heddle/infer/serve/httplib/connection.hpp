@@ -204,12 +204,12 @@ class connection_threads {
   void enqueue(std::function<void()> job) {
     const std::scoped_lock lock(mutex_);
     jobs_.push_back(std::move(job));
-    waiting_ = jobs_.size();
     if (jobs_.size() > idle_ && threads_.size() < most_) try {
         threads_.emplace_back([this] { work(); });
         return;
       } catch (const std::exception&) {  // no more threads, or no memory: one of those there takes it, or a later one
       }
+    waiting_ = jobs_.size() > idle_ ? jobs_.size() - idle_ : 0;
     came_.notify_one();
   }
   // Runs what waits, and returns when all threads have ended.
@@ -222,7 +222,8 @@ class connection_threads {
     for (std::thread& t : threads_) t.join();
     threads_.clear();
   }
-  // Whether connections wait for a thread, so that idle ones should end.
+  // Whether connections wait for a thread that has another one, so that idle ones should end. One that has just begun, or has not woken yet, is none to wait for:
+  // a client of an idle connection may be about to use it.
   bool short_of_threads() const noexcept { return waiting_ > 0; }
 
  private:
@@ -235,7 +236,7 @@ class connection_threads {
       if (jobs_.empty()) return;
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
-      waiting_ = jobs_.size();
+      waiting_ = (std::min)(waiting_.load(), jobs_.size());
       lock.unlock();
       job();
       lock.lock();

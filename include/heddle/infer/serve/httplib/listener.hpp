@@ -10,9 +10,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,7 +34,9 @@ struct server_options {
   std::string model = "heddle";
   std::vector<std::string> keys{};  ///< any of them is accepted as a bearer token; none: no token is needed
   std::size_t most_body_bytes = std::size_t{4} << 20;
-  std::size_t most_connections = 256;               ///< that are served at once; each has a thread
+  std::optional<std::int64_t>
+      most_answer_tokens{};            ///< of a choice, whatever the call asks for; none: the context's room
+  std::size_t most_connections = 256;  ///< that are served at once; each has a thread
   std::chrono::milliseconds header_timeout{10000};  ///< for the header of a request, from its first byte on
   std::chrono::milliseconds body_timeout{30000};
   std::chrono::milliseconds write_timeout{10000};  ///< for which a client may take nothing

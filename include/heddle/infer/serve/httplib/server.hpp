@@ -45,7 +45,7 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 /// Errors: every answer with a status of 400 or more has the body of `api_error`.
 class server {
  public:
-  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections or with an empty key, and of `answer_masks`.
+  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections, without tokens of an answer or with an empty key, and of `answer_masks`.
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
@@ -101,6 +101,9 @@ class server {
     if (o.most_connections < 1)
       throw config_error("heddle: a server needs most_connections of at least 1, got " +
                          std::to_string(o.most_connections));
+    if (o.most_answer_tokens && *o.most_answer_tokens < 1)
+      throw config_error("heddle: a server needs most_answer_tokens of at least 1, got " +
+                         std::to_string(*o.most_answer_tokens));
     for (const std::string& key : o.keys)
       if (key.empty()) throw config_error("heddle: a server's keys must not be empty");
     return o;
@@ -276,7 +279,9 @@ class server {
         throw api_error(413, "invalid_request_error",
                         "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes", std::nullopt,
                         "request_too_large");
-      const completion_call call = parse_call(q.body, chat);
+      completion_call call = parse_call(q.body, chat);
+      if (const auto most = options_.most_answer_tokens)
+        call.max_tokens = (std::min)(call.max_tokens.value_or(*most), *most);
       if (call.stream && q.version == "HTTP/1.0")
         throw api_error(400, "invalid_request_error", "a stream needs HTTP/1.1", "stream", "unsupported_protocol");
       if (!call.model.empty() && call.model != options_.model) throw no_model(call.model);

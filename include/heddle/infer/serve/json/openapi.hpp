@@ -82,7 +82,7 @@ inline json format_schema() {
                     {{"type", "object"},
                      {"required", json::array({"schema"})},
                      {"properties", {{"schema", {{"type", "object"}}}}}}),
-            of_type("regex", "regex", {{"type", "string"}, {"maxLength", 16384}})}}};
+            of_type("regex", "regex", {{"type", "string"}, {"format", "regex"}, {"maxLength", 16384}})}}};
 }
 // A constrained answer ends where it is complete.
 inline json constrained_calls() {
@@ -92,6 +92,14 @@ inline json constrained_calls() {
   const json ends{{"stop", none}, {"stop_token_ids", none}, {"ignore_eos", {{"enum", json::array({false, nullptr})}}}};
   return {{"if", {{"required", json::array({"response_format"})}, {"properties", {{"response_format", format}}}}},
           {"then", {{"properties", ends}}}};
+}
+
+// Options of a stream are for calls that ask for one.
+inline json streamed_calls() {
+  return {
+      {"if",
+       {{"required", json::array({"stream_options"})}, {"properties", {{"stream_options", {{"type", "object"}}}}}}},
+      {"then", {{"required", json::array({"stream"})}, {"properties", {{"stream", {{"enum", json::array({true})}}}}}}}};
 }
 
 inline json call_properties(const std::string& model, std::int64_t vocabulary) {
@@ -115,6 +123,8 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
                                       {"maxItems", 256}})},
           {"ignore_eos", or_null({{"type", "boolean"}})},
           {"stream", or_null({{"type", "boolean"}})},
+          {"stream_options",
+           or_null({{"type", "object"}, {"properties", {{"include_usage", or_null({{"type", "boolean"}})}}}})},
           {"response_format", or_null(format_schema())},
           {"logit_bias", or_null({{"type", "object"},
                                   {"maxProperties", 1024},
@@ -134,6 +144,7 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
   properties["logprobs"] = or_null(integer_schema(0, 20));
   json rules = prompts_of_choices();
   rules.push_back(constrained_calls());
+  rules.push_back(streamed_calls());
   return {{"type", "object"},
           {"required", json::array({"prompt"})},
           {"properties", std::move(properties)},
@@ -161,7 +172,7 @@ inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
           {"properties", std::move(properties)},
           {"if", {{"required", json::array({"top_logprobs"})}, {"properties", {{"top_logprobs", some}}}}},
           {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}},
-          {"allOf", json::array({constrained_calls()})}};
+          {"allOf", json::array({constrained_calls(), streamed_calls()})}};
 }
 
 inline json answer_schema(const char* object, json choice) {
@@ -196,7 +207,8 @@ inline json get_operation(const std::string& summary, json answer) {
   return {{"get", {{"summary", summary}, {"responses", std::move(responses)}}}};
 }
 
-inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer) {
+inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer,
+                           json example) {
   const json event{
       {"type", "object"}, {"required", json::array({"data"})}, {"properties", {{"data", {{"type", "string"}}}}}};
   json responses{
@@ -221,7 +233,9 @@ inline json call_operation(const std::string& summary, const std::string& call, 
   return {{"post",
            {{"summary", summary},
             {"security", {json::object(), {{"key", json::array()}}}},
-            {"requestBody", {{"required", true}, {"content", {{"application/json", {{"schema", reference(call)}}}}}}},
+            {"requestBody",
+             {{"required", true},
+              {"content", {{"application/json", {{"schema", reference(call)}, {"example", std::move(example)}}}}}}},
             {"responses", std::move(responses)}}}};
 }
 
@@ -234,11 +248,23 @@ inline nlohmann::json openapi_description(const std::string& model, std::int64_t
   using nlohmann::json;
   const json any_object{{"type", "object"}};
   json paths;
-  paths["/v1/completions"] = detail::call_operation("Continue prompts", "completion_call", "completion");
+  paths["/v1/completions"] = detail::call_operation("Continue prompts", "completion_call", "completion",
+                                                    {{"prompt", "A heddle is"}, {"max_tokens", 8}, {"seed", 1}});
   if (chat)
-    paths["/v1/chat/completions"] = detail::call_operation("Continue a conversation", "chat_call", "chat_completion");
+    paths["/v1/chat/completions"] = detail::call_operation(
+        "Continue a conversation", "chat_call", "chat_completion",
+        {{"messages", json::array({{{"role", "user"}, {"content", "What is a heddle?"}}})}, {"max_tokens", 8}});
   paths["/v1/models"] =
       detail::get_operation("The model", detail::response_of("A list of one", "application/json", any_object));
+  paths["/v1/models"]["get"]["responses"]["200"]["links"] = {
+      {"model", {{"operationId", "model"}, {"parameters", {{"model", "$response.body#/data/0/id"}}}}}};
+  json& model_path = paths["/v1/models/{model}"];
+  model_path =
+      detail::get_operation("The model by its name", detail::response_of("The model", "application/json", any_object));
+  model_path["get"]["operationId"] = "model";
+  model_path["get"]["parameters"] = json::array(
+      {{{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}, {"minLength", 1}}}}});
+  detail::add_errors(model_path["get"]["responses"], {{"404", "There is no such model"}});
   paths["/health"] = detail::get_operation("Whether calls are answered",
                                            detail::response_of("They are", "application/json", any_object));
   detail::add_errors(paths["/health"]["get"]["responses"], {{"503", "The server is loading or ending"}});
