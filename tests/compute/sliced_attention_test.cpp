@@ -80,6 +80,22 @@ const std::vector<problem>& problems() {
       {"documents, one of them empty", 80, 80, 2, 1, 4, 4, hc::causal_sequences(std::vector<int64_t>{0, 3, 3, 70, 80})},
       {"new tokens to a cache", 3, 40, 4, 2, 8, 8, {{0, 3, 0, 40, slice_mask::causal}}},
       {"one token", 1, 17, 2, 2, 4, 4, {{0, 1, 0, 17, slice_mask::full}}},
+      {"a token each of three sequences, one without keys, five heads to a key head",
+       4,
+       70,
+       10,
+       2,
+       5,
+       3,
+       {{0, 1, 0, 33, slice_mask::full}, {1, 2, 33, 33, slice_mask::full}, {2, 3, 40, 70, slice_mask::causal}}},
+      {"one token and two slices of keys, shared heads",
+       1,
+       40,
+       6,
+       2,
+       4,
+       4,
+       {{0, 1, 20, 40, slice_mask::full}, {0, 1, 3, 9, slice_mask::causal}}},
       {"sliding window", 90, 90, 2, 2, 4, 4, {{0, 8, 0, 8, slice_mask::causal}, {8, 90, 0, 90, slice_mask::bi_causal}}},
       {"shared question, then documents",
        30,
@@ -280,6 +296,34 @@ TEST_CASE("the number of threads changes no bit of attention over slices", "[com
       for (std::size_t i = 0; i < now.size(); ++i) CHECK(same_bits(now[i], first[i]));
     }
   }
+}
+
+TEST_CASE("a token has the bits of its row among others, whatever heads share its keys", "[compute][attention]") {
+  const auto check = [](int64_t q_heads, int64_t kv_heads, int64_t head_dim, int64_t rows) {
+    const problem all{"", rows, rows, q_heads, kv_heads, head_dim, head_dim, {{0, rows, 0, rows, slice_mask::causal}}};
+    const auto q = normal<float>(rows * q_heads * head_dim, 1), k = normal<float>(rows * kv_heads * head_dim, 2),
+               v = normal<float>(rows * kv_heads * head_dim, 3);
+    hc::host<hc::portable> backend(2);
+    std::vector<float> out(q.size()), lse(static_cast<std::size_t>(rows * q_heads));
+    forward(backend, all, q, k, v, 0.4f, out, lse);
+    const auto width = static_cast<std::ptrdiff_t>(q_heads * head_dim);
+    for (int64_t r = 0; r < rows; ++r) {
+      problem one = all;
+      one.queries = 1;
+      one.slices = {{0, 1, 0, r + 1, slice_mask::full}};
+      const auto from = static_cast<std::ptrdiff_t>(r) * width;
+      const std::vector<float> q_row(q.begin() + from, q.begin() + from + width);
+      std::vector<float> out_row(q_row.size()), lse_row(static_cast<std::size_t>(q_heads));
+      forward(backend, one, q_row, k, v, 0.4f, out_row, lse_row);
+      CAPTURE(q_heads, kv_heads, head_dim, r);
+      CHECK(same_bits(out_row, std::vector<float>(out.begin() + from, out.begin() + from + width)));
+      for (int64_t h = 0; h < q_heads; ++h)
+        CHECK(lse_row[static_cast<std::size_t>(h)] == lse[static_cast<std::size_t>(h * rows + r)]);
+    }
+  };
+  check(6, 2, 64, 40);
+  check(14, 1, 5, 35);
+  check(3, 3, 16, 9);
 }
 
 TEST_CASE("keys in pages give what keys in a row give, also where pages are shared", "[compute][attention]") {

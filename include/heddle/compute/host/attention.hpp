@@ -131,17 +131,17 @@ class gathered_keys {
 };
 
 /// scores[row][column] = op(row of a) . (key rows of b) for all keys of the block; `columns` scores lie in a row. Row 0
-/// of b is key `first_key`.
+/// of b is key `first_key`. With `together` > 1 the block has one query, and the rows are that many of its heads.
 template <class G, class T>
 void block_scores(const attention_block& block, std::int64_t first, std::int64_t rows, const head_rows<const T>& a,
                   std::int64_t a_head, const head_rows<const T>& b, std::int64_t b_head, const key_pages& pages,
-                  T* scores, std::int64_t first_key = 0) {
+                  T* scores, std::int64_t first_key = 0, std::int64_t together = 1) {
   if (b.head_dim == 0) return void(std::fill_n(scores, rows * block.keys(), T(0)));
   for (const attention_block::part& p : block.parts())
     each_key_run(pages, p.slice.k_begin, p.slice.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
       G::template multiply<transpose::no, transpose::yes>(
-          p.slice.queries(), count, b.head_dim, a.row(p.slice.q_begin, a_head), a.stride,
-          b.row(row - first_key, b_head), b.stride, T(0),
+          p.slice.queries() * together, count, b.head_dim, a.row(p.slice.q_begin, a_head),
+          together > 1 ? a.head_dim : a.stride, b.row(row - first_key, b_head), b.stride, T(0),
           scores + (p.slice.q_begin - first) * block.keys() + p.column + (key - p.slice.k_begin), block.keys());
     });
 }
@@ -165,12 +165,36 @@ void each_stretch(const attention_block& block, std::int64_t q, T* row, Body bod
   }
 }
 
+/// Makes query r's row of scores its weights, all 0 where it sees no key, and gives the log-sum-exp of what it sees.
+template <class T>
+T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
+  T top = -(std::numeric_limits<T>::infinity)(), sum = 0;
+  each_stretch(block, r, row, [&](const T* x, std::int64_t n) {
+    const T most = largest(n, x) * scale;
+    if (!(most <= top) && top == top) top = most;  // a NaN is taken, and kept
+  });
+  if (top == -(std::numeric_limits<T>::infinity)()) {
+    std::fill_n(row, block.keys(), T(0));
+    return top;
+  }
+  each_stretch(block, r, row, [&](T* x, std::int64_t n) {
+    map_lanes(n, x, [=](T s) { return exp_lane(s * scale - top); }, static_cast<const T*>(x));
+    sum += sum_lanes<T>(n, [](T s) { return s; }, static_cast<const T*>(x));
+  });
+  const T inverse = T(1) / sum;
+  each_stretch<true>(block, r, row, [&](T* x, std::int64_t n) {
+    map_lanes(n, x, [=](T s) { return s * inverse; }, static_cast<const T*>(x));
+  });
+  return top + std::log(sum);
+}
+
+/// Heads of a query that is alone, as when a model decodes, are rows of one product where they share keys and values, which then are packed once.
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
 template <class G, class T>
 void attention(team& workers, const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
                std::span<const attention_slice> slices, T scale, const head_rows<T>& out, T* lse,
                const key_pages& pages) {
-  const std::int64_t heads = q.heads;
+  const std::int64_t heads = q.heads, shared = k.heads == 0 ? 1 : heads / k.heads;
   const auto groups = attention_groups(slices, true);
   std::int64_t covered = 0, area = 0;
   for (const attention_group& g : groups) {
@@ -194,39 +218,22 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
     for (std::int64_t task = task_begin; task < task_end; ++task) {
       const attention_group& group = groups[static_cast<std::size_t>(task / heads)];
       const std::int64_t head = task % heads, kv = head * k.heads / heads;
+      const bool alone = group.end - group.begin == 1;
+      if (alone && head % shared != 0) continue;
+      const std::int64_t together = alone ? shared : 1;
       seen.prepare(group, k, v, kv, pages);
-      if (group.rows * group.keys > room) {
-        room = group.rows * group.keys;
+      if (group.rows * group.keys * together > room) {
+        room = group.rows * group.keys * together;
         scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room));
       }
       for (std::int64_t first = group.begin; first < group.end; first += group.rows) {
         const std::int64_t end = (std::min)(first + group.rows, group.end);
         block.reset(group, first, end);
         T* p = scores.get();
-        block_scores<G>(block, first, end - first, q, head, seen.keys(), 0, key_pages{}, p, seen.first());
-        for (std::int64_t r = first; r < end; ++r) {
-          T* row = p + (r - first) * block.keys();
-          T top = -(std::numeric_limits<T>::infinity)(), sum = 0;
-          each_stretch(block, r, row, [&](const T* x, std::int64_t n) {
-            const T most = largest(n, x) * scale;
-            if (!(most <= top) && top == top) top = most;  // a NaN is taken, and kept
-          });
-          const bool sees_none = top == -(std::numeric_limits<T>::infinity)();
-          if (sees_none) {
-            std::fill_n(row, block.keys(), T(0));
-            lse[head * q.rows + r] = top;
-            continue;
-          }
-          each_stretch(block, r, row, [&](T* x, std::int64_t n) {
-            map_lanes(n, x, [=](T s) { return exp_lane(s * scale - top); }, static_cast<const T*>(x));
-            sum += sum_lanes<T>(n, [](T s) { return s; }, static_cast<const T*>(x));
-          });
-          const T inverse = T(1) / sum;
-          each_stretch<true>(block, r, row, [&](T* x, std::int64_t n) {
-            map_lanes(n, x, [=](T s) { return s * inverse; }, static_cast<const T*>(x));
-          });
-          lse[head * q.rows + r] = top + std::log(sum);
-        }
+        block_scores<G>(block, first, end - first, q, head, seen.keys(), 0, key_pages{}, p, seen.first(), together);
+        for (std::int64_t r = first; r < end; ++r)
+          for (std::int64_t h = 0; h < together; ++h)
+            lse[(head + h) * q.rows + r] = weigh(block, r, scale, p + (r - first + h) * block.keys());
         // out = P V. The first product of a row overwrites what is there.
         std::int64_t written = first;
         for (const attention_block::part& part : block.parts()) {
@@ -236,9 +243,9 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
           const auto product = [&](std::int64_t from, std::int64_t to, T beta) {
             if (from < to && v.head_dim > 0)
               G::template multiply<transpose::no, transpose::no>(
-                  to - from, v.head_dim, s.keys(), weights + (from - first) * block.keys(), block.keys(),
+                  (to - from) * together, v.head_dim, s.keys(), weights + (from - first) * block.keys(), block.keys(),
                   seen.values().row(s.k_begin - seen.first(), 0), seen.values().stride, beta, out.row(from, head),
-                  out.stride);
+                  together > 1 ? out.head_dim : out.stride);
           };
           product(s.q_begin, (std::min)(fresh, s.q_end), T(1));
           product(fresh, s.q_end, T(0));
@@ -246,8 +253,9 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
         }
         // Behind the products, in which 0 times an infinite v is no number.
         for (std::int64_t r = first; r < end; ++r)
-          if (lse[head * q.rows + r] == -(std::numeric_limits<T>::infinity)())
-            std::fill_n(out.row(r, head), out.head_dim, T(0));
+          for (std::int64_t h = head; h < head + together; ++h)
+            if (lse[h * q.rows + r] == -(std::numeric_limits<T>::infinity)())
+              std::fill_n(out.row(r, h), out.head_dim, T(0));
       }
     }
   });

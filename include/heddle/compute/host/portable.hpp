@@ -68,13 +68,12 @@ void pack_panel(std::int64_t extent, std::int64_t depth, const T* from, std::int
         for (std::int64_t p = 0; p < depth; ++p)
           for (std::int64_t i = 0; i < Width; ++i) to[p * Width + i] = i < width ? strip[p * across + i] : T(0);
     } else {
+      if (width < Width) std::fill_n(to, Width * depth, T(0));
       // A few columns at a time: reads run along memory, writes stay in one or two lines.
       for (std::int64_t p0 = 0; p0 < depth; p0 += 16) {
         const std::int64_t p1 = (std::min)(depth, p0 + 16);
         for (std::int64_t i = 0; i < width; ++i)
           for (std::int64_t p = p0; p < p1; ++p) to[p * Width + i] = strip[i * along + p * across];
-        for (std::int64_t i = width; i < Width; ++i)
-          for (std::int64_t p = p0; p < p1; ++p) to[p * Width + i] = T(0);
       }
     }
   }
