@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,9 @@ class lent_memory {
       try {
         taken = buffer<T, Space>(queue, elements, what);
       } catch (const memory_error& e) {
+#if defined(__cpp_rtti)
+        if (typeid(e) != typeid(memory_error)) throw;  // a kind of its own says more than a number of bytes
+#endif
         throw memory_error(e.what() + of_prediction());
       }
       held_.take(bytes_of(taken));
