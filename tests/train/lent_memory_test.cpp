@@ -61,9 +61,9 @@ TEST_CASE("lent memory comes back to whoever wants as much", "[train][zero][memo
 
 TEST_CASE("where there is no memory to lend, the error says what is lent and what was predicted",
           "[train][zero][memory]") {
-  using memory = hd::train::lent_memory<double>;
+  using memory = hd::train::lent_memory<double, checked_memory>;
   constexpr std::int64_t too_many = std::int64_t{1} << 50;
-  hd::host_memory::queue queue;
+  checked_memory::queue queue;
   memory lent;
   CHECK_THROWS_WITH(lent.take(queue, too_many, memory::contents::any, "weights"),
                     Catch::Contains("heddle: no memory for weights: 1125899906842624 elements of 8 bytes") &&
