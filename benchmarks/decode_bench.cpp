@@ -7,6 +7,7 @@
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/model/llama.hpp>
+#include "llama_100m.hpp"
 #include "packed_stage.hpp"
 #include "read_bandwidth.hpp"
 #include HEDDLE_GEMM_HEADER
@@ -23,8 +24,7 @@ namespace inf = heddle::infer;
 
 namespace {
 
-constexpr md::llama_config shape{
-    .layers = 12, .heads = 12, .kv_heads = 4, .width = 768, .ffn = 2048, .context = 1024, .vocabulary = 32000};
+constexpr md::llama_config shape = llama_100m;
 
 // Argument 0: threads; argument 1: tokens that are in the cache before; argument 2: sequences in a step.
 template <class Backend>

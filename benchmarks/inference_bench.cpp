@@ -10,6 +10,7 @@
 #include <heddle/model/llama.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "llama_100m.hpp"
 #include "packed_stage.hpp"
 #include "read_bandwidth.hpp"
 
@@ -30,8 +31,7 @@ namespace cp = heddle::compute;
 
 namespace {
 
-constexpr md::llama_config large{
-    .layers = 12, .heads = 12, .kv_heads = 4, .width = 768, .ffn = 2048, .context = 1024, .vocabulary = 32000};
+constexpr md::llama_config large = llama_100m;
 constexpr md::llama_config small{
     .layers = 10, .heads = 4, .kv_heads = 4, .width = 256, .ffn = 704, .context = 1024, .vocabulary = 8192};
 constexpr std::int64_t block_rows = 16, prompt_rows = 512, together = 16;

@@ -7,6 +7,7 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/model/llama.hpp>
 
+#include "../llama_100m.hpp"
 #include "../read_bandwidth.hpp"
 
 #include <ggml.h>
@@ -14,6 +15,7 @@
 #include <llama.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,8 +36,7 @@ namespace cp = heddle::compute;
 
 namespace {
 
-constexpr md::llama_config shape{
-    .layers = 12, .heads = 12, .kv_heads = 4, .width = 768, .ffn = 2048, .context = 1024, .vocabulary = 32000};
+constexpr md::llama_config shape = llama_100m;
 
 /// The name that llama.cpp has for a parameter of Hugging Face's.
 std::string gguf_name(std::string_view name) {

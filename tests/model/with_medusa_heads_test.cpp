@@ -8,6 +8,7 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/with_chunked_loss.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/with_medusa_heads.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -128,6 +129,36 @@ TEST_CASE("what heads of Medusa keep of the final norm can be computed again", "
   };
   check(std::type_identity<md::with_medusa_head<md::llama<double>>>{});
   check(std::type_identity<model_type>{});
+}
+
+TEST_CASE("one head of Medusa trains as usual where logits are made some words at a time", "[model][medusa]") {
+  const auto of = [](auto what) {
+    using model = typename decltype(what)::type;
+    alone_world world;
+    backend kernels{1};
+    typename model::template stage<alone_world, backend> s(small, world, kernels, md::split_layers(1, 0, 1), 1, 2);
+    s.initialize(2);
+    const auto weights = random_vector(std::ssize(s.weights()), 9, 0.4);
+    std::copy(weights.begin(), weights.end(), s.weights().begin());
+    const auto tokens = random_ids(10, 11, 3), targets = random_ids(10, 11, 4);
+    const md::batch<double> batch{tokens, targets, 2, 0.1, 5};
+    s.zero_gradients();
+    s.forward(0, batch, {}, {});
+    std::vector<double> numbers{s.loss_sum(0)};
+    s.backward_input(0, batch, {}, {});
+    s.backward_weight(0, batch);
+    numbers.insert(numbers.end(), s.gradients().begin(), s.gradients().end());
+    return numbers;
+  };
+  using plain = md::with_medusa_head<md::llama<double>>;
+  const auto expected = of(std::type_identity<plain>{}),
+             got = of(std::type_identity<md::with_chunked_loss<plain, 3>>{});
+  REQUIRE(got.size() == expected.size());
+  CHECK(std::any_of(expected.begin() + 1, expected.end(), [](double g) { return g != 0; }));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    CHECK(got[i] == Approx(expected[i]).epsilon(1e-10).margin(1e-14));
+  }
 }
 
 namespace {
