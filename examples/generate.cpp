@@ -40,8 +40,9 @@ struct settings {
 template <class Decoding>
 void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
               const std::optional<hd::io::tokenizer>& tokenizer) {
-  inf::engine_options options;
-  if (tokenizer) options.end_tokens = inf::usual_end_tokens(*tokenizer);
+  inf::engine_options options{.end_tokens = model_ranks::end_tokens(s.ranks.model)};
+  if (tokenizer)
+    for (const std::int32_t id : inf::usual_end_tokens(*tokenizer)) options.end_tokens.push_back(id);
   inf::engine<model_ranks::runner, inf::prefix_shared, Decoding> engine(runner, options, std::move(decoding));
   struct answer {
     std::optional<inf::text_output> output;

@@ -42,12 +42,7 @@ struct settings {
 // The tokens that end an answer: those of the model's files, and what ends a turn of a conversation.
 std::vector<std::int32_t> end_tokens(const settings& s, const hd::io::tokenizer& t) {
   std::vector<std::int32_t> ends = inf::usual_end_tokens(t);
-  for (const char* file : {"config.json", "generation_config.json"}) {
-    if (!fs::exists(s.model / file)) continue;
-    const nlohmann::json of = hd::io::read_json(s.model / file).value("eos_token_id", nlohmann::json());
-    for (const nlohmann::json& id : of.is_array() ? of : nlohmann::json::array({of}))
-      if (id.is_number_integer()) ends.push_back(id.get<std::int32_t>());
-  }
+  for (const std::int32_t id : model_ranks::end_tokens(s.model)) ends.push_back(id);
   return ends;
 }
 

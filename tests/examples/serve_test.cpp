@@ -172,6 +172,24 @@ TEST_CASE(
   fs::remove_all(drafter);
 }
 
+TEST_CASE("generate ends an answer at the tokens that the model's files name", "[examples][serve]") {
+  const fs::path folder = fs::temp_directory_path() / ("heddle-ends-" + std::to_string(::getpid()));
+  fs::copy(golden + "models/llama3", folder);
+  const auto answer = [&] {
+    program p({"--model", folder.string(), "--tokens", "17,48,41,22,23", "--temperature", "0", "--max-tokens", "16"},
+              "generate");
+    const std::string said = p.lines_to("prompt 0: ");
+    CHECK(p.end(0) == 0);
+    return said;
+  };
+  CHECK_THAT(answer(), Contains("prompt 0: 5 5 5 17 45 29 23 41 19 17 45 1 18 17 2  (stop)"));  // 2 by config.json
+  std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": [1, 50]})";
+  CHECK_THAT(answer(), Contains("prompt 0: 5 5 5 17 45 29 23 41 19 17 45 1  (stop)"));
+  std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": null})";
+  CHECK_THAT(answer(), Contains("17 45 1 18 17 2  (stop)"));
+  fs::remove_all(folder);
+}
+
 TEST_CASE("a served model that cannot be loaded is an error that says why", "[examples][serve]") {
   program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
              "--cache-mib", "0"});
