@@ -133,6 +133,8 @@ class driver {
     found_[to].assign(found_[from].begin(), found_[from].begin() + static_cast<std::ptrdiff_t>(tokens));
   }
   const all_logits<T>& found() const { return found_; }
+  /// The next steps go to another runner, whose cache holds what that of the one before held.
+  void go_on_with(Runner& runner) { runner_ = &runner; }
 
  private:
   std::int32_t take() {

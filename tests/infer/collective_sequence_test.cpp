@@ -174,7 +174,7 @@ TEST_CASE("all ranks of an engine call the same collectives, whatever its reques
     CHECK(disagreement(less) != "");
     CHECK(disagreement(other) != "");
   };
-  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}}) {
+  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}, mesh_type{2, 4}}) {
     CAPTURE(hd::to_string(mesh));
     check(run(mesh, seed, [](const auto& base) { return by_ngrams(base); }));
   }

@@ -101,7 +101,7 @@ TEST_CASE("a Llama's answers do not depend on batch, cache, preemption, speculat
     CHECK(all_reduces == fused.steps * (1 + 2 * small.layers));  // and one for the embedding
     for (std::size_t i = 0; i < requests.size(); ++i) CHECK(split[i].tokens == alone[i].tokens);
   }
-  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}}) {
+  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}, mesh_type{2, 4}}) {
     const std::vector<fake::answer> split =
         answers<inf::prefix_shared, inf::ngram_speculation<3>, inf::chunked_prefill<9>>(mesh, 14, 4, 8, requests);
     for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -108,6 +108,48 @@ TEST_CASE("a step beyond the limits is refused before any rank computes", "[infe
   CHECK_THAT(refused(step, 23), Catch::Contains("it has 7 rows, at most 6 are possible"));
 }
 
+TEST_CASE("the rows of a step in any two or more steps give the bits of the step that was not split", "[infer][law]") {
+  const std::uint64_t seed = 5150;
+  CAPTURE(seed);
+  std::vector<std::vector<std::int32_t>> sequences;
+  for (const std::size_t n : {std::size_t{9}, std::size_t{5}, std::size_t{7}, std::size_t{12}})
+    sequences.push_back(random_tokens(n, 23, seed + n));
+  // A step as engines form it: two sequences decode, the third goes on with a chunk of its prompt, the fourth begins.
+  const std::vector<std::pair<std::size_t, std::int64_t>> step{{0, 1}, {2, 4}, {1, 1}, {3, 6}};
+  constexpr std::int64_t all = 12;
+  for (const auto& [stages, parts] :
+       {std::pair(1, 1), std::pair(1, 2), std::pair(1, 3), std::pair(2, 2), std::pair(2, 4), std::pair(3, 2)}) {
+    CAPTURE(stages, parts);
+    const auto ranks =
+        on_runners<llama>(mesh_type{stages, parts}, small_llama, {40, 4}, 40, seed, 1, [&](llama_runner& runner) {
+          std::vector<double> off;
+          all_logits<double> whole;
+          // Bits of `cuts`: after which rows a nano-batch ends.
+          for (const std::uint64_t cuts : {0x0u, 0x1u, 0x10u, 0x20u, 0x2u, 0x440u, 0x7ffu, 0x2a4u}) {
+            driver<llama_runner> d(runner, sequences, seed + cuts);
+            d.spoil(seed + cuts);
+            d.feed({{0, 6}, {1, 4}, {2, 3}});
+            std::vector<std::pair<std::size_t, std::int64_t>> nano;
+            std::int64_t row = 0;
+            for (const auto& [s, n] : step)
+              for (std::int64_t i = 0; i < n; ++i, ++row) {
+                if (nano.empty() || nano.back().first != s) nano.emplace_back(s, 0);
+                ++nano.back().second;
+                if (row + 1 < all && (cuts >> row & 1) == 0) continue;
+                d.feed(nano);
+                nano.clear();
+              }
+            for (int i = 0; i < 2; ++i) d.feed({{0, 1}, {3, 1}});  // the caches are the same, too
+            if (cuts == 0) whole = d.found();
+            off.push_back(distance(d.found(), whole));
+          }
+          return off;
+        });
+    if (!ranks.ok()) FAIL(ranks.error);
+    CHECK(ranks[0] == std::vector<double>(8, 0.0));
+  }
+}
+
 TEST_CASE("rows of a tree have the logits of their paths, and an accepted path is a plain sequence", "[infer][tree]") {
   const std::uint64_t seed = 411;
   CAPTURE(seed);

@@ -193,6 +193,19 @@ class cached_stage {
       backend_->copy(elements_of(const_matrix(last_ + wanted[i] * config_.width, 1)),
                      elements_of(matrix(start_of(to) + static_cast<std::int64_t>(i) * config_.width, 1)));
   }
+  /// Calls f(layer of the model, tensor of its layer counted from 0, view) for each tensor of the cache on this rank, in order: to read it, or to fill it with what another mesh computed.
+  /// Shapes: the view is [blocks * block_rows, columns of this rank], which are as the layer's dimensions are split (`heddle::transfer` brings it elsewhere).
+  template <class F>
+  void visit_cache(F&& f) {
+    const std::int64_t rows = rows_of_cache();
+    for (int l = 0; l < part_.count; ++l) {
+      int at = 0;
+      each_cached_of(l, [&](const auto& tensor) {
+        f(part_.first + l, at++,
+          matrix_view<T, space>(block_of_cache(l) + tensor.first * rows, dynamic_shape<2>(rows, tensor.columns)));
+      });
+    }
+  }
   /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave.
   /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
