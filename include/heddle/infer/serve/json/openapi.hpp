@@ -50,22 +50,20 @@ inline std::string numbers_up_to(std::int64_t most) {
   }
   return out + (out.back() == '(' ? "" : "|") + digits + ")$";
 }
-// Prompts times choices are bounded: for `n` of at least k, 128 / k prompts.
+// Prompts times choices are bounded: for `n` of at least k, 128 / k prompts. One `not` of all that is beyond: generators of calls give up
+// where each k is a condition of its own.
 inline json prompts_of_choices() {
-  json out = json::array();
+  json beyond = json::array();
   for (std::int64_t k = 2, before = 128; k <= 128; ++k) {
     const std::int64_t most = 128 / k;
     if (most == before) continue;
     before = most;
-    out.push_back(
-        {{"if", {{"required", json::array({"n"})}, {"properties", {{"n", {{"type", "integer"}, {"minimum", k}}}}}}},
-         {"then",
-          {{"properties",
-            {{"prompt",
-              {{"if", {{"type", "array"}, {"items", {{"type", json::array({"string", "array"})}}}}},
-               {"then", {{"maxItems", most}}}}}}}}}});
+    const json lists{
+        {"type", "array"}, {"minItems", most + 1}, {"items", {{"type", json::array({"string", "array"})}}}};
+    beyond.push_back({{"required", json::array({"n", "prompt"})},
+                      {"properties", {{"n", {{"type", "integer"}, {"minimum", k}}}, {"prompt", lists}}}});
   }
-  return out;
+  return {{"not", {{"anyOf", std::move(beyond)}}}};
 }
 
 // What an answer is constrained to: by a schema or an expression of the part that is supported.
@@ -142,13 +140,10 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
                             tokens,
                             {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
   properties["logprobs"] = or_null(integer_schema(0, 20));
-  json rules = prompts_of_choices();
-  rules.push_back(constrained_calls());
-  rules.push_back(streamed_calls());
   return {{"type", "object"},
           {"required", json::array({"prompt"})},
           {"properties", std::move(properties)},
-          {"allOf", std::move(rules)}};
+          {"allOf", json::array({prompts_of_choices(), constrained_calls(), streamed_calls()})}};
 }
 
 inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
