@@ -216,3 +216,7 @@ TEST_CASE("ranks that disagree about the memory of a call are told", "[cuda][com
                       }),
              Catch::Contains("all_gather") && Catch::Contains("elements, expected"));
 }
+
+TEST_CASE("a tensor without dimensions is summed in a device's memory", "[cuda][ranks]") {
+  CHECK(ranks_trials::sums_of_scalars() == std::vector<float>(4, 10.0f));
+}
