@@ -6,6 +6,7 @@
 
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/compute/float8_products.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,6 +49,8 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
+  STATIC_REQUIRE(co::scaled_product_kernels<tested>);
+  STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {
@@ -209,9 +212,9 @@ TEST_CASE("products with what is behind them are those of steps, by epilogues of
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(5, 4), z = t.some(4, 4);
   const auto bias = t.some(3), whole = t.some(4);
   CHECK_THROWS_WITH(t.backend.matmul_add_bias(a, b, bias, c),
-                    Catch::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Contains("before GELU"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Contains("rows of op(b)"));
+                    Catch::Matchers::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Matchers::Contains("before GELU"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Matchers::Contains("rows of op(b)"));
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {
@@ -281,7 +284,79 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
   trial<emulated<1>, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(6, 4);
   CHECK_THROWS_WITH(t.backend.matmul(a, b, c),
-                    Catch::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
+                    Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(t.backend.add_bias(c, bias), hd::layout_error);
+}
+
+namespace {
+// How far a product in 8 bits is from the host's, relative to the sum of magnitudes; `Out`: float or bf16.
+template <int Threads, class Out, transpose TA, transpose TB>
+double float8_difference(std::int64_t m, std::int64_t n, std::int64_t k, float beta) {
+  using tested = emulated<Threads>;
+  constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+  const auto a = numbers<float>(m * k, 1), b = numbers<float>(k * n, 2), c = numbers<float>(m * n, 3);
+  const hd::dynamic_shape<2> of_a(ta ? k : m, ta ? m : k), of_b(tb ? n : k, tb ? k : n), of_c(m, n);
+
+  co::float8_products<co::host<>> host(1);
+  auto expected = c;
+  for (float& x : expected) x = static_cast<float>(Out(x));
+  const hd::matrix_view<const float> left(a.data(), of_a), right(b.data(), of_b);
+  host.template scaled_matmul<TA, TB, co::float8_operand::gradient, co::float8_operand::value>(
+      left, right, hd::matrix_view<float>(expected.data(), of_c), host.greatest(left), host.greatest(right), beta);
+
+  tested backend;
+  auto& queue = backend.queue();
+  using memory = hd::cuda_memory;
+  hd::buffer<float, memory> x(queue, m * k), y(queue, k * n), most(queue, 2);
+  hd::buffer<Out, memory> z(queue, m * n);
+  std::vector<Out> got(c.begin(), c.end());
+  queue.copy(a, x);
+  queue.copy(b, y);
+  queue.copy(got, z);
+  const hd::matrix_view<const float, memory> on_left(x.address(), of_a), on_right(y.address(), of_b);
+  const auto one = [&](std::int64_t i) { return hd::detail::row_at<memory>(most.address() + i, 1); };
+  backend.find_greatest(on_left, one(0));
+  backend.find_greatest(on_right, one(1));
+  backend.template scaled_product<TA, TB, hd::float8_e5m2, hd::float8_e4m3>(
+      on_left, on_right, hd::matrix_view<Out, memory>(z.address(), of_c), one(0), one(1), beta);
+  queue.copy(z, got);
+  queue.wait();
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(static_cast<float>(got[i])) - static_cast<double>(expected[i]));
+    worst = error <= worst ? worst : error;  // a NaN is the worst
+  }
+  return worst;
+}
+template <int Threads, class Out>
+double worst_float8_difference() {
+  double worst = 0;
+  const auto note = [&](double x) { worst = x <= worst ? worst : x; };
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{5, 3, 7}, {16, 32, 48}, {1, 20, 100}, {70, 70, 70}, {2, 2, 0}})
+    for (const float beta : {0.0f, 1.0f}) {
+      note(float8_difference<Threads, Out, transpose::no, transpose::no>(m, n, k, beta));
+      note(float8_difference<Threads, Out, transpose::no, transpose::yes>(m, n, k, beta));
+      note(float8_difference<Threads, Out, transpose::yes, transpose::no>(m, n, k, beta));
+    }
+  return worst;
+}
+}  // namespace
+
+TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on the device", "[cuda][float8]") {
+  using cuda_double::float8_way;
+  for (const float8_way way : {float8_way::library, float8_way::as_bf16}) {
+    CAPTURE(static_cast<int>(way));
+    cuda_double::float8_of_library() = way;
+    cuda_double::float8_products() = 0;
+    CHECK(worst_float8_difference<1, float>() < 2e-5);
+    CHECK(worst_float8_difference<4, float>() < 2e-5);
+    CHECK(worst_float8_difference<1, hd::bf16>() < 0.1);
+    CHECK((cuda_double::float8_products() > 0) == (way == float8_way::library));
+  }
+  cuda_double::float8_of_library() = float8_way::none;
+  CHECK_THROWS_WITH((float8_difference<1, float, transpose::no, transpose::no>(2, 2, 2, 0.0f)),
+                    Catch::Matchers::Contains("CUDA device 0 has 8.0"));
+  cuda_double::float8_of_library() = float8_way::library;
 }

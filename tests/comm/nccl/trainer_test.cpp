@@ -47,6 +47,7 @@ constexpr int context = 6, words = 20, steps = 3;
 using checked = hd::testing::checked_backend<hd::compute::host<>>;
 using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
 using watcher = hd::observers<hd::observe::recorder, hd::cuda_device_times<hd::observe::recorder>>;
+using eight_bits = hd::precision<hd::products_in<hd::float8>>;
 using samples = train_test::random_tokens<context, words>;
 
 struct setup {
@@ -115,7 +116,8 @@ outcome train(const setup& s) {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
       // Where threads share a device, logits are made for seven words of a rank at a time.
       constexpr bool chunked = std::is_same_v<Transport, hd::threads> && on_device;
-      using plain = hd::model::gpt2<double>;
+      constexpr bool in_float8 = (std::is_same_v<Policies, eight_bits> || ...);
+      using plain = hd::model::gpt2<std::conditional_t<in_float8, float, double>>;
       using model = std::conditional_t<chunked, hd::model::with_chunked_loss<plain, 7>, plain>;
       using trainer_type =
           hd::train::trainer<model, typename strategy_of<Policies...>::type, std::remove_reference_t<decltype(world)>>;
@@ -131,7 +133,7 @@ outcome train(const setup& s) {
       if constexpr (on_checked) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
         for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
-      } else if constexpr (!on_device) {
+      } else if constexpr (!on_device && !in_float8) {
         if (s.poisoned && world.rank() == world.size() - 1)
           trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
       }
@@ -312,6 +314,22 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
   for (const end e : {end::bias, end::gelu_of_bias, end::gelu_derivative, end::sums_of_right}) {
     CAPTURE(static_cast<int>(e));
     CHECK(made(e) > 0);  // by epilogues of the library
+  }
+}
+
+TEST_CASE("products of operands of 8 bits train on the CUDA backend as on the host", "[cuda][threads][train][float8]") {
+  for (const char* mesh : {"dp=2", "tp=2", "pp=2"}) {
+    CAPTURE(mesh);
+    cuda_double::float8_products() = 0;
+    const outcome expected = train<hd::threads, eight_bits>({mesh}), exact = train<hd::threads>({mesh});
+    CHECK(expected.error == "");
+    CHECK(cuda_double::float8_products() == 0);
+    const outcome got = train<hd::threads, emulated, eight_bits>({mesh});
+    CHECK(got.error == "");
+    CHECK(cuda_double::float8_products() > 0);
+    // Sums in another order bring some numbers to the other side of what is rounded to 8 bits.
+    CHECK(largest_relative(got.numbers, expected.numbers) < 2e-3);
+    CHECK(largest_relative(got.numbers, exact.numbers) > 0);
   }
 }
 
