@@ -16,6 +16,7 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/next_index.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/observers.hpp>
 #include <heddle/core/op_traits.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>

@@ -132,7 +132,7 @@ struct arranged {
       : data(x.data) {
     if (x.places.letters == to && x.places.is_dense(sizes)) return;
     const std::int64_t n = sizes.of(to);
-    copy = buffer<T, Space>(q, n);
+    copy = buffer<T, Space>(q, n, "an operand of an einsum");
     arrange_in<Space>(q, x.data, x.elements, x.places, copy.address(), n, letter_places(to, sizes), sizes);
     data = copy.address();
   }
@@ -165,7 +165,7 @@ void multiply_parts(Backend& backend, const placed<const T>& first, const placed
   const bool in_place = f.result == form::output && out.places.is_dense(sizes);
   const std::int64_t results = sizes.of(f.result);
   buffer<T, space> room;
-  if (!in_place) room = buffer<T, space>(queue, results);
+  if (!in_place) room = buffer<T, space>(queue, results, "the result of an einsum");
   T* const result = in_place ? out.data : room.address();
   if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0)
     multiply_elements<space>(queue, left.data, right.data, result, batches);

@@ -119,7 +119,7 @@ struct placement_reader<Mesh, type_list<Tags...>, Ops, Splits, type_list<Axes...
     constexpr std::size_t positions[sizeof...(Axes) + 1]{index_of<Axes, Tags...>..., 0};
     // With axes that the mesh lacks, other placements are not compared to one of which nothing is left.
     bool here = !skip_unknown;
-    for (std::size_t i = 0; i < sizeof...(Axes); ++i) here = here || positions[i] < sizeof...(Tags);
+    for (std::size_t i = 0; i != sizeof...(Axes); ++i) here = here || positions[i] < sizeof...(Tags);
     axis_use use;
     if constexpr (is_shard<P>) {
       use.role = axis_role::sharded;

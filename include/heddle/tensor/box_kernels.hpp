@@ -115,7 +115,7 @@ void unpack_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector_
 /// The elements of a memory in one of its own, new.
 template <class T, class Space>
 buffer<T, Space> copy_of(typename Space::queue& q, vector_view<const T, Space> x) {
-  buffer<T, Space> copy(q, x.size());
+  buffer<T, Space> copy(q, x.size(), "a copy of a tensor");
   q.copy(x, copy);
   return copy;
 }

@@ -245,7 +245,7 @@ tensor_part<Rank, Axes> whole_part(const std::array<std::int64_t, Rank>& extents
 template <std::size_t Rank, std::size_t Axes, std::size_t Others>
 memory_overlap<Rank> overlap_of(const tensor_part<Rank, Axes>& from, const tensor_part<Rank, Others>& to) {
   memory_overlap<Rank> o;
-  for (std::size_t d = 0; d < Rank; ++d) o.along[d] = common_stretches(from.dims[d], to.dims[d]);
+  for (std::size_t d = 0; d != Rank; ++d) o.along[d] = common_stretches(from.dims[d], to.dims[d]);
   return o;
 }
 
