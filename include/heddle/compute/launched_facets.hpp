@@ -306,9 +306,9 @@ class launched_facets {
   auto on() noexcept { return self().launcher(); }
   template <class T, class U>
   static void same_shape(const char* kernel, const char* what, const matrix<T>& x, const matrix<U>& y) {
+    if constexpr (!checks_arguments) return;
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
-                         ", got " + to_string(y.shape()));
+      wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
   template <rotary_pairs Pairs, bool Back, class T>
   void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const matrix<const T>& cos,
@@ -321,11 +321,11 @@ class launched_facets {
     checks::rows_apart(kernel, "the input", from);
     same_shape(kernel, "the table of sines", cos, sin);
     expect(kernel, "number of positions", x.rows, positions.size());
-    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+    if (checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
                          " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
                          std::to_string(x.head_dim));
-    if constexpr (decltype(on())::host_can_read) {
+    if constexpr (decltype(on())::host_can_read && checks_arguments) {
       queue().wait();
       for (std::int64_t r = 0; r < positions.size(); ++r)
         if (const std::int32_t p = positions.address()[r]; p < 0 || p >= cos.extent(0)) [[unlikely]]

@@ -541,11 +541,11 @@ class host : detail::argument_checks,
     rows_apart(kernel, "the input", x);
     same_shape<T>(kernel, "the table of sines", cos, sin);
     detail::expect(kernel, "number of positions", x.rows, positions.size());
-    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+    if (detail::checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
                          " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
                          std::to_string(x.head_dim));
-    for (const std::int32_t p : positions)
+    for (const std::int32_t p : detail::checks_arguments ? positions : token_ids{})
       if (p < 0 || p >= cos.extent(0)) [[unlikely]]
         throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
                            std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));
