@@ -700,7 +700,8 @@ TEST_CASE("the OpenAPI description bounds prompts times choices, and tokens of b
     for (const json& one : limits)
       if (n >= one["if"]["properties"]["n"]["minimum"].get<std::int64_t>())
         most = (std::min)(most, one["then"]["properties"]["prompt"]["then"]["maxItems"].get<std::int64_t>());
-    CHECK(most == 128 / n);
+    CHECK(n * most <= 128);  // so the server takes what the description allows
+    CHECK(2 * n * most > 128);
   }
 }
 TEST_CASE("the OpenAPI description names what is served, and its references exist", "[infer][serve]") {

@@ -50,13 +50,12 @@ inline std::string numbers_up_to(std::int64_t most) {
   }
   return out + (out.back() == '(' ? "" : "|") + digits + ")$";
 }
-// Prompts times choices are bounded: for `n` of at least k, 128 / k prompts.
+// Prompts times choices are at most 128. The schema says so in powers of two, for readers that take conditions apart into all their
+// cases and cannot for the twenty values of 128 / n: with `n` above 128 / (2 most) there are at most `most` prompts.
 inline json prompts_of_choices() {
   json out = json::array();
-  for (std::int64_t k = 2, before = 128; k <= 128; ++k) {
-    const std::int64_t most = 128 / k;
-    if (most == before) continue;
-    before = most;
+  for (std::int64_t most = 64; most >= 1; most /= 2) {
+    const std::int64_t k = 128 / (2 * most) + 1;
     out.push_back(
         {{"if", {{"required", json::array({"n"})}, {"properties", {{"n", {{"type", "integer"}, {"minimum", k}}}}}}},
          {"then",
