@@ -431,6 +431,24 @@ void fold_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const Op& op,
   }
 }
 
+// Calls `run(arguments, x, y)` with the elements of `in` and `out`, or `own(comm)` where the communicator's own call is asked for.
+template <class A, class In, class Out, class C, class Own, class Run>
+void with_spans(C& comm, In& in, Out& out, const Own& own, const Run& run) {
+  if constexpr (std::is_same_v<A, algo::built_in>)
+    own(comm);
+  else if constexpr (same_elements<In, Out>())
+    run(arguments_of<C>(comm), std::span<const comm_element<In>>(std::span(in)),
+        std::span<comm_element<In>>(std::span(out)));
+}
+
+// Collectives that fold nothing: blocks in, blocks out, not in place.
+template <class A, comm_operation What, class T, class C, class Own>
+void move_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const block_sizes& sizes, std::int64_t elements,
+                    int root, collective_plans* plans, const Own& own) {
+  if constexpr (can_run<A, What>())
+    by_rounds<A, What, T>(comm, x.data(), y.data(), sizes, elements, root, false, no_operator{}, plans, own);
+}
+
 template <class A, class T, class C, class Op, class Own>
 void reduce_scatter_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const block_sizes& sizes,
                               std::int64_t own_at, const Op& op, collective_plans* plans, const Own& own) {

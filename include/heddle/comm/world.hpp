@@ -93,7 +93,7 @@ class world {
   /// As `along`, without the axes that the mesh does not have; this rank alone if none is left.
   template <class... Tags>
   communicator& along_if() {
-    return filtered(type_list<>{}, type_list<Tags...>{});
+    return along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
   /// The control plane of all ranks, in mesh order: for what the host reads.
@@ -113,7 +113,7 @@ class world {
   /// As `control_along`, without the axes that the mesh does not have; this rank alone if none is left.
   template <class... Tags>
   control_communicator& control_along_if() {
-    return control_filtered(type_list<>{}, type_list<Tags...>{});
+    return control_along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
@@ -164,15 +164,8 @@ class world {
   }
 
   template <class... Kept>
-  communicator& filtered(type_list<Kept...>, type_list<>) {
+  communicator& along_all_of(type_list<Kept...>) {
     return along<Kept...>();
-  }
-  template <class... Kept, class Tag, class... Rest>
-  communicator& filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
-    if constexpr (Mesh::template has<Tag>)
-      return filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
-    else
-      return filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
 
   // The axes' positions as one number, first axis first.
@@ -185,15 +178,8 @@ class world {
   }
 
   template <class... Kept>
-  control_communicator& control_filtered(type_list<Kept...>, type_list<>) {
+  control_communicator& control_along_all_of(type_list<Kept...>) {
     return control_along<Kept...>();
-  }
-  template <class... Kept, class Tag, class... Rest>
-  control_communicator& control_filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
-    if constexpr (Mesh::template has<Tag>)
-      return control_filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
-    else
-      return control_filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
   template <class... Tags>
   control_communicator& control_group(std::uint64_t key, const std::string& name, type_list<Tags...>) {

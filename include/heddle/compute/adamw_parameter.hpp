@@ -32,9 +32,7 @@ namespace compute::detail {
 
 // These carry layouts into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class... Names>
-struct optimizer_takes {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool optimizer_takes = Ok;
 template <class Layout>
 struct has_layout;
 template <class Layout>
@@ -86,18 +84,18 @@ struct optimizer_check {
   using axis = heddle::v0::detail::axis_of_layout<!reduced, (reduced ? 0 : sum_over), given>;
   using repair = redistribute_to<given, wanted>;
   static_assert(
-      optimizer_takes<whole, has_layout<weights>>::value,
+      optimizer_takes<whole, has_layout<weights>>,
       "heddle: adamw_step: the weights are partial, and a step of a sum's contributions is no step of the sum; "
       "redistribute the weights to replicated (all_reduce) or to a split (reduce_scatter) first");
-  static_assert(optimizer_takes<reduced, axis, has_layout<given>, should_have_layout<wanted>, repair>::value,
+  static_assert(optimizer_takes<reduced, axis, has_layout<given>, should_have_layout<wanted>, repair>,
                 "heddle: adamw_step: the gradient is a sum over an axis that nobody has made yet; make it with "
                 "settle_gradient<weights>, reduce<axes...> or redistribute<settled<dual<weights>>>, or ask "
                 "value_and_gradient for reduced_gradients");
   static_assert(
-      optimizer_takes<matching, has_layout<given>, should_have_layout<wanted>, repair>::value,
+      optimizer_takes<matching, has_layout<given>, should_have_layout<wanted>, repair>,
       "heddle: adamw_step: the gradient is laid out otherwise than the weights, so a rank would step with other "
       "elements' gradients; redistribute it to settled<dual<weights>>");
-  static_assert(optimizer_takes<moments, has_layout<kept>, should_have_layout<weights>>::value,
+  static_assert(optimizer_takes<moments, has_layout<kept>, should_have_layout<weights>>,
                 "heddle: adamw_step: the moments are laid out otherwise than the weights; make them with "
                 "zero_moments(weights), or redistribute them to the layout of the weights");
 };

@@ -29,11 +29,7 @@ struct bf16 {
   bf16() = default;
   HEDDLE_HD explicit constexpr bf16(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
   HEDDLE_HD constexpr operator float() const noexcept { return detail::bits_float(std::uint32_t{bits} << 16); }
-  HEDDLE_HD static constexpr bf16 from_bits(std::uint16_t bits) noexcept {
-    bf16 x{};
-    x.bits = bits;
-    return x;
-  }
+  HEDDLE_HD static constexpr bf16 from_bits(std::uint16_t bits) noexcept { return __builtin_bit_cast(bf16, bits); }
 
   std::uint16_t bits;
 
@@ -59,11 +55,7 @@ struct f16 {
     const std::uint32_t sign = (std::uint32_t{bits} & 0x8000u) << 16;
     return detail::bits_float(sign | detail::choose_bits(rest >= 0x7c00u, normal + (112u << 23), finite));
   }
-  HEDDLE_HD static constexpr f16 from_bits(std::uint16_t bits) noexcept {
-    f16 x{};
-    x.bits = bits;
-    return x;
-  }
+  HEDDLE_HD static constexpr f16 from_bits(std::uint16_t bits) noexcept { return __builtin_bit_cast(f16, bits); }
 
   std::uint16_t bits;
 

@@ -32,17 +32,11 @@ struct cache_extent {
 
 namespace detail {
 template <bool Ok, class Space>
-struct host_can_use_cache {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool host_can_use_cache = Ok;
 template <bool Ok, class How>
-struct steps_have_whole_rows {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool steps_have_whole_rows = Ok;
 template <bool Ok, class Model>
-struct steps_have_all_logits {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool steps_have_all_logits = Ok;
 inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
@@ -83,14 +77,14 @@ class cached_stage {
   using block_layer = typename places::block_layer;
   using out_layer = typename places::out_layer;
   static_assert(
-      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>::value,
+      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>,
       "heddle: cached_stage keeps its cache in memory that the host can use, with kernels on cores of the host: "
       "take a backend that computes there");
-  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
+  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
   static_assert(
-      detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>::value,
+      detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
       "same parameters");
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,

@@ -25,9 +25,7 @@ namespace heddle::inline v0::train {
 namespace detail {
 // Carries the parameter's name and both numbers of dimensions into the compiler's message.
 template <class Parameter, std::size_t Given, std::size_t Wanted>
-struct gradient_has_the_rank_of {
-  static constexpr bool value = Given == Wanted;
-};
+inline constexpr bool gradient_has_the_rank_of = Given == Wanted;
 // Without the class that keeps it in a flat buffer.
 template <class T, std::size_t Rank, layout_like L, class Space>
 const sharded<T, Rank, L, Space>& as_sharded(const sharded<T, Rank, L, Space>& x) noexcept {
@@ -91,10 +89,10 @@ class named_context {
     auto& target = all_.template of<Path>().gradient;
     using target_type = std::remove_cvref_t<decltype(target)>;
     constexpr bool fits = Rank == target_type::dimensions;
-    static_assert(detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank,
-                                                   target_type::dimensions>::value,
-                  "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
-                  "gradient has the shape of its parameter");
+    static_assert(
+        detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank, target_type::dimensions>,
+        "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
+        "gradient has the shape of its parameter");
     if constexpr (fits) {
       if (!(g.shape() == target.shape())) {
         std::string text = "heddle: add_gradient: the parameter ";

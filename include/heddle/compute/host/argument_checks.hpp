@@ -147,6 +147,13 @@ struct argument_checks {
                          std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
                          std::to_string(rows) + " rows");
   }
+  template <class Pixels, class Taps>
+  static void unfolded(const char* kernel, const image_window& w, const Pixels& pixels, const char* rows,
+                       const char* columns, const Taps& taps) {
+    whole_images(kernel, w, pixels.extent(0));
+    expect(kernel, rows, pixels.extent(0), taps.extent(0));
+    expect(kernel, columns, w.taps() * pixels.extent(1), taps.extent(1));
+  }
   static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
                            std::int64_t columns, std::int64_t mean_columns) {
     if (group < 1) [[unlikely]]
