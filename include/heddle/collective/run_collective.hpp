@@ -10,6 +10,7 @@
 #include <heddle/collective/execute_rounds.hpp>
 #include <heddle/collective/rounds_check.hpp>
 #include <heddle/core/op_traits.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <atomic>
@@ -190,15 +191,9 @@ consteval bool can_fold() {
 
 template <comm_operation What>
 [[noreturn]] void refuse_ranks(std::string_view name, int ranks, bool commutative, bool associative) {
-  std::string text = "heddle: ";
-  text += to_string(What);
-  text += " on ";
-  text += std::to_string(ranks);
-  text += ranks == 1 ? " rank: algo::" : " ranks: algo::";
-  text += name;
-  text += " has no rounds for this number of ranks; these have: ";
-  text += names_of_algorithms<What>(known_algorithms{}, ranks, commutative, associative);
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: ", to_string(What), " on ", ranks, ranks == 1 ? " rank: algo::" : " ranks: algo::",
+                            name, " has no rounds for this number of ranks; these have: ",
+                            names_of_algorithms<What>(known_algorithms{}, ranks, commutative, associative)}));
 }
 
 // --- the rounds of others ---
@@ -396,12 +391,8 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
     if constexpr (has_own) {
       own(comm);
     } else {
-      std::string text = "heddle: no algorithm does ";
-      text += to_string(What);
-      text += " on ";
-      text += std::to_string(p);
-      text += " ranks as this operator needs it (core/op_traits.hpp)";
-      throw comm_error(text);
+      throw comm_error(text_of({"heddle: no algorithm does ", to_string(What), " on ", p,
+                                " ranks as this operator needs it (core/op_traits.hpp)"}));
     }
   } else {
     if (!A::template offers<What>(p))

@@ -1,6 +1,7 @@
 // heddle/comm/world.hpp: one rank's view of all ranks: its place on the mesh and the communicators along its axes.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -26,14 +27,9 @@ std::string joined_names(type_list<Tags...> tags) {
 
 // The type of a transport's control plane: its own communicators, unless those name memory that the host cannot use.
 template <class Transport>
-struct control_of {
-  using type = typename Transport::communicator;
-};
+using control_communicator_member = typename Transport::control_communicator;
 template <class Transport>
-  requires requires { typename Transport::control_communicator; }
-struct control_of<Transport> {
-  using type = typename Transport::control_communicator;
-};
+using control_of = member_or<typename Transport::communicator, control_communicator_member, Transport>;
 }  // namespace detail
 
 /// One rank's view of the ranks of a mesh. `launch` makes one per rank and passes it to the body; it is used by that

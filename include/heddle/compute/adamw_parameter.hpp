@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -107,21 +108,10 @@ void require_like(const char* what, const auto& parameter, const X& x) {
                     x.elements().size() == parameter.elements().size() &&
                     static_cast<std::int64_t>(x.elements().size()) == x.local_shape().size();
   if (same) return;
-  std::string text = "heddle: adamw_step: ";
-  text += what;
-  text += " should be rank ";
-  text += std::to_string(parameter.rank());
-  text += "'s part, ";
-  text += std::to_string(parameter.local_shape().size());
-  text += " elements of a tensor of ";
-  text += to_string(parameter.shape());
-  text += ", got rank ";
-  text += std::to_string(x.rank());
-  text += "'s, ";
-  text += std::to_string(x.elements().size());
-  text += " elements of ";
-  text += to_string(x.shape());
-  throw layout_error(text);
+  throw layout_error(heddle::detail::text_of({"heddle: adamw_step: ", what, " should be rank ", parameter.rank(),
+                                              "'s part, ", parameter.local_shape().size(), " elements of a tensor of ",
+                                              to_string(parameter.shape()), ", got rank ", x.rank(), "'s, ",
+                                              x.elements().size(), " elements of ", to_string(x.shape())}));
 }
 
 }  // namespace compute::detail

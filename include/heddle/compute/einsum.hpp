@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/core/launch_each.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
@@ -342,11 +343,9 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   const auto of_result = propagate_shape<Formula>(first.shape(), second.shape());
   if constexpr (of_result.rank() == RankY) {
     if (!(make_shape(of_result.extents()) == dy.shape())) {
-      std::string text = "heddle: einsum_gradient: the result is of shape ";
-      text += to_string(of_result);
-      text += ", its gradient was given as ";
-      text += to_string(dy.shape());
-      throw layout_error(text);
+      throw layout_error(
+          heddle::detail::text_of({"heddle: einsum_gradient: the result is of shape ", to_string(of_result),
+                                   ", its gradient was given as ", to_string(dy.shape())}));
     }
   }
   constexpr auto turned = detail::turned_formula<Formula, Which>();

@@ -22,7 +22,10 @@ class text_part {
   template <std::integral Number>
     requires(!std::same_as<Number, char> && !std::same_as<Number, bool>)
   text_part(Number number) {
-    set_number(static_cast<unsigned long long>(number), number < 0);
+    if constexpr (std::signed_integral<Number>)
+      set_number(static_cast<unsigned long long>(number), number < 0);
+    else
+      set_number(number, false);
   }
   text_part(const text_part&) = delete;
   text_part& operator=(const text_part&) = delete;

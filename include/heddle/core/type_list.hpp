@@ -49,6 +49,17 @@ struct indexer<std::integer_sequence<std::size_t, Is...>, Ts...> : indexed<Is, T
 template <std::size_t At, class T>
 indexed<At, T> pick(const indexed<At, T>&);
 
+// `Member<X>` where there is such a type, else `Default`.
+template <class Default, template <class> class Member, class X>
+struct member_or {
+  using type = Default;
+};
+template <class Default, template <class> class Member, class X>
+  requires requires { typename Member<X>; }
+struct member_or<Default, Member, X> {
+  using type = Member<X>;
+};
+
 template <class... Ts, class... Us>
 type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
 template <class... Lists>

@@ -156,29 +156,11 @@ class cached_stage {
   // ---- verbs ----------------------------------------------------------------------------------------------------
   /// Copies whole blocks of the cache.
   void copy_blocks(std::span<const block_copy> copies) {
-    const std::int64_t rows = rows_of_cache();
-    for (const block_copy& c : copies)
-      for (int l = 0; l < part_.count; ++l)
-        each_cached_of(l, [&](const auto& tensor) {
-          T* const begin = block_of_cache(l) + tensor.first * rows;
-          const std::int64_t n = tensor.columns * cache_.block_rows;
-          if (n > 0 && c.from != c.to)
-            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + c.from * n), n),
-                           heddle::v0::detail::row_at<space>(begin + c.to * n, n));
-        });
+    for (const block_copy& c : copies) copy_cached(c.from, c.to, cache_.block_rows);
   }
   /// Moves rows of the cache, one after the other.
   void move_rows(std::span<const row_move> moves) {
-    const std::int64_t rows = rows_of_cache();
-    for (const row_move& m : moves)
-      for (int l = 0; l < part_.count; ++l)
-        each_cached_of(l, [&](const auto& tensor) {
-          T* const begin = block_of_cache(l) + tensor.first * rows;
-          const std::int64_t n = tensor.columns;
-          if (n > 0 && m.from != m.to)
-            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + m.from * n), n),
-                           heddle::v0::detail::row_at<space>(begin + m.to * n, n));
-        });
+    for (const row_move& m : moves) copy_cached(m.from, m.to, 1);
   }
   /// On the last stage, after `forward`: the residual stream of these rows of the step as the last block left it.
   /// Shapes: to [rows, width].
@@ -277,6 +259,18 @@ class cached_stage {
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
   T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }
+  // Copies `count` rows of all layers; places are counted in such runs of rows.
+  void copy_cached(std::int64_t from, std::int64_t to, std::int64_t count) {
+    if (from == to) return;
+    for (int l = 0; l < part_.count; ++l)
+      each_cached_of(l, [&](const auto& tensor) {
+        T* const begin = block_of_cache(l) + tensor.first * rows_of_cache();
+        const std::int64_t n = tensor.columns * count;
+        if (n > 0)
+          backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + from * n), n),
+                         heddle::v0::detail::row_at<space>(begin + to * n, n));
+      });
+  }
 
   std::int64_t place_work() {
     std::int64_t used = 0;

@@ -6,6 +6,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/redistribute.hpp>
@@ -95,13 +96,9 @@ class named_context {
         "gradient has the shape of its parameter");
     if constexpr (fits) {
       if (!(g.shape() == target.shape())) {
-        std::string text = "heddle: add_gradient: the parameter ";
-        text += Path.view();
-        text += " is of shape ";
-        text += to_string(target.shape());
-        text += ", its gradient was given as ";
-        text += to_string(g.shape());
-        throw layout_error(text);
+        throw layout_error(
+            heddle::detail::text_of({"heddle: add_gradient: the parameter ", Path.view(), " is of shape ",
+                                     to_string(target.shape()), ", its gradient was given as ", to_string(g.shape())}));
       }
       heddle::v0::detail::require_held(detail::as_sharded(target));
       if (gradient_scale_ == T(0)) return;  // the same on all ranks

@@ -5,6 +5,7 @@
 #include <heddle/rendezvous/file.hpp>
 #include <heddle/rendezvous/memory.hpp>
 #include <heddle/rendezvous/tcp.hpp>
+#include <heddle/core/text.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -54,12 +55,7 @@ inline process_place place_from_environment() {
     place.size = number_from(n.size);
     place.local_rank = number_from(n.local);
     if (place.size < 0) {
-      std::string message = "heddle: ";
-      message += n.rank;
-      message += " is set, but ";
-      message += n.size;
-      message += " is not: how many ranks are there?";
-      throw config_error(message);
+      throw config_error(text_of({"heddle: ", n.rank, " is set, but ", n.size, " is not: how many ranks are there?"}));
     }
     break;
   }

@@ -24,6 +24,24 @@ struct argument_checks {
       throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
                          ", got " + to_string(y.shape()));
   }
+  /// Arguments of one size: `sizes(kernel, columns, "elements of w", w.size(), "elements of b", b.size())`.
+  template <class Size, class... More>
+  static void sizes(const char* kernel, std::int64_t expected, const char* what, Size got, More... more) {
+    expect(kernel, what, expected, got);
+    if constexpr (sizeof...(More) > 0) sizes(kernel, expected, more...);
+  }
+  struct product_size {
+    std::int64_t rows, columns, depth;
+  };
+  /// The size of c = op(a) op(b).
+  template <bool TransposeA, bool TransposeB>
+  static product_size product_size_of(const auto& a, const auto& b, const auto& c) {
+    const product_size size{c.extent(0), c.extent(1), a.extent(TransposeA ? 0 : 1)};
+    expect("matmul", "rows of op(a)", size.rows, a.extent(TransposeA ? 1 : 0));
+    expect("matmul", "rows of op(b)", size.depth, b.extent(TransposeB ? 1 : 0));
+    expect("matmul", "columns of op(b)", size.columns, b.extent(TransposeB ? 0 : 1));
+    return size;
+  }
   static void groups(const char* kernel, std::span<const std::int64_t> offsets, std::int64_t count, std::int64_t rows) {
     expect(kernel, "elements of offsets (matrices + 1)", count + 1, offsets.size());
     for (std::size_t e = 0; e < offsets.size(); ++e)

@@ -1,6 +1,7 @@
 // heddle/schedule/actor/actor_threads.hpp: an actor graph on threads: one per queue, with mailboxes between them.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/schedule/actor/actor_queue.hpp>
 
 #include <algorithm>
@@ -170,14 +171,9 @@ struct signal {};
 
 namespace detail {
 template <class Register>
-struct payload_of {
-  using type = signal;
-};
+using value_type_member = typename Register::value_type;
 template <class Register>
-  requires requires { typename Register::value_type; }
-struct payload_of<Register> {
-  using type = typename Register::value_type;
-};
+using payload_of = heddle::detail::member_or<signal, value_type_member, Register>;
 
 template <bool Ok, class... Names>
 inline constexpr bool kernel_is_callable = Ok;
