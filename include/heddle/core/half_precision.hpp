@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace heddle::inline v0 {
 
@@ -83,6 +84,30 @@ template <>
 inline constexpr bool is_half_precision<bf16> = true;
 template <>
 inline constexpr bool is_half_precision<f16> = true;
+
+namespace detail {
+// The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
+// it gives what x itself would; the nearest float would round a second time.
+// Source: Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
+HEDDLE_HD constexpr float rounded_to_odd(double x) noexcept {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  const bool inexact = (back < x) | (back > x);
+  const bool away = inexact & ((back > x) == (x > 0));
+  return bits_float((float_bits(nearest) - static_cast<std::uint32_t>(away)) | static_cast<std::uint32_t>(inexact));
+}
+
+// x as a number of another type: to the nearest, ties to even, rounded once.
+template <class To, class From>
+HEDDLE_HD constexpr To converted(From x) noexcept {
+  if constexpr (is_half_precision<To> && std::is_same_v<From, double>)
+    return To(rounded_to_odd(x));
+  else if constexpr (is_half_precision<To>)
+    return To(static_cast<float>(x));
+  else
+    return static_cast<To>(x);
+}
+}  // namespace detail
 
 /// A finite number of float as a bf16, upwards or downwards with the probability that makes the mean exact: `random16`
 /// is uniform in [0, 65536). Infinities and NaN as they are; a number beyond the largest bf16 may become an infinity.

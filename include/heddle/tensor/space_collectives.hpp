@@ -103,13 +103,6 @@ class kept_counts {
   std::array<std::int64_t, 16> few_{};
   std::vector<std::int64_t> many_;
 };
-template <class Queue>
-auto counts_for(Queue&, std::span<const std::int64_t> counts) {
-  if constexpr (is_host_queue<Queue>)
-    return counts;
-  else
-    return kept_counts(counts);
-}
 inline std::span<const std::int64_t> span_of(const kept_counts& c) noexcept {
   return c.span();
 }
@@ -125,6 +118,16 @@ concept allocating = requires(Queue& q) {
 // A communicator that says in the order of which queue it works has the calls with that queue as first argument.
 template <class C, class Queue>
 concept works_in_order_of = requires { typename C::queue; } && std::same_as<typename C::queue, Queue>;
+
+// The counts of a call, kept where it runs later.
+template <class C, class Queue>
+auto counts_for(std::span<const std::int64_t> counts) {
+  if constexpr (is_host_queue<Queue> || works_in_order_of<C, Queue>)
+    return counts;
+  else
+    return kept_counts(counts);
+}
+
 // `call(comm, rows...)` in the order of the queue; by a communicator that works in it `call(comm, queue, rows...)`.
 template <class Queue, class C, class Call, class... Rows>
 void call_in_order(Queue& queue, C& comm, Call&& call, const Rows&... rows) {
@@ -133,6 +136,7 @@ void call_in_order(Queue& queue, C& comm, Call&& call, const Rows&... rows) {
   else
     communicate(queue, comm, std::forward<Call>(call), rows...);
 }
+
 template <class X, class Queue>
 concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 }  // namespace detail
@@ -182,16 +186,10 @@ void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts, Op op) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.reduce_scatter_v(queue, from, to, counts, op);
-  else
-    detail::communicate(
-        queue, comm,
-        detail::folds_by(op, [op, n = detail::counts_for(queue, counts)](
-                                 auto& c, auto i, auto o) { c.reduce_scatter_v(i, o, detail::span_of(n), op); }),
-        from, to);
+  const auto call = [op, n = detail::counts_for<C, Queue>(counts)](auto& c, auto&&... r) {
+    c.reduce_scatter_v(r..., detail::span_of(n), op);
+  };
+  detail::call_in_order(queue, comm, detail::folds_by(op, call), detail::input_row(in), detail::as_row(out));
 }
 /// Gives all ranks the blocks of all, in their order. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
@@ -204,15 +202,10 @@ void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_gather_v(queue, from, to, counts);
-  else
-    detail::communicate(
-        queue, comm,
-        [n = detail::counts_for(queue, counts)](auto& c, auto i, auto o) { c.all_gather_v(i, o, detail::span_of(n)); },
-        from, to);
+  const auto call = [n = detail::counts_for<C, Queue>(counts)](auto& c, auto&&... r) {
+    c.all_gather_v(r..., detail::span_of(n));
+  };
+  detail::call_in_order(queue, comm, call, detail::input_row(in), detail::as_row(out));
 }
 /// Block s of `out` is the block for this rank of rank s. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
@@ -233,7 +226,7 @@ void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int6
   else
     detail::communicate(
         queue, comm,
-        [s = detail::counts_for(queue, sent), r = detail::counts_for(queue, received)](auto& c, auto i, auto o) {
+        [s = detail::counts_for<C, Queue>(sent), r = detail::counts_for<C, Queue>(received)](auto& c, auto i, auto o) {
           c.all_to_all_v(i, detail::span_of(s), o, detail::span_of(r));
         },
         from, to);

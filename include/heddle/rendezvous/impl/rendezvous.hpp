@@ -38,18 +38,8 @@ HEDDLE_INLINE std::string keyed_rendezvous::message_key(const std::string& key, 
 
 HEDDLE_INLINE void keyed_rendezvous::absent(int rank, const deadline& until, const std::string& place,
                                             const std::string& key, int giver) {
-  std::string text = "heddle: rank ";
-  text += std::to_string(rank);
-  text += " has waited ";
-  text += until.text();
-  text += " at the rendezvous ";
-  text += place;
-  text += " for rank ";
-  text += std::to_string(giver);
-  text += " to give \"";
-  text += key;
-  text += '"';
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: rank ", rank, " has waited ", until.text(), " at the rendezvous ", place,
+                            " for rank ", giver, " to give \"", key, '"'}));
 }
 
 }  // namespace detail

@@ -136,15 +136,8 @@ HEDDLE_INLINE tcp_socket tcp_connect(const std::string& address, const deadline&
       problem = errno;
     }
     if (until.passed()) {
-      std::string text = "heddle: rank ";
-      text += std::to_string(rank);
-      text += " has tried for ";
-      text += until.text();
-      text += " to reach rank 0 at ";
-      text += address;
-      text += ": ";
-      text += std::strerror(problem);
-      throw comm_error(text);
+      throw comm_error(text_of({"heddle: rank ", rank, " has tried for ", until.text(), " to reach rank 0 at ", address,
+                                ": ", std::strerror(problem)}));
     }
     std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(std::chrono::milliseconds(20))));
   }
