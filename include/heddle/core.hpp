@@ -24,5 +24,6 @@
 #include <heddle/core/shown_name.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/static_vector.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>

@@ -138,6 +138,24 @@ struct step_group {
   }
 };
 
+// The elements of each rank's block, of all together, and whether the blocks lie in the tensor one after another.
+struct block_total {
+  std::int64_t elements = 0;
+  bool in_place = true;
+};
+template <auto Side, std::size_t Rank, class Block>
+block_total counted_blocks_of(rank_counts& counts, const std::array<std::int64_t, Rank>& extents, int parts,
+                              const Block& block) {
+  block_total total;
+  for (int peer = 0; peer < parts; ++peer) {
+    const auto o = block(peer);
+    counts[peer] = o.size();
+    total.in_place = total.in_place && lies_packed<Side>(o, extents, total.elements);
+    total.elements += counts[peer];
+  }
+  return total;
+}
+
 // What goes to each rank of the group, one block after another: the tensor itself where the blocks lie in it so already,
 // otherwise packed straight from it.
 template <class T, class Space, std::size_t Rank, class Group>
@@ -145,14 +163,8 @@ vector_view<const T, Space> packed_for_sending(typename Space::queue& q, const G
                                                vector_view<const T, Space> memory,
                                                const std::array<std::int64_t, Rank>& extents, rank_counts& counts,
                                                buffer<T, Space>& room) {
-  bool in_place = true;
-  std::int64_t total = 0;
-  for (int peer = 0; peer < group.parts(); ++peer) {
-    const auto o = group.to(peer);
-    counts[peer] = o.size();
-    in_place = in_place && lies_packed<&stretch::from>(o, extents, total);
-    total += counts[peer];
-  }
+  const auto [total, in_place] =
+      counted_blocks_of<&stretch::from>(counts, extents, group.parts(), [&](int peer) { return group.to(peer); });
   if (in_place) return within(memory, 0, total);
   room = buffer<T, Space>(q, total, "what a redistribution sends or receives");
   box_copies<T, Space, Rank> boxes(q, memory, room.view());
@@ -171,14 +183,8 @@ buffer<T, Space> received(typename Space::queue& q, const Group& group, const st
                           Receive&& receive) {
   rank_counts counts(group.parts());
   buffer<T, Space> whole(q, elements_of(extents), "what a redistribution sends or receives");
-  bool in_place = true;
-  std::int64_t total = 0;
-  for (int peer = 0; peer < group.parts(); ++peer) {
-    const auto o = group.from(peer);
-    counts[peer] = o.size();
-    in_place = in_place && lies_packed<&stretch::to>(o, extents, total);
-    total += counts[peer];
-  }
+  const auto [total, in_place] =
+      counted_blocks_of<&stretch::to>(counts, extents, group.parts(), [&](int peer) { return group.from(peer); });
   if (in_place) {
     receive(within(whole.view(), 0, total), counts);
     return whole;

@@ -235,5 +235,16 @@ void unpack_overlap(const memory_overlap<Rank>& o, const T* packed, T* target,
   copy_overlap(with_packed<&stretch::to>(o), packed, o.extents(), target, to);
 }
 
+// Calls f(r, i, height, c, j, width) for each tile of at most `tall` rows and `wide` columns of a matrix whose rows and columns are named
+// by stretches: those of rows and of columns, and where in them the tile begins. Tiles of the same columns follow one another.
+template <class Stretches, class F>
+void for_each_tile(const Stretches& rows, const Stretches& cols, std::int64_t tall, std::int64_t wide, F&& f) {
+  for (const stretch& c : cols)
+    for (std::int64_t j = 0; j < c.count; j += wide)
+      for (const stretch& r : rows)
+        for (std::int64_t i = 0; i < r.count; i += tall)
+          f(r, i, (std::min)(tall, r.count - i), c, j, (std::min)(wide, c.count - j));
+}
+
 }  // namespace detail
 }  // namespace heddle::inline v0

@@ -6,6 +6,7 @@
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -21,10 +22,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 [[noreturn]] inline void throw_transfer(int rank, const char* what) {
-  std::string text = "heddle: transfer: rank ";
-  text += std::to_string(rank);
-  text += what;
-  throw layout_error(text);
+  throw layout_error(text_of({"heddle: transfer: rank ", rank, what}));
 }
 
 // Puts what came in its place; where the source was partial, combined with what is there.

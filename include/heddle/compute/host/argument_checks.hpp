@@ -24,6 +24,24 @@ struct argument_checks {
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
       wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
+  /// Arguments of one size: `sizes(kernel, columns, "elements of w", w.size(), "elements of b", b.size())`.
+  template <class Size, class... More>
+  static void sizes(const char* kernel, std::int64_t expected, const char* what, Size got, More... more) {
+    expect(kernel, what, expected, got);
+    if constexpr (sizeof...(More) > 0) sizes(kernel, expected, more...);
+  }
+  struct product_size {
+    std::int64_t rows, columns, depth;
+  };
+  /// The size of c = op(a) op(b).
+  template <bool TransposeA, bool TransposeB>
+  static product_size product_size_of(const auto& a, const auto& b, const auto& c) {
+    const product_size size{c.extent(0), c.extent(1), a.extent(TransposeA ? 0 : 1)};
+    expect("matmul", "rows of op(a)", size.rows, a.extent(TransposeA ? 1 : 0));
+    expect("matmul", "rows of op(b)", size.depth, b.extent(TransposeB ? 1 : 0));
+    expect("matmul", "columns of op(b)", size.columns, b.extent(TransposeB ? 0 : 1));
+    return size;
+  }
   static void groups(const char* kernel, std::span<const std::int64_t> offsets, std::int64_t count, std::int64_t rows) {
     if constexpr (!checks_arguments) return;
     expect(kernel, "elements of offsets (matrices + 1)", count + 1, offsets.size());
@@ -156,6 +174,13 @@ struct argument_checks {
       throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
                          std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
                          std::to_string(rows) + " rows");
+  }
+  template <class Pixels, class Taps>
+  static void unfolded(const char* kernel, const image_window& w, const Pixels& pixels, const char* rows,
+                       const char* columns, const Taps& taps) {
+    whole_images(kernel, w, pixels.extent(0));
+    expect(kernel, rows, pixels.extent(0), taps.extent(0));
+    expect(kernel, columns, w.taps() * pixels.extent(1), taps.extent(1));
   }
   static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
                            std::int64_t columns, std::int64_t mean_columns) {

@@ -23,9 +23,7 @@ inline constexpr bool multiplies_in_float8 = std::is_same_v<typename B::scalar, 
   typename std::remove_cvref_t<decltype(std::declval<const B&>().compute())>::scales_operands;
 };
 template <bool Ok, class How>
-struct whole_tensors_are_scaled {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool whole_tensors_are_scaled = Ok;
 // The greatest magnitudes of the operands of a product in these layouts, over the ranks that have parts of one of them: not over those that
 // have other samples. Of rows and columns: where both operands are split, which is along what the product adds up.
 template <class LayoutA, class LayoutB, bool OfRows, class B, class Row>
@@ -61,7 +59,7 @@ void multiply(const B& b, typename B::const_view x, typename B::const_view y, ty
               typename B::scalar beta) {
   if constexpr (detail::multiplies_in_float8<B>) {
     constexpr bool whole = B::layouts::overlapped_pieces == 0;
-    static_assert(detail::whole_tensors_are_scaled<whole, typename B::layouts::how>::value,
+    static_assert(detail::whole_tensors_are_scaled<whole, typename B::layouts::how>,
                   "heddle: products_in<float8> scales whole tensors: a sharding must not say overlapped<Pieces>, with "
                   "which products are of some rows at a time");
     if constexpr (whole) {
