@@ -78,6 +78,11 @@ inline integer_kernel fastest_integer_kernel() noexcept {
   return fastest;
 }
 
+/// Asks memory for what lies 8 KiB behind `w`, for the second-level cache: measured faster than nearer and for the first.
+__attribute__((always_inline)) inline void ask_ahead(const std::int8_t* w) noexcept {
+  __builtin_prefetch(w + 8192, 0, 2);
+}
+
 typedef std::int32_t four_codes __attribute__((may_alias));
 
 #define HEDDLE_AVX2 __attribute__((target("avx2,fma")))
@@ -114,9 +119,10 @@ HEDDLE_AVX2 void integer_tile_avx2(const integer_step& s, std::integer_sequence<
   const std::int8_t *x = s.x, *w = s.w;
   const float* x_scales = s.x_scales;
   for (std::int64_t b = 0; b < s.blocks; ++b, x += s.high * Block, x_scales += s.high) {
+    __builtin_prefetch(s.w_scales + b * integer_columns + 512, 0, 2);
     lanes::whole a[] = {((void)R, lanes::whole{})...}, c[] = {((void)R, lanes::whole{})...};
     for (std::int64_t p = 0; p < Block; p += 4, w += 64) {
-      __builtin_prefetch(w + 4096);
+      ask_ahead(w);
       lanes::whole w0, w1, size0, size1;
       __builtin_memcpy(&w0, w, sizeof w0);
       __builtin_memcpy(&w1, w + 32, sizeof w1);
@@ -171,9 +177,9 @@ HEDDLE_VNNI void integer_tile_vnni(const integer_step& s, std::integer_sequence<
   const std::int32_t* x_sums = s.x_sums;
   for (std::int64_t b = 0; b < s.blocks; ++b, x += s.high * Block, x_scales += s.high, x_sums += s.high) {
     lanes::whole part[] = {lanes::whole{} - 128 * x_sums[R]...};
-    __builtin_prefetch(reinterpret_cast<const char*>(s.w_scales + b * integer_columns) + 512);
+    __builtin_prefetch(s.w_scales + b * integer_columns + 512, 0, 2);
     for (std::int64_t p = 0; p < Block; p += 4, w += 64) {
-      __builtin_prefetch(w + 4096);
+      ask_ahead(w);
       lanes::whole v;
       __builtin_memcpy(&v, w, sizeof v);
       v ^= static_cast<std::int32_t>(0x80808080);
@@ -227,7 +233,7 @@ HEDDLE_TILES void integer_tile_tiles(const integer_step& s, std::integer_sequenc
   alignas(64) std::int32_t parts[2][16 * 16];
   const auto multiply = [&](std::int64_t b) HEDDLE_TILES {
     const std::int8_t *const x = s.x + b * 16 * Block, *const w = s.w + b * integer_columns * Block;
-    for (std::int64_t i = 0; i < Block * integer_columns; i += 64) __builtin_prefetch(w + 4096 + i);
+    for (std::int64_t i = 0; i < Block * integer_columns; i += 64) ask_ahead(w + i);
     if (b % 2 == 0)
       multiply_integer_block<Block, 0>(x, w, parts[0]);
     else
@@ -236,6 +242,7 @@ HEDDLE_TILES void integer_tile_tiles(const integer_step& s, std::integer_sequenc
   if (s.blocks > 0) multiply(0);
   for (std::int64_t b = 0; b < s.blocks; ++b) {
     if (b + 1 < s.blocks) multiply(b + 1);
+    __builtin_prefetch(s.w_scales + b * integer_columns + 512, 0, 2);
     lanes::number scale;
     lanes::whole part[16];
     const std::int32_t* const from = parts[b % 2];

@@ -73,8 +73,8 @@ void round_block(const float* x, std::int8_t* codes, float* scale, std::int32_t*
       v *= by.inverse;                                                                                             \
       __asm__("vcvtps2dq %1, %0" : "=v"(nearest) : "v"(v));                                                        \
       total += nearest;                                                                                            \
-      const bytes small = __builtin_convertvector(nearest, bytes);                                                 \
-      __builtin_memcpy(codes + i, &small, sizeof small);                                                           \
+      const bytes narrow = __builtin_convertvector(nearest, bytes);                                                \
+      __builtin_memcpy(codes + i, &narrow, sizeof narrow);                                                         \
     }                                                                                                              \
     __builtin_memcpy(lanes, &total, sizeof total);                                                                 \
     for (int l = 0; l < Lanes; ++l) all += lanes[l];                                                               \
