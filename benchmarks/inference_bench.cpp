@@ -1,7 +1,7 @@
 // What the host's inference reaches of what bounds it, all in one run, in rounds that take every side in turn, medians over the rounds: decoding of a
 // Llama of 100 million weights in products against the read bandwidth, its prompts against the fastest product, 16 sequences against one, and
 // for a model of 10 million weights the part of an engine's step that is not in kernels; and how far logits are from those of the floats.
-// Usage: inference_bench [threads = 1] [rounds = 7] [names of weights: library, portable, f32, bf16, q8, w8a8; all of them].
+// Usage: inference_bench [threads = 1] [rounds = 7] [names of weights: library, portable, f32, bf16, q8, w8a8, w8a8/64; all of them].
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/packed_weights.hpp>
@@ -273,8 +273,8 @@ void measure(const char* name, int threads, int rounds) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1, rounds = argc > 2 ? std::atoi(argv[2]) : 7;
   if (threads < 1 || rounds < 1) {
-    std::fprintf(stderr,
-                 "usage: inference_bench [threads >= 1] [rounds >= 1] [library|portable|f32|bf16|q8|w8a8]...\n");
+    std::fprintf(
+        stderr, "usage: inference_bench [threads >= 1] [rounds >= 1] [library|portable|f32|bf16|q8|w8a8|w8a8/64]...\n");
     return 2;
   }
   const auto wanted = [&](std::string_view name) {
@@ -289,4 +289,6 @@ int main(int argc, char** argv) {
   if (wanted("q8")) measure<cp::packed_weights<cp::host<>, cp::q8_weights<>>>("q8, packed", threads, rounds);
   if (wanted("w8a8"))
     measure<cp::packed_weights<cp::host<>, cp::w8a8_weights<>>>("w8a8, packed, products of integers", threads, rounds);
+  if (wanted("w8a8/64"))
+    measure<cp::packed_weights<cp::host<>, cp::w8a8_weights<64>>>("w8a8/64, the same in blocks of 64", threads, rounds);
 }
