@@ -89,6 +89,7 @@ BENCHMARK(decode<hd::compute::host<>>)->Apply(arguments);
 BENCHMARK(decode<packed<hd::compute::f32_weights>>)->Apply(arguments);
 BENCHMARK(decode<packed<hd::compute::bf16_weights>>)->Apply(arguments);
 BENCHMARK(decode<packed<hd::compute::q8_weights<>>>)->Apply(arguments);
+BENCHMARK(decode<packed<hd::compute::w8a8_weights<>>>)->Apply(arguments);
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // What the host's inference reaches of what bounds it, all in one run, in rounds that take every side in turn, medians over the rounds: decoding of a
 // Llama of 100 million weights in products against the read bandwidth, its prompts against the fastest product, 16 sequences against one, and
-// for a model of 10 million weights the part of an engine's step that is not in kernels. Usage: inference_bench [threads = 1] [rounds = 7]
-// [names of weights: library, portable, f32, bf16, q8; all of them].
+// for a model of 10 million weights the part of an engine's step that is not in kernels; and how far logits are from those of the floats.
+// Usage: inference_bench [threads = 1] [rounds = 7] [names of weights: library, portable, f32, bf16, q8, w8a8, w8a8/64; all of them].
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/packed_weights.hpp>
@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -170,9 +171,25 @@ void measure_large(World& world, Backend& kernels, int threads, int rounds) {
   inf::model_runner<md::llama<float>, World, Backend> runner(
       large, world, kernels, {together * (large.context / block_rows), block_rows}, prompt_rows);
   runner.stage().initialize(1);
-  pack(kernels, runner.stage());
   const inf::step one = step_of(1, 1, 64), many = step_of(together, 1, 64), prompt = step_of(1, prompt_rows, 0);
   std::vector<float> logits(static_cast<std::size_t>(together * large.vocabulary));
+  inf::step last_rows = prompt;
+  last_rows.wanted.clear();
+  for (std::int64_t r = prompt_rows - together; r < prompt_rows; ++r) last_rows.wanted.push_back(r);
+  runner.run(last_rows, logits);
+  const std::vector<float> of_floats = logits;
+  pack(kernels, runner.stage());
+  runner.run(last_rows, logits);
+  double apart = 0, squares = 0, all_squares = 0, greatest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const auto x = static_cast<double>(of_floats[i]), off = std::abs(static_cast<double>(logits[i]) - x);
+    apart = (std::max)(apart, off);
+    greatest = (std::max)(greatest, std::abs(x));
+    squares += off * off;
+    all_squares += x * x;
+  }
+  std::printf("  logits of 16 rows apart from those of floats: at most %.1e of the greatest, %.1e of them in squares\n",
+              apart / greatest, std::sqrt(squares / all_squares));
   const auto run = [&](const inf::step& s, int times = 1) {
     const spent all = time_of([&] {
       for (int i = 0; i < times; ++i)
@@ -256,7 +273,8 @@ void measure(const char* name, int threads, int rounds) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1, rounds = argc > 2 ? std::atoi(argv[2]) : 7;
   if (threads < 1 || rounds < 1) {
-    std::fprintf(stderr, "usage: inference_bench [threads >= 1] [rounds >= 1] [library|portable|f32|bf16|q8]...\n");
+    std::fprintf(
+        stderr, "usage: inference_bench [threads >= 1] [rounds >= 1] [library|portable|f32|bf16|q8|w8a8|w8a8/64]...\n");
     return 2;
   }
   const auto wanted = [&](std::string_view name) {
@@ -269,4 +287,8 @@ int main(int argc, char** argv) {
   if (wanted("f32")) measure<cp::packed_weights<cp::host<>, cp::f32_weights>>("f32, packed", threads, rounds);
   if (wanted("bf16")) measure<cp::packed_weights<cp::host<>, cp::bf16_weights>>("bf16, packed", threads, rounds);
   if (wanted("q8")) measure<cp::packed_weights<cp::host<>, cp::q8_weights<>>>("q8, packed", threads, rounds);
+  if (wanted("w8a8"))
+    measure<cp::packed_weights<cp::host<>, cp::w8a8_weights<>>>("w8a8, packed, products of integers", threads, rounds);
+  if (wanted("w8a8/64"))
+    measure<cp::packed_weights<cp::host<>, cp::w8a8_weights<64>>>("w8a8/64, the same in blocks of 64", threads, rounds);
 }

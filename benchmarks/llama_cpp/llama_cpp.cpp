@@ -1,5 +1,6 @@
 // Decoding one sequence by heddle and by llama.cpp, in one process, with the same random weights and tokens, the two taking turns: a Llama of
-// 100 million weights in products, in float, bf16 and 8 bits. Usage: llama_cpp [threads = 1] [steps = 28] [f32|bf16|q8]...
+// 100 million weights in products, in float, bf16 and 8 bits (q8: weights; w8a8: activations, too,
+// as llama.cpp has them in both). Usage: llama_cpp [threads = 1] [steps = 28] [f32|bf16|q8|w8a8]...
 // `run` beside this file builds llama.cpp and this program. llama.cpp reads the weights from a GGUF file that is written first.
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
@@ -211,7 +212,8 @@ void compare(const char* name, ggml_type type, int threads, int steps) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1, steps = argc > 2 ? std::atoi(argv[2]) : 28;
   if (threads < 1 || steps < 1 || steps > shape.context - 4) {
-    std::fprintf(stderr, "usage: llama_cpp [threads >= 1] [1 <= steps <= %d] [f32|bf16|q8]...\n", shape.context - 4);
+    std::fprintf(stderr, "usage: llama_cpp [threads >= 1] [1 <= steps <= %d] [f32|bf16|q8|w8a8]...\n",
+                 shape.context - 4);
     return 2;
   }
   llama_log_set(
@@ -226,4 +228,5 @@ int main(int argc, char** argv) {
   if (wanted("f32")) compare<cp::f32_weights>("f32", GGML_TYPE_F32, threads, steps);
   if (wanted("bf16")) compare<cp::bf16_weights>("bf16", GGML_TYPE_BF16, threads, steps);
   if (wanted("q8")) compare<cp::q8_weights<32>>("q8", GGML_TYPE_Q8_0, threads, steps);
+  if (wanted("w8a8")) compare<cp::w8a8_weights<32>>("w8a8", GGML_TYPE_Q8_0, threads, steps);
 }

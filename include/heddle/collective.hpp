@@ -13,6 +13,7 @@
 #include <heddle/collective/algorithm/grid_all_to_all.hpp>
 #include <heddle/collective/algorithm/hierarchical.hpp>
 #include <heddle/collective/algorithm/name.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/pairwise.hpp>
 #include <heddle/collective/algorithm/pat.hpp>
 #include <heddle/collective/algorithm/power_of_two.hpp>

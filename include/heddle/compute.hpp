@@ -43,6 +43,7 @@
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/images.hpp>
+#include <heddle/compute/host/integer_products.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/math.hpp>
@@ -53,6 +54,7 @@
 #include <heddle/compute/host/rms_norm.hpp>
 #include <heddle/compute/host/rotary.hpp>
 #include <heddle/compute/host/round_bf16.hpp>
+#include <heddle/compute/host/rounded_rows.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>

@@ -16,6 +16,7 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/next_index.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/observers.hpp>
 #include <heddle/core/op_traits.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
@@ -23,5 +24,6 @@
 #include <heddle/core/shown_name.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/static_vector.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>

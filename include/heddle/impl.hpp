@@ -27,6 +27,7 @@
 #include <heddle/compute/impl/host_kernels.hpp>
 #include <heddle/core/impl/cores.hpp>
 #include <heddle/core/impl/file_size_signal.hpp>
+#include <heddle/core/impl/text.hpp>
 #include <heddle/draw/impl/gantt.hpp>
 #include <heddle/draw/impl/svg.hpp>
 #include <heddle/infer/impl/byte_grammar.hpp>

@@ -1,8 +1,14 @@
 #include <heddle/core/error.hpp>
 
+#include <heddle/core/text.hpp>
+
 #include "catch.hpp"
 
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 TEMPLATE_TEST_CASE("every exception is a heddle::error and a std::runtime_error", "[core][law]", heddle::mesh_error,
@@ -17,4 +23,17 @@ TEMPLATE_TEST_CASE("every exception is a heddle::error and a std::runtime_error"
 TEST_CASE("an aborted rank can be told from a failed one", "[core][law]") {
   STATIC_REQUIRE(std::is_base_of_v<heddle::comm_error, heddle::aborted_error>);
   STATIC_REQUIRE_FALSE(std::is_base_of_v<heddle::aborted_error, heddle::comm_error>);
+}
+
+TEST_CASE("a message is put together from words, characters and whole numbers", "[core]") {
+  using heddle::detail::text_of;
+  const std::string words = "words";
+  CHECK(text_of({}).empty());
+  CHECK(text_of({"heddle: ", words, ' ', std::string_view("seen"), ": ", words + "!"}) == "heddle: words seen: words!");
+  CHECK(text_of({0, ' ', -1, ' ', 7u, ' ', std::int8_t{-128}, ' ', std::uint8_t{255}}) == "0 -1 7 -128 255");
+  using wide = std::numeric_limits<std::int64_t>;
+  using natural = std::numeric_limits<std::uint64_t>;
+  CHECK(text_of({(wide::min)(), ' ', (wide::max)()}) ==
+        std::to_string((wide::min)()) + " " + std::to_string((wide::max)()));
+  CHECK(text_of({(natural::max)()}) == std::to_string((natural::max)()));
 }

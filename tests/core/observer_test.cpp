@@ -1,8 +1,11 @@
+#include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/observers.hpp>
 
 #include "catch.hpp"
 
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -47,4 +50,35 @@ TEST_CASE("an observer passes results and exceptions through", "[core]") {
   CHECK(value == 2);
   CHECK_THROWS_AS(heddle::observed(on, {}, [] { throw std::runtime_error("inside"); }), std::runtime_error);
   CHECK(on.heard.size() == 2);  // the failed work was recorded too
+}
+
+namespace {
+struct told_of_ends {
+  static constexpr bool enabled = true;
+  std::string* said;
+  char name;
+  bool refuses = false;
+  void begin(const heddle::event&) {
+    (*said += '(') += name;
+    if (refuses) throw heddle::config_error("heddle: refused");
+  }
+  void end(const heddle::event&) const { (*said += name) += ')'; }
+  void record(const heddle::event&) const {}
+};
+}  // namespace
+
+TEST_CASE("several observers are one, whose ends are told in reverse, also where one refuses", "[core][observe]") {
+  std::string said;
+  told_of_ends a{&said, 'a'}, b{&said, 'b'};
+  heddle::null_observer off;
+  heddle::observers all(a, off, b);
+  heddle::observers none(off, off);
+  STATIC_REQUIRE(heddle::observer<decltype(all)>);
+  STATIC_REQUIRE_FALSE(decltype(none)::enabled);
+  CHECK(heddle::observed(all, heddle::event{}, [] { return 7; }) == 7);
+  CHECK(said == "(a(bb)a)");
+  said.clear();
+  a.refuses = true;
+  CHECK_THROWS_AS(heddle::observed(all, heddle::event{}, [] {}), heddle::config_error);
+  CHECK(said == "(a(bb)a)");
 }

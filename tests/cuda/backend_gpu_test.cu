@@ -1,5 +1,6 @@
 // Each facet of the CUDA backend on a GPU against the host's backend, on the same numbers.
 #include "compute/backend_trials.hpp"
+#include "float8_trials.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
 
@@ -23,5 +24,21 @@ TEST_CASE("products of floats in TF32 are those of the host to 2^-9", "[cuda][gp
     backend_trials::check(backend_trials::products<co::cuda_tf32, float>(rows, columns),
                           backend_trials::products<co::host<>, float>(rows, columns),
                           0x1p-9 * (1 + static_cast<double>(rows + columns)), 5);
+  }
+}
+
+// Sums in another order; cuBLASLt may keep fewer bits of them in 8 bits than float has.
+TEST_CASE("products of scaled operands of 8 bits are the host's, or refused before sm_89", "[cuda][gpu][float8]") {
+  int device = 0, major = 0, minor = 0;
+  REQUIRE(cudaGetDevice(&device) == cudaSuccess);
+  REQUIRE(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess);
+  REQUIRE(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess);
+  namespace co = heddle::compute;
+  CHECK(float8_trials::worst_float8_difference<co::cuda_float8_in_bf16, float>() < 1e-2);
+  if (10 * major + minor >= 89) {
+    CHECK(float8_trials::worst_float8_difference<co::cuda, float>() < 1e-2);
+    CHECK(float8_trials::worst_float8_difference<co::cuda, heddle::bf16>() < 0.1);
+  } else {
+    CHECK_THROWS_AS((float8_trials::worst_float8_difference<co::cuda, float>()), heddle::config_error);
   }
 }

@@ -2,10 +2,12 @@
 // of several sizes, in the order of streams of the stand-in for CUDA.
 #include "compute/backend_trials.hpp"
 #include "emulated_launcher.hpp"
+#include "float8_trials.hpp"
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/compute/float8_products.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,6 +50,8 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
+  STATIC_REQUIRE(co::scaled_product_kernels<tested>);
+  STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {
@@ -209,9 +213,9 @@ TEST_CASE("products with what is behind them are those of steps, by epilogues of
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(5, 4), z = t.some(4, 4);
   const auto bias = t.some(3), whole = t.some(4);
   CHECK_THROWS_WITH(t.backend.matmul_add_bias(a, b, bias, c),
-                    Catch::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Contains("before GELU"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Contains("rows of op(b)"));
+                    Catch::Matchers::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Matchers::Contains("before GELU"));
+  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Matchers::Contains("rows of op(b)"));
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {
@@ -281,7 +285,24 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
   trial<emulated<1>, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(6, 4);
   CHECK_THROWS_WITH(t.backend.matmul(a, b, c),
-                    Catch::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
+                    Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(t.backend.add_bias(c, bias), hd::layout_error);
+}
+
+TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on the device", "[cuda][float8]") {
+  using cuda_double::float8_way;
+  for (const float8_way way : {float8_way::library, float8_way::as_bf16}) {
+    CAPTURE(static_cast<int>(way));
+    cuda_double::float8_of_library() = way;
+    cuda_double::float8_products() = 0;
+    CHECK(float8_trials::worst_float8_difference<emulated<1>, float>() < 2e-5);
+    CHECK(float8_trials::worst_float8_difference<emulated<4>, float>() < 2e-5);
+    CHECK(float8_trials::worst_float8_difference<emulated<1>, hd::bf16>() < 0.1);
+    CHECK((cuda_double::float8_products() > 0) == (way == float8_way::library));
+  }
+  cuda_double::float8_of_library() = float8_way::none;
+  CHECK_THROWS_WITH((float8_trials::float8_difference<emulated<1>, float, transpose::no, transpose::no>(2, 2, 2, 0.0f)),
+                    Catch::Matchers::Contains("CUDA device 0 has 8.0"));
+  cuda_double::float8_of_library() = float8_way::library;
 }

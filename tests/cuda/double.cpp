@@ -1,6 +1,7 @@
 #include "double.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -143,6 +144,7 @@ struct recording {
   std::mutex mutex;
   std::condition_variable changed;
   bool happened = false;
+  std::chrono::steady_clock::time_point at{};
 };
 }  // namespace
 
@@ -150,6 +152,7 @@ struct CUevent_st {
   std::shared_ptr<recording> last;
   std::shared_ptr<capture> of;  // of a captured recording, and the nodes that it waits for
   std::set<std::size_t> nodes;
+  bool timed = false;
 };
 
 namespace {
@@ -330,9 +333,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   });
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (const auto planned = count("cudaEventCreateWithFlags"); planned != cudaSuccess) return planned;
   *event = new CUevent_st;
+  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
   add_other(1);
   return cudaSuccess;
 }
@@ -347,9 +351,35 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     {
       const std::lock_guard lock(last->mutex);
       last->happened = true;
+      last->at = std::chrono::steady_clock::now();
     }
     last->changed.notify_all();
   });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const auto planned = count("cudaEventQuery"); planned != cudaSuccess) return planned;
+  if (event->of != nullptr) return failed(cudaErrorCapturedEvent);
+  if (event->last == nullptr) return cudaSuccess;
+  const std::lock_guard lock(event->last->mutex);
+  return event->last->happened ? cudaSuccess : failed(cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const auto planned = count("cudaEventSynchronize"); planned != cudaSuccess) return planned;
+  if (event->of != nullptr) return failed(cudaErrorCapturedEvent);
+  if (event->last == nullptr) return cudaSuccess;
+  std::unique_lock lock(event->last->mutex);
+  event->last->changed.wait(lock, [&] { return event->last->happened; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  if (const auto planned = count("cudaEventElapsedTime"); planned != cudaSuccess) return planned;
+  for (const cudaEvent_t e : {begin, end}) {
+    if (!e->timed || e->of != nullptr || e->last == nullptr) return failed(cudaErrorInvalidResourceHandle);
+    const std::lock_guard lock(e->last->mutex);
+    if (!e->last->happened) return failed(cudaErrorNotReady);
+  }
+  *ms = std::chrono::duration<float, std::milli>(end->last->at - begin->last->at).count();
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

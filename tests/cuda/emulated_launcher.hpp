@@ -65,6 +65,18 @@ inline std::array<std::atomic<int>, 5>& ended_products() {
   return count;
 }
 
+/// How the stand-in for the library multiplies 8 bits: by itself, not at all with bf16 in its place, or not at all.
+enum class float8_way { library, as_bf16, none };
+inline std::atomic<float8_way>& float8_of_library() {
+  static std::atomic<float8_way> way{float8_way::library};
+  return way;
+}
+/// Products in 8 bits that were made, by all threads together.
+inline std::atomic<int>& float8_products() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
 /// A thread of a group of `size`, with the group's memory.
 class group_thread {
  public:
@@ -193,6 +205,28 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
       if (with.end == product_end::sums_of_right) sum_up(b, n, !TB);
     });
     return true;
+  }
+  bool multiplies_float8() const {
+    if (float8_of_library() == float8_way::none) heddle::compute::detail::on_cuda::refuse_float8(queue.device(), 8, 0);
+    return float8_of_library() == float8_way::library;
+  }
+  /// Of what cuBLASLt refuses, the test would get a NaN.
+  template <class A, class B, class Out>
+  void multiply_float8(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
+                       const float* factor_a, const float* factor_b) const {
+    ++float8_products();
+    const auto fits = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+    const bool taken = m % 16 == 0 && n % 16 == 0 && k % 16 == 0 && fits(a) && fits(b) && fits(c);
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          float sum = taken ? 0.0f : std::nanf("");
+          for (std::int64_t p = 0; p < k; ++p)
+            sum += static_cast<float>(a[i * k + p]) * static_cast<float>(b[j * k + p]);
+          const float scaled = sum * (*factor_a * *factor_b);
+          c[i * n + j] = Out(beta == 0 ? scaled : beta * static_cast<float>(c[i * n + j]) + scaled);
+        }
+    });
   }
 
  private:

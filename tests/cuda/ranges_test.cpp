@@ -1,7 +1,7 @@
 // NVTX ranges of observed actions, over a stand-in for NVTX.
 #define NVTX_NO_IMPL
 #include <heddle/core/error.hpp>
-#include <heddle/tensor/cuda/ranges.hpp>
+#include <heddle/observe/cuda/ranges.hpp>
 
 #include "catch.hpp"
 

@@ -6,6 +6,7 @@
 #include "tensor/box_trials.hpp"
 
 #include <random>
+#include <vector>
 
 TEST_CASE("calls of threads that share a GPU have the bits of those in the host's memory", "[cuda][gpu][ranks]") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
@@ -17,4 +18,8 @@ TEST_CASE("calls of threads that share a GPU have the bits of those in the host'
 TEMPLATE_TEST_CASE("redistributions of a GPU's memory have the bits of the host's", "[cuda][gpu][ranks]", double, float,
                    std::int8_t) {
   CHECK(box_trials::first_wrong_plan<heddle::cuda_memory, TestType>(std::random_device{}(), 24) == "");
+}
+
+TEST_CASE("a tensor without dimensions is summed in a GPU's memory", "[cuda][gpu][ranks]") {
+  CHECK(ranks_trials::sums_of_scalars() == std::vector<float>(4, 10.0f));
 }

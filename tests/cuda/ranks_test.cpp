@@ -216,3 +216,31 @@ TEST_CASE("ranks that disagree about the memory of a call are told", "[cuda][com
                       }),
              Catch::Contains("all_gather") && Catch::Contains("elements, expected"));
 }
+
+TEST_CASE("a tensor without dimensions is summed in a device's memory", "[cuda][ranks]") {
+  CHECK(ranks_trials::sums_of_scalars() == std::vector<float>(4, 10.0f));
+}
+
+TEST_CASE("a device without memory for a redistribution: the error says for what, how much and how much is free",
+          "[cuda][ranks]") {
+  using mesh = hd::mesh<hd::axis<dp, 2>>;
+  using rows = hd::layout<mesh, hd::shard<0, dp>>;
+  using columns = hd::layout<mesh, hd::shard<1, dp>>;
+  cuda_double::devices(1, 100'000);
+  std::string text;
+  try {
+    hd::launch<hd::threads>(mesh{}, {}, [](auto& world) {
+      memory::queue q;
+      hd::sharded<float, 2, rows> x(rows{}, hd::shape{100, 100}, world.rank());  // 20000 bytes on each rank
+      const auto there = hd::copy_to<memory>(q, x);
+      std::vector<hd::sharded<float, 2, columns, memory>> kept;
+      for (int i = 0; i < 8; ++i) kept.push_back(hd::redistribute<columns>(there, world, q));
+    });
+  } catch (const hd::error& e) {
+    text = e.what();
+  }
+  cuda_double::reset();
+  CAPTURE(text);
+  CHECK(text.find("redistribution") != std::string::npos);
+  CHECK(text.find(": 5000 elements of 4 bytes are 20000 bytes; 0 are free there") != std::string::npos);
+}

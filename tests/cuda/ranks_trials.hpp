@@ -1,11 +1,14 @@
 // tests/cuda/ranks_trials.hpp: collectives and messages of threads that share a device, against the same calls in the host's memory.
 #pragma once
 
+#include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/sharded.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 
 #include <algorithm>
@@ -159,6 +162,23 @@ std::string first_wrong(int ranks, unsigned seed) {
   for (const std::string& w : wrong)
     if (!w.empty()) return w + " among " + std::to_string(ranks) + ", seed " + std::to_string(seed);
   return {};
+}
+
+// The sums that four ranks have of a tensor without dimensions, whose parts are 1, 2, 3 and 4.
+inline std::vector<float> sums_of_scalars() {
+  using mesh = hd::mesh<hd::axis<hd::dp, 4>>;
+  using part = hd::layout<mesh, hd::partial<hd::plus, hd::dp>>;
+  using whole = hd::layout<mesh, hd::replicate<>>;
+  std::vector<float> sums(4);
+  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
+    memory::queue q;
+    hd::sharded<float, 0, part> x(part{}, hd::shape<>{}, world.rank());
+    x.elements()[0] = static_cast<float>(world.rank() + 1);
+    const auto there = hd::copy_to<memory>(q, x);
+    const auto sum = hd::copy_to<hd::host_memory>(q, hd::redistribute<whole>(there, world, q));
+    sums[static_cast<std::size_t>(world.rank())] = sum.elements()[0];
+  });
+  return sums;
 }
 
 }  // namespace ranks_trials

@@ -171,10 +171,10 @@ TEST_CASE("elements convert as torch converts them", "[io][safetensors]") {
     CHECK(nearest(halves[i]));
     CHECK(nearest(brains[i]));
   }
-  CHECK(heddle::io::detail::rounded_to<heddle::bf16>(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -40)).bits == 0x3f81);
-  CHECK(heddle::io::detail::rounded_to<heddle::bf16>(1 + std::ldexp(1.0, -8)).bits == 0x3f80);
-  CHECK(heddle::io::detail::rounded_to<heddle::f16>(65519.999999).bits == 0x7bff);
-  CHECK(heddle::io::detail::rounded_to<heddle::f16>(65520.0).bits == 0x7c00);
+  CHECK(heddle::detail::converted<heddle::bf16>(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -40)).bits == 0x3f81);
+  CHECK(heddle::detail::converted<heddle::bf16>(1 + std::ldexp(1.0, -8)).bits == 0x3f80);
+  CHECK(heddle::detail::converted<heddle::f16>(65519.999999).bits == 0x7bff);
+  CHECK(heddle::detail::converted<heddle::f16>(65520.0).bits == 0x7c00);
 }
 
 TEST_CASE("reads out of bounds and of other types are refused", "[io][safetensors]") {
@@ -606,7 +606,8 @@ TEST_CASE("matrices in 8 bits: numbers times the scales of their blocks, in ever
           if (t == 0) compare(0.0f, [](double x) { return static_cast<float>(x); });
           if (t == 1) compare(0.0, [](double x) { return x; });
           // Rounded once: the float between is odd where it is not exact.
-          if (t == 2) compare(heddle::bf16(0.0f), [](double x) { return heddle::bf16(io::detail::rounded_to_odd(x)); });
+          if (t == 2)
+            compare(heddle::bf16(0.0f), [](double x) { return heddle::bf16(heddle::detail::rounded_to_odd(x)); });
         }
       });
     for (auto& t : threads) t.join();

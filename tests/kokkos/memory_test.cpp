@@ -1,5 +1,5 @@
 #include <heddle/tensor/kokkos/memory.hpp>
-#include <heddle/tensor/kokkos/regions.hpp>
+#include <heddle/observe/kokkos/regions.hpp>
 #include <heddle/tensor/kokkos/short_waits.hpp>
 
 #include "catch.hpp"

@@ -111,6 +111,7 @@ TEST_CASE("a static mesh is an empty object and everything is a constant", "[mes
   STATIC_REQUIRE(fixed::group_member<tp>(5, 3) == 7);
   STATIC_REQUIRE(fixed::has<dp>);
   STATIC_REQUIRE_FALSE(fixed::has<cp>);
+  STATIC_REQUIRE(std::is_same_v<fixed::tags_among<cp, tp, dp, cp>, heddle::type_list<tp, dp>>);
   STATIC_REQUIRE(heddle::mesh_like<fixed>);
   STATIC_REQUIRE_FALSE(heddle::mesh_like<axis<dp, 2>>);
 }

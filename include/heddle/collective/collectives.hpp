@@ -53,131 +53,86 @@ void all_reduce(C& comm, In&& in, Out&& out, Op op, detail::kept_plans plans = {
 /// The root's `out`, unused elsewhere, becomes the fold of all.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out, class Op>
 void reduce(C& comm, In&& in, Out&& out, Op op, int root, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::reduce;
   const auto own = [&](auto& c) { c.reduce(in, out, op, root); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>()) {
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     using T = detail::comm_element<In>;
+    constexpr auto what = comm_operation::reduce;
     if constexpr (detail::can_fold<A, what, T, Op>()) {
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
-      const detail::arguments_of<C> arguments(comm);
       arguments.require_root(root);
       const bool at_root = comm.rank() == root;
-      if (at_root) arguments.template require_vectors<T>("reduce", x, y);
-      detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)),
-                                    arguments.length(x), root, at_root && x.data() == y.data(), op, plans.plans, own);
+      if (at_root) arguments.require_vectors("reduce", x, y);
+      detail::by_rounds<A, what>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)),
+                                 arguments.length(x), root, at_root && x.data() == y.data(), op, plans.plans, own);
     }
-  }
+  });
 }
 
 /// `in` holds a block per rank; `out` becomes the fold of the own blocks.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out, class Op>
 void reduce_scatter(C& comm, In&& in, Out&& out, Op op, detail::kept_plans plans = {}) {
   const auto own = [&](auto& c) { c.reduce_scatter(in, out, op); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     const std::int64_t n = arguments.length(y);
-    arguments.template require_blocks_in<T>("reduce_scatter", x, y);
-    detail::reduce_scatter_by_rounds<A, T>(comm, x, y, block_sizes::equal(n), comm.rank() * n, op, plans.plans, own);
-  }
+    arguments.require_blocks_in("reduce_scatter", x, y);
+    detail::reduce_scatter_by_rounds<A>(comm, x, y, block_sizes::equal(n), comm.rank() * n, op, plans.plans, own);
+  });
 }
 /// As `reduce_scatter`, with `counts[r]` elements for rank r, the same on every rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out, class Op>
 void reduce_scatter_v(C& comm, In&& in, Out&& out, counts_span counts, Op op, detail::kept_plans plans = {}) {
   const auto own = [&](auto& c) { c.reduce_scatter_v(in, out, counts, op); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
-    const detail::counted_blocks blocks = arguments.template require_blocks_in<T>("reduce_scatter_v", x, y, counts);
-    detail::reduce_scatter_by_rounds<A, T>(comm, x, y, block_sizes::counted(counts), blocks.offset(comm.rank()), op,
-                                           plans.plans, own);
-  }
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
+    const detail::counted_blocks blocks = arguments.require_blocks_in("reduce_scatter_v", x, y, counts);
+    detail::reduce_scatter_by_rounds<A>(comm, x, y, block_sizes::counted(counts), blocks.offset(comm.rank()), op,
+                                        plans.plans, own);
+  });
 }
 
 /// `out` gets a block per rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_gather(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::all_gather;
   const auto own = [&](auto& c) { c.all_gather(in, out); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     const std::int64_t n = arguments.length(x);
-    arguments.template require_blocks_out<T>("all_gather", x, y);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, 0, false,
-                                  no_operator{}, plans.plans, own);
-  }
+    arguments.require_blocks_out("all_gather", x, y);
+    detail::move_by_rounds<A, comm_operation::all_gather>(comm, x, y, block_sizes::equal(n), comm.size() * n, 0,
+                                                          plans.plans, own);
+  });
 }
 /// As `all_gather`, with `counts[r]` elements of rank r, the same on every rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_gather_v(C& comm, In&& in, Out&& out, counts_span counts, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::all_gather;
   const auto own = [&](auto& c) { c.all_gather_v(in, out, counts); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
-    arguments.template require_blocks_out<T>("all_gather_v", x, y, counts);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::counted(counts), arguments.length(y), 0, false,
-                                  no_operator{}, plans.plans, own);
-  }
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
+    arguments.require_blocks_out("all_gather_v", x, y, counts);
+    detail::move_by_rounds<A, comm_operation::all_gather>(comm, x, y, block_sizes::counted(counts), arguments.length(y),
+                                                          0, plans.plans, own);
+  });
 }
 
 /// Block s of `out` is block `rank()` of rank s's `in`.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_to_all(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::all_to_all;
   const auto own = [&](auto& c) { c.all_to_all(in, out); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     const std::int64_t n = arguments.length(x) / comm.size();
-    arguments.template require_all_to_all<T>(x, y);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, 0, false,
-                                  no_operator{}, plans.plans, own);
-  }
+    arguments.require_all_to_all(x, y);
+    detail::move_by_rounds<A, comm_operation::all_to_all>(comm, x, y, block_sizes::equal(n), comm.size() * n, 0,
+                                                          plans.plans, own);
+  });
 }
 /// As `all_to_all`, with `send_counts[r]` elements for rank r and `recv_counts[r]` from it. An algorithm whose blocks
 /// pass through other ranks first tells every rank all counts, by the communicator's own all_gather.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_to_all_v(C& comm, In&& in, counts_span send_counts, Out&& out, counts_span recv_counts,
                   detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::all_to_all;
   const auto own = [&](auto& c) { c.all_to_all_v(in, send_counts, out, recv_counts); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
-    arguments.template require_all_to_all_v<T>(x, send_counts, y, recv_counts);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::counted(send_counts, recv_counts),
-                                  detail::unknown_length / static_cast<std::int64_t>(sizeof(T)), 0, false,
-                                  no_operator{}, plans.plans, own);
-  }
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
+    arguments.require_all_to_all_v(x, send_counts, y, recv_counts);
+    detail::move_by_rounds<A, comm_operation::all_to_all>(
+        comm, x, y, block_sizes::counted(send_counts, recv_counts),
+        detail::unknown_length / static_cast<std::int64_t>(sizeof(detail::comm_element<In>)), 0, plans.plans, own);
+  });
 }
 
 /// Every rank's `inout` becomes the root's.
@@ -200,41 +155,27 @@ void broadcast(C& comm, InOut&& inout, int root, detail::kept_plans plans = {}) 
 /// The root's `out`, unused elsewhere, gets a block per rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void gather(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::gather;
   const auto own = [&](auto& c) { c.gather(in, out, root); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     const std::int64_t n = arguments.length(x);
     arguments.require_root(root);
-    if (comm.rank() == root) arguments.template require_blocks_out<T>("gather", x, y);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, root, false,
-                                  no_operator{}, plans.plans, own);
-  }
+    if (comm.rank() == root) arguments.require_blocks_out("gather", x, y);
+    detail::move_by_rounds<A, comm_operation::gather>(comm, x, y, block_sizes::equal(n), comm.size() * n, root,
+                                                      plans.plans, own);
+  });
 }
 
 /// `out` gets this rank's block of the root's `in`, which is unused elsewhere.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void scatter(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {}) {
-  constexpr auto what = comm_operation::scatter;
   const auto own = [&](auto& c) { c.scatter(in, out, root); };
-  if constexpr (std::is_same_v<A, algo::built_in>) {
-    own(comm);
-  } else if constexpr (detail::same_elements<In, Out>() && detail::can_run<A, what>()) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const detail::arguments_of<C> arguments(comm);
+  detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
     const std::int64_t n = arguments.length(y);
     arguments.require_root(root);
-    if (comm.rank() == root) arguments.template require_blocks_in<T>("scatter", x, y);
-    detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, root, false,
-                                  no_operator{}, plans.plans, own);
-  }
+    if (comm.rank() == root) arguments.require_blocks_in("scatter", x, y);
+    detail::move_by_rounds<A, comm_operation::scatter>(comm, x, y, block_sizes::equal(n), comm.size() * n, root,
+                                                       plans.plans, own);
+  });
 }
 
 /// Rank r's `out` becomes the fold of ranks 0, ..., r. In place: the same buffer twice.

@@ -4,6 +4,7 @@
 #include <heddle/collective/round_cost.hpp>
 #include <heddle/collective/rounds.hpp>
 #include <heddle/mesh/topology.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -41,11 +42,8 @@ class round_routes {
   constexpr round_routes(round_view rounds, const topology& network, routing how = routing::split)
       : rounds_(rounds), links_(&network.links()), possible_(static_cast<std::size_t>(rounds.rounds()), 1) {
     if (network.ranks() < rounds.ranks()) {
-      std::string text = "heddle: the rounds are for ";
-      text += std::to_string(rounds.ranks());
-      text += " ranks, the topology has ";
-      text += std::to_string(network.ranks());
-      throw comm_error(text);
+      throw comm_error(detail::text_of(
+          {"heddle: the rounds are for ", rounds.ranks(), " ranks, the topology has ", network.ranks()}));
     }
     const auto p = static_cast<std::size_t>(rounds.ranks());
     std::vector<std::vector<char>> reached(p);

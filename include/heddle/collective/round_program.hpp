@@ -128,36 +128,8 @@ class round_program {
   bool pairwise() const { return what_ == comm_operation::all_to_all; }
 
   // Whether this rank has the item at the beginning, and whether it gets it.
-  bool has(int item) const {
-    const int b = block_of(item);
-    switch (what_) {
-      case comm_operation::broadcast:
-      case comm_operation::scatter:
-        return rank_ == root_;
-      case comm_operation::all_gather:
-      case comm_operation::gather:
-        return b == rank_;
-      case comm_operation::all_to_all:
-        return b / ranks_ == rank_;
-      default:
-        return true;
-    }
-  }
-  bool gets(int item) const {
-    const int b = block_of(item);
-    switch (what_) {
-      case comm_operation::reduce:
-      case comm_operation::gather:
-        return rank_ == root_;
-      case comm_operation::reduce_scatter:
-      case comm_operation::scatter:
-        return b == rank_;
-      case comm_operation::all_to_all:
-        return b % ranks_ == rank_;
-      default:
-        return true;
-    }
-  }
+  bool has(int item) const { return detail::has_block(what_, ranks_, root_, rank_, block_of(item)); }
+  bool gets(int item) const { return detail::gets_block(what_, ranks_, root_, rank_, block_of(item)); }
   // Items of these collectives are copied to the output first thing, if this rank both has and gets them.
   bool only_moves() const {
     return what_ == comm_operation::all_gather || what_ == comm_operation::gather || what_ == comm_operation::scatter ||

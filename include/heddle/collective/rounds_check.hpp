@@ -103,47 +103,12 @@ struct round_promise {
         return 0;
     }
   }
-  // Whether the rank has the item to begin with. Where contributions are folded, each has its own of every item.
-  constexpr bool starts(int rank, int item) const {
-    const int block = item / parts;
-    switch (what) {
-      case comm_operation::broadcast:
-      case comm_operation::scatter:
-      case comm_operation::scatter_v:
-        return rank == root;
-      case comm_operation::all_gather:
-      case comm_operation::all_gather_v:
-      case comm_operation::gather:
-      case comm_operation::gather_v:
-        return block == rank;
-      case comm_operation::all_to_all:
-      case comm_operation::all_to_all_v:
-        return block / ranks == rank;
-      default:
-        return true;
-    }
-  }
+  // Whether the rank has the item to begin with.
+  constexpr bool starts(int rank, int item) const { return has_block(what, ranks, root, rank, item / parts); }
   // Whether the rank is to end with the item.
   constexpr bool ends(int rank, int item) const {
-    const int block = item / parts;
-    switch (what) {
-      case comm_operation::reduce:
-      case comm_operation::gather:
-      case comm_operation::gather_v:
-        return rank == root;
-      case comm_operation::reduce_scatter:
-      case comm_operation::reduce_scatter_v:
-      case comm_operation::scatter:
-      case comm_operation::scatter_v:
-        return block == rank;
-      case comm_operation::all_to_all:
-      case comm_operation::all_to_all_v:
-        return block % ranks == rank;
-      case comm_operation::exclusive_scan:
-        return rank > 0;  // rank 0 gets the identity, which no message carries
-      default:
-        return true;
-    }
+    if (what == comm_operation::exclusive_scan) return rank > 0;  // rank 0 gets the identity, which no message carries
+    return gets_block(what, ranks, root, rank, item / parts);
   }
   // The result of the rank is made of the contributions of the ranks below this one.
   constexpr int contributors(int rank) const {

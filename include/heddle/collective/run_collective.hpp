@@ -10,6 +10,7 @@
 #include <heddle/collective/execute_rounds.hpp>
 #include <heddle/collective/rounds_check.hpp>
 #include <heddle/core/op_traits.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <atomic>
@@ -190,15 +191,9 @@ consteval bool can_fold() {
 
 template <comm_operation What>
 [[noreturn]] void refuse_ranks(std::string_view name, int ranks, bool commutative, bool associative) {
-  std::string text = "heddle: ";
-  text += to_string(What);
-  text += " on ";
-  text += std::to_string(ranks);
-  text += ranks == 1 ? " rank: algo::" : " ranks: algo::";
-  text += name;
-  text += " has no rounds for this number of ranks; these have: ";
-  text += names_of_algorithms<What>(known_algorithms{}, ranks, commutative, associative);
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: ", to_string(What), " on ", ranks, ranks == 1 ? " rank: algo::" : " ranks: algo::",
+                            name, " has no rounds for this number of ranks; these have: ",
+                            names_of_algorithms<What>(known_algorithms{}, ranks, commutative, associative)}));
 }
 
 // --- the rounds of others ---
@@ -396,12 +391,8 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
     if constexpr (has_own) {
       own(comm);
     } else {
-      std::string text = "heddle: no algorithm does ";
-      text += to_string(What);
-      text += " on ";
-      text += std::to_string(p);
-      text += " ranks as this operator needs it (core/op_traits.hpp)";
-      throw comm_error(text);
+      throw comm_error(text_of({"heddle: no algorithm does ", to_string(What), " on ", p,
+                                " ranks as this operator needs it (core/op_traits.hpp)"}));
     }
   } else {
     if (!A::template offers<What>(p))
@@ -429,6 +420,24 @@ void fold_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const Op& op,
     by_rounds<A, What, T>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)), arguments.length(x), 0,
                           x.data() == y.data(), op, plans, own);
   }
+}
+
+// Calls `run(arguments, x, y)` with the elements of `in` and `out`, or `own(comm)` where the communicator's own call is asked for.
+template <class A, class In, class Out, class C, class Own, class Run>
+void with_spans(C& comm, In& in, Out& out, const Own& own, const Run& run) {
+  if constexpr (std::is_same_v<A, algo::built_in>)
+    own(comm);
+  else if constexpr (same_elements<In, Out>())
+    run(arguments_of<C>(comm), std::span<const comm_element<In>>(std::span(in)),
+        std::span<comm_element<In>>(std::span(out)));
+}
+
+// Collectives that fold nothing: blocks in, blocks out, not in place.
+template <class A, comm_operation What, class T, class C, class Own>
+void move_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const block_sizes& sizes, std::int64_t elements,
+                    int root, collective_plans* plans, const Own& own) {
+  if constexpr (can_run<A, What>())
+    by_rounds<A, What, T>(comm, x.data(), y.data(), sizes, elements, root, false, no_operator{}, plans, own);
 }
 
 template <class A, class T, class C, class Op, class Own>

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/wait_all.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -145,14 +146,8 @@ auto sparse_exchange(C& comm, Blocks&& blocks) {
     notices.reserve(out.size());
     for (const block_to<T>& block : out) {
       if (block.to < 0 || block.to >= p) {
-        std::string text = "heddle: sparse_exchange: rank ";
-        text += std::to_string(r);
-        text += " has a block for rank ";
-        text += std::to_string(block.to);
-        text += ", which is not one of ";
-        text += std::to_string(p);
-        text += " ranks";
-        throw comm_error(text);
+        throw comm_error(detail::text_of({"heddle: sparse_exchange: rank ", r, " has a block for rank ", block.to,
+                                          ", which is not one of ", p, " ranks"}));
       }
       notices.push_back({r, block.to, static_cast<std::int64_t>(block.elements.size())});
     }

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/blocks.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -23,13 +24,8 @@ class argument_checks {
   }
 
   [[noreturn, gnu::noinline, gnu::cold]] void fail(const std::string& text) const {
-    std::string all = "heddle: rank ";
-    all += std::to_string(self().world_rank(self().rank()));
-    all += " on communicator (";
-    all += self().name();
-    all += "): ";
-    all += text;
-    throw comm_error(all);
+    throw comm_error(
+        text_of({"heddle: rank ", self().world_rank(self().rank()), " on communicator (", self().name(), "): ", text}));
   }
   void require_root(int root) const {
     if (root < 0 || root >= self().size()) fail_root(root);

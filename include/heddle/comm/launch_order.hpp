@@ -4,6 +4,7 @@
 #include <heddle/core/config.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -362,13 +363,8 @@ class launch_queue {
     std::size_t at = next_;
     while (at < turns_.size() && (turns_[at].what.group != group || turns_[at].what.number != number)) ++at;
     if (at == turns_.size()) {
-      std::string text = "heddle: rank ";
-      text += std::to_string(rank_);
-      text += " calls ";
-      text += names_[static_cast<std::size_t>(group)];
-      text += " more often than the plan says: call ";
-      text += std::to_string(number);
-      throw comm_error(text);
+      throw comm_error(detail::text_of({"heddle: rank ", rank_, " calls ", names_[static_cast<std::size_t>(group)],
+                                        " more often than the plan says: call ", number}));
     }
     if (at > next_ || running_) {
       turns_[at].waiting = std::make_unique<stored<Call>>(std::move(call));

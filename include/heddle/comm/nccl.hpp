@@ -10,6 +10,7 @@
 #include <heddle/rendezvous/memory.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/world.hpp>
+#include <heddle/core/text.hpp>
 
 #include <exception>
 #include <memory>
@@ -115,11 +116,7 @@ struct basic_nccl {
   }
   static void check(const char* function, cudaError_t result) {
     if (result == cudaSuccess) return;
-    std::string text = "heddle: nccl: ";
-    text += function;
-    text += ": ";
-    text += cudaGetErrorString(result);
-    throw comm_error(text);
+    throw comm_error(detail::text_of({"heddle: nccl: ", function, ": ", cudaGetErrorString(result)}));
   }
 
   struct owned_stream {

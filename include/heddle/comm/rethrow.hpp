@@ -3,12 +3,17 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/type_list.hpp>
 
 #include <exception>
 
 namespace heddle::inline v0 {
 
 namespace detail {
+
+// The types of errors that keep their type on the way to other ranks: the derived before the base.
+using error_types = type_list<aborted_error, comm_error, mesh_error, layout_error, schedule_error, config_error,
+                              numeric_error, memory_error, io_error>;
 
 // What std::thread says is the system's word for a limit, without what the limit was of.
 HEDDLE_INLINE comm_error thread_not_started(int rank, int ranks, const std::exception& why);

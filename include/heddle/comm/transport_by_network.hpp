@@ -52,7 +52,7 @@ class network_world {
   /// As `along`, without the axes that the mesh does not have; this rank alone if none is left.
   template <class... Tags>
   auto& along_if() {
-    return filtered(type_list<>{}, type_list<Tags...>{});
+    return along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
   /// The control planes, for what the host reads: those of `Sockets`.
@@ -88,15 +88,8 @@ class network_world {
     return along<Tags...>();
   }
   template <class... Kept>
-  auto& filtered(type_list<Kept...>, type_list<>) {
+  auto& along_all_of(type_list<Kept...>) {
     return along<Kept...>();
-  }
-  template <class... Kept, class Tag, class... Rest>
-  auto& filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
-    if constexpr (Mesh::template has<Tag>)
-      return filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
-    else
-      return filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
 
   world<Rdma, Mesh> rdma_;

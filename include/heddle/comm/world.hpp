@@ -1,6 +1,7 @@
 // heddle/comm/world.hpp: one rank's view of all ranks: its place on the mesh and the communicators along its axes.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -26,14 +27,9 @@ std::string joined_names(type_list<Tags...> tags) {
 
 // The type of a transport's control plane: its own communicators, unless those name memory that the host cannot use.
 template <class Transport>
-struct control_of {
-  using type = typename Transport::communicator;
-};
+using control_communicator_member = typename Transport::control_communicator;
 template <class Transport>
-  requires requires { typename Transport::control_communicator; }
-struct control_of<Transport> {
-  using type = typename Transport::control_communicator;
-};
+using control_of = member_or<typename Transport::communicator, control_communicator_member, Transport>;
 }  // namespace detail
 
 /// One rank's view of the ranks of a mesh. `launch` makes one per rank and passes it to the body; it is used by that
@@ -93,7 +89,7 @@ class world {
   /// As `along`, without the axes that the mesh does not have; this rank alone if none is left.
   template <class... Tags>
   communicator& along_if() {
-    return filtered(type_list<>{}, type_list<Tags...>{});
+    return along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
   /// The control plane of all ranks, in mesh order: for what the host reads.
@@ -113,7 +109,7 @@ class world {
   /// As `control_along`, without the axes that the mesh does not have; this rank alone if none is left.
   template <class... Tags>
   control_communicator& control_along_if() {
-    return control_filtered(type_list<>{}, type_list<Tags...>{});
+    return control_along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
@@ -164,15 +160,8 @@ class world {
   }
 
   template <class... Kept>
-  communicator& filtered(type_list<Kept...>, type_list<>) {
+  communicator& along_all_of(type_list<Kept...>) {
     return along<Kept...>();
-  }
-  template <class... Kept, class Tag, class... Rest>
-  communicator& filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
-    if constexpr (Mesh::template has<Tag>)
-      return filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
-    else
-      return filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
 
   // The axes' positions as one number, first axis first.
@@ -185,15 +174,8 @@ class world {
   }
 
   template <class... Kept>
-  control_communicator& control_filtered(type_list<Kept...>, type_list<>) {
+  control_communicator& control_along_all_of(type_list<Kept...>) {
     return control_along<Kept...>();
-  }
-  template <class... Kept, class Tag, class... Rest>
-  control_communicator& control_filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
-    if constexpr (Mesh::template has<Tag>)
-      return control_filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
-    else
-      return control_filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
   template <class... Tags>
   control_communicator& control_group(std::uint64_t key, const std::string& name, type_list<Tags...>) {

@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -32,9 +33,7 @@ namespace compute::detail {
 
 // These carry layouts into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class... Names>
-struct optimizer_takes {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool optimizer_takes = Ok;
 template <class Layout>
 struct has_layout;
 template <class Layout>
@@ -86,18 +85,18 @@ struct optimizer_check {
   using axis = heddle::v0::detail::axis_of_layout<!reduced, (reduced ? 0 : sum_over), given>;
   using repair = redistribute_to<given, wanted>;
   static_assert(
-      optimizer_takes<whole, has_layout<weights>>::value,
+      optimizer_takes<whole, has_layout<weights>>,
       "heddle: adamw_step: the weights are partial, and a step of a sum's contributions is no step of the sum; "
       "redistribute the weights to replicated (all_reduce) or to a split (reduce_scatter) first");
-  static_assert(optimizer_takes<reduced, axis, has_layout<given>, should_have_layout<wanted>, repair>::value,
+  static_assert(optimizer_takes<reduced, axis, has_layout<given>, should_have_layout<wanted>, repair>,
                 "heddle: adamw_step: the gradient is a sum over an axis that nobody has made yet; make it with "
                 "settle_gradient<weights>, reduce<axes...> or redistribute<settled<dual<weights>>>, or ask "
                 "value_and_gradient for reduced_gradients");
   static_assert(
-      optimizer_takes<matching, has_layout<given>, should_have_layout<wanted>, repair>::value,
+      optimizer_takes<matching, has_layout<given>, should_have_layout<wanted>, repair>,
       "heddle: adamw_step: the gradient is laid out otherwise than the weights, so a rank would step with other "
       "elements' gradients; redistribute it to settled<dual<weights>>");
-  static_assert(optimizer_takes<moments, has_layout<kept>, should_have_layout<weights>>::value,
+  static_assert(optimizer_takes<moments, has_layout<kept>, should_have_layout<weights>>,
                 "heddle: adamw_step: the moments are laid out otherwise than the weights; make them with "
                 "zero_moments(weights), or redistribute them to the layout of the weights");
 };
@@ -109,21 +108,10 @@ void require_like(const char* what, const auto& parameter, const X& x) {
                     x.elements().size() == parameter.elements().size() &&
                     static_cast<std::int64_t>(x.elements().size()) == x.local_shape().size();
   if (same) return;
-  std::string text = "heddle: adamw_step: ";
-  text += what;
-  text += " should be rank ";
-  text += std::to_string(parameter.rank());
-  text += "'s part, ";
-  text += std::to_string(parameter.local_shape().size());
-  text += " elements of a tensor of ";
-  text += to_string(parameter.shape());
-  text += ", got rank ";
-  text += std::to_string(x.rank());
-  text += "'s, ";
-  text += std::to_string(x.elements().size());
-  text += " elements of ";
-  text += to_string(x.shape());
-  throw layout_error(text);
+  throw layout_error(heddle::detail::text_of({"heddle: adamw_step: ", what, " should be rank ", parameter.rank(),
+                                              "'s part, ", parameter.local_shape().size(), " elements of a tensor of ",
+                                              to_string(parameter.shape()), ", got rank ", x.rank(), "'s, ",
+                                              x.elements().size(), " elements of ", to_string(x.shape())}));
 }
 
 }  // namespace compute::detail

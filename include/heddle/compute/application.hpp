@@ -15,9 +15,7 @@ namespace heddle::inline v0::compute::detail {
 
 // These carry operator and operands into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class... Names>
-struct operator_runs_here {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool operator_runs_here = Ok;
 template <class Op>
 using named_operator = heddle::v0::detail::through_operator<Op>;
 template <class... T>
@@ -99,20 +97,20 @@ struct application {
 
   // Last, because clang leaves out the members that come after an assertion which fails.
   static_assert(
-      operator_runs_here<known, named_operator<Op>>::value,
+      operator_runs_here<known, named_operator<Op>>,
       "heddle: apply<operator>: no kernels compute this operator on tensors; op::elementwise and its like stand "
       "for many functions, so name one (op::gelu, op::map<F>), or specialise compute::operator_kernel");
   static_assert(
-      operator_runs_here<typed, named_operator<Op>, of_types<typename X::value_type...>>::value,
+      operator_runs_here<typed, named_operator<Op>, of_types<typename X::value_type...>>,
       "heddle: apply<operator>: the operands have other element types than the kernels take: one floating-point "
       "type, and std::int32_t for ids and labels, which come second");
   static_assert(
-      operator_runs_here<ranked, named_operator<Op>, of_dimensions<X::dimensions...>>::value,
+      operator_runs_here<ranked, named_operator<Op>, of_dimensions<X::dimensions...>>,
       "heddle: apply<operator>: the kernels take operands of other numbers of dimensions: what is normalised, "
       "classes and features are the last dimension, weights have this one only, and formulas one letter per "
       "dimension; bring them into this order first (einsum)");
   static_assert(
-      operator_runs_here<set, named_operator<Op>, Setting>::value,
+      operator_runs_here<set, named_operator<Op>, Setting>,
       "heddle: apply<operator>: the last argument is no setting of this operator, or it lacks one: scale takes "
       "its factor, norms their epsilon, attention its mask, rotary its rotary_setting");
 };
@@ -128,11 +126,11 @@ constexpr bool takes_operands() {
     return true;
   }();
   static_assert(
-      operator_runs_here<reachable, named_operator<Op>, First, Args...>::value,
+      operator_runs_here<reachable, named_operator<Op>, First, Args...>,
       "heddle: apply<operator>: an operand is in another memory space than the host's, and the kernels of apply run on "
       "the host; bring it there first, copy_to<host_memory>(queue, x)");
   static_assert(
-      operator_runs_here<tensors, named_operator<Op>, First, Args...>::value,
+      operator_runs_here<tensors, named_operator<Op>, First, Args...>,
       "heddle: apply<operator>: an operand is no tensor; what follows the world are sharded tensors, and at the end "
       "the setting of an operator that has one");
   return reachable && tensors;
@@ -154,7 +152,7 @@ constexpr bool on_mesh_of_world() {
   constexpr bool same =
       std::is_same_v<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, typename X::layout_type::mesh_type>;
   static_assert(
-      operator_runs_here<same, typename X::layout_type>::value,
+      operator_runs_here<same, typename X::layout_type>,
       "heddle: a tensor's layout is on another mesh than the world that computes with it; make the layout on the "
       "world's mesh, or pass the sub-world of the layout's axes");
   return same;
@@ -168,12 +166,12 @@ template <class Backend, class T, class Op>
 constexpr bool backend_runs() {
   constexpr bool on_host = std::is_same_v<space_of<Backend>, host_memory>;
   static_assert(
-      operator_runs_here<on_host, named_operator<Op>, Backend>::value,
+      operator_runs_here<on_host, named_operator<Op>, Backend>,
       "heddle: apply<operator>: the backend's kernels are for the memory of its own space, and apply runs on tensors "
       "of the host: give it a backend of the host, such as compute::host<>");
   constexpr bool runs = !on_host || operator_kernel<Op>::template runs_on<Backend, T>;
   static_assert(
-      operator_runs_here<runs, named_operator<Op>, Backend>::value,
+      operator_runs_here<runs, named_operator<Op>, Backend>,
       "heddle: apply<operator>: the backend lacks the kernels of this operator; compute/kernels.hpp says which "
       "facet has them");
   return on_host && runs;

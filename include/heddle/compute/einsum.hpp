@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/core/launch_each.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
@@ -132,7 +133,7 @@ struct arranged {
       : data(x.data) {
     if (x.places.letters == to && x.places.is_dense(sizes)) return;
     const std::int64_t n = sizes.of(to);
-    copy = buffer<T, Space>(q, n);
+    copy = buffer<T, Space>(q, n, "an operand of an einsum");
     arrange_in<Space>(q, x.data, x.elements, x.places, copy.address(), n, letter_places(to, sizes), sizes);
     data = copy.address();
   }
@@ -165,7 +166,7 @@ void multiply_parts(Backend& backend, const placed<const T>& first, const placed
   const bool in_place = f.result == form::output && out.places.is_dense(sizes);
   const std::int64_t results = sizes.of(f.result);
   buffer<T, space> room;
-  if (!in_place) room = buffer<T, space>(queue, results);
+  if (!in_place) room = buffer<T, space>(queue, results, "the result of an einsum");
   T* const result = in_place ? out.data : room.address();
   if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0)
     multiply_elements<space>(queue, left.data, right.data, result, batches);
@@ -178,9 +179,7 @@ void multiply_parts(Backend& backend, const placed<const T>& first, const placed
 }
 
 template <std::size_t Operands>
-struct einsum_takes {
-  static constexpr bool value = Operands == 1 || Operands == 2;
-};
+inline constexpr bool einsum_takes = Operands == 1 || Operands == 2;
 
 // "bi,io->bo" and operand 0 become "bo,io->bi": the operand trades places with the result.
 template <fixed_string Formula, int Which>
@@ -202,9 +201,7 @@ constexpr auto turned_formula() {
 }
 // Carries both layouts into the compiler's message.
 template <bool Ok, class Given, class Wanted>
-struct gradient_fits {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool gradient_fits = Ok;
 template <fixed_string Formula, int Which>
 struct gradient_has_all_letters {
   static constexpr bool value = [] {
@@ -225,15 +222,13 @@ inline std::string name_of_einsum() {
 
 // Carries both memories into the compiler's message.
 template <bool Ok, class Operands, class Backend>
-struct operands_where_the_backend_computes {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool operands_where_the_backend_computes = Ok;
 // Of a backend that names no memory: the host's.
 template <class Space, class Backend>
 constexpr bool computes_in() {
   constexpr bool same = std::is_same_v<Space, space_of<Backend>>;
   static_assert(
-      operands_where_the_backend_computes<same, Space, Backend>::value,
+      operands_where_the_backend_computes<same, Space, Backend>,
       "heddle: einsum: the operands lie in another memory than the backend computes in; copy them there first, "
       "copy_to<space_of<backend>>(queue, x), or take a backend of their memory");
   return same;
@@ -256,7 +251,7 @@ template <fixed_string Formula, class Backend, class World, class T, std::size_t
 auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts, Spaces>&... operands) {
   using space = type_at<0, Spaces...>;
   static_assert(
-      detail::einsum_takes<sizeof...(Layouts)>::value,
+      detail::einsum_takes<sizeof...(Layouts)>,
       "heddle: einsum multiplies two tensors, or sums and permutes one; write a longer product as several, in the "
       "order that is cheapest");
   using result_layout = propagate<Formula, Layouts...>;
@@ -340,7 +335,7 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   using wanted = dual<propagate<Formula, Layout0, Layout1>>;
   constexpr bool one_result = can_propagate_through<op::einsum<Formula>, Layout0, Layout1>;  // else refused already
   static_assert(
-      detail::gradient_fits < !one_result || std::is_same_v<LayoutY, wanted>, LayoutY, wanted > ::value,
+      detail::gradient_fits < !one_result || std::is_same_v<LayoutY, wanted>, LayoutY, wanted >,
       "heddle: einsum_gradient: the gradient of a result has the dual of the result's layout, and this one has "
       "another; redistribute it to dual<propagate<formula, layouts...>> first");
   detail::require_operand_here(detail::name_of_einsum, first, world);
@@ -348,11 +343,9 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   const auto of_result = propagate_shape<Formula>(first.shape(), second.shape());
   if constexpr (of_result.rank() == RankY) {
     if (!(make_shape(of_result.extents()) == dy.shape())) {
-      std::string text = "heddle: einsum_gradient: the result is of shape ";
-      text += to_string(of_result);
-      text += ", its gradient was given as ";
-      text += to_string(dy.shape());
-      throw layout_error(text);
+      throw layout_error(
+          heddle::detail::text_of({"heddle: einsum_gradient: the result is of shape ", to_string(of_result),
+                                   ", its gradient was given as ", to_string(dy.shape())}));
     }
   }
   constexpr auto turned = detail::turned_formula<Formula, Which>();

@@ -62,7 +62,7 @@ constexpr bool takes_expressions() {
     return true;
   }();
   static_assert(
-      operator_runs_here<all, named_operator<Op>, First, Args...>::value,
+      operator_runs_here<all, named_operator<Op>, First, Args...>,
       "heddle: apply<operator>: in the function of value_and_gradient, operands are its arguments and what is made "
       "of them; pass a tensor that the function captured as one more argument, constant(tensor) if it needs no "
       "gradient");

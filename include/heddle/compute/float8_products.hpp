@@ -32,13 +32,27 @@ float float8_power_of_two(float greatest) noexcept {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, float8_scale<Format>(greatest)) & 0x7f800000u);
 }
 
+/// A backend with products of floats whose operands are rounded to 8 bits where its memory is, at scales that are there:
+/// - `find_greatest(x, most)`: most[0] = the greatest magnitude of x, 0 for none; NaN are passed over;
+/// - `scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: c = beta c + op(a) op(b) for c of float or bf16, whose operands are rounded to the formats `A` and `B`
+///   at the scales of tensors with these greatest magnitudes (`float8_scale`); the product of what was rounded is added up in float and divided by both scales.
+/// All in the order of its queue: the host reads nothing.
+template <class B>
+concept scaled_product_kernels = requires(B& b, matrix_view<const float, space_of<B>> x,
+                                          matrix_view<float, space_of<B>> c, row_view<float, space_of<B>> most) {
+  b.find_greatest(x, most);
+  b.template scaled_product<transpose::no, transpose::no, float8_e4m3, float8_e5m2>(x, x, c, most, most, 0.0f);
+};
+
 /// `Backend`, on the host, with products whose operands are scaled, rounded to 8 bits, and added up in float: an emulation
 /// that has the numbers of processors with such products and none of their speed. `Formats`: `float8`, a scale for each operand, or `float8_rows`,
 /// one for each row of op(a) and each column of op(b). `matmul` and all other kernels are those of
 /// `Backend`; layers call `scaled_matmul` for the products that a policy wants in 8 bits (`model::layers::multiply`).
 /// Memory: the rounded operands, as floats, and the result of the largest product so far.
+/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`) they are its own, with `float8` for `Formats`; scales stay on the device.
 template <class Backend, class Formats = float8>
-  requires product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>
+  requires(product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>) ||
+          (scaled_product_kernels<Backend> && std::is_same_v<Formats, float8>)
 class float8_products : public Backend {
  public:
   using Backend::Backend;
@@ -149,6 +163,41 @@ class float8_products : public Backend {
   }
 
   buffer<float> left_{}, right_{}, sum_{}, rows_{}, scales_{};
+};
+
+// Of a device.
+template <class Backend>
+  requires scaled_product_kernels<Backend>
+class float8_products<Backend, float8> : public Backend {
+  using memory = space_of<Backend>;
+
+ public:
+  using Backend::Backend;
+  using scales_operands = float8;
+  /// Greatest magnitudes are in the memory of tensors.
+  using scales_in_memory = memory;
+
+  /// The greatest magnitudes of both, until the next call.
+  row_view<float, memory> greatest_of(matrix_view<const float, memory> a, matrix_view<const float, memory> b) {
+    if (greatest_.size() == 0) greatest_ = buffer<float, memory>(this->queue(), 2, "scales of products in 8 bits");
+    this->find_greatest(a, heddle::v0::detail::row_at<memory>(greatest_.address(), 1));
+    this->find_greatest(b, heddle::v0::detail::row_at<memory>(greatest_.address() + 1, 1));
+    return heddle::v0::detail::row_at<memory>(greatest_.address(), 2);
+  }
+  /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
+  template <transpose TA, transpose TB, float8_operand A, float8_operand B>
+  void scaled_matmul(matrix_view<const float, memory> a, matrix_view<const float, memory> b,
+                     matrix_view<float, memory> c, row_view<const float, memory> greatest, float beta = 0) {
+    using value = float8::value;
+    using gradient = float8::gradient;
+    this->template scaled_product<TA, TB, std::conditional_t<A == float8_operand::value, value, gradient>,
+                                  std::conditional_t<B == float8_operand::value, value, gradient>>(
+        a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), 1),
+        heddle::v0::detail::row_at<memory>(greatest.address() + 1, 1), beta);
+  }
+
+ private:
+  buffer<float, memory> greatest_{};
 };
 
 }  // namespace heddle::inline v0::compute

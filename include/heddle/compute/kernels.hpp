@@ -183,9 +183,7 @@ concept backend_queue = requires(B& backend) {
 
 namespace detail {
 template <bool Ok, class Backend>
-struct backend_says_its_queue {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool backend_says_its_queue = Ok;
 }  // namespace detail
 
 /// The queue of a backend; the host's, an empty object, of one that names none. A compile error for a backend of another memory
@@ -196,7 +194,7 @@ typename space_of<B>::queue& queue_of(B& backend) noexcept {
     return backend.queue();
   } else {
     static_assert(
-        detail::backend_says_its_queue<std::is_same_v<space_of<B>, host_memory>, B>::value,
+        detail::backend_says_its_queue<std::is_same_v<space_of<B>, host_memory>, B>,
         "heddle: this backend computes in another memory than the host's, so it has to say in whose order: give it a "
         "member queue() that returns a reference to its space::queue");
     static typename space_of<B>::queue nothing_to_keep;

@@ -65,29 +65,24 @@ class launched_facets {
   }
   template <class T>
   void gelu_backward(in_row<T> x, in_row<T> dy, row<T> dx) {
-    expect("gelu_backward", "elements of dy", x.size(), dy.size());
-    expect("gelu_backward", "elements of dx", x.size(), dx.size());
+    argument_checks::sizes("gelu_backward", x.size(), "elements of dy", dy.size(), "elements of dx", dx.size());
     launch_gelu_backward(on(), x.size(), x.address(), dy.address(), dx.address());
   }
   template <class A, class T>
   void gated(in_row<T> gate, in_row<T> up, row<T> h) {
-    expect("gated", "elements of up", gate.size(), up.size());
-    expect("gated", "elements of h", gate.size(), h.size());
+    argument_checks::sizes("gated", gate.size(), "elements of up", up.size(), "elements of h", h.size());
     launch_gated<A>(on(), gate.size(), gate.address(), up.address(), h.address());
   }
   template <class A, class T>
   void gated_backward(in_row<T> gate, in_row<T> up, in_row<T> dh, row<T> dgate, also<T> dup) {
-    expect("gated_backward", "elements of up", gate.size(), up.size());
-    expect("gated_backward", "elements of dh", gate.size(), dh.size());
-    expect("gated_backward", "elements of dgate", gate.size(), dgate.size());
-    expect("gated_backward", "elements of dup", gate.size(), dup.size());
+    argument_checks::sizes("gated_backward", gate.size(), "elements of up", up.size(), "elements of dh", dh.size(),
+                           "elements of dgate", dgate.size(), "elements of dup", dup.size());
     launch_gated_backward<A>(on(), gate.size(), gate.address(), up.address(), dh.address(), dgate.address(),
                              dup.address());
   }
   template <class T>
   void add(in_row<T> a, in_row<T> b, row<T> c) {
-    expect("add", "elements of b", a.size(), b.size());
-    expect("add", "elements of c", a.size(), c.size());
+    argument_checks::sizes("add", a.size(), "elements of b", b.size(), "elements of c", c.size());
     launch_add(on(), a.size(), a.address(), b.address(), c.address());
   }
   template <class T>
@@ -125,10 +120,8 @@ class launched_facets {
   void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, std::type_identity_t<T> eps, matrix<T> y, also<T> mean,
                   also<T> rstd) {
     same_shape("layer_norm", "y", x, y);
-    expect("layer_norm", "elements of w", x.extent(1), w.size());
-    expect("layer_norm", "elements of b", x.extent(1), b.size());
-    expect("layer_norm", "elements of mean", x.extent(0), mean.size());
-    expect("layer_norm", "elements of rstd", x.extent(0), rstd.size());
+    argument_checks::sizes("layer_norm", x.extent(1), "elements of w", w.size(), "elements of b", b.size());
+    argument_checks::sizes("layer_norm", x.extent(0), "elements of mean", mean.size(), "elements of rstd", rstd.size());
     launch_layer_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), b.address(), eps, y.address(),
                       mean.address(), rstd.address());
   }
@@ -138,8 +131,8 @@ class launched_facets {
     same_shape("layer_norm_backward_input", "dy", x, dy);
     same_shape("layer_norm_backward_input", "dx", x, dx);
     expect("layer_norm_backward_input", "elements of w", x.extent(1), w.size());
-    expect("layer_norm_backward_input", "elements of mean", x.extent(0), mean.size());
-    expect("layer_norm_backward_input", "elements of rstd", x.extent(0), rstd.size());
+    argument_checks::sizes("layer_norm_backward_input", x.extent(0), "elements of mean", mean.size(),
+                           "elements of rstd", rstd.size());
     launch_layer_norm_backward_input(on(), x.extent(0), x.extent(1), dy.address(), x.address(), w.address(),
                                      mean.address(), rstd.address(), dx.address());
   }
@@ -147,10 +140,10 @@ class launched_facets {
   void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
                                   also<T> db) {
     same_shape("layer_norm_backward_weight", "dy", x, dy);
-    expect("layer_norm_backward_weight", "elements of mean", x.extent(0), mean.size());
-    expect("layer_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
-    expect("layer_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    expect("layer_norm_backward_weight", "elements of db", x.extent(1), db.size());
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
+                           "elements of rstd", rstd.size());
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
+                           db.size());
     launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
                                       rstd.address(), dw.address(), db.address());
   }
@@ -214,8 +207,7 @@ class launched_facets {
   }
   template <class T>
   void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
-    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
-    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
+    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
     launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
   }
   template <class T>
@@ -228,8 +220,8 @@ class launched_facets {
   template <class T>
   void cross_entropy_backward(matrix<T> logits, in_row<T> m, in_row<T> sum, ids_row targets, std::int64_t first_id,
                               std::type_identity_t<T> scale) {
-    expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
-    expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
+    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
+                           sum.size());
     expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
     launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
                                   sum.address(), targets.address(), first_id, scale);
@@ -238,8 +230,8 @@ class launched_facets {
   void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
                           ids_row targets, number out) {
     using element = std::remove_const_t<T>;
-    expect("cross_entropy_loss", "elements of sum", m.size(), sum.size());
-    expect("cross_entropy_loss", "elements of picked", m.size(), picked.size());
+    argument_checks::sizes("cross_entropy_loss", m.size(), "elements of sum", sum.size(), "elements of picked",
+                           picked.size());
     expect("cross_entropy_loss", "number of targets", m.size(), targets.size());
     launch_cross_entropy_loss(on(), m.size(), static_cast<const element*>(m.address()), sum.address(), picked.address(),
                               targets.address(), parts(m.size()), out.address());
@@ -306,9 +298,9 @@ class launched_facets {
   auto on() noexcept { return self().launcher(); }
   template <class T, class U>
   static void same_shape(const char* kernel, const char* what, const matrix<T>& x, const matrix<U>& y) {
+    if constexpr (!checks_arguments) return;
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
-                         ", got " + to_string(y.shape()));
+      wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
   template <rotary_pairs Pairs, bool Back, class T>
   void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const matrix<const T>& cos,
@@ -321,11 +313,11 @@ class launched_facets {
     checks::rows_apart(kernel, "the input", from);
     same_shape(kernel, "the table of sines", cos, sin);
     expect(kernel, "number of positions", x.rows, positions.size());
-    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+    if (checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
                          " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
                          std::to_string(x.head_dim));
-    if constexpr (decltype(on())::host_can_read) {
+    if constexpr (decltype(on())::host_can_read && checks_arguments) {
       queue().wait();
       for (std::int64_t r = 0; r < positions.size(); ++r)
         if (const std::int32_t p = positions.address()[r]; p < 0 || p >= cos.extent(0)) [[unlikely]]
@@ -335,10 +327,8 @@ class launched_facets {
     launch_rotary<Pairs, Back>(on(), x, positions.address(), cos.extent(1), cos.address(), sin.address(), y);
   }
   static void optimizer_sizes(std::int64_t n, std::int64_t weights, std::int64_t g, std::int64_t m, std::int64_t v) {
-    expect("adamw", "elements of the weights", n, weights);
-    expect("adamw", "elements of g", n, g);
-    expect("adamw", "elements of m", n, m);
-    expect("adamw", "elements of v", n, v);
+    argument_checks::sizes("adamw", n, "elements of the weights", weights, "elements of g", g, "elements of m", m,
+                           "elements of v", v);
   }
   // Room for the sums of blocks. What runs before on the queue may still use it: the end of a buffer waits for that.
   double* parts(std::int64_t elements) {

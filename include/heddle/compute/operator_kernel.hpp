@@ -4,6 +4,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_name.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -98,15 +99,8 @@ inline constexpr bool is_wanted = !std::is_same_v<std::tuple_element_t<At, Gradi
 
 [[noreturn]] inline void throw_operand_shape(std::string_view op, std::size_t at, const std::string& expected,
                                              const std::string& got) {
-  std::string text = "heddle: apply<";
-  text += op;
-  text += ">: operand ";
-  text += std::to_string(at);
-  text += " should be of shape ";
-  text += expected;
-  text += ", got ";
-  text += got;
-  throw layout_error(text);
+  throw layout_error(heddle::detail::text_of(
+      {"heddle: apply<", op, ">: operand ", at, " should be of shape ", expected, ", got ", got}));
 }
 template <class Op, std::int64_t... E, class X>
 void expect_shape(std::size_t at, const shape<E...>& expected, const X& x) {
@@ -117,14 +111,9 @@ void expect_shape(std::size_t at, const shape<E...>& expected, const X& x) {
 template <class Op, class X>
 void expect_unpadded(const X& x) {
   if (x.local_shape() == x.valid_shape()) return;
-  std::string text = "heddle: apply<";
-  text += short_type_name<Op>();
-  text += ">: the memory of an operand is padded: ";
-  text += to_string(x.local_shape());
-  text += " for ";
-  text += to_string(x.valid_shape());
-  text += " elements; redistribute it to a split policy that does not pad";
-  throw layout_error(text);
+  throw layout_error(heddle::detail::text_of(
+      {"heddle: apply<", short_type_name<Op>(), ">: the memory of an operand is padded: ", to_string(x.local_shape()),
+       " for ", to_string(x.valid_shape()), " elements; redistribute it to a split policy that does not pad"}));
 }
 
 // The part as a matrix whose rows are its last dimension.

@@ -75,6 +75,19 @@ matrix_view<T> rows_of(matrix_view<T> m, std::int64_t first, std::int64_t count)
 template <class Comm, class T>
 using request_of = decltype(std::declval<Comm&>().irecv(std::declval<std::span<T>>(), 0, 0));
 
+// All receives of a ring, step by step: `part(step, i)` is where piece i goes. None for a piece without elements.
+template <class T, class Comm, class Part>
+std::vector<request_of<Comm, T>> started_receives(Comm& comm, int previous, const overlap_options& options,
+                                                  const Part& part) {
+  std::vector<request_of<Comm, T>> started;
+  started.reserve(static_cast<std::size_t>(comm.size()) * static_cast<std::size_t>(options.pieces));
+  for (int step = 1; step < comm.size(); ++step)
+    for (int i = 0; i < options.pieces; ++i)
+      if (const auto to = part(step, i); to.size() > 0)
+        started.push_back(comm.irecv(to.elements(), previous, options.tag));
+  return started;
+}
+
 // Messages on the way; whatever is still there is waited for at the end.
 template <class Request>
 class messages_under_way {
@@ -120,12 +133,8 @@ void gather_rows_for(Comm& comm, input_matrix<T> x, std::span<const std::int64_t
 
   // Every block has a place of its own: all receives can be there before the first message is.
   using request = detail::request_of<Comm, T>;
-  std::vector<request> arriving;
-  arriving.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
-  for (int step = 1; step < p; ++step)
-    for (int i = 0; i < options.pieces; ++i)
-      if (const auto part = piece(block_at(step), i); part.size() > 0)
-        arriving.push_back(comm.irecv(part.elements(), previous, options.tag));
+  auto arriving =
+      detail::started_receives<T>(comm, previous, options, [&](int step, int i) { return piece(block_at(step), i); });
   detail::messages_under_way<request> sending;
   std::size_t arrived = 0;
   for (int step = 0; step < p; ++step)
@@ -167,12 +176,8 @@ void scatter_sums_of(Comm& comm, std::span<const std::int64_t> rows, matrix_view
   };
   // Every block has a place of its own, as a sum that arrives and as one that leaves.
   using request = detail::request_of<Comm, T>;
-  std::vector<request> to_come;
-  to_come.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
-  for (int step = 1; step < p; ++step)
-    for (int i = 0; i < options.pieces; ++i)
-      if (const auto part = piece(arriving, block_at(step), i); part.size() > 0)
-        to_come.push_back(comm.irecv(part.elements(), previous, options.tag));
+  auto to_come = detail::started_receives<T>(comm, previous, options,
+                                             [&](int step, int i) { return piece(arriving, block_at(step), i); });
   detail::messages_under_way<request> leaving;
   std::size_t arrived = 0;
   for (int step = 0; step < p; ++step) {

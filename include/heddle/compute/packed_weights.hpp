@@ -19,11 +19,11 @@
 namespace heddle::inline v0::compute {
 
 /// `Backend`, a `compute::host`, for inference: products x w of floats whose right operand lies in memory that `pack` names read w from a copy in
-/// `Format` (`f32_weights`, `bf16_weights`, `q8_weights<Block>`), which is made when a product first reads w. Everything else, embeddings
-/// and norms among it, is computed by `Backend` from the floats, which therefore stay.
+/// `Format` (`f32_weights`, `bf16_weights`, `q8_weights<Block>`, `w8a8_weights<Block>`), which is made when a product first reads w. Everything
+/// else, embeddings and norms among it, is computed by `Backend` from the floats, which therefore stay.
 /// A row of a result does not depend on the other rows or on the number of threads. With `f32_weights` and `bf16_weights` it has the bits of
 /// `compute::portable` on the rounded weights. In 8 bits an element of x w is off by at most the sum of |x| times half the scale of each block,
-/// besides the rounding of sums.
+/// besides the rounding of sums. With `w8a8_weights` x is rounded, too, to half a scale of each of its blocks.
 template <class Backend, weight_format Format>
   requires std::same_as<space_of<Backend>, host_memory>
 class packed_weights : public Backend {

@@ -46,6 +46,25 @@ std::span<T> wanted_or(G& gradients, buffer<T>& unused, std::int64_t n) {
   return unused;
 }
 
+// Weight `At` of a norm, or a vector of `value` in `other` where it was not given.
+template <std::size_t At, class T>
+std::span<const T> given_or(buffer<T>& other, const auto& x, T value, auto& backend, const auto&... w) {
+  if constexpr (sizeof...(w) > At) {
+    return std::get<At>(std::forward_as_tuple(w...)).elements();
+  } else {
+    other = vector_of<T>(backend, columns_of(x), value);
+    return other;
+  }
+}
+
+// Norms: the setting is what is added to the variance.
+template <int... Dims>
+struct norm_operator : row_operator<Dims...> {
+  static constexpr unsigned reads = 3;
+  using setting_type = double;
+  static constexpr double default_value = 1e-5;
+};
+
 }  // namespace detail
 
 template <int Dim>
@@ -83,38 +102,26 @@ struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
 };
 
 template <int... Dims>
-struct operator_kernel<op::rms_norm<Dims...>> : detail::row_operator<Dims...> {
-  static constexpr unsigned reads = 3;
-  using setting_type = double;
-  static constexpr double default_value = 1e-5;
+struct operator_kernel<op::rms_norm<Dims...>> : detail::norm_operator<Dims...> {
   template <class T>
   struct state {
     buffer<T> rstd{};
   };
   template <class B, class T>
   static constexpr bool runs_on = rms_norm_kernels<B, T> && elementwise_kernels<B, T>;
-  template <class T>
-  static std::span<const T> weight_of(auto&, buffer<T>&, const auto&, const auto& w) {
-    return w.elements();
-  }
-  template <class T>
-  static std::span<const T> weight_of(auto& backend, buffer<T>& ones, const auto& x) {
-    ones = detail::vector_of<T>(backend, detail::columns_of(x), T(1));
-    return ones;
-  }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;
     buffer<T> ones;
     s.rstd = buffer<T>(detail::rows_count(x));
-    c.backend.rms_norm(detail::as_rows(x), weight_of<T>(c.backend, ones, x, w...), static_cast<T>(c.setting),
-                       detail::as_rows(y), std::span<T>(s.rstd));
+    c.backend.rms_norm(detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
+                       static_cast<T>(c.setting), detail::as_rows(y), std::span<T>(s.rstd));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y&, G& g, const X& x, const auto&... w) {
     using T = typename X::value_type;
     buffer<T> ones;
-    const auto weight = weight_of<T>(c.backend, ones, x, w...);
+    const auto weight = detail::given_or<0, T>(ones, x, T(1), c.backend, w...);
     if constexpr (detail::is_wanted<0, G>)
       c.backend.rms_norm_backward_input(detail::as_rows(dy), detail::as_rows(x), weight, s.rstd,
                                         detail::as_rows(std::get<0>(g)));
@@ -125,34 +132,22 @@ struct operator_kernel<op::rms_norm<Dims...>> : detail::row_operator<Dims...> {
 };
 
 template <int... Dims>
-struct operator_kernel<op::layer_norm<Dims...>> : detail::row_operator<Dims...> {
-  static constexpr unsigned reads = 3;
-  using setting_type = double;
-  static constexpr double default_value = 1e-5;
+struct operator_kernel<op::layer_norm<Dims...>> : detail::norm_operator<Dims...> {
   template <class T>
   struct state {
     buffer<T> mean{}, rstd{};
   };
   template <class B, class T>
   static constexpr bool runs_on = norm_kernels<B, T> && elementwise_kernels<B, T>;
-  template <std::size_t At, class T>
-  static std::span<const T> given_or(buffer<T>& other, const auto& x, T value, auto& backend, const auto&... w) {
-    if constexpr (sizeof...(w) > At) {
-      return std::get<At>(std::forward_as_tuple(w...)).elements();
-    } else {
-      other = detail::vector_of<T>(backend, detail::columns_of(x), value);
-      return other;
-    }
-  }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;
     buffer<T> ones, zeros;
     s.mean = buffer<T>(detail::rows_count(x));
     s.rstd = buffer<T>(detail::rows_count(x));
-    c.backend.layer_norm(detail::as_rows(x), given_or<0, T>(ones, x, T(1), c.backend, w...),
-                         given_or<1, T>(zeros, x, T(0), c.backend, w...), static_cast<T>(c.setting), detail::as_rows(y),
-                         std::span<T>(s.mean), std::span<T>(s.rstd));
+    c.backend.layer_norm(detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
+                         detail::given_or<1, T>(zeros, x, T(0), c.backend, w...), static_cast<T>(c.setting),
+                         detail::as_rows(y), std::span<T>(s.mean), std::span<T>(s.rstd));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y&, G& g, const X& x, const auto&... w) {
@@ -160,7 +155,7 @@ struct operator_kernel<op::layer_norm<Dims...>> : detail::row_operator<Dims...> 
     buffer<T> ones, no_weight, no_bias;
     if constexpr (detail::is_wanted<0, G>)
       c.backend.layer_norm_backward_input(detail::as_rows(dy), detail::as_rows(x),
-                                          given_or<0, T>(ones, x, T(1), c.backend, w...), s.mean, s.rstd,
+                                          detail::given_or<0, T>(ones, x, T(1), c.backend, w...), s.mean, s.rstd,
                                           detail::as_rows(std::get<0>(g)));
     if constexpr (sizeof...(w) > 0)
       c.backend.layer_norm_backward_weight(detail::as_rows(dy), detail::as_rows(x), s.mean, s.rstd,

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
@@ -21,20 +22,16 @@ namespace detail {
 template <class Op, class X>
 void expect_numbers(const X& ids, bool may_be_ignored, std::int64_t end) {
   const auto held = ids.elements();
-  heddle::v0::detail::for_each_global_run(ids.shape().extents(), ids.layout().part(ids.shape(), ids.rank()),
-                                          [&](std::int64_t, std::int64_t local, std::int64_t count) {
-                                            for (std::int64_t i = local; i < local + count; ++i) {
-                                              const std::int64_t id = held[static_cast<std::size_t>(i)];
-                                              if (id < end && (id >= 0 || may_be_ignored)) continue;
-                                              std::string text = "heddle: apply<";
-                                              text += short_type_name<Op>();
-                                              text += ">: ids should be in [0, ";
-                                              text += std::to_string(end);
-                                              text += "), got ";
-                                              text += std::to_string(id);
-                                              throw layout_error(text);
-                                            }
-                                          });
+  heddle::v0::detail::for_each_global_run(
+      ids.shape().extents(), ids.layout().part(ids.shape(), ids.rank()),
+      [&](std::int64_t, std::int64_t local, std::int64_t count) {
+        for (std::int64_t i = local; i < local + count; ++i) {
+          const std::int64_t id = held[static_cast<std::size_t>(i)];
+          if (id < end && (id >= 0 || may_be_ignored)) continue;
+          throw layout_error(heddle::detail::text_of(
+              {"heddle: apply<", short_type_name<Op>(), ">: ids should be in [0, ", end, "), got ", id}));
+        }
+      });
 }
 
 }  // namespace detail

@@ -325,19 +325,17 @@ class expression_run<type_list<S...>, Backend, World, X...> {
 };
 
 template <bool Ok, class... Names>
-struct expression_has_gradient {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool expression_has_gradient = Ok;
 template <class... Args>
 constexpr bool takes_tensors() {
   constexpr bool tensors = (tensor_of_any_space<typename operand_of<Args>::type> && ...);
   constexpr bool reachable = !(out_of_reach<typename operand_of<Args>::type> || ...);
   static_assert(
-      expression_has_gradient<tensors, Args...>::value,
+      expression_has_gradient<tensors, Args...>,
       "heddle: value_and_gradient: what follows the function are its operands, sharded tensors or constant(tensor); "
       "write a number into the function");
   static_assert(
-      expression_has_gradient<reachable, Args...>::value,
+      expression_has_gradient<reachable, Args...>,
       "heddle: value_and_gradient: an operand is in another memory space than the host's, and expressions run on the "
       "host; bring it there first, copy_to<host_memory>(queue, x)");
   return tensors && reachable;
@@ -346,16 +344,16 @@ template <class Root>
 constexpr bool can_differentiate() {
   constexpr bool computed = expression<Root> && !node_facts<Root>::is_operand;
   static_assert(
-      expression_has_gradient<computed, Root>::value,
+      expression_has_gradient<computed, Root>,
       "heddle: value_and_gradient: the function must return an expression, made of its arguments by apply, einsum, "
       "sum and their like");
   if constexpr (computed) {
     constexpr bool number = Root::dimensions == 0;
     constexpr bool sound = !Root::layout_type::has_varying;
-    static_assert(expression_has_gradient<number, typename Root::layout_type>::value,
+    static_assert(expression_has_gradient<number, typename Root::layout_type>,
                   "heddle: value_and_gradient: the value must be one number; take the sum or the mean of all elements");
     static_assert(
-        expression_has_gradient<sound, typename Root::layout_type>::value,
+        expression_has_gradient<sound, typename Root::layout_type>,
         "heddle: value_and_gradient: each rank along an axis has a value of its own, so there is no one gradient; "
         "redistribute what varies, or assume<layout> what it means, before it enters the expression");
     return number && sound;

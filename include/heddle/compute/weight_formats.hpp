@@ -1,4 +1,4 @@
-// heddle/compute/weight_formats.hpp: number formats in which weights of products are stored: float, bf16 and int8 with scales.
+// heddle/compute/weight_formats.hpp: number formats in which weights of products are stored: float, bf16 and int8 with scales, also with integer products.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -20,6 +20,10 @@ struct q8_scale {
     if (scale == 0.0f) return 0;
     const double nearest = std::nearbyint(static_cast<double>(w) / static_cast<double>(scale));
     return static_cast<std::int8_t>((std::clamp)(nearest, -127.0, 127.0));
+  }
+  /// The least number of bf16 that is not below this scale, at most 1/128 above it.
+  q8_scale rounded_up_to_bf16() const noexcept {
+    return {bf16::from_bits(static_cast<std::uint16_t>((heddle::detail::float_bits(scale) + 0xffffu) >> 16))};
   }
 };
 
@@ -57,12 +61,30 @@ template <std::int64_t Block = 32>
 struct q8_weights {
   static_assert(Block > 0 && Block % 4 == 0, "heddle: q8_weights<Block>: a block has a multiple of 4 weights");
   using code = std::int8_t;
+  using scale = float;
   static constexpr bool has_scales = true;
   static constexpr std::int64_t block = Block;
   static constexpr double bytes_per_weight = 1.0 + 4.0 / static_cast<double>(Block);
 };
+/// Weights and activations in 8 bits each (W8A8): products multiply integers. Weights have a scale in bf16 for `Block` of them, rounded up, so
+/// an error of a weight is at most the greatest magnitude of its block over 252. Each row of x is rounded as it comes, in the same blocks:
+/// to the nearest multiple of the greatest magnitude over 127, so that it does not depend on other rows. A block of a row with a number that
+/// is not finite makes all of that row's results not a number; one without a magnitude of 2^-100 counts as zeros.
+/// A result is the sum over blocks, in order, of the exact sum of products of codes times the weights' scale, rounded to float, times the
+/// row's: the same bits on every processor, whatever the other rows and the number of threads.
+template <std::int64_t Block = 32>
+struct w8a8_weights {
+  static_assert(Block > 0 && Block % 4 == 0 && Block <= 1024,
+                "heddle: w8a8_weights<Block>: a block has a multiple of 4 weights, at most 1024");
+  using code = std::int8_t;
+  using scale = bf16;
+  static constexpr bool has_scales = true;
+  static constexpr bool rounds_activations = true;
+  static constexpr std::int64_t block = Block;
+  static constexpr double bytes_per_weight = 1.0 + 2.0 / static_cast<double>(Block);
+};
 
-/// A format of weights: `code` is what is stored for a weight, and each `block` codes along the contraction have a scale if
+/// A format of weights: `code` is what is stored for a weight, and each `block` codes along the contraction have a `scale` if
 /// `has_scales`.
 template <class F>
 concept weight_format = requires {
@@ -71,5 +93,21 @@ concept weight_format = requires {
   { F::block } -> std::convertible_to<std::int64_t>;
   { F::bytes_per_weight } -> std::convertible_to<double>;
 };
+
+namespace detail {
+template <class F>
+struct scale_of_format {
+  using type = float;
+};
+template <class F>
+  requires requires { typename F::scale; }
+struct scale_of_format<F> {
+  using type = typename F::scale;
+};
+}  // namespace detail
+
+/// Whether products round their other operand to 8 bits.
+template <weight_format F>
+inline constexpr bool rounds_activations = requires { requires F::rounds_activations; };
 
 }  // namespace heddle::inline v0::compute

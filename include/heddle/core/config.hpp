@@ -16,6 +16,14 @@
 #define HEDDLE_CHECK_BOUNDS 0
 #endif
 
+/// Whether backends check what their kernels are given: that sizes fit together, and that indices in memory of the host are in range.
+/// On unless it is defined as 0, for programs that have run with it: what does not fit is then undefined, where it was a
+/// `layout_error`, and no instruction of the checks is there. Layouts, operators and configurations are checked all the same.
+/// All files of one program must agree, as about HEDDLE_CHECK_BOUNDS.
+#if !defined(HEDDLE_CHECK_ARGUMENTS)
+#define HEDDLE_CHECK_ARGUMENTS 1
+#endif
+
 /// Marks a function that host and device code may both call. Empty outside CUDA and HIP compilation.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define HEDDLE_HD __host__ __device__
@@ -59,6 +67,11 @@ HEDDLE_UNITS_AGREE("heddle_units_compilation", "0", "heddle_units_were_compiled_
 HEDDLE_UNITS_AGREE("heddle_units_check_bounds", "1", "heddle_units_have_HEDDLE_CHECK_BOUNDS_1");
 #else
 HEDDLE_UNITS_AGREE("heddle_units_check_bounds", "0", "heddle_units_have_HEDDLE_CHECK_BOUNDS_0");
+#endif
+#if HEDDLE_CHECK_ARGUMENTS
+HEDDLE_UNITS_AGREE("heddle_units_check_arguments", "1", "heddle_units_have_HEDDLE_CHECK_ARGUMENTS_1");
+#else
+HEDDLE_UNITS_AGREE("heddle_units_check_arguments", "0", "heddle_units_have_HEDDLE_CHECK_ARGUMENTS_0");
 #endif
 #undef HEDDLE_UNITS_AGREE
 #endif

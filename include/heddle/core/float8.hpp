@@ -18,7 +18,7 @@ struct float8_format {
   // The last place of this float is the smallest subnormal number, so that an addition rounds to it.
   static constexpr std::uint32_t rounder = (128 - Bias - Mantissa + 23) << 23;
 
-  // To the nearest, ties to even; what is larger than the largest number becomes that. Not for NaN.
+  // To the nearest, ties to even; what is larger than the largest number becomes that. A NaN has all bits behind the sign.
   HEDDLE_HD static constexpr std::uint8_t rounded(std::uint32_t u) noexcept {
     const std::uint32_t size = u & 0x7fffffffu;
     const bool is_tiny = size < smallest_normal;
@@ -27,7 +27,7 @@ struct float8_format {
     const std::uint32_t tame = choose_bits(is_tiny, size, 0u);
     const std::uint32_t tiny = float_bits(bits_float(tame) + bits_float(rounder)) - rounder;
     const std::uint32_t code = choose_bits(is_tiny, tiny, choose_bits(normal > Largest, Largest, normal));
-    return static_cast<std::uint8_t>(((u >> 24) & 0x80u) | code);
+    return static_cast<std::uint8_t>(((u >> 24) & 0x80u) | choose_bits(size > 0x7f800000u, 0x7fu, code));
   }
   // The number of a code, as a float; not of codes beyond the largest number.
   HEDDLE_HD static constexpr std::uint32_t widened(std::uint32_t code) noexcept {
@@ -36,7 +36,6 @@ struct float8_format {
     const std::uint32_t finite = choose_bits(rest < (1u << Mantissa), tiny, (rest << shift) + rebias);
     return ((code & 0x80u) << 24) | finite;
   }
-  HEDDLE_HD static constexpr bool is_nan(std::uint32_t u) noexcept { return (u & 0x7fffffffu) > 0x7f800000u; }
 };
 }  // namespace detail
 
@@ -47,25 +46,19 @@ struct float8_format {
 struct float8_e4m3 {
   static constexpr float largest = 448;
   float8_e4m3() = default;
-  HEDDLE_HD explicit constexpr float8_e4m3(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
+  HEDDLE_HD explicit constexpr float8_e4m3(float x) noexcept : bits(format::rounded(detail::float_bits(x))) {}
   HEDDLE_HD constexpr operator float() const noexcept {
     const std::uint32_t nan = (std::uint32_t{bits} & 0x80u) << 24 | 0x7fc00000u;
     return detail::bits_float(detail::choose_bits((bits & 0x7fu) == 0x7fu, nan, format::widened(bits)));
   }
   HEDDLE_HD static constexpr float8_e4m3 from_bits(std::uint8_t bits) noexcept {
-    float8_e4m3 x{};
-    x.bits = bits;
-    return x;
+    return __builtin_bit_cast(float8_e4m3, bits);
   }
 
   std::uint8_t bits;
 
  private:
   using format = detail::float8_format<3, 7, 0x7e>;
-  HEDDLE_HD static constexpr std::uint8_t rounded(std::uint32_t u) noexcept {
-    const std::uint32_t nan = ((u >> 24) & 0x80u) | 0x7fu;
-    return static_cast<std::uint8_t>(detail::choose_bits(format::is_nan(u), nan, format::rounded(u)));
-  }
 };
 
 /// A number of 8 bits: 1 sign, 5 exponent and 2 mantissa bits (unit roundoff 2^-3), up to 57344, down to 2^-16, as IEEE 754 has it with
@@ -74,26 +67,20 @@ struct float8_e4m3 {
 struct float8_e5m2 {
   static constexpr float largest = 57344;
   float8_e5m2() = default;
-  HEDDLE_HD explicit constexpr float8_e5m2(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
+  HEDDLE_HD explicit constexpr float8_e5m2(float x) noexcept : bits(format::rounded(detail::float_bits(x))) {}
   HEDDLE_HD constexpr operator float() const noexcept {
     const std::uint32_t rest = bits & 0x7fu;
     const std::uint32_t special = (std::uint32_t{bits} & 0x80u) << 24 | 0x7f800000u | (rest & 3u) << 21;
     return detail::bits_float(detail::choose_bits(rest >= 0x7cu, special, format::widened(bits)));
   }
   HEDDLE_HD static constexpr float8_e5m2 from_bits(std::uint8_t bits) noexcept {
-    float8_e5m2 x{};
-    x.bits = bits;
-    return x;
+    return __builtin_bit_cast(float8_e5m2, bits);
   }
 
   std::uint8_t bits;
 
  private:
   using format = detail::float8_format<2, 15, 0x7b>;
-  HEDDLE_HD static constexpr std::uint8_t rounded(std::uint32_t u) noexcept {
-    const std::uint32_t nan = ((u >> 24) & 0x80u) | 0x7fu;
-    return static_cast<std::uint8_t>(detail::choose_bits(format::is_nan(u), nan, format::rounded(u)));
-  }
 };
 
 static_assert(sizeof(float8_e4m3) == 1 && sizeof(float8_e5m2) == 1);

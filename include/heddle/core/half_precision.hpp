@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace heddle::inline v0 {
 
@@ -29,11 +30,7 @@ struct bf16 {
   bf16() = default;
   HEDDLE_HD explicit constexpr bf16(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
   HEDDLE_HD constexpr operator float() const noexcept { return detail::bits_float(std::uint32_t{bits} << 16); }
-  HEDDLE_HD static constexpr bf16 from_bits(std::uint16_t bits) noexcept {
-    bf16 x{};
-    x.bits = bits;
-    return x;
-  }
+  HEDDLE_HD static constexpr bf16 from_bits(std::uint16_t bits) noexcept { return __builtin_bit_cast(bf16, bits); }
 
   std::uint16_t bits;
 
@@ -59,11 +56,7 @@ struct f16 {
     const std::uint32_t sign = (std::uint32_t{bits} & 0x8000u) << 16;
     return detail::bits_float(sign | detail::choose_bits(rest >= 0x7c00u, normal + (112u << 23), finite));
   }
-  HEDDLE_HD static constexpr f16 from_bits(std::uint16_t bits) noexcept {
-    f16 x{};
-    x.bits = bits;
-    return x;
-  }
+  HEDDLE_HD static constexpr f16 from_bits(std::uint16_t bits) noexcept { return __builtin_bit_cast(f16, bits); }
 
   std::uint16_t bits;
 
@@ -91,6 +84,30 @@ template <>
 inline constexpr bool is_half_precision<bf16> = true;
 template <>
 inline constexpr bool is_half_precision<f16> = true;
+
+namespace detail {
+// The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
+// it gives what x itself would; the nearest float would round a second time.
+// Source: Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
+HEDDLE_HD constexpr float rounded_to_odd(double x) noexcept {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  const bool inexact = (back < x) | (back > x);
+  const bool away = inexact & ((back > x) == (x > 0));
+  return bits_float((float_bits(nearest) - static_cast<std::uint32_t>(away)) | static_cast<std::uint32_t>(inexact));
+}
+
+// x as a number of another type: to the nearest, ties to even, rounded once.
+template <class To, class From>
+HEDDLE_HD constexpr To converted(From x) noexcept {
+  if constexpr (is_half_precision<To> && std::is_same_v<From, double>)
+    return To(rounded_to_odd(x));
+  else if constexpr (is_half_precision<To>)
+    return To(static_cast<float>(x));
+  else
+    return static_cast<To>(x);
+}
+}  // namespace detail
 
 /// A finite number of float as a bf16, upwards or downwards with the probability that makes the mean exact: `random16`
 /// is uniform in [0, 65536). Infinities and NaN as they are; a number beyond the largest bf16 may become an infinity.

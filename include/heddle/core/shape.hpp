@@ -223,7 +223,7 @@ template <std::int64_t... Extents>
 std::string to_string(const shape<Extents...>& s) {
   if (sizeof...(Extents) == 0) return "scalar";
   std::string text;
-  for (std::size_t i = 0; i < sizeof...(Extents); ++i) text += (i ? " x " : "") + std::to_string(s.extent(i));
+  for (std::size_t i = 0; i != sizeof...(Extents); ++i) text += (i ? " x " : "") + std::to_string(s.extent(i));
   return text;
 }
 

@@ -74,19 +74,31 @@ inline void require_cache(const step_limits& l, std::int64_t least) {
                        " blocks of " + std::to_string(l.block_rows) + " tokens and a context of " +
                        std::to_string(l.context));
 }
+// What slots of a whole context share: a sequence has its slot until it ends.
+class whole_context_slots {
+ public:
+  explicit whole_context_slots(const step_limits& l)
+      : limits_(l), per_slot_((require_cache(l, 1), blocks_of_tokens(l.context, l.block_rows))) {
+    require_cache(l, per_slot_);
+  }
+  std::int64_t tokens_per_sequence() const noexcept { return limits_.context; }
+  bool grow(sequence_blocks&, std::int64_t tokens) const noexcept { return tokens <= limits_.context; }
+  void computed(sequence_blocks&, std::span<const std::int32_t>) const noexcept {}
+  void shrink(sequence_blocks&, std::int64_t) const noexcept {}
+  void copied(sequence_blocks&) const noexcept {}
+
+ protected:
+  step_limits limits_;
+  std::int64_t per_slot_;
+};
 }  // namespace detail
 
 /// Slots of a whole context: blocks that follow one another, one slot for a sequence.
-class slot_blocks {
+class slot_blocks : public detail::whole_context_slots {
  public:
-  explicit slot_blocks(const step_limits& l)
-      : limits_(l),
-        per_slot_((detail::require_cache(l, 1), detail::blocks_of_tokens(l.context, l.block_rows))),
-        slots_(l.blocks / per_slot_) {
-    detail::require_cache(l, per_slot_);
+  explicit slot_blocks(const step_limits& l) : whole_context_slots(l), slots_(l.blocks / per_slot_) {
     for (std::int64_t i = slots_; i-- > 0;) free_.push_back(static_cast<std::int32_t>(i * per_slot_));
   }
-  std::int64_t tokens_per_sequence() const noexcept { return limits_.context; }
   bool start(sequence_blocks& s, std::span<const std::int32_t>, std::int64_t) {
     if (free_.empty()) return false;
     s = {};
@@ -94,10 +106,6 @@ class slot_blocks {
     free_.pop_back();
     return true;
   }
-  bool grow(sequence_blocks&, std::int64_t tokens) const noexcept { return tokens <= limits_.context; }
-  void computed(sequence_blocks&, std::span<const std::int32_t>) const noexcept {}
-  void shrink(sequence_blocks&, std::int64_t) const noexcept {}
-  void copied(sequence_blocks&) const noexcept {}
   void release(sequence_blocks& s) {
     if (!s.blocks.empty()) free_.push_back(s.blocks.front());
     s = {};
@@ -107,8 +115,6 @@ class slot_blocks {
   }
 
  private:
-  step_limits limits_;
-  std::int64_t per_slot_;
   std::int64_t slots_;
   std::vector<std::int32_t> free_{};
 };

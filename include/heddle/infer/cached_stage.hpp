@@ -32,17 +32,11 @@ struct cache_extent {
 
 namespace detail {
 template <bool Ok, class Space>
-struct host_can_use_cache {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool host_can_use_cache = Ok;
 template <bool Ok, class How>
-struct steps_have_whole_rows {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool steps_have_whole_rows = Ok;
 template <bool Ok, class Model>
-struct steps_have_all_logits {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool steps_have_all_logits = Ok;
 inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
@@ -83,14 +77,14 @@ class cached_stage {
   using block_layer = typename places::block_layer;
   using out_layer = typename places::out_layer;
   static_assert(
-      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>::value,
+      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>,
       "heddle: cached_stage keeps its cache in memory that the host can use, with kernels on cores of the host: "
       "take a backend that computes there");
-  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
+  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
   static_assert(
-      detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>::value,
+      detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
       "same parameters");
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
@@ -162,29 +156,11 @@ class cached_stage {
   // ---- verbs ----------------------------------------------------------------------------------------------------
   /// Copies whole blocks of the cache.
   void copy_blocks(std::span<const block_copy> copies) {
-    const std::int64_t rows = rows_of_cache();
-    for (const block_copy& c : copies)
-      for (int l = 0; l < part_.count; ++l)
-        each_cached_of(l, [&](const auto& tensor) {
-          T* const begin = block_of_cache(l) + tensor.first * rows;
-          const std::int64_t n = tensor.columns * cache_.block_rows;
-          if (n > 0 && c.from != c.to)
-            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + c.from * n), n),
-                           heddle::v0::detail::row_at<space>(begin + c.to * n, n));
-        });
+    for (const block_copy& c : copies) copy_cached(c.from, c.to, cache_.block_rows);
   }
   /// Moves rows of the cache, one after the other.
   void move_rows(std::span<const row_move> moves) {
-    const std::int64_t rows = rows_of_cache();
-    for (const row_move& m : moves)
-      for (int l = 0; l < part_.count; ++l)
-        each_cached_of(l, [&](const auto& tensor) {
-          T* const begin = block_of_cache(l) + tensor.first * rows;
-          const std::int64_t n = tensor.columns;
-          if (n > 0 && m.from != m.to)
-            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + m.from * n), n),
-                           heddle::v0::detail::row_at<space>(begin + m.to * n, n));
-        });
+    for (const row_move& m : moves) copy_cached(m.from, m.to, 1);
   }
   /// On the last stage, after `forward`: the residual stream of these rows of the step as the last block left it.
   /// Shapes: to [rows, width].
@@ -296,6 +272,18 @@ class cached_stage {
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
   T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }
+  // Copies `count` rows of all layers; places are counted in such runs of rows.
+  void copy_cached(std::int64_t from, std::int64_t to, std::int64_t count) {
+    if (from == to) return;
+    for (int l = 0; l < part_.count; ++l)
+      each_cached_of(l, [&](const auto& tensor) {
+        T* const begin = block_of_cache(l) + tensor.first * rows_of_cache();
+        const std::int64_t n = tensor.columns * count;
+        if (n > 0)
+          backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + from * n), n),
+                         heddle::v0::detail::row_at<space>(begin + to * n, n));
+      });
+  }
 
   std::int64_t place_work() {
     std::int64_t used = 0;

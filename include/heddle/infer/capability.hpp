@@ -25,23 +25,13 @@ struct capabilities {
 
 namespace detail {
 template <class P>
-struct needs_of {
-  using type = capabilities<>;
-};
+using needs_member = typename P::needs;
 template <class P>
-  requires requires { typename P::needs; }
-struct needs_of<P> {
-  using type = typename P::needs;
-};
+using needs_of = heddle::detail::member_or<capabilities<>, needs_member, P>;
 template <class R>
-struct capabilities_of {
-  using type = capabilities<truncate, causal_rows>;
-};
+using capabilities_member = typename R::capabilities;
 template <class R>
-  requires requires { typename R::capabilities; }
-struct capabilities_of<R> {
-  using type = typename R::capabilities;
-};
+using capabilities_of = heddle::detail::member_or<capabilities<truncate, causal_rows>, capabilities_member, R>;
 }  // namespace detail
 
 /// What a runner offers: its member type `capabilities`, or, without one, what a causal model with rows of keys and values does.

@@ -22,13 +22,9 @@ inline constexpr bool engine_accepts = batching_policy<P> || cache_policy<P> || 
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
-struct engine_takes {
-  static constexpr bool value = engine_accepts<P>;
-};
+inline constexpr bool engine_takes = engine_accepts<P>;
 template <class P, class... All>
-struct only_engine_policy_of_its_kind {
-  static constexpr bool value = policies_of_kind<typename P::kind, All...> == 1;
-};
+inline constexpr bool only_engine_policy_of_its_kind = policies_of_kind<typename P::kind, All...> == 1;
 
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class... Ps>
@@ -36,7 +32,7 @@ constexpr bool engine_policies_checked() {
   if constexpr (!(engine_accepts<Ps> && ...)) {
     (..., [] {
       static_assert(
-          engine_takes<Ps>::value,
+          engine_takes<Ps>,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
           "prefix_shared, slotted) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
@@ -44,7 +40,7 @@ constexpr bool engine_policies_checked() {
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
-    static_assert((only_engine_policy_of_its_kind<Ps, Ps...>::value && ...),
+    static_assert((only_engine_policy_of_its_kind<Ps, Ps...> && ...),
                   "heddle: engine<Runner, ...> got two policies of one kind; keep one of them");
     return false;
   } else {
@@ -60,9 +56,7 @@ struct all_offered<capabilities<Ns...>, Offered> {
 };
 
 template <class Runner>
-struct offers_streams {
-  static constexpr bool value = stream_runner<Runner>;
-};
+inline constexpr bool offers_streams = stream_runner<Runner>;
 
 template <class Batching>
 inline constexpr bool needs_slots = std::is_same_v<typename needs_of<Batching>::type, capabilities<slot_window_moves>>;
@@ -99,8 +93,8 @@ struct chosen_engine_policies {
           "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
           "truncate: rows at the end of a sequence that can be taken back");
       return false;
-    } else if constexpr (detail::reads_streams<decoding> && !offers_streams<Runner>::value) {
-      static_assert(offers_streams<Runner>::value,
+    } else if constexpr (detail::reads_streams<decoding> && !offers_streams<Runner>) {
+      static_assert(offers_streams<Runner>,
                     "heddle: this decoding policy reads the residual stream of the model, which the runner does not "
                     "keep: it needs a member streams() (stream_runner)");
       return false;

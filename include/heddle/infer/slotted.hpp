@@ -18,19 +18,14 @@ namespace heddle::inline v0::infer {
 /// Slots of a whole context, one for a sequence. A new sequence gets the first free slot between two that are taken, else the one after the last,
 /// else the one before the first, so that slots in use are near each other: the window. A sequence that ends at an edge makes the window smaller, one that ends within it
 /// leaves a hole.
-class window_blocks {
+class window_blocks : public detail::whole_context_slots {
  public:
   explicit window_blocks(const step_limits& l)
-      : limits_(l),
-        per_slot_((detail::require_cache(l, 1), detail::blocks_of_tokens(l.context, l.block_rows))),
-        slots_(static_cast<std::size_t>(l.blocks / per_slot_), 0) {
-    detail::require_cache(l, per_slot_);
-  }
+      : whole_context_slots(l), slots_(static_cast<std::size_t>(l.blocks / per_slot_), 0) {}
   /// Uses at most this many slots, at least one.
   void use_slots(std::int64_t slots) {
     slots_.resize((std::min)(slots_.size(), static_cast<std::size_t>((std::max)(slots, std::int64_t{1}))));
   }
-  std::int64_t tokens_per_sequence() const noexcept { return limits_.context; }
   bool start(sequence_blocks& s, std::span<const std::int32_t>, std::int64_t) {
     const std::int64_t slot = next_slot();
     if (slot < 0) return false;
@@ -38,10 +33,6 @@ class window_blocks {
     place(s, slot);
     return true;
   }
-  bool grow(sequence_blocks&, std::int64_t tokens) const noexcept { return tokens <= limits_.context; }
-  void computed(sequence_blocks&, std::span<const std::int32_t>) const noexcept {}
-  void shrink(sequence_blocks&, std::int64_t) const noexcept {}
-  void copied(sequence_blocks&) const noexcept {}
   void release(sequence_blocks& s) {
     if (!s.blocks.empty()) at(slot_of(s)) = 0;
     s = {};
@@ -115,8 +106,6 @@ class window_blocks {
     at(slot) = taken;
   }
 
-  step_limits limits_;
-  std::int64_t per_slot_;
   std::vector<std::uint8_t> slots_;
   std::vector<std::int64_t> holes_{};
 };

@@ -3,6 +3,7 @@
 
 #include <heddle/core/shape.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/mesh/mesh.hpp>
 
@@ -49,11 +50,9 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
 }
 
 [[noreturn]] inline void throw_unfit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
-  std::string text = "heddle: split policy ";
-  text += how.name;
-  text += " cannot cut the " + std::to_string(n) + " elements of dimension " + std::to_string(dim) + " into " +
-          std::to_string(p) + " parts; its sizes must be as many as the ranks along the axis and add up to the extent";
-  throw layout_error(text);
+  throw layout_error(
+      text_of({"heddle: split policy ", how.name, " cannot cut the ", n, " elements of dimension ", dim, " into ", p,
+               " parts; its sizes must be as many as the ranks along the axis and add up to the extent"}));
 }
 constexpr void require_fit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
   if (!how.fits(n, p)) throw_unfit(how, dim, n, p);

@@ -119,7 +119,7 @@ struct placement_reader<Mesh, type_list<Tags...>, Ops, Splits, type_list<Axes...
     constexpr std::size_t positions[sizeof...(Axes) + 1]{index_of<Axes, Tags...>..., 0};
     // With axes that the mesh lacks, other placements are not compared to one of which nothing is left.
     bool here = !skip_unknown;
-    for (std::size_t i = 0; i < sizeof...(Axes); ++i) here = here || positions[i] < sizeof...(Tags);
+    for (std::size_t i = 0; i != sizeof...(Axes); ++i) here = here || positions[i] < sizeof...(Tags);
     axis_use use;
     if constexpr (is_shard<P>) {
       use.role = axis_role::sharded;
@@ -261,7 +261,14 @@ constexpr auto items_for() {
                      axis_tag>{};
 }
 
-// `Holder` has `mesh_type`, `ops`, `splits` and a static `table`; `type` is the canonical layout for them.
+// The mesh, operators and split policies of a layout, for holders of another table in its words.
+template <class Source>
+struct in_words_of {
+  using mesh_type = typename Source::mesh_type;
+  using ops = typename Source::ops;
+  using splits = typename Source::splits;
+};
+// `Holder` has `mesh_type`, `ops`, `splits` and static `groups`; `layout_from<Holder>` is the canonical layout for them.
 template <class Holder, std::size_t G, std::size_t... Is>
 constexpr auto placement_for(std::index_sequence<Is...>) {
   constexpr auto g = Holder::groups.group[G];
@@ -305,13 +312,9 @@ struct layout_names_each_axis_once {
   static constexpr bool value = Ok;
 };
 template <bool Ok, class... Names>
-struct mesh_has_axis {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool mesh_has_axis = Ok;
 template <bool Ok, class... Names>
-struct layout_placement_is_valid {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool layout_placement_is_valid = Ok;
 
 struct no_name {};
 template <bool Found, std::size_t At, class... Ts>
@@ -349,46 +352,46 @@ struct canonical_layout {
                             problem == layout_problem::other_parts,
                         spelled.axis > (typename axes_in<culprit>::type{}))::type;
 
-  static_assert(layout_placement_is_valid < problem != layout_problem::not_a_placement, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::not_a_placement), culprit>,
                 "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, halo<dim, "
                 "width, axes...>, "
                 "partial<op, axes...>, replicate<axes...>, identical<axes...> or varying<axes...>");
   static_assert(
-      layout_placement_is_valid < problem != layout_problem::negative_dim, culprit > ::value,
+      layout_placement_is_valid<(problem != layout_problem::negative_dim), culprit>,
       "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
-  static_assert(layout_placement_is_valid < problem != layout_problem::no_axis, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::no_axis), culprit>,
                 "heddle: a placement names no mesh axis; name at least one, or leave the placement out");
   static_assert(
-      layout_placement_is_valid < problem != layout_problem::dim_twice, culprit > ::value,
+      layout_placement_is_valid<(problem != layout_problem::dim_twice), culprit>,
       "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
       "the order of the axes matters");
-  static_assert(layout_placement_is_valid < problem != layout_problem::two_operators, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::two_operators), culprit>,
                 "heddle: a layout holds partial values under two operators, whose order would change the result; use "
                 "one operator, "
                 "or reduce one of them first");
-  static_assert(layout_placement_is_valid < problem != layout_problem::order_matters, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::order_matters), culprit>,
                 "heddle: partial<op, axes...>: the operator must be commutative, because axes are combined in any "
                 "order; if it is, "
                 "declare static constexpr bool commutative = true in it");
-  static_assert(layout_placement_is_valid < problem != layout_problem::policy_after_axes, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::policy_after_axes), culprit>,
                 "heddle: shard<dim, ...>: a split policy comes last, where it does nothing; a policy holds for the "
                 "axes after it, "
                 "so write it before them: shard<1, split::zigzag, cp>");
-  static_assert(layout_placement_is_valid < problem != layout_problem::negative_width, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::negative_width), culprit>,
                 "heddle: halo<dim, width, axes...>: the width must not be negative; it counts elements on either side");
-  static_assert(layout_placement_is_valid < problem != layout_problem::halo_policy, culprit > ::value,
+  static_assert(layout_placement_is_valid<(problem != layout_problem::halo_policy), culprit>,
                 "heddle: halo<dim, width, policy, axes...>: a halo surrounds one interval, but the policy deals out "
                 "several or pads them; name a policy with intervals, such as split::balanced, ceil or ragged");
   static_assert(
-      layout_placement_is_valid < problem != layout_problem::other_parts, culprit_axis, culprit, Mesh > ::value,
+      layout_placement_is_valid<(problem != layout_problem::other_parts), culprit_axis, culprit, Mesh>,
       "heddle: shard<dim, policy, axes...>: the policy gives another number of parts than the axis has ranks; "
       "give one size per rank");
   static_assert(
-      mesh_has_axis < problem != layout_problem::unknown_axis, Mesh, culprit_axis > ::value,
+      mesh_has_axis<(problem != layout_problem::unknown_axis), Mesh, culprit_axis>,
       "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
       "the mesh");
   static_assert(
-      layout_names_each_axis_once < problem != layout_problem::axis_twice, culprit_axis > ::value,
+      layout_names_each_axis_once<(problem != layout_problem::axis_twice), culprit_axis>::value,
       "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
 
   static constexpr axis_table<Mesh::rank> table =

@@ -8,7 +8,14 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-enum class formula_problem : unsigned char { none, no_arrow, bad_character, letter_twice, output_letter_twice, unknown_output };
+enum class formula_problem : unsigned char {
+  none,
+  no_arrow,
+  bad_character,
+  letter_twice,
+  output_letter_twice,
+  unknown_output
+};
 
 // The dimensions of one operand, one letter each.
 template <std::size_t Capacity>
@@ -76,9 +83,7 @@ constexpr formula<N> read_formula(const fixed_string<N>& text) {
 
 // Carries the letter into the compiler's message.
 template <bool Ok, char Letter>
-struct formula_is_valid {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool formula_is_valid = Ok;
 
 // The formula of a template argument, checked once, with one message per mistake.
 template <fixed_string Text>
@@ -86,18 +91,20 @@ struct checked_formula {
   static constexpr auto value = read_formula(Text);
   static constexpr formula_problem problem = value.problem;
   static constexpr bool ok = problem == formula_problem::none;
-  static_assert(formula_is_valid<problem != formula_problem::no_arrow, value.culprit>::value,
+  static_assert(formula_is_valid<(problem != formula_problem::no_arrow), value.culprit>,
                 "heddle: an einsum formula needs an arrow and the letters of its result: write \"bi,io->bo\"");
-  static_assert(formula_is_valid<problem != formula_problem::bad_character, value.culprit>::value,
+  static_assert(formula_is_valid<(problem != formula_problem::bad_character), value.culprit>,
                 "heddle: an einsum formula is made of letters, commas and one arrow; remove the other characters");
-  static_assert(formula_is_valid<problem != formula_problem::letter_twice, value.culprit>::value,
-                "heddle: an einsum formula repeats a letter inside one operand (a diagonal), which has no layout rule; give each "
-                "dimension its own letter");
-  static_assert(formula_is_valid<problem != formula_problem::output_letter_twice, value.culprit>::value,
+  static_assert(
+      formula_is_valid<(problem != formula_problem::letter_twice), value.culprit>,
+      "heddle: an einsum formula repeats a letter inside one operand (a diagonal), which has no layout rule; give each "
+      "dimension its own letter");
+  static_assert(formula_is_valid<(problem != formula_problem::output_letter_twice), value.culprit>,
                 "heddle: an einsum formula repeats a letter in its result; name each dimension of the result once");
-  static_assert(formula_is_valid<problem != formula_problem::unknown_output, value.culprit>::value,
-                "heddle: the result of an einsum formula names a letter that no operand has; a dimension cannot come from "
-                "nowhere, so add the letter to an operand or remove it");
+  static_assert(
+      formula_is_valid<(problem != formula_problem::unknown_output), value.culprit>,
+      "heddle: the result of an einsum formula names a letter that no operand has; a dimension cannot come from "
+      "nowhere, so add the letter to an operand or remove it");
 };
 
 }  // namespace detail

@@ -13,9 +13,7 @@ namespace detail {
 
 // These carry layout and axis into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class... Names>
-struct gradient_is_defined {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool gradient_is_defined = Ok;
 template <bool Ok, class... Names>
 struct loss_is_one_number {
   static constexpr bool value = Ok;
@@ -47,11 +45,11 @@ struct dual_layout {
       return true;
   }();
   static constexpr std::size_t partial_axis = first_partial < axes ? first_partial : 0;
-  static_assert(gradient_is_defined<!Layout::has_halo, Layout>::value,
+  static_assert(gradient_is_defined<!Layout::has_halo, Layout>,
                 "heddle: dual<layout>: a halo holds copies of what other ranks own, whose gradients no layout sums; "
                 "take the dual of without_halo<layout>, and send gradients of the copies to their owners");
   static_assert(
-      gradient_is_defined<sums, axis_of_layout<!sums, partial_axis, Layout>, Layout>::value,
+      gradient_is_defined<sums, axis_of_layout<!sums, partial_axis, Layout>, Layout>,
       "heddle: dual<layout>: partial values under another operator than plus have a gradient only through replicated; "
       "redistribute the tensor to replicated or identical over this axis (all_reduce), and take the dual of that");
   static constexpr axis_table<axes> table = [] {
@@ -74,26 +72,21 @@ struct dual_layout {
 };
 
 template <bool Ok, class... Names>
-struct reduction_is_due {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool reduction_is_due = Ok;
 
 // The layout with some partial axes replicated.
 template <class Layout, class... Axes>
-struct reduced_layout {
-  using mesh_type = typename Layout::mesh_type;
-  using ops = typename Layout::ops;
-  using splits = typename Layout::splits;
+struct reduced_layout : in_words_of<Layout> {
   static constexpr bool ok = (Layout::template is_partial_on<Axes> && ...);
   template <class Axis>
   using refused = std::conditional_t<Layout::template is_partial_on<Axis>, type_list<>, type_list<over_axis<Axis>>>;
   static_assert(
-      reduction_is_due<ok, joined<refused<Axes>...>, Layout>::value,
+      reduction_is_due<ok, joined<refused<Axes>...>, Layout>,
       "heddle: reduced<layout, axes...>: the layout is not partial over an axis, so there is nothing to combine; "
       "name only axes of the mesh over which it is partial");
   static constexpr auto table = [] {
     auto t = Layout::table;
-    if constexpr (ok) ((t.use[mesh_type::template position<Axes>] = {}), ...);
+    if constexpr (ok) ((t.use[Layout::mesh_type::template position<Axes>] = {}), ...);
     return t;
   }();
   static constexpr auto groups = canonical_groups(table);
@@ -102,10 +95,7 @@ struct reduced_layout {
 
 // The layout with all partial axes replicated.
 template <class Layout>
-struct settled_layout {
-  using mesh_type = typename Layout::mesh_type;
-  using ops = typename Layout::ops;
-  using splits = typename Layout::splits;
+struct settled_layout : in_words_of<Layout> {
   static constexpr auto table = [] {
     auto t = Layout::table;
     for (axis_use& u : t.use)

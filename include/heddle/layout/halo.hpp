@@ -7,10 +7,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 template <class Layout>
-struct layout_without_halo {
-  using mesh_type = typename Layout::mesh_type;
-  using ops = typename Layout::ops;
-  using splits = typename Layout::splits;
+struct layout_without_halo : in_words_of<Layout> {
   static constexpr auto table = [] {
     auto t = Layout::table;
     for (axis_use& u : t.use) u.halo = 0;

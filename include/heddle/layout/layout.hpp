@@ -21,9 +21,7 @@ namespace detail {
 struct layout_tag {};
 
 template <int Dim, std::size_t Rank>
-struct tensor_has_dimension {
-  static constexpr bool value = Dim < static_cast<int>(Rank);
-};
+inline constexpr bool tensor_has_dimension = Dim < static_cast<int>(Rank);
 
 // What a layout says, whatever the mesh's extents are.
 template <class Mesh, class... Ps>
@@ -109,7 +107,7 @@ struct layout_facts : layout_tag {
   template <std::int64_t... E>
   static constexpr bool fits() {
     static_assert(
-        tensor_has_dimension<min_tensor_rank - 1, sizeof...(E)>::value,
+        tensor_has_dimension<min_tensor_rank - 1, sizeof...(E)>,
         "heddle: a layout splits a dimension that the tensor does not have; dimensions count from 0, so lower the "
         "number in shard<dim, ...> or give the tensor more dimensions");
     return min_tensor_rank <= static_cast<int>(sizeof...(E));

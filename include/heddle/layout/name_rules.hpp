@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/named_shape.hpp>
 
 #include <algorithm>
@@ -272,12 +273,8 @@ constexpr std::size_t given_rule(const named_shape& p, std::span<const name_rule
 }
 constexpr parameter_rule applied(const named_shape& p, const name_rule& rule) {
   if (rule.dim < -1 || rule.dim >= p.rank) {
-    std::string text = "heddle: name_rules: the rule for ";
-    text += rule.pattern;
-    text += " splits a dimension that ";
-    text += p.path;
-    text += " does not have";
-    throw layout_error(text);
+    throw layout_error(text_of(
+        {"heddle: name_rules: the rule for ", rule.pattern, " splits a dimension that ", p.path, " does not have"}));
   }
   return {rule.dim, rule_reason::given, {}};
 }
@@ -316,10 +313,8 @@ struct chain {
       if (roles[i] == chain_role::unlinked) roles[i] = chain_role::unknown;
     }
     if (found.empty()) {
-      std::string text = "heddle: dataflow_rules: no kernel is named by ";
-      text += pattern;
-      text += "; a link gives the ends of paths without their last part";
-      throw layout_error(text);
+      throw layout_error(text_of({"heddle: dataflow_rules: no kernel is named by ", pattern,
+                                  "; a link gives the ends of paths without their last part"}));
     }
     return found;
   }
@@ -356,10 +351,8 @@ struct chain {
   }
   constexpr chain_role role_of(std::size_t at) {
     if (roles[at] == chain_role::busy) {
-      std::string text = "heddle: dataflow_rules: the linear links come back to ";
-      text += parameters[at].shape.path;
-      text += "; a chain has a first layer";
-      throw layout_error(text);
+      throw layout_error(text_of({"heddle: dataflow_rules: the linear links come back to ", parameters[at].shape.path,
+                                  "; a chain has a first layer"}));
     }
     if (roles[at] != chain_role::unknown) return roles[at];
     roles[at] = chain_role::busy;
@@ -457,10 +450,8 @@ constexpr std::vector<parameter_rule> explicit_rules(std::span<const named_shape
   for (const named_shape& p : parameters) {
     const std::size_t at = detail::given_rule(p, rules);
     if (at == rules.size()) {
-      std::string text = "heddle: explicit_rules: no rule matches ";
-      text += p.path;
-      text += "; end the list with {\"*\", -1} to copy all others";
-      throw layout_error(text);
+      throw layout_error(detail::text_of(
+          {"heddle: explicit_rules: no rule matches ", p.path, "; end the list with {\"*\", -1} to copy all others"}));
     }
     result.push_back(detail::applied(p, rules[at]));
   }

@@ -41,17 +41,11 @@ namespace detail {
 template <fixed_string Path>
 struct parameter_named;
 template <bool Ok, class Parameter, class Axis>
-struct split_is_sound {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool split_is_sound = Ok;
 template <bool Ok, class Parameter>
-struct model_lists {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool model_lists = Ok;
 template <class Axis, bool Static>
-struct axis_size_is_static {
-  static constexpr bool value = Static;
-};
+inline constexpr bool axis_size_is_static = Static;
 
 template <mesh_like Mesh, class Axis>
 constexpr int parts_over() {
@@ -90,7 +84,7 @@ template <named_model Model, mesh_like Mesh, class Rules = redco_rules, class Ax
 struct named_layouts {
   using mesh_type = Mesh;
   static constexpr int parts = detail::parts_over<Mesh, Axis>();
-  static_assert(detail::axis_size_is_static < Axis, parts != 0 > ::value,
+  static_assert(detail::axis_size_is_static < Axis, parts != 0 >,
                 "heddle: named_layouts: which dimensions divide depends on the axis' size; give it: axis<Tag, 4>");
   static constexpr std::size_t size = std::span<const named_shape>(Model::parameters).size();
 
@@ -110,8 +104,8 @@ struct named_layouts {
   }();
   static constexpr std::size_t culprit = first_mixed < size ? first_mixed : 0;
   static_assert(
-      detail::split_is_sound < first_mixed == size,
-      detail::parameter_named<detail::path_of_parameter<Model, culprit>()>, Axis > ::value,
+      detail::split_is_sound<(first_mixed == size),
+                             detail::parameter_named<detail::path_of_parameter<Model, culprit>()>, Axis>,
       "heddle: named_layouts: several matrices (q, k and v, or a gate and what it gates) lie side by side in this "
       "parameter, and equal chunks of it mix them; give it an explicit rule (-1 copies it), or keep a parameter "
       "of its own for each, or a dimension of heads");
@@ -126,9 +120,9 @@ struct named_layouts {
     return split > 0 ? size : copied;
   }();
   static_assert(
-      detail::split_is_sound < first_copied == size,
-      detail::parameter_named<detail::path_of_parameter<Model, (first_copied < size ? first_copied : 0)>()>,
-      Axis > ::value,
+      detail::split_is_sound<
+          (first_copied == size),
+          detail::parameter_named<detail::path_of_parameter<Model, (first_copied < size ? first_copied : 0)>()>, Axis>,
       "heddle: named_layouts: the rules split no parameter of this model, so every rank would hold all of it; "
       "weights are known by their last part, kernel, embedding or weight: rename them, or give explicit rules");
 
@@ -143,7 +137,7 @@ struct named_layouts {
   static constexpr std::size_t checked_place() {
     constexpr std::size_t at = place(Path.view());
     static_assert(
-        detail::model_lists < at != size, detail::parameter_named < Path >> ::value,
+        detail::model_lists<(at != size), detail::parameter_named<Path>>,
         "heddle: named_layouts: the model lists no parameter of this path; compare it with Model::parameters");
     return at == size ? 0 : at;
   }

@@ -56,15 +56,13 @@ inline constexpr bool dims_sound = [] {
 }();
 
 template <bool Ok, int... Dims>
-struct operator_dimensions_are_valid {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool operator_dimensions_are_valid = Ok;
 // The base of operators that name dimensions.
 template <int... Dims>
 struct checked_dims {
   static constexpr bool ok = dims_sound<Dims...>;
   static_assert(
-      operator_dimensions_are_valid<ok, Dims...>::value,
+      operator_dimensions_are_valid<ok, Dims...>,
       "heddle: an operator names a dimension that is negative, beyond 11 or named twice; dimensions count from 0");
 };
 template <class Op, int... Dims>
@@ -79,19 +77,19 @@ struct checked_operation : operation_base<Least, Most, Monoid> {
 template <int IdsRank>
 struct checked_ids_rank {
   static constexpr bool ok = IdsRank >= 0 && IdsRank < most_dims;
-  static_assert(operator_dimensions_are_valid<ok, IdsRank>::value,
+  static_assert(operator_dimensions_are_valid<ok, IdsRank>,
                 "heddle: op::embedding<dimensions of the ids>: ids have 0 to 11 dimensions, the result one more");
 };
 template <int Space>
 struct checked_space {
   static constexpr bool ok = Space >= 1 && Space <= 3;
-  static_assert(operator_dimensions_are_valid<ok, Space>::value,
+  static_assert(operator_dimensions_are_valid<ok, Space>,
                 "heddle: op::convolution<dimensions of space>: give 1, 2 or 3");
 };
 template <int... Perm>
 struct checked_perm {
   static constexpr bool ok = dims_sound<Perm...> && dims_reach<Perm...> == static_cast<int>(sizeof...(Perm));
-  static_assert(operator_dimensions_are_valid<ok, Perm...>::value,
+  static_assert(operator_dimensions_are_valid<ok, Perm...>,
                 "heddle: op::transpose<perm...>: name each dimension from 0 up once");
 };
 
@@ -132,10 +130,16 @@ constexpr factor_rule<> aligned_rule(const std::array<int, K>& ranks, unsigned c
   return rule;
 }
 
-template <bool Ok, class From, class To>
-struct reshape_is_valid {
-  static constexpr bool value = Ok;
+template <class Base, unsigned char Partials, bool Joint, int First = 0>
+struct aligned_operation : Base {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>& ranks) {
+    return aligned_rule(ranks, Partials, Joint, First);
+  }
 };
+
+template <bool Ok, class From, class To>
+inline constexpr bool reshape_is_valid = Ok;
 template <class From, class To>
 struct checked_reshape;
 template <std::int64_t... F, std::int64_t... T>
@@ -149,9 +153,9 @@ struct checked_reshape<shape<F...>, shape<T...>> {
   }();
   static constexpr bool ok = fixed && same;
   static_assert(
-      reshape_is_valid<fixed, shape<F...>, shape<T...>>::value,
+      reshape_is_valid<fixed, shape<F...>, shape<T...>>,
       "heddle: op::reshape<from, to>: all extents must be static, because what a split becomes depends on them");
-  static_assert(reshape_is_valid<same, shape<F...>, shape<T...>>::value,
+  static_assert(reshape_is_valid<same, shape<F...>, shape<T...>>,
                 "heddle: op::reshape<from, to>: both shapes must have the same number of elements");
 };
 
@@ -168,23 +172,24 @@ struct broadcast_formula {
     return true;
   }();
   static_assert(
-      formula_is_valid<covers, ' '>::value,
+      formula_is_valid<covers, ' '>,
       "heddle: the formula of an elementwise operator sums over a letter, because its result lacks it; name all "
       "letters in the result, or use einsum");
   static constexpr bool ok = formula_type::ok && covers;
 };
-template <fixed_string Text>
+template <fixed_string Text, unsigned char Partials, bool Joint>
 struct broadcast_operation {
   using kind = operation_kind;
   using monoid = plus;
   using checked = broadcast_formula<Text>;
   static constexpr int least = checked_formula<Text>::value.operand_count;
   static constexpr int most = least;
-  static constexpr auto rule_with(unsigned char partials, bool joint) {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>&) {
     auto rule = einsum_rule(checked_formula<Text>::value);
     for (int o = 0; o < rule.operand_count; ++o) {
-      rule.operands[o].partials = partials;
-      rule.operands[o].slot = partials == no_partials ? 0 : joint ? 1 : o + 1;
+      rule.operands[o].partials = Partials;
+      rule.operands[o].slot = Partials == no_partials ? 0 : Joint ? 1 : o + 1;
     }
     return rule;
   }
@@ -198,88 +203,33 @@ struct broadcast_operation {
 namespace op {
 
 /// Any function of elements at the same place: operands of one shape, 1 to 8 of them. Takes no partial values.
-struct elementwise : detail::operation_base<1, 8> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, no_partials, false);
-  }
-};
+struct elementwise : detail::aligned_operation<detail::operation_base<1, 8>, no_partials, false> {};
 /// A function of elements with broadcasting: `elementwise_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
-struct elementwise_of : detail::broadcast_operation<Formula> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>&) {
-    return detail::broadcast_operation<Formula>::rule_with(no_partials, false);
-  }
-};
+struct elementwise_of : detail::broadcast_operation<Formula, no_partials, false> {};
 /// A linear combination, of one operand or more: all of them are `partial<plus>` over an axis, or none.
-struct elementwise_linear : detail::operation_base<1, 8> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, sums, true);
-  }
-};
+struct elementwise_linear : detail::aligned_operation<detail::operation_base<1, 8>, sums, true> {};
 /// A sum of tensors of one shape: `elementwise_linear` by its usual name.
 using add = elementwise_linear;
 /// A sum with broadcasting, of a bias for example: `add_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
-struct add_of : detail::broadcast_operation<Formula> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>&) {
-    return detail::broadcast_operation<Formula>::rule_with(sums, true);
-  }
-};
+struct add_of : detail::broadcast_operation<Formula, sums, true> {};
 /// A product of elements: one factor may be `partial<plus>` while the others replicate.
-struct multiply : detail::operation_base<1, 8> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, sums, false);
-  }
-};
+struct multiply : detail::aligned_operation<detail::operation_base<1, 8>, sums, false> {};
 /// A product of elements with broadcasting: `multiply_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
-struct multiply_of : detail::broadcast_operation<Formula> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>&) {
-    return detail::broadcast_operation<Formula>::rule_with(sums, false);
-  }
-};
+struct multiply_of : detail::broadcast_operation<Formula, sums, false> {};
 /// Multiplication by a constant of any sign; by one that is not negative, maxima and minima pass too.
-struct scale : detail::operation_base<1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, sums, true);
-  }
-};
+struct scale : detail::aligned_operation<detail::operation_base<1>, sums, true> {};
 /// Multiplication by a constant that is not negative: sums, maxima and minima pass.
-struct scale_up : detail::operation_base<1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, sums | extrema, true);
-  }
-};
+struct scale_up : detail::aligned_operation<detail::operation_base<1>, sums | extrema, true> {};
 /// A function that nowhere decreases (exp, relu, adding a constant): passes maxima and minima, not sums.
-struct monotone : detail::operation_base<1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, extrema, true);
-  }
-};
+struct monotone : detail::aligned_operation<detail::operation_base<1>, extrema, true> {};
 /// Elements combined under an operator: `combine<maximum>`. All operands are `partial<Op>` over an axis, or none.
 template <class Op>
-struct combine : detail::operation_base<1, 8, Op> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, own, true);
-  }
-};
+struct combine : detail::aligned_operation<detail::operation_base<1, 8, Op>, own, true> {};
 /// `condition ? a : b`, element by element. Partial values of any operator in both a and b.
-struct select : detail::operation_base<3> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::aligned_rule(ranks, any_partials, true, 1);
-  }
-};
+struct select : detail::aligned_operation<detail::operation_base<3>, any_partials, true, 1> {};
 
 /// Combines the elements along `Dims` under a commutative operator: `reduce<maximum, 1>`. The dimensions are dropped.
 template <class Op, int... Dims>

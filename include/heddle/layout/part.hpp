@@ -100,12 +100,12 @@ struct tensor_part {
 
   constexpr std::array<std::int64_t, Rank> extents() const noexcept {
     std::array<std::int64_t, Rank> e{};
-    for (std::size_t d = 0; d < Rank; ++d) e[d] = dims[d].size();
+    for (std::size_t d = 0; d != Rank; ++d) e[d] = dims[d].size();
     return e;
   }
   constexpr std::array<std::int64_t, Rank> stored() const noexcept {
     std::array<std::int64_t, Rank> e{};
-    for (std::size_t d = 0; d < Rank; ++d) e[d] = dims[d].stored();
+    for (std::size_t d = 0; d != Rank; ++d) e[d] = dims[d].stored();
     return e;
   }
   constexpr std::int64_t size() const noexcept { return countable_product_of(extents()); }
@@ -133,7 +133,7 @@ template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
 constexpr tensor_part<Rank, Axes> part_of(const cut_list<Cuts>& cuts, const mesh_numbers<Axes>& mesh,
                                           const std::array<std::int64_t, Rank>& extents, int rank) {
   tensor_part<Rank, Axes> part;
-  for (std::size_t d = 0; d < Rank; ++d) part.dims[d] = dimension_part<Axes>(extents[d]);
+  for (std::size_t d = 0; d != Rank; ++d) part.dims[d] = dimension_part<Axes>(extents[d]);
   for (const cut& c : cuts)
     part.dims[static_cast<std::size_t>(c.dim)].cut(*c.how, c.dim, mesh.extents[c.axis], mesh.coordinate(c.axis, rank));
   for (const cut& c : cuts)

@@ -260,14 +260,6 @@ template <int Dim, std::int64_t Width, class... Items>
 struct splits_of_placement<halo<Dim, Width, Items...>> {
   using type = typename shard<Dim, Items...>::policies;
 };
-template <class... Ts, class... Us>
-type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
-template <class... Lists>
-struct join_lists {
-  using type = decltype((type_list<>{} + ... + Lists{}));
-};
-template <class... Lists>
-using joined = typename join_lists<Lists...>::type;
 
 // The types of a list, each where it is first.
 template <class Seen, class List>

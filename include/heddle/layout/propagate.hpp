@@ -191,27 +191,18 @@ struct propagation_repair {
 
 // Layouts from tables: `Source` has an array of them under `at(i)`.
 template <class Facts, std::size_t R>
-struct result_layout {
-  using mesh_type = typename Facts::mesh_type;
-  using ops = typename Facts::ops;
-  using splits = typename Facts::splits;
+struct result_layout : in_words_of<Facts> {
   static constexpr auto groups =
-      canonical_groups(Facts::outcome.legal() ? Facts::outcome.results[R] : axis_table<mesh_type::rank>{});
+      canonical_groups(Facts::outcome.legal() ? Facts::outcome.results[R] : axis_table<Facts::mesh_type::rank>{});
   using type = layout_from<result_layout>;
 };
 template <class Facts, std::size_t R>
-struct repaired_result_layout {
-  using mesh_type = typename Facts::mesh_type;
-  using ops = typename Facts::ops;
-  using splits = typename Facts::splits;
+struct repaired_result_layout : in_words_of<Facts> {
   static constexpr auto groups = canonical_groups(propagation_repair<Facts>::outcome.results[R]);
   using type = layout_from<repaired_result_layout>;
 };
 template <class Facts, std::size_t O>
-struct repaired_operand_layout {
-  using mesh_type = typename Facts::mesh_type;
-  using ops = typename Facts::ops;
-  using splits = typename Facts::splits;
+struct repaired_operand_layout : in_words_of<Facts> {
   static constexpr auto groups = canonical_groups(propagation_repair<Facts>::result.tables[O]);
   using type = layout_from<repaired_operand_layout>;
 };
@@ -437,9 +428,7 @@ struct propagation_choice<Op, auto_redistribute, Ls...>
                               Ls...> {};
 
 template <class Op, bool One>
-struct propagated_layout_is_one {
-  static constexpr bool value = One;
-};
+inline constexpr bool propagated_layout_is_one = One;
 
 }  // namespace detail
 
@@ -496,7 +485,7 @@ constexpr auto propagated_through(const First& first, const Rest&... rest) {
     (same(rest), ...);
   }
   if constexpr (detail::propagation<Op, First, Rest...>::facts::results > 1) {
-    static_assert(detail::propagated_layout_is_one < Op, false && sizeof(First) == 0 > ::value,
+    static_assert(detail::propagated_layout_is_one < Op, false && sizeof(First) == 0 >,
                   "heddle: propagated_through: the operator has several results; make each layout of "
                   "propagate_through<op, layouts...>, which is a type_list, from the operands' mesh");
     return first;

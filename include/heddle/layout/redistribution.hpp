@@ -17,9 +17,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 template <bool Ok, class... Names>
-struct redistribution_exists {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool redistribution_exists = Ok;
 
 template <class Mesh, class... Tags>
 constexpr std::array<int, sizeof...(Tags)> fixed_extents(type_list<Tags...>) {
@@ -74,7 +72,7 @@ struct found_steps {
   static constexpr auto changed = changes_between(from_table, to_table, objective.idle_axes);
   static constexpr bool meaningful = !one_mesh || changed.varying == axes;
   static constexpr bool possible = one_mesh && changed.varying == axes;
-  using varying_axis = typename decltype(axis_at < changed.varying != axes, changed.varying > (tags{}))::type;
+  using varying_axis = typename decltype(axis_at<(changed.varying != axes), changed.varying>(tags{}))::type;
   static constexpr bool halos = table_has_halo(from_table) || table_has_halo(to_table);
   static constexpr bool is_static =
       mesh_type::is_static || (changed.count <= 1 && objective.mode != objective_mode::seconds && !halos);
@@ -123,16 +121,17 @@ struct found_steps {
   // Called where a plan is made: an assertion in the class itself would make clang report every later use as well.
   static constexpr void check() {
     static_assert(
-        redistribution_exists<one_mesh, mesh_type, typename To::mesh_type>::value,
+        redistribution_exists<one_mesh, mesh_type, typename To::mesh_type>,
         "heddle: a redistribution needs source and target on one mesh; give both layouts the same mesh type, or use "
         "plan_transfer");
     static_assert(
-        redistribution_exists<meaningful, varying_axis, From, To>::value,
+        redistribution_exists<meaningful, varying_axis, From, To>,
         "heddle: a redistribution cannot make or use up values that vary over an axis, because they have no meaning "
         "for the whole tensor; say what they mean with assume<To>, or keep the axis varying");
     static_assert(
-        redistribution_exists < reordering_axis == axes,
-        typename decltype(axis_at < reordering_axis != axes, reordering_axis > (tags{}))::type, From, To > ::value,
+        redistribution_exists<(reordering_axis == axes),
+                              typename decltype(axis_at<(reordering_axis != axes), reordering_axis>(tags{}))::type,
+                              From, To>,
         "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or "
         "pads "
         "the elements of one part; leave that axis out of the layout, or let the policy keep one part as it is");
@@ -323,7 +322,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   template <std::size_t Rank>
   static constexpr bool fits() {
     static_assert(
-        detail::tensor_has_dimension<min_tensor_rank - 1, Rank>::value,
+        detail::tensor_has_dimension<min_tensor_rank - 1, Rank>,
         "heddle: a redistribution splits a dimension that the tensor does not have; dimensions count from 0, so lower "
         "the number in shard<dim, ...> or give the tensor more dimensions");
     return min_tensor_rank <= static_cast<int>(Rank);

@@ -62,17 +62,15 @@ struct sbp_layout<Mesh, false, Entries...> {
 
 // Carry the entries into the compiler's message.
 template <bool Ok, class... Names>
-struct sbp_signature_is_valid {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool sbp_signature_is_valid = Ok;
 
 template <class Mesh, class... Entries>
 struct sbp_signature {
   static constexpr bool known = (is_sbp<Entries> && ...);
   static constexpr bool complete = sizeof...(Entries) == Mesh::rank;
-  static_assert(sbp_signature_is_valid<known, Entries...>::value,
+  static_assert(sbp_signature_is_valid<known, Entries...>,
                 "heddle: sbp::signature: an entry is none of sbp::S<dim>, sbp::B, sbp::P");
-  static_assert(sbp_signature_is_valid < !known || complete, Mesh, Entries... > ::value,
+  static_assert(sbp_signature_is_valid < !known || complete, Mesh, Entries... >,
                 "heddle: sbp::signature: give one entry per mesh axis, in the order of the mesh");
   using type = typename sbp_layout<Mesh, known && complete, Entries...>::type;
 };

@@ -14,7 +14,7 @@ namespace detail {
 template <int Dim, int K>
 struct checked_choice {
   static constexpr bool ok = checked_dims<Dim>::ok && K >= 1;
-  static_assert(operator_dimensions_are_valid<(K >= 1), Dim, K>::value,
+  static_assert(operator_dimensions_are_valid<(K >= 1), Dim, K>,
                 "heddle: an operator that chooses the K largest elements needs K of at least 1");
 };
 

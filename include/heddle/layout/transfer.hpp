@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/layout/redistribution.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -169,13 +170,8 @@ class transfer_plan {
       throw layout_error(text);
     }
     if (distinct && ranks.size() == static_cast<std::size_t>(size)) return;
-    std::string text = "heddle: plan_transfer: the ";
-    text += side;
-    text += "'s mesh has ";
-    text += std::to_string(size);
-    text += " ranks, so its list must name as many, each once; it names ";
-    text += std::to_string(ranks.size());
-    throw layout_error(text);
+    throw layout_error(detail::text_of({"heddle: plan_transfer: the ", side, "'s mesh has ", size,
+                                        " ranks, so its list must name as many, each once; it names ", ranks.size()}));
   }
 
   From from_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/mesh/rank_order.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <span>
@@ -111,27 +112,18 @@ struct cluster {
 template <class Cluster>
 void require_cluster(const topology& t, std::span<const int> order = {}) {
   if (t.ranks() != Cluster::size() || (!order.empty() && order.size() != static_cast<std::size_t>(t.ranks()))) {
-    std::string text = "heddle: a cluster of ";
-    text += std::to_string(Cluster::size());
-    text += " ranks does not describe a topology of ";
-    text += std::to_string(t.ranks());
-    text += " ranks, or the order of ranks has another length";
-    throw mesh_error(text);
+    throw mesh_error(
+        detail::text_of({"heddle: a cluster of ", Cluster::size(), " ranks does not describe a topology of ", t.ranks(),
+                         " ranks, or the order of ranks has another length"}));
   }
   inverse_order(order);
   for (int r = 0; r < t.ranks(); ++r) {
     const int physical = order.empty() ? r : order[static_cast<std::size_t>(r)];
     if (t.place(physical).nic == Cluster::nic(r)) continue;
-    std::string text = "heddle: rank ";
-    text += std::to_string(r);
-    text += " (physical rank ";
-    text += std::to_string(physical);
-    text += ") has a network card of kind ";
-    text += to_string(t.place(physical).nic);
-    text += ", where the cluster says ";
-    text += to_string(Cluster::nic(r));
-    text += "; sort the ranks (sorted_ranks), or correct the cluster";
-    throw mesh_error(text);
+    throw mesh_error(
+        detail::text_of({"heddle: rank ", r, " (physical rank ", physical, ") has a network card of kind ",
+                         to_string(t.place(physical).nic), ", where the cluster says ", to_string(Cluster::nic(r)),
+                         "; sort the ranks (sorted_ranks), or correct the cluster"}));
   }
 }
 

@@ -58,9 +58,7 @@ constexpr fold_extents<Shared, N, M> fold_of(const std::array<int, N>& a, const 
 }
 
 template <bool Ok, class First, class Second>
-struct meshes_fold {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool meshes_fold = Ok;
 
 template <class... Lists>
 struct axes_joined {
@@ -109,13 +107,13 @@ struct fold_types<First, Second, type_list<A...>, type_list<B...>> {
     else
       return fold_problem::none;
   }();
-  static_assert(meshes_fold < problem != fold_problem::shared_axes, First, Second > ::value,
+  static_assert(meshes_fold<(problem != fold_problem::shared_axes), First, Second>,
                 "heddle: fold: axes that both meshes have, such as pp, must come first in both, in the same order and "
                 "with as many ranks, so that their groups are the same ranks");
-  static_assert(meshes_fold < problem != fold_problem::sizes, First, Second > ::value,
+  static_assert(meshes_fold<(problem != fold_problem::sizes), First, Second>,
                 "heddle: fold: two meshes over the same ranks must have as many ranks");
   static_assert(
-      meshes_fold < problem != fold_problem::factors, First, Second > ::value,
+      meshes_fold<(problem != fold_problem::factors), First, Second>,
       "heddle: fold: groups of the two meshes overlap in part: from the last axis on, an axis of one mesh must "
       "be a factor of the other's, or the other way round, as 2 x 4 and 4 x 2 are and 2 x 3 and 3 x 2 are not");
 

@@ -127,6 +127,9 @@ struct mesh_names : mesh_tag {
   /// Whether the mesh has an axis with this tag.
   template <class Tag>
   static constexpr bool has = contains<Tag, typename Axes::tag...>;
+  /// Those of `Tags` of which the mesh has an axis, in their order.
+  template <class... Tags>
+  using tags_among = joined<std::conditional_t<has<Tags>, type_list<Tags>, type_list<>>...>;
   /// Position of the axis among the mesh's axes.
   template <class Tag>
   static constexpr std::size_t position = [] {

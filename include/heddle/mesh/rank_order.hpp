@@ -4,6 +4,7 @@
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/topology.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <span>
@@ -16,12 +17,8 @@ namespace heddle::inline v0 {
 
 namespace detail {
 inline std::string card_not_listed(int rank, link_kind kind) {
-  std::string text = "heddle: rank ";
-  text += std::to_string(rank);
-  text += " has a network card of kind ";
-  text += to_string(kind);
-  text += ", which the list of kinds to sort by lacks; add it";
-  return text;
+  return text_of({"heddle: rank ", rank, " has a network card of kind ", to_string(kind),
+                  ", which the list of kinds to sort by lacks; add it"});
 }
 }  // namespace detail
 
@@ -79,12 +76,8 @@ namespace detail {
 template <class... Tags, mesh_like Mesh, class Visit>
 constexpr void each_group(const Mesh& mesh, const topology& t, std::span<const int> order, Visit visit) {
   if (mesh.size() != t.ranks() || (!order.empty() && order.size() != static_cast<std::size_t>(t.ranks()))) {
-    std::string text = "heddle: a mesh of ";
-    text += std::to_string(mesh.size());
-    text += " ranks does not fit a topology of ";
-    text += std::to_string(t.ranks());
-    text += " ranks, or the order of ranks has another length";
-    throw mesh_error(text);
+    throw mesh_error(text_of({"heddle: a mesh of ", mesh.size(), " ranks does not fit a topology of ", t.ranks(),
+                              " ranks, or the order of ranks has another length"}));
   }
   inverse_order(order);  // refuses what is none
   for (int r = 0; r < mesh.size(); ++r) {
@@ -149,16 +142,10 @@ void require_inside(const Mesh& mesh, const topology& t, cluster_level level, st
   detail::each_group<Tags...>(mesh, t, order, [&](const std::vector<int>& members) {
     const int parts = detail::parts_of(t, level, members);
     if (parts <= 1) return;
-    std::string text = "heddle: a group along ";
-    text += detail::tag_list<Tags...>();
-    text += " (physical ranks ";
-    text += detail::rank_list(members);
-    text += ") lies in ";
-    text += std::to_string(parts);
-    text += " parts of level ";
-    text += names[static_cast<std::size_t>(level)];
-    text += "; sort the ranks (sorted_ranks), name this axis later in the mesh, or make it shorter";
-    throw mesh_error(text);
+    throw mesh_error(detail::text_of(
+        {"heddle: a group along ", detail::tag_list<Tags...>(), " (physical ranks ", detail::rank_list(members),
+         ") lies in ", parts, " parts of level ", names[static_cast<std::size_t>(level)],
+         "; sort the ranks (sorted_ranks), name this axis later in the mesh, or make it shorter"}));
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/mesh/topology.hpp>
+#include <heddle/core/text.hpp>
 
 #include <initializer_list>
 #include <limits>
@@ -16,10 +17,7 @@ namespace topologies {
 
 namespace detail {
 inline std::string refusal(const char* before, int number, const char* after) {
-  std::string text = before;
-  text += std::to_string(number);
-  text += after;
-  return text;
+  return heddle::detail::text_of({before, number, after});
 }
 
 inline std::string too_few(int number, const char* what) {

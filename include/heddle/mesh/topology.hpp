@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -271,29 +272,13 @@ class topology {
 
   // The messages, outside of constant expressions.
   static std::string not_there(std::string_view what, int number, int count) {
-    std::string text("heddle: a topology has no ");
-    text += what;
-    text += ' ';
-    text += std::to_string(number);
-    text += "; it has ";
-    text += std::to_string(count);
-    text += ", counted from 0";
-    return text;
+    return detail::text_of({"heddle: a topology has no ", what, ' ', number, "; it has ", count, ", counted from 0"});
   }
   static std::string with_number(std::string_view before, int number, std::string_view after) {
-    std::string text(before);
-    text += std::to_string(number);
-    text += after;
-    return text;
+    return detail::text_of({before, number, after});
   }
   static std::string between(std::string_view before, int from, int to, std::string_view after) {
-    std::string text(before);
-    text += "from vertex ";
-    text += std::to_string(from);
-    text += " to vertex ";
-    text += std::to_string(to);
-    text += after;
-    return text;
+    return detail::text_of({before, "from vertex ", from, " to vertex ", to, after});
   }
 
   constexpr std::size_t checked(int vertex) const {

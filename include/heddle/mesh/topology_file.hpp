@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/file_size_signal.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/mesh/topology.hpp>
 
 #include <charconv>
@@ -48,11 +49,7 @@ class topology_reader {
     const char* end = words_[word].data() + words_[word].size();
     const auto [stopped, problem] = std::from_chars(words_[word].data(), end, value);
     if (problem == std::errc{} && stopped == end) return value;
-    std::string text = "\"";
-    text += words_[word];
-    text += "\" is no ";
-    text += what;
-    fail(text);
+    fail(text_of({"\"", words_[word], "\" is no ", what}));
   }
   int integer(std::size_t word) { return parsed<int>(word, "whole number"); }
   double number(std::size_t word) { return parsed<double>(word, "number"); }

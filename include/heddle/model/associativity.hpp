@@ -3,6 +3,7 @@
 
 #include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,15 +16,9 @@ namespace heddle::inline v0::model {
 namespace detail {
 inline void require_triples(std::int64_t width, std::size_t a, std::size_t b, std::size_t c) {
   if (width > 0 && a == b && b == c && a > 0 && a % static_cast<std::size_t>(width) == 0) return;
-  std::string text = "heddle: triples of elements of ";
-  text += std::to_string(width);
-  text += " need as many first, second and third elements, at least one of each; got scalars: ";
-  text += std::to_string(a);
-  text += ", ";
-  text += std::to_string(b);
-  text += ", ";
-  text += std::to_string(c);
-  throw layout_error(text);
+  throw layout_error(heddle::detail::text_of(
+      {"heddle: triples of elements of ", width,
+       " need as many first, second and third elements, at least one of each; got scalars: ", a, ", ", b, ", ", c}));
 }
 }  // namespace detail
 

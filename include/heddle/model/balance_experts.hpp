@@ -21,9 +21,7 @@ namespace heddle::inline v0::model {
 
 namespace detail {
 template <bool Ok, class Trained>
-struct freezes_selection_biases {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool freezes_selection_biases = Ok;
 template <class World, class... Tags>
 void sum_along([[maybe_unused]] World& world, [[maybe_unused]] std::span<double> values, type_list<Tags...>) {
   [[maybe_unused]] const auto along = [&](auto&& group) {
@@ -40,10 +38,9 @@ void sum_along([[maybe_unused]] World& world, [[maybe_unused]] std::span<double>
 template <class Stage, class World, class Backend>
 void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) {
   using trained = typename Stage::trained;
-  static_assert(
-      detail::freezes_selection_biases<std::is_same_v<trained, layers::all_but_selection_bias>, trained>::value,
-      "heddle: balance_experts takes all frozen parameters for selection biases: describe the model with "
-      "train_only<all_but_selection_bias>");
+  static_assert(detail::freezes_selection_biases<std::is_same_v<trained, layers::all_but_selection_bias>, trained>,
+                "heddle: balance_experts takes all frozen parameters for selection biases: describe the model with "
+                "train_only<all_but_selection_bias>");
   using space = typename Stage::space;
   static_assert(host_accessible_space<space>, "heddle: balance_experts counts in memory that the host can use");
   using T = typename Stage::scalar;

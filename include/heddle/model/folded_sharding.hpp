@@ -10,9 +10,7 @@ namespace heddle::inline v0::model {
 namespace detail {
 
 template <bool Ok, class Dim, class Axis>
-struct axis_is_of_one_mesh {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool axis_is_of_one_mesh = Ok;
 // The axes of the folded mesh that make up an axis of one of the two meshes.
 template <class Axis, class First, class Second, class Firsts, class Seconds>
 struct folded_axes_of;
@@ -38,7 +36,7 @@ struct folded_sharding_of<sharding<S...>, First, Second> {
   static auto one() {
     using axis = typename Split::axis;
     constexpr bool known = First::template has<axis> || Second::template has<axis>;
-    static_assert(axis_is_of_one_mesh<known, typename Split::dimension, axis>::value,
+    static_assert(axis_is_of_one_mesh<known, typename Split::dimension, axis>,
                   "heddle: folded_sharding: a sharding of two meshes names an axis that neither of them has");
     if constexpr (known)
       return decltype(splits<Split>(

@@ -17,9 +17,7 @@ namespace heddle::inline v0::model::detail {
 
 // These carry layer or axes into the compiler's message.
 template <bool Ok, class Name>
-struct stage_can_run {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool stage_can_run = Ok;
 template <class... A>
 constexpr bool keeps_nothing(std::type_identity<layers::list<A...>>) {
   return (requires { A::copies; } && ...);
@@ -38,18 +36,17 @@ struct batch_is_possible {
   using target = typename batch_contents<Batch>::target;
   static constexpr bool classes = std::is_integral_v<target>;
   static constexpr bool has_scalar = std::is_same_v<decltype(Batch::loss_scale), T>;
-  static_assert(stage_can_run<has_scalar, Batch>::value,
+  static_assert(stage_can_run<has_scalar, Batch>,
                 "heddle: the batch of a model is of the model's scalar: model::batch<scalar>, or "
                 "model::pair_batch<scalar, ...>");
   static constexpr bool ids = !classes || std::is_same_v<target, std::int32_t>;
-  static_assert(stage_can_run<ids, Batch>::value,
-                "heddle: classes are std::int32_t: model::pair_batch<T, std::int32_t>");
+  static_assert(stage_can_run<ids, Batch>, "heddle: classes are std::int32_t: model::pair_batch<T, std::int32_t>");
   static constexpr bool fits = !(classes ? compares_numbers<Out> : compares_classes<Out>);
-  static_assert(stage_can_run<fits, Out>::value,
+  static_assert(stage_can_run<fits, Out>,
                 "heddle: squared_error compares numbers (model::pair_batch<T>), language_head takes classes "
                 "(model::pair_batch<T, std::int32_t>) or tokens (model::batch<T>)");
   static constexpr bool embeds = !Out::tied || requires(const In& in) { in.vocabulary; };
-  static_assert(stage_can_run<embeds, In>::value,
+  static_assert(stage_can_run<embeds, In>,
                 "heddle: a tied head uses the token embedding: the first layer must be layers::embedding");
   static constexpr bool value = true;  // one sentence is enough
 };
@@ -61,23 +58,23 @@ struct language_stage_is_possible {
       stream_axes::size == 0 ||
       (requires(const In& in) { in.vocabulary; } && requires(const Out& out) { out.vocabulary; });
   static_assert(
-      stage_can_run<known_ends, stream_axes>::value,
+      stage_can_run<known_ends, stream_axes>,
       "heddle: dim::sequence is split between the embedding and the head of a language model, layers::embedding "
       "and layers::language_head: for other ends leave it out of the sharding");
   static constexpr bool bare_embedding =
       keeps_nothing(std::type_identity<layers::activations_of<In>>{}) && layers::children_of<In>::size == 0;
-  static_assert(stage_can_run<bare_embedding, In>::value,
+  static_assert(stage_can_run<bare_embedding, In>,
                 "heddle: a language_stage gives the embedding no memory: it lists no activations and has no children");
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;
-  static_assert(stage_can_run<no_constants_at_ends, Out>::value,
+  static_assert(stage_can_run<no_constants_at_ends, Out>,
                 "heddle: a language_stage prepares the constants of blocks only: embedding and head have none");
   static constexpr bool no_routing_at_ends = !layers::uses_routing<In> && !layers::uses_routing<Out>;
-  static_assert(stage_can_run<no_routing_at_ends, Out>::value,
+  static_assert(stage_can_run<no_routing_at_ends, Out>,
                 "heddle: a language_stage routes rows in blocks only: embedding and head have no experts");
   using buckets = trained_buckets<Layouts, Trained, In, Block, Out>;
   static constexpr bool few_buckets = buckets::count + (buckets::freezes ? 1 : 0) <= model::layers::most_buckets;
   static_assert(
-      stage_can_run<few_buckets, typename buckets::axes>::value,
+      stage_can_run<few_buckets, typename buckets::axes>,
       "heddle: the gradients of a language_stage's parameters are summed over more than four different sets of "
       "axes; split fewer of the dimensions that parameters are used with");
   static constexpr bool value = true;  // one sentence is enough

@@ -106,7 +106,7 @@ class language_parameters {
       tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (borrows) lender_ = lender;
       if (borrows && trains_table) {
-        own_gradient_ = buffer<T, Space>(queue, tied_shape_.size());
+        own_gradient_ = buffer<T, Space>(queue, tied_shape_.size(), "the gradient of a tied embedding");
         tied_gradient_ = elements_of(own_gradient_.view());
       }
       find_tied();

@@ -83,7 +83,7 @@ class language_stage {
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
   using layers_memory = typename detail::layers_of_policy<Activations, T, space>::type;
   static_assert(
-      detail::keeps_activations_in<detail::layers_of_policy<Activations, T, space>::there, Activations, space>::value,
+      detail::keeps_activations_in<detail::layers_of_policy<Activations, T, space>::there, Activations, space>,
       "heddle: this policy keeps activations in the host's memory only; for a backend with another memory take "
       "activations::keep, recompute or offload, or give the policy layers_in<T, Space>");
   static_assert(model::layer_memory<layers_memory, T, space>);

@@ -95,45 +95,36 @@ constexpr llama_config llama2_13b() noexcept {
 constexpr llama_config llama2_70b() noexcept {
   return {.layers = 80, .heads = 64, .kv_heads = 8, .width = 8192, .ffn = 28672};
 }
+namespace detail {
+// What all sizes of a Llama 3 share, and what those share that go on to 131072 positions.
+constexpr llama_config llama3(llama_config of) noexcept {
+  of.context = 8192;
+  of.vocabulary = 128256;
+  of.theta = 500000;
+  return of;
+}
+constexpr llama_config longer_llama3(llama_config of, double factor) noexcept {
+  of.context = 131072;
+  of.scaling = {.factor = factor, .low = 1, .high = 4, .original = 8192};
+  return of;
+}
+}  // namespace detail
 /// Llama 3 of 8 billion parameters.
 constexpr llama_config llama3_8b() noexcept {
-  return {.layers = 32,
-          .heads = 32,
-          .kv_heads = 8,
-          .width = 4096,
-          .ffn = 14336,
-          .context = 8192,
-          .vocabulary = 128256,
-          .theta = 500000};
+  return detail::llama3({.layers = 32, .heads = 32, .kv_heads = 8, .width = 4096, .ffn = 14336});
 }
 /// Llama 3 of 70 billion parameters.
 constexpr llama_config llama3_70b() noexcept {
-  return {.layers = 80,
-          .heads = 64,
-          .kv_heads = 8,
-          .width = 8192,
-          .ffn = 28672,
-          .context = 8192,
-          .vocabulary = 128256,
-          .theta = 500000};
+  return detail::llama3({.layers = 80, .heads = 64, .kv_heads = 8, .width = 8192, .ffn = 28672});
 }
 /// Llama 3.2 of 1 billion parameters, whose head is the token embedding: for `llama<T, How, true>`.
 constexpr llama_config llama3_2_1b() noexcept {
-  return {.layers = 16,
-          .heads = 32,
-          .kv_heads = 8,
-          .width = 2048,
-          .ffn = 8192,
-          .context = 131072,
-          .vocabulary = 128256,
-          .theta = 500000,
-          .scaling = {.factor = 32, .low = 1, .high = 4, .original = 8192}};
+  return detail::longer_llama3(detail::llama3({.layers = 16, .heads = 32, .kv_heads = 8, .width = 2048, .ffn = 8192}),
+                               32);
 }
 /// Llama 3.1 of the size of a Llama 3: 131072 positions, with rotary frequencies scaled for them.
 constexpr llama_config llama3_1(llama_config of) noexcept {
-  of.context = 131072;
-  of.scaling = {.factor = 8, .low = 1, .high = 4, .original = 8192};
-  return of;
+  return detail::longer_llama3(of, 8);
 }
 
 }  // namespace heddle::inline v0::model

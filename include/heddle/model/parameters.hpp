@@ -31,9 +31,7 @@ constexpr bool has_elements(const Extents& extents) noexcept {
 }
 
 template <bool Ok, class Layout>
-struct each_weight_has_one_owner {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool each_weight_has_one_owner = Ok;
 }  // namespace detail
 
 /// One parameter, or this rank's part of it. The whole is a row-major box `logical` (the published `shape` with its
@@ -85,7 +83,7 @@ class parameter_store {
   /// `rank`; returns its place in the table.
   template <class Layout, std::size_t Rank>
   std::size_t add(parameter p, const std::array<std::int64_t, Rank>& logical, const Layout& layout, int rank) {
-    static_assert(detail::each_weight_has_one_owner<!Layout::has_halo, Layout>::value,
+    static_assert(detail::each_weight_has_one_owner<!Layout::has_halo, Layout>,
                   "heddle: a parameter's layout has a halo, whose copies gradients and norms would count again; lay it "
                   "out by without_halo<layout>");
     const auto whole = make_shape(logical);

@@ -110,9 +110,7 @@ struct keep {
 namespace model::detail {
 
 template <bool Ok, class Activations, class Space>
-struct keeps_activations_in {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool keeps_activations_in = Ok;
 template <class Activations, class T, class Space>
 struct layers_of_policy {
   static constexpr bool there = false;

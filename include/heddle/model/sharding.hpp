@@ -266,14 +266,11 @@ struct edge_layout_of<Mesh, How, dims<D...>, Beside, std::index_sequence<Is...>>
 
 // Identical values that something split uses become copies: nothing moves, and the gradients of the copies are summed.
 template <class X, class W>
-struct layout_as_used {
-  using mesh_type = typename X::mesh_type;
-  using ops = typename X::ops;
-  using splits = typename X::splits;
+struct layout_as_used : heddle::detail::in_words_of<X> {
   static constexpr auto table = [] {
     using heddle::detail::axis_role;
     auto t = X::table;
-    for (std::size_t a = 0; a < mesh_type::rank; ++a)
+    for (std::size_t a = 0; a < X::mesh_type::rank; ++a)
       if (t.use[a].role == axis_role::identical && W::table.use[a].role != axis_role::identical) t.use[a] = {};
     return t;
   }();

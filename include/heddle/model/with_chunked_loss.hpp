@@ -11,9 +11,7 @@ namespace heddle::inline v0::model {
 
 namespace detail {
 template <bool Ok, class Head>
-struct head_goes_in_chunks {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool head_goes_in_chunks = Ok;
 template <int Words, class Norm, bool Tied>
 constexpr auto in_chunks(const layers::language_head<Norm, Tied>& of) {
   return layers::chunked_head<Norm, Tied, Words>(of);
@@ -23,11 +21,11 @@ constexpr auto with_head_in_chunks(const Description& whole) {
   using head = std::remove_cvref_t<decltype(whole.out)>;
   constexpr bool some = Words > 0;
   static_assert(
-      head_goes_in_chunks<some, head>::value,
+      head_goes_in_chunks<some, head>,
       "heddle: with_chunked_loss<Base, Words>: logits are made of Words words at a time, which must be positive");
   constexpr bool possible = requires { in_chunks<Words>(whole.out); };
   static_assert(
-      head_goes_in_chunks<possible, head>::value,
+      head_goes_in_chunks<possible, head>,
       "heddle: with_chunked_loss makes the logits of a layers::language_head in chunks; this model has another "
       "head");
   if constexpr (some && possible)

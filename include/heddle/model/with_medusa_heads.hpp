@@ -12,9 +12,7 @@ namespace heddle::inline v0::model {
 namespace detail {
 // Carries what is trained into the compiler's message.
 template <class Trained, class Heads>
-struct heads_are_trained {
-  static constexpr bool value = layers::trains_all_of<Trained, Heads>;
-};
+inline constexpr bool heads_are_trained = layers::trains_all_of<Trained, Heads>;
 }  // namespace detail
 
 /// `Base` (a language model with a head of its own such as `llama`, `deepseek`) with `K` heads of Medusa beside its head. The heads are
@@ -34,7 +32,7 @@ struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typena
                   "with_chunked_loss");
     const auto made = layers::with_head(whole, joined(whole.out));
     static_assert(
-        detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>::value,
+        detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>,
         "heddle: with_medusa_heads trains a model with its heads; the description of the model (with_lora, say) "
         "freezes the heads: train them with with_medusa_head");
     return made;

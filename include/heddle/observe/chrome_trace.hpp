@@ -27,6 +27,8 @@ struct trace_metadata {
   std::vector<std::string> rank_names = {};  ///< name of each rank's track; "rank 3" where none is given
   std::vector<std::pair<std::string, std::string>> about = {};  ///< shown by viewers as the trace's own information
   std::optional<std::int64_t> base_ns = {};                     ///< time zero; the first begin if not given
+  std::vector<event> device =
+      {};  ///< what devices did, on a track `rank 3, device` below that of each rank (`cuda_device_times`)
 };
 
 namespace detail {
@@ -106,7 +108,7 @@ class track_assigner {
 
 /// The trace as text (JSON object form). One track per rank, complete events with `step`, `stage`, `microbatch`,
 /// `bytes` and `peer` where they apply, and an arrow from each send to the receive with the same `flow`, when both are
-/// there. If a flow number is used again, its sends and receives are joined in order of time.
+/// there. Events of `metadata.device` are on tracks of their own. If a flow number is used again, its sends and receives are joined in order of time.
 /// Units: microseconds with three decimals, from the first event or `metadata.base_ns`.
 HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trace_metadata& metadata = {});
 

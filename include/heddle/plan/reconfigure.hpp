@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/collective/round_load.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <array>
@@ -67,14 +68,8 @@ constexpr topology circuits_of(round_view rounds, int round, const circuit_switc
     const int leaving = pairs.out[static_cast<std::size_t>(from)], ending = pairs.in[static_cast<std::size_t>(to)];
     const int peers = leaving > ending ? leaving : ending;
     if (peers > fabric.ports) {
-      std::string text = "heddle: round ";
-      text += std::to_string(round);
-      text += " needs ";
-      text += std::to_string(peers);
-      text += " circuits at a rank, which has ";
-      text += std::to_string(fabric.ports);
-      text += " ports";
-      throw config_error(text);
+      throw config_error(heddle::detail::text_of(
+          {"heddle: round ", round, " needs ", peers, " circuits at a rank, which has ", fabric.ports, " ports"}));
     }
     const double share = static_cast<double>(fabric.ports / peers) / fabric.ports;
     result.add_link(from, to, {fabric.seconds, fabric.bytes_per_second * share, link_kind::optical});
@@ -158,12 +153,9 @@ class state_costs {
       : rounds_(states.rounds().rounds()), states_(states.size()) {
     if (elements < 0 || element_bytes < 0 ||
         (element_bytes > 0 && elements > (std::numeric_limits<std::int64_t>::max)() / element_bytes)) {
-      std::string text = "heddle: reconfigure: a collective of ";
-      text += std::to_string(elements);
-      text += " elements of ";
-      text += std::to_string(element_bytes);
-      text += " bytes each; give sizes of at least 0 that are less than 2^63 bytes together";
-      throw config_error(text);
+      throw config_error(
+          heddle::detail::text_of({"heddle: reconfigure: a collective of ", elements, " elements of ", element_bytes,
+                                   " bytes each; give sizes of at least 0 that are less than 2^63 bytes together"}));
     }
     seconds_.assign(static_cast<std::size_t>(rounds_) * static_cast<std::size_t>(states_),
                     std::numeric_limits<double>::infinity());
@@ -239,12 +231,9 @@ constexpr reconfiguration reconfigure(const state_costs& costs, double reconfigu
   if (!(reconfiguration_seconds >= 0))
     throw config_error("heddle: reconfigure: switching circuits takes at least 0 seconds");
   if (then != stay && (then < 0 || then >= costs.states())) {
-    std::string text = "heddle: reconfigure: the fabric cannot be left in state ";
-    text += std::to_string(then);
-    text += "; it has ";
-    text += std::to_string(costs.states());
-    text += " states, counted from 0 (plan::stay leaves it where it is)";
-    throw config_error(text);
+    throw config_error(
+        heddle::detail::text_of({"heddle: reconfigure: the fabric cannot be left in state ", then, "; it has ",
+                                 costs.states(), " states, counted from 0 (plan::stay leaves it where it is)"}));
   }
   const auto rounds = static_cast<std::size_t>(costs.rounds());
   const auto count = static_cast<std::size_t>(costs.states());

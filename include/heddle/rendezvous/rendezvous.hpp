@@ -4,6 +4,7 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -105,17 +106,8 @@ class keyed_rendezvous : public rendezvous {
     }
     const std::vector<std::byte> value = get(full, members.front());
     if (value.size() != bytes.size()) {
-      std::string text = "heddle: rank ";
-      text += std::to_string(members.front());
-      text += " gave ";
-      text += std::to_string(value.size());
-      text += " bytes for \"";
-      text += key;
-      text += "\", rank ";
-      text += std::to_string(rank());
-      text += " expects ";
-      text += std::to_string(bytes.size());
-      throw comm_error(text);
+      throw comm_error(text_of({"heddle: rank ", members.front(), " gave ", value.size(), " bytes for \"", key,
+                                "\", rank ", rank(), " expects ", bytes.size()}));
     }
     std::copy(value.begin(), value.end(), bytes.begin());
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -116,11 +117,7 @@ struct visit_costs {
 
 namespace detail {
 [[noreturn]] inline void refuse_path(int microbatch, const char* why) {
-  std::string text = "heddle: the way of microbatch ";
-  text += std::to_string(microbatch);
-  text += ' ';
-  text += why;
-  throw schedule_error(text);
+  throw schedule_error(heddle::detail::text_of({"heddle: the way of microbatch ", microbatch, ' ', why}));
 }
 }  // namespace detail
 

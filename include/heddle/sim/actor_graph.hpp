@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/schedule/actor/actor_queue.hpp>
+#include <heddle/core/text.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -91,19 +92,13 @@ class actor_simulation {
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
 
   [[noreturn]] void stopped(int q) const {
-    std::string text = "heddle: the simulated actors of queue '";
-    text += g_.queue_name(q);
-    text += "' stop before they are done";
-    throw schedule_error(text);
+    throw schedule_error(heddle::detail::text_of(
+        {"heddle: the simulated actors of queue '", g_.queue_name(q), "' stop before they are done"}));
   }
 
   [[noreturn]] void wrong_duration(int a, int round) const {
-    std::string text = "heddle: simulate: the duration of actor '";
-    text += g_.actor(a).name;
-    text += "' in round ";
-    text += std::to_string(round);
-    text += " is negative or not a number";
-    throw schedule_error(text);
+    throw schedule_error(heddle::detail::text_of({"heddle: simulate: the duration of actor '", g_.actor(a).name,
+                                                  "' in round ", round, " is negative or not a number"}));
   }
 
   template <class Post>

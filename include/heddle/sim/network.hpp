@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/collective/round_load.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -298,10 +299,8 @@ constexpr network_timeline simulate(const round_routes& ways, std::int64_t eleme
                                     const message_costs& costs = {}) {
   for (int k = 0; k < ways.rounds().rounds(); ++k)
     if (!ways.possible(k)) {
-      std::string text = "heddle: no links lead from a sender of round ";
-      text += std::to_string(k);
-      text += " to its receiver";
-      throw comm_error(text);
+      throw comm_error(
+          heddle::detail::text_of({"heddle: no links lead from a sender of round ", k, " to its receiver"}));
     }
   return detail::network_run(ways, elements, element_bytes, costs).run();
 }

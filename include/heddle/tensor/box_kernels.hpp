@@ -21,14 +21,12 @@ namespace heddle::inline v0 {
 namespace detail {
 
 template <bool Ok, class Queue>
-struct queue_has_kernels {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool queue_has_kernels = Ok;
 // Host code in the order of the queue.
 template <class Queue>
 constexpr bool can_run() {
   static_assert(
-      queue_has_kernels<runs_host_code<Queue>, Queue>::value,
+      queue_has_kernels<runs_host_code<Queue>, Queue>,
       "heddle: this queue runs no host code, so it must launch kernels (launch_each, see heddle/core/launch_each.hpp; "
       "that of a CUDA device does in files that nvcc compiles) or have those of a redistribution itself: copy_box, "
       "combine_box and fill (see heddle/tensor/box_kernels.hpp)");
@@ -115,7 +113,7 @@ void unpack_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector_
 /// The elements of a memory in one of its own, new.
 template <class T, class Space>
 buffer<T, Space> copy_of(typename Space::queue& q, vector_view<const T, Space> x) {
-  buffer<T, Space> copy(q, x.size());
+  buffer<T, Space> copy(q, x.size(), "a copy of a tensor");
   q.copy(x, copy);
   return copy;
 }

@@ -4,6 +4,7 @@
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -43,13 +44,11 @@ namespace detail {
 // `bytes_free`: of the memory that was asked, where it says.
 [[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size,
                                        const std::size_t* bytes_free) {
-  std::string text("heddle: no memory for ");
-  text += what;
-  text += ": " + std::to_string(elements) + " elements of " + std::to_string(size) + " bytes are " +
-          std::to_string(elements * size) + " bytes; ";
-  text += bytes_free != nullptr ? std::to_string(*bytes_free) + " are free there"
-                                : "this process can have " + std::to_string(memory_limit()) + " in all";
-  throw memory_error(text);
+  throw memory_error(
+      text_of({"heddle: no memory for ", what, ": ", elements, " elements of ", size, " bytes are ", elements * size,
+               " bytes; ",
+               bytes_free != nullptr ? std::to_string(*bytes_free) + " are free there"
+                                     : "this process can have " + std::to_string(memory_limit()) + " in all"}));
 }
 struct lending;
 struct adopting;

@@ -138,6 +138,24 @@ struct step_group {
   }
 };
 
+// The elements of each rank's block, of all together, and whether the blocks lie in the tensor one after another.
+struct block_total {
+  std::int64_t elements = 0;
+  bool in_place = true;
+};
+template <auto Side, std::size_t Rank, class Block>
+block_total counted_blocks_of(rank_counts& counts, const std::array<std::int64_t, Rank>& extents, int parts,
+                              const Block& block) {
+  block_total total;
+  for (int peer = 0; peer < parts; ++peer) {
+    const auto o = block(peer);
+    counts[peer] = o.size();
+    total.in_place = total.in_place && lies_packed<Side>(o, extents, total.elements);
+    total.elements += counts[peer];
+  }
+  return total;
+}
+
 // What goes to each rank of the group, one block after another: the tensor itself where the blocks lie in it so already,
 // otherwise packed straight from it.
 template <class T, class Space, std::size_t Rank, class Group>
@@ -145,16 +163,10 @@ vector_view<const T, Space> packed_for_sending(typename Space::queue& q, const G
                                                vector_view<const T, Space> memory,
                                                const std::array<std::int64_t, Rank>& extents, rank_counts& counts,
                                                buffer<T, Space>& room) {
-  bool in_place = true;
-  std::int64_t total = 0;
-  for (int peer = 0; peer < group.parts(); ++peer) {
-    const auto o = group.to(peer);
-    counts[peer] = o.size();
-    in_place = in_place && lies_packed<&stretch::from>(o, extents, total);
-    total += counts[peer];
-  }
+  const auto [total, in_place] =
+      counted_blocks_of<&stretch::from>(counts, extents, group.parts(), [&](int peer) { return group.to(peer); });
   if (in_place) return within(memory, 0, total);
-  room = buffer<T, Space>(q, total);
+  room = buffer<T, Space>(q, total, "what a redistribution sends or receives");
   box_copies<T, Space, Rank> boxes(q, memory, room.view());
   std::int64_t at = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
@@ -170,20 +182,14 @@ template <class T, class Space, class Group, std::size_t Rank, class Receive>
 buffer<T, Space> received(typename Space::queue& q, const Group& group, const std::array<std::int64_t, Rank>& extents,
                           Receive&& receive) {
   rank_counts counts(group.parts());
-  buffer<T, Space> whole(q, elements_of(extents));
-  bool in_place = true;
-  std::int64_t total = 0;
-  for (int peer = 0; peer < group.parts(); ++peer) {
-    const auto o = group.from(peer);
-    counts[peer] = o.size();
-    in_place = in_place && lies_packed<&stretch::to>(o, extents, total);
-    total += counts[peer];
-  }
+  buffer<T, Space> whole(q, elements_of(extents), "what a redistribution sends or receives");
+  const auto [total, in_place] =
+      counted_blocks_of<&stretch::to>(counts, extents, group.parts(), [&](int peer) { return group.from(peer); });
   if (in_place) {
     receive(within(whole.view(), 0, total), counts);
     return whole;
   }
-  buffer<T, Space> packed(q, total);
+  buffer<T, Space> packed(q, total, "what a redistribution sends or receives");
   receive(packed.view(), counts);
   box_copies<T, Space, Rank> boxes(q, packed.view(), whole.view());
   std::int64_t at = 0;
@@ -201,7 +207,7 @@ vector_view<const T, Space> without_padding(typename Space::queue& q, vector_vie
                                             const tensor_part<Rank, Axes>& part, buffer<T, Space>& room) {
   const auto all = overlap_of(part, part);
   if (lies_packed<&stretch::from>(all, part.stored(), 0)) return within(memory, 0, part.size());
-  room = buffer<T, Space>(q, part.size());
+  room = buffer<T, Space>(q, part.size(), "what a redistribution sends or receives");
   pack_box<T, Space>(q, all, memory, part.stored(), room.view());
   return room.view();
 }
@@ -212,7 +218,7 @@ vector_view<const T, Space> without_padding(typename Space::queue& q, vector_vie
 template <class T, class Space, std::size_t Rank, std::size_t Axes>
 void slice_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at) {
   const auto before = at.before(at.rank), after = at.after(at.rank);
-  buffer<T, Space> next(q, elements_of(after.stored()));
+  buffer<T, Space> next(q, elements_of(after.stored()), "the result of a redistribution");
   copy_box<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored());
   part.replace(std::move(next));
 }
@@ -220,7 +226,7 @@ void slice_step(typename Space::queue& q, moving_part<T, Space>& part, const ste
 template <class Op, class T, class Space, std::size_t Rank, std::size_t Axes>
 void pad_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at) {
   const auto before = at.before(at.rank), after = at.after(at.rank);
-  buffer<T, Space> next(q, elements_of(after.stored()));
+  buffer<T, Space> next(q, elements_of(after.stored()), "the result of a redistribution");
   copy_box_and_fill<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored(),
                               Op::template identity<T>());
   part.replace(std::move(next));
@@ -229,7 +235,7 @@ void pad_step(typename Space::queue& q, moving_part<T, Space>& part, const step_
 template <class Op, class T, class Space>
 void keep_on_owner_step(typename Space::queue& q, moving_part<T, Space>& part, int mine) {
   if (mine == 0) return;
-  if (!part.owned) part.replace(buffer<T, Space>(q, part.source.size()));
+  if (!part.owned) part.replace(buffer<T, Space>(q, part.source.size(), "the result of a redistribution"));
   fill<T, Space>(q, part.own.view(), Op::template identity<T>());
 }
 
@@ -277,11 +283,11 @@ void reduce_scatter_step(typename Space::queue& q, moving_part<T, Space>& part, 
       heddle::v0::reduce_scatter_v(q, comm, sent, out, counts.span(), Op{});
   };
   const auto own = group.from(group.mine());
-  buffer<T, Space> next(q, elements_of(after.stored()));
+  buffer<T, Space> next(q, elements_of(after.stored()), "the result of a redistribution");
   if (lies_packed<&stretch::to>(own, after.stored(), 0)) {
     reduce(within(next.view(), 0, after.size()));
   } else {
-    buffer<T, Space> packed(q, after.size());
+    buffer<T, Space> packed(q, after.size(), "what a redistribution sends or receives");
     reduce(packed.view());
     unpack_box<T, Space>(q, own, packed.view(), next.view(), after.stored());
   }
@@ -299,15 +305,15 @@ void all_reduce_step(typename Space::queue& q, moving_part<T, Space>& part, cons
       heddle::v0::all_reduce(q, comm, within(part.own.view(), 0, valid), Op{});
       return;
     }
-    buffer<T, Space> next(q, elements_of(held.stored()));
+    buffer<T, Space> next(q, elements_of(held.stored()), "the result of a redistribution");
     heddle::v0::all_reduce(q, comm, within(part.source, 0, valid), within(next.view(), 0, valid), Op{});
     part.replace(std::move(next));
     return;
   }
-  buffer<T, Space> packed(q, held.size());
+  buffer<T, Space> packed(q, held.size(), "what a redistribution adds up");
   pack_box<T, Space>(q, all, part.source, held.stored(), packed.view());
   heddle::v0::all_reduce(q, comm, packed.view(), Op{});
-  if (!part.owned) part.replace(buffer<T, Space>(q, elements_of(held.stored())));
+  if (!part.owned) part.replace(buffer<T, Space>(q, elements_of(held.stored()), "the result of a redistribution"));
   unpack_box<T, Space>(q, all, packed.view(), part.own.view(), held.stored());
 }
 

@@ -26,9 +26,7 @@ inline constexpr int halo_tag = 31'755;
 namespace detail {
 
 template <bool Ok, class... Names>
-struct halo_can_be_exchanged {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool halo_can_be_exchanged = Ok;
 
 // A box of a row-major memory as runs of equal length: `run` elements at each combination of places along the dimensions before.
 template <std::size_t Rank>
@@ -124,19 +122,19 @@ template <layout_like Layout, class Space, class World>
 consteval bool can_exchange_halo() {
   constexpr bool same =
       std::is_same_v<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, typename Layout::mesh_type>;
-  static_assert(halo_can_be_exchanged<Layout::has_halo, Layout>::value,
+  static_assert(halo_can_be_exchanged<Layout::has_halo, Layout>,
                 "heddle: halo_exchange: the tensor's layout has no halo; lay it out with halo<dim, width, axes...>");
-  static_assert(halo_can_be_exchanged<!Layout::has_varying, Layout>::value,
+  static_assert(halo_can_be_exchanged<!Layout::has_varying, Layout>,
                 "heddle: halo_exchange: values that vary along an axis have no neighbours of a common meaning; say "
                 "what they mean with assume<To> first");
-  static_assert(halo_can_be_exchanged<host_accessible_space<Space>, Space>::value,
+  static_assert(halo_can_be_exchanged<host_accessible_space<Space>, Space>,
                 "heddle: halo_exchange: host code may not touch this memory; redistribute from without_halo<layout> "
                 "instead, in the order of a queue");
-  static_assert(halo_can_be_exchanged<same, Layout>::value,
+  static_assert(halo_can_be_exchanged<same, Layout>,
                 "heddle: halo_exchange: the tensor's layout is on another mesh than the world; make the layout on the "
                 "world's mesh, or pass the sub-world of the layout's axes");
   constexpr bool to_host = has_host_memory<std::remove_reference_t<decltype(std::declval<World&>().all())>>;
-  static_assert(halo_can_be_exchanged<to_host, World>::value,
+  static_assert(halo_can_be_exchanged<to_host, World>,
                 "heddle: halo_exchange: this transport moves memory of a device, and the exchange packs in the host's; "
                 "redistribute from without_halo<layout> instead, in the order of a queue");
   return Layout::has_halo && !Layout::has_varying && host_accessible_space<Space> && same && to_host;

@@ -183,15 +183,10 @@ using axes_of_dimension =
     decltype(axes_splitting<Layout, Dim>(std::make_index_sequence<cuts_of_dimension<Layout, Dim>()>{}));
 
 template <bool Ok, class... Names>
-struct sum_is_ordered {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool sum_is_ordered = Ok;
 
 template <class Layout, int... Dims>
-struct without_dimensions {
-  using mesh_type = typename Layout::mesh_type;
-  using ops = typename Layout::ops;
-  using splits = typename Layout::splits;
+struct without_dimensions : in_words_of<Layout> {
   static constexpr auto table = [] {
     auto t = Layout::table;
     for (axis_use& u : t.use) {
@@ -224,15 +219,15 @@ constexpr bool can_sum_in_order() {
   constexpr bool here =
       std::is_same_v<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, typename Layout::mesh_type>;
   static_assert(
-      sum_is_ordered<defined, Layout>::value,
+      sum_is_ordered<defined, Layout>,
       "heddle: an ordered reduction follows the indices of the whole tensor; of values that are partial or vary along "
       "an axis the order is not known, so keep them split (shard) where they are made, and reduce that dimension");
-  static_assert(sum_is_ordered<!Layout::has_halo, Layout>::value,
+  static_assert(sum_is_ordered<!Layout::has_halo, Layout>,
                 "heddle: an ordered reduction takes each element once, but those of a halo are copies of what other "
                 "ranks own; redistribute the tensor to without_halo<layout> (no bytes) first");
-  static_assert(sum_is_ordered<dims, Layout>::value,
+  static_assert(sum_is_ordered<dims, Layout>,
                 "heddle: ordered_reduce<op, dims...>: each dimension must be one of the tensor's, named once");
-  static_assert(sum_is_ordered<here, Layout>::value,
+  static_assert(sum_is_ordered<here, Layout>,
                 "heddle: ordered_reduce: the tensor's layout is on another mesh than the world; make the layout on the "
                 "world's mesh");
   return defined && !Layout::has_halo && dims && here;

@@ -20,13 +20,11 @@ namespace heddle::inline v0 {
 namespace detail {
 
 template <bool Ok, class... Names>
-struct elements_have_a_global_index {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool elements_have_a_global_index = Ok;
 template <class L>
 constexpr bool has_global_index() {
   static_assert(
-      elements_have_a_global_index<!L::has_varying, L>::value,
+      elements_have_a_global_index<!L::has_varying, L>,
       "heddle: random numbers are keyed by the index in the whole tensor, which values that vary along an axis do not "
       "have; give the tensor a layout that splits or replicates, or draw from a counter_random of the rank's own");
   return !L::has_varying;
@@ -36,7 +34,7 @@ constexpr bool scales() {
   if constexpr (L::has_partial) {
     constexpr bool sum = std::is_same_v<typename partial_op<L>::type, plus>;
     static_assert(
-        elements_have_a_global_index<sum, L>::value,
+        elements_have_a_global_index<sum, L>,
         "heddle: dropout scales values, with which the operator of these partial values does not commute (only plus "
         "does); redistribute the tensor to replicated over this axis (all_reduce) first");
     return sum;

@@ -113,7 +113,7 @@ struct memory_overlap {
   /// Its extents when it is packed without gaps.
   std::array<std::int64_t, Rank> extents() const {
     std::array<std::int64_t, Rank> e{};
-    for (std::size_t d = 0; d < Rank; ++d) e[d] = along[d].total();
+    for (std::size_t d = 0; d != Rank; ++d) e[d] = along[d].total();
     return e;
   }
 };
@@ -124,7 +124,7 @@ memory_overlap<Rank> with_packed(const memory_overlap<Rank>& o) {
   constexpr auto other = Side == &stretch::from ? &stretch::to : &stretch::from;
   memory_overlap<Rank> out;
   out.empty = o.empty;
-  for (std::size_t d = 0; d < Rank; ++d) {
+  for (std::size_t d = 0; d != Rank; ++d) {
     std::int64_t at = 0;
     for (stretch s : o.along[d]) {
       s.*other = at;
@@ -206,7 +206,7 @@ std::int64_t packed_start(const memory_overlap<Rank>& o, const std::array<std::i
     if (s.total() != memory[d]) whole = false;
   }
   std::int64_t index = 0;
-  for (std::size_t d = 0; d < Rank; ++d) index = index * memory[d] + o.along[d][0].*Side;
+  for (std::size_t d = 0; d != Rank; ++d) index = index * memory[d] + o.along[d][0].*Side;
   return index;
 }
 /// Whether they lie so from index `start` on.
@@ -233,6 +233,17 @@ template <class T, std::size_t Rank>
 void unpack_overlap(const memory_overlap<Rank>& o, const T* packed, T* target,
                     const std::array<std::int64_t, Rank>& to) {
   copy_overlap(with_packed<&stretch::to>(o), packed, o.extents(), target, to);
+}
+
+// Calls f(r, i, height, c, j, width) for each tile of at most `tall` rows and `wide` columns of a matrix whose rows and columns are named
+// by stretches: those of rows and of columns, and where in them the tile begins. Tiles of the same columns follow one another.
+template <class Stretches, class F>
+void for_each_tile(const Stretches& rows, const Stretches& cols, std::int64_t tall, std::int64_t wide, F&& f) {
+  for (const stretch& c : cols)
+    for (std::int64_t j = 0; j < c.count; j += wide)
+      for (const stretch& r : rows)
+        for (std::int64_t i = 0; i < r.count; i += tall)
+          f(r, i, (std::min)(tall, r.count - i), c, j, (std::min)(wide, c.count - j));
 }
 
 }  // namespace detail

@@ -245,7 +245,7 @@ tensor_part<Rank, Axes> whole_part(const std::array<std::int64_t, Rank>& extents
 template <std::size_t Rank, std::size_t Axes, std::size_t Others>
 memory_overlap<Rank> overlap_of(const tensor_part<Rank, Axes>& from, const tensor_part<Rank, Others>& to) {
   memory_overlap<Rank> o;
-  for (std::size_t d = 0; d < Rank; ++d) o.along[d] = common_stretches(from.dims[d], to.dims[d]);
+  for (std::size_t d = 0; d != Rank; ++d) o.along[d] = common_stretches(from.dims[d], to.dims[d]);
   return o;
 }
 
@@ -274,15 +274,13 @@ constexpr std::size_t first_axis_of(axis_role role) {
   return axes;
 }
 template <bool Ok, class... Names>
-struct values_make_one_tensor {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool values_make_one_tensor = Ok;
 template <layout_like L>
 consteval bool has_a_whole() {
   constexpr std::size_t at = first_axis_of<L>(axis_role::varying);
   constexpr bool ok = at == L::mesh_type::rank;
   using culprit = typename decltype(axis_at<!ok, at>(typename L::mesh_type::tags{}))::type;
-  static_assert(values_make_one_tensor<ok, culprit>::value,
+  static_assert(values_make_one_tensor<ok, culprit>,
                 "heddle: assemble: the values vary along an axis, so they are no parts of one tensor; "
                 "say with assume<To> what they mean");
   return ok;
@@ -404,9 +402,7 @@ constexpr std::size_t not_assumable() {
   return axes;
 }
 template <bool Ok, class... Names>
-struct only_varying_axes_change {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool only_varying_axes_change = Ok;
 template <layout_like To, layout_like From>
 consteval bool can_be_assumed() {
   constexpr bool one_mesh = std::is_same_v<typename To::mesh_type, typename From::mesh_type>;
@@ -415,7 +411,7 @@ consteval bool can_be_assumed() {
     constexpr std::size_t at = not_assumable<To, From>();
     constexpr bool ok = at == From::mesh_type::rank;
     using culprit = typename decltype(axis_at<!ok, at>(typename From::mesh_type::tags{}))::type;
-    static_assert(only_varying_axes_change<ok, culprit>::value,
+    static_assert(only_varying_axes_change<ok, culprit>,
                   "heddle: assume<To> gives a meaning to varying axes only, and this one has a meaning already; "
                   "use redistribute");
     return ok;

@@ -50,9 +50,7 @@ constexpr auto input_row(const X& x) noexcept {
 }
 
 template <bool Ok, class Queue, class Communicator>
-struct transport_keeps_queue_order {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool transport_keeps_queue_order = Ok;
 
 // A communicator that puts its calls on a stream, which may be that of a queue: `comm.on(queue.stream())` is the same one there.
 template <class C, class Queue>
@@ -83,7 +81,7 @@ void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
     communicate_by_host(queue, comm, std::forward<Work>(work), rows...);
   } else {
     static_assert(
-        transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
+        transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>,
         "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
         "as its first argument, or be put on the queue's stream by on(queue.stream()); that of threads has the "
         "calls where the queue has record() and after() and launches kernels, as one of a CUDA device does in files "
@@ -105,13 +103,6 @@ class kept_counts {
   std::array<std::int64_t, 16> few_{};
   std::vector<std::int64_t> many_;
 };
-template <class Queue>
-auto counts_for(Queue&, std::span<const std::int64_t> counts) {
-  if constexpr (is_host_queue<Queue>)
-    return counts;
-  else
-    return kept_counts(counts);
-}
 inline std::span<const std::int64_t> span_of(const kept_counts& c) noexcept {
   return c.span();
 }
@@ -127,6 +118,25 @@ concept allocating = requires(Queue& q) {
 // A communicator that says in the order of which queue it works has the calls with that queue as first argument.
 template <class C, class Queue>
 concept works_in_order_of = requires { typename C::queue; } && std::same_as<typename C::queue, Queue>;
+
+// The counts of a call, kept where it runs later.
+template <class C, class Queue>
+auto counts_for(std::span<const std::int64_t> counts) {
+  if constexpr (is_host_queue<Queue> || works_in_order_of<C, Queue>)
+    return counts;
+  else
+    return kept_counts(counts);
+}
+
+// `call(comm, rows...)` in the order of the queue; by a communicator that works in it `call(comm, queue, rows...)`.
+template <class Queue, class C, class Call, class... Rows>
+void call_in_order(Queue& queue, C& comm, Call&& call, const Rows&... rows) {
+  if constexpr (works_in_order_of<C, Queue>)
+    call(comm, queue, rows...);
+  else
+    communicate(queue, comm, std::forward<Call>(call), rows...);
+}
+
 template <class X, class Queue>
 concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 }  // namespace detail
@@ -156,85 +166,53 @@ concept sends_in_order_of =
 template <class Queue, class C, class X, class Op>
   requires detail::communicable<X, Queue>
 void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
-  const auto row = detail::as_row(x);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_reduce(queue, row, op);
-  else
-    detail::communicate(queue, comm, detail::folds_by(op, [op](auto& c, auto s) { c.all_reduce(s, op); }), row);
+  const auto call = [op](auto& c, auto&&... r) { c.all_reduce(r..., op); };
+  detail::call_in_order(queue, comm, detail::folds_by(op, call), detail::as_row(x));
 }
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_reduce(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_reduce(queue, from, to, op);
-  else
-    detail::communicate(queue, comm, detail::folds_by(op, [op](auto& c, auto i, auto o) { c.all_reduce(i, o, op); }),
-                        from, to);
+  const auto call = [op](auto& c, auto&&... r) { c.all_reduce(r..., op); };
+  detail::call_in_order(queue, comm, detail::folds_by(op, call), detail::input_row(in), detail::as_row(out));
 }
 /// A block per rank in, the fold of the own blocks out. See `all_reduce`.
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.reduce_scatter(queue, from, to, op);
-  else
-    detail::communicate(queue, comm,
-                        detail::folds_by(op, [op](auto& c, auto i, auto o) { c.reduce_scatter(i, o, op); }), from, to);
+  const auto call = [op](auto& c, auto&&... r) { c.reduce_scatter(r..., op); };
+  detail::call_in_order(queue, comm, detail::folds_by(op, call), detail::input_row(in), detail::as_row(out));
 }
 /// As `reduce_scatter`, with a block of `counts[r]` elements for rank r.
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts, Op op) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.reduce_scatter_v(queue, from, to, counts, op);
-  else
-    detail::communicate(
-        queue, comm,
-        detail::folds_by(op, [op, n = detail::counts_for(queue, counts)](
-                                 auto& c, auto i, auto o) { c.reduce_scatter_v(i, o, detail::span_of(n), op); }),
-        from, to);
+  const auto call = [op, n = detail::counts_for<C, Queue>(counts)](auto& c, auto&&... r) {
+    c.reduce_scatter_v(r..., detail::span_of(n), op);
+  };
+  detail::call_in_order(queue, comm, detail::folds_by(op, call), detail::input_row(in), detail::as_row(out));
 }
 /// Gives all ranks the blocks of all, in their order. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_gather(queue, from, to);
-  else
-    detail::communicate(queue, comm, [](auto& c, auto i, auto o) { c.all_gather(i, o); }, from, to);
+  detail::call_in_order(
+      queue, comm, [](auto& c, auto&&... x) { c.all_gather(x...); }, detail::input_row(in), detail::as_row(out));
 }
 /// As `all_gather`, with a block of `counts[r]` elements of rank r.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_gather_v(queue, from, to, counts);
-  else
-    detail::communicate(
-        queue, comm,
-        [n = detail::counts_for(queue, counts)](auto& c, auto i, auto o) { c.all_gather_v(i, o, detail::span_of(n)); },
-        from, to);
+  const auto call = [n = detail::counts_for<C, Queue>(counts)](auto& c, auto&&... r) {
+    c.all_gather_v(r..., detail::span_of(n));
+  };
+  detail::call_in_order(queue, comm, call, detail::input_row(in), detail::as_row(out));
 }
 /// Block s of `out` is the block for this rank of rank s. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_to_all(Queue& queue, C& comm, const In& in, Out&& out) {
-  const auto from = detail::input_row(in);
-  const auto to = detail::as_row(out);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.all_to_all(queue, from, to);
-  else
-    detail::communicate(queue, comm, [](auto& c, auto i, auto o) { c.all_to_all(i, o); }, from, to);
+  detail::call_in_order(
+      queue, comm, [](auto& c, auto&&... x) { c.all_to_all(x...); }, detail::input_row(in), detail::as_row(out));
 }
 /// As `all_to_all`, with blocks of `sent[r]` elements to and `received[r]` elements from rank r.
 template <class Queue, class C, class In, class Out>
@@ -248,7 +226,7 @@ void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int6
   else
     detail::communicate(
         queue, comm,
-        [s = detail::counts_for(queue, sent), r = detail::counts_for(queue, received)](auto& c, auto i, auto o) {
+        [s = detail::counts_for<C, Queue>(sent), r = detail::counts_for<C, Queue>(received)](auto& c, auto i, auto o) {
           c.all_to_all_v(i, detail::span_of(s), o, detail::span_of(r));
         },
         from, to);
@@ -257,31 +235,19 @@ void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int6
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void broadcast(Queue& queue, C& comm, X&& x, int root) {
-  const auto row = detail::as_row(x);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.broadcast(queue, row, root);
-  else
-    detail::communicate(queue, comm, [root](auto& c, auto s) { c.broadcast(s, root); }, row);
+  detail::call_in_order(queue, comm, [root](auto& c, auto&&... r) { c.broadcast(r..., root); }, detail::as_row(x));
 }
 /// Sends a message to one rank. See `all_reduce`.
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {
-  const auto row = detail::input_row(x);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.send(queue, row, to, tag);
-  else
-    detail::communicate(queue, comm, [to, tag](auto& c, auto s) { c.send(s, to, tag); }, row);
+  detail::call_in_order(queue, comm, [to, tag](auto& c, auto&&... r) { c.send(r..., to, tag); }, detail::input_row(x));
 }
 /// Receives a message from one rank.
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void recv(Queue& queue, C& comm, X&& x, int from, int tag = 0) {
-  const auto row = detail::as_row(x);
-  if constexpr (detail::works_in_order_of<C, Queue>)
-    comm.recv(queue, row, from, tag);
-  else
-    detail::communicate(queue, comm, [from, tag](auto& c, auto s) { c.recv(s, from, tag); }, row);
+  detail::call_in_order(queue, comm, [from, tag](auto& c, auto&&... r) { c.recv(r..., from, tag); }, detail::as_row(x));
 }
 
 }  // namespace heddle::inline v0

@@ -3,6 +3,7 @@
 
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/tensor/buffer.hpp>
 #include <heddle/core/type_name.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -72,7 +73,9 @@ void* staging_memory(Queue& queue, std::size_t slot, std::size_t bytes) {
       r = {host_memory::allocation<64>(bytes), bytes};
       if (r.memory.address() == nullptr) {
         r = {};
-        throw memory_error("heddle: " + std::to_string(bytes) + " bytes for copies of messages on the host: no memory");
+        throw memory_error("heddle: " + std::to_string(bytes) +
+                           " bytes for copies of messages on the host: no memory; this process can have " +
+                           std::to_string(memory_limit()) + " in all");
       }
     }
     return r.memory.address();

@@ -33,21 +33,17 @@ void write_transposed(Tensor& tensor, std::int64_t all_rows, std::span<const str
                       std::span<const stretch> cols, const T* from, std::int64_t columns) {
   constexpr std::int64_t wide = 32, tall = 256;
   std::vector<T> tile(static_cast<std::size_t>(wide * tall));
-  for (const stretch& c : cols)
-    for (std::int64_t j = 0; j < c.count; j += wide) {
-      const std::int64_t width = (std::min)(wide, c.count - j);
-      for (const stretch& r : rows)
-        for (std::int64_t i = 0; i < r.count; i += tall) {
-          const std::int64_t height = (std::min)(tall, r.count - i);
-          for (std::int64_t y = 0; y < height; ++y)
-            for (std::int64_t k = 0; k < width; ++k)
-              tile[static_cast<std::size_t>(k * tall + y)] = from[(r.to + i + y) * columns + c.to + j + k];
+  for_each_tile(
+      rows, cols, tall, wide,
+      [&](const stretch& r, std::int64_t i, std::int64_t height, const stretch& c, std::int64_t j, std::int64_t width) {
+        for (std::int64_t y = 0; y < height; ++y)
           for (std::int64_t k = 0; k < width; ++k)
-            tensor.write(
-                (c.from + j + k) * all_rows + r.from + i,
-                std::span<const T>(tile).subspan(static_cast<std::size_t>(k * tall), static_cast<std::size_t>(height)));
-        }
-    }
+            tile[static_cast<std::size_t>(k * tall + y)] = from[(r.to + i + y) * columns + c.to + j + k];
+        for (std::int64_t k = 0; k < width; ++k)
+          tensor.write(
+              (c.from + j + k) * all_rows + r.from + i,
+              std::span<const T>(tile).subspan(static_cast<std::size_t>(k * tall), static_cast<std::size_t>(height)));
+      });
 }
 
 }  // namespace detail

@@ -61,16 +61,12 @@ inline constexpr std::int64_t widest_transposed_tile = 32, tallest_transposed_ti
 template <class Read, class Done>
 void for_each_transposed_tile(std::int64_t all_rows, std::span<const stretch> rows, std::span<const stretch> cols,
                               Read&& read, Done&& done) {
-  for (const stretch& c : cols)
-    for (std::int64_t j = 0; j < c.count; j += widest_transposed_tile) {
-      const std::int64_t width = (std::min)(widest_transposed_tile, c.count - j);
-      for (const stretch& r : rows)
-        for (std::int64_t i = 0; i < r.count; i += tallest_transposed_tile) {
-          const std::int64_t height = (std::min)(tallest_transposed_tile, r.count - i);
-          for (std::int64_t k = 0; k < width; ++k) read((c.from + j + k) * all_rows + r.from + i, k, height);
-          done(r, i, height, c, j, width);
-        }
-    }
+  for_each_tile(
+      rows, cols, tallest_transposed_tile, widest_transposed_tile,
+      [&](const stretch& r, std::int64_t i, std::int64_t height, const stretch& c, std::int64_t j, std::int64_t width) {
+        for (std::int64_t k = 0; k < width; ++k) read((c.from + j + k) * all_rows + r.from + i, k, height);
+        done(r, i, height, c, j, width);
+      });
 }
 
 // A row-major memory of `columns` columns from such a tensor: the rows and columns are `from` in the whole and `to` in the memory.

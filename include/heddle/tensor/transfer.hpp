@@ -6,6 +6,7 @@
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -21,10 +22,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 [[noreturn]] inline void throw_transfer(int rank, const char* what) {
-  std::string text = "heddle: transfer: rank ";
-  text += std::to_string(rank);
-  text += what;
-  throw layout_error(text);
+  throw layout_error(text_of({"heddle: transfer: rank ", rank, what}));
 }
 
 // Puts what came in its place; where the source was partial, combined with what is there.
@@ -66,8 +64,8 @@ struct transfer_blocks {
       sent += out[r];
       begin[static_cast<std::size_t>(r) + 1] = begin[static_cast<std::size_t>(r)] + in[r];
     }
-    buffer<T, Space> outgoing(q, sent);
-    incoming = buffer<T, Space>(q, begin.back());
+    buffer<T, Space> outgoing(q, sent, "what a transfer sends");
+    incoming = buffer<T, Space>(q, begin.back(), "what a transfer receives");
     box_copies<T, Space, Rank> boxes(q, memory, outgoing.view());
     std::int64_t at = 0;
     for (int r = 0; r < size; ++r) {
@@ -128,7 +126,7 @@ std::optional<sharded<T, Rank, To, Space>> transfer(const transfer_plan<From, To
                   [&](int r) { return detail::overlap_of(held, plan.landing_part(whole, plan.target_of(r))); });
 
   const bool gathers = plan.gathers(Rank);
-  buffer<T, Space> landed(queue, target >= 0 ? detail::elements_of(landing.stored()) : 0);
+  buffer<T, Space> landed(queue, target >= 0 ? detail::elements_of(landing.stored()) : 0, "the result of a transfer");
   if constexpr (From::has_partial)
     detail::fill<T, Space>(queue, landed.view(), detail::partial_op<From>::type::template identity<T>());
   if (target >= 0) {
@@ -152,7 +150,7 @@ std::optional<sharded<T, Rank, To, Space>> transfer(const transfer_plan<From, To
     parts.exchange(queue, comm, gathered, landing.stored(), [&](int) { return detail::overlap_of(landing, landing); });
     if (target >= 0) {
       const auto wanted = plan.to().part(whole, target);
-      landed = buffer<T, Space>(queue, detail::elements_of(wanted.stored()));
+      landed = buffer<T, Space>(queue, detail::elements_of(wanted.stored()), "the result of a transfer");
       detail::box_copies<T, Space, Rank> boxes(queue, parts.incoming.view(), landed.view());
       for (int r = 0; r < size; ++r)
         if (parts.in[r] != 0)

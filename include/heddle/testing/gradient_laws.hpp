@@ -59,8 +59,8 @@ template <layout_like To, layout_like From, std::int64_t... E>
   const from_dual below{mesh};
   const auto wrong = [&](std::string_view what) {
     return failure(
-        detail::joined_text({"seed ", std::to_string(seed), ", ", to_string(from), " -> ", to_string(to), ", backward ",
-                             to_string(above), " -> ", to_string(below), ", shape ", to_string(s), ": ", what}));
+        heddle::detail::text_of({"seed ", seed, ", ", to_string(from), " -> ", to_string(to), ", backward ",
+                                 to_string(above), " -> ", to_string(below), ", shape ", to_string(s), ": ", what}));
   };
   std::vector<std::vector<double>> x, y, ax, aty;
   for (int r = 0; r < mesh.size(); ++r) {
@@ -85,8 +85,8 @@ template <layout_like To, layout_like From, std::int64_t... E>
   const double forward = detail::inner_product(to, s, ax, y);
   const double backward = detail::inner_product(from, s, x, aty);
   if (forward != backward)  // whole numbers: exact
-    return wrong(
-        detail::joined_text({"<y, A x> is ", detail::digits(forward), ", <A' y, x> is ", detail::digits(backward)}));
+    return wrong(heddle::detail::text_of(
+        {"<y, A x> is ", detail::digits(forward), ", <A' y, x> is ", detail::digits(backward)}));
   return {true, {}, 1};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/tensor/redistribute.hpp>
@@ -215,12 +216,6 @@ auto along_path(type_list<Next, Rest...>, sharded<T, Rank, L>&& x, World& world)
   return along_path(type_list<Rest...>{}, redistribute<Next>(std::move(x), world), world);
 }
 
-inline std::string joined_text(std::initializer_list<std::string_view> parts) {
-  std::string text;
-  for (const std::string_view part : parts) text += part;
-  return text;
-}
-
 }  // namespace detail
 
 /// One rank's part of a made-up tensor: whole numbers that depend on the seed, the element, and, along partial and varying
@@ -247,8 +242,8 @@ template <layout_like L, class Same = same_value, std::int64_t... E>
   std::vector<double> whole;
   for (std::int64_t i = 0; i < s.size(); ++i) whole.push_back(detail::number_at(seed, i, 0));
   const auto wrong = [&](const std::string& what) {
-    return failure(detail::joined_text(
-        {"seed ", std::to_string(seed), ", ", to_string(layout), ", shape ", to_string(s), ": ", what}));
+    return failure(
+        heddle::detail::text_of({"seed ", seed, ", ", to_string(layout), ", shape ", to_string(s), ": ", what}));
   };
   std::vector<std::vector<double>> memory;
   const auto dynamic = make_shape(s.extents());
@@ -259,7 +254,7 @@ template <layout_like L, class Same = same_value, std::int64_t... E>
     if (what.empty())
       what = detail::wrong_copy(layout, s, r, memory[static_cast<std::size_t>(detail::lowest_copy(layout, r))],
                                 memory.back(), same);
-    if (!what.empty()) return wrong(detail::joined_text({"scatter to rank ", std::to_string(r), ": ", what}));
+    if (!what.empty()) return wrong(heddle::detail::text_of({"scatter to rank ", r, ": ", what}));
   }
   const std::string what = detail::difference(whole, detail::whole_from(layout, s, memory), same);
   if (!what.empty()) return wrong("gather of what was scattered: " + what);
@@ -286,10 +281,9 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
   }
   const auto whole = detail::whole_from(from, s, before);
   const auto wrong = [&](int rank, std::string_view what) {
-    std::string text =
-        detail::joined_text({"seed ", std::to_string(seed), ", ", to_string(plan), ", shape ", to_string(s)});
-    if (rank >= 0) text += detail::joined_text({", rank ", std::to_string(rank)});
-    text += detail::joined_text({": ", what});
+    std::string text = heddle::detail::text_of({"seed ", seed, ", ", to_string(plan), ", shape ", to_string(s)});
+    if (rank >= 0) text += heddle::detail::text_of({", rank ", rank});
+    text += heddle::detail::text_of({": ", what});
     return failure(std::move(text));
   };
   std::vector<detail::moved_part> found;
@@ -319,7 +313,7 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
     if (!what.empty()) return wrong(r, what);
     const std::int64_t planned = plan.bytes_sent(s, sizeof(double), r);
     if (f.bytes != planned)
-      return wrong(r, detail::joined_text(
+      return wrong(r, heddle::detail::text_of(
                           {"planned to send ", std::to_string(planned), " bytes, sent ", std::to_string(f.bytes)}));
     const auto left = sources[static_cast<std::size_t>(r)].elements();
     if (!std::equal(left.begin(), left.end(), before[static_cast<std::size_t>(r)].begin()))
@@ -360,9 +354,9 @@ template <layout_like From, layout_like... Steps, mesh_like Mesh, class Same = s
   const From from{mesh};
   const To to{mesh};
   const auto wrong = [&](std::string_view what) {
-    std::string text = detail::joined_text({"seed ", std::to_string(seed), ", ", to_string(from)});
-    ((text += detail::joined_text({" -> ", to_string(Steps{mesh})})), ...);
-    text += detail::joined_text({", shape ", to_string(s), ": ", what});
+    std::string text = heddle::detail::text_of({"seed ", seed, ", ", to_string(from)});
+    ((text += heddle::detail::text_of({" -> ", to_string(Steps{mesh})})), ...);
+    text += heddle::detail::text_of({", shape ", to_string(s), ": ", what});
     return failure(std::move(text));
   };
   std::vector<detail::moved_part> found;
@@ -385,15 +379,14 @@ template <layout_like From, layout_like... Steps, mesh_like Mesh, class Same = s
     if (!To::has_partial) {
       const std::string what = detail::difference(detail::held_values(to, s, rank, found[r].copied),
                                                   detail::held_values(to, s, rank, found[r].moved), same);
-      if (!what.empty())
-        return wrong(detail::joined_text({"rank ", std::to_string(rank), ", around against straight: ", what}));
+      if (!what.empty()) return wrong(heddle::detail::text_of({"rank ", rank, ", around against straight: ", what}));
     }
     const auto lowest = static_cast<std::size_t>(detail::lowest_copy(to, rank));  // moved away already, unless it is r
     straight.push_back(std::move(found[r].copied));
     around.push_back(std::move(found[r].moved));
     std::string what = detail::wrong_copy(to, s, rank, straight[lowest], straight.back(), same);
     if (what.empty()) what = detail::wrong_copy(to, s, rank, around[lowest], around.back(), same);
-    if (!what.empty()) return wrong(detail::joined_text({"rank ", std::to_string(rank), ": ", what}));
+    if (!what.empty()) return wrong(heddle::detail::text_of({"rank ", rank, ": ", what}));
   }
   const std::string what =
       detail::difference(detail::whole_from(to, s, straight), detail::whole_from(to, s, around), same);
@@ -419,9 +412,9 @@ template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
       for (std::size_t c = 0; c < count; ++c, ++found.cases) {
         if (a == c ? at(a, a) == 0 : at(a, c) <= at(a, b) + at(b, c)) continue;
         return failure(
-            detail::joined_text({"shape ", to_string(s), ": ", names[a], " -> ", names[c], " is planned to send ",
-                                 std::to_string(at(a, c)), " elements, over ", names[b], " it would be ",
-                                 std::to_string(at(a, b)), " + ", std::to_string(at(b, c))}),
+            heddle::detail::text_of({"shape ", to_string(s), ": ", names[a], " -> ", names[c], " is planned to send ",
+                                     std::to_string(at(a, c)), " elements, over ", names[b], " it would be ",
+                                     std::to_string(at(a, b)), " + ", std::to_string(at(b, c))}),
             found.cases);
       }
   return found;

@@ -26,22 +26,20 @@ namespace detail {
 
 // Carries the stage into the compiler's message.
 template <bool Ok, class Stage>
-struct buckets_of_stage {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool buckets_of_stage = Ok;
 // Stops at the first mistake, so that one mistake gives one error.
 template <class Stage>
 consteval bool buckets_checked() {
   using model::of_stage::bucket_count;
   if constexpr (!model::of_stage::buckets_are_layouts<Stage>) {
-    static_assert(buckets_of_stage<model::of_stage::buckets_are_layouts<Stage>, Stage>::value,
+    static_assert(buckets_of_stage<model::of_stage::buckets_are_layouts<Stage>, Stage>,
                   "heddle: the stage's `buckets` is no type_list of layouts, one for each bucket of its parameters");
   } else if constexpr (!model::of_stage::first_bucket_is_flat_weights<Stage>) {
     static_assert(
-        buckets_of_stage<model::of_stage::first_bucket_is_flat_weights<Stage>, Stage>::value,
+        buckets_of_stage<model::of_stage::first_bucket_is_flat_weights<Stage>, Stage>,
         "heddle: the stage's flat_weights are the layout of its first bucket; make it the first of `buckets`");
   } else if constexpr (bucket_count<Stage> > 1 && !model::of_stage::has_bucket_elements<Stage>) {
-    static_assert(buckets_of_stage<model::of_stage::has_bucket_elements<Stage>, Stage>::value,
+    static_assert(buckets_of_stage<model::of_stage::has_bucket_elements<Stage>, Stage>,
                   "heddle: a stage with several buckets needs `bucket_elements() const`, how many elements of its flat "
                   "buffers each bucket has, such as `std::array<std::int64_t, 2>`");
   } else {

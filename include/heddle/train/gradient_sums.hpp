@@ -45,7 +45,7 @@ class gradient_sums {
     if (!held.ties_two_ranks()) return;
     tied_ = held.with_tied_gradient();
     embeds_ = held.has_embedding();
-    if (embeds_) room_ = buffer<scalar, space>(*queue_, tied_->tied_elements());
+    if (embeds_) room_ = buffer<scalar, space>(*queue_, tied_->tied_elements(), "the gradient of a tied embedding");
   }
 
   /// Of the copy.

@@ -7,6 +7,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/saved_parameter.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,13 +35,9 @@ template <class T, class Zero, class Precision, class Space>
 struct saved_types<mixed_optimizer<T, Zero, Precision, Space>> {
   using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
   static std::string words() {
-    std::string text = " weights=";
-    text += io::dtype_name<typename optimizer_type::weight_type>();
-    text += " masters=";
-    text += io::dtype_name<typename optimizer_type::master_type>();
-    text += " moments=";
-    text += io::dtype_name<typename optimizer_type::moment_type>();
-    return text;
+    return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
+                                    " masters=", io::dtype_name<typename optimizer_type::master_type>(),
+                                    " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
   }
 };
 

@@ -15,33 +15,30 @@ namespace detail {
 
 // The types below carry what the compiler prints next to the advice.
 template <class T, class Part>
-struct scalar_holds {
-  static constexpr bool value = heddle::v0::detail::holds_exactly<Part, T>;
-};
+inline constexpr bool scalar_holds = heddle::v0::detail::holds_exactly<Part, T>;
 template <class Arithmetic, class Rounding>
-struct is_rounded_stochastically_from {
-  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
-};
+inline constexpr bool is_rounded_stochastically_from =
+    !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class T, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
 constexpr bool mixed_types_checked() {
-  if constexpr (!scalar_holds<T, W>::value)
-    static_assert(scalar_holds<T, W>::value,
+  if constexpr (!scalar_holds<T, W>)
+    static_assert(scalar_holds<T, W>,
                   "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
                   "elements, or masters_in<M> for more bits in the optimizer");
-  else if constexpr (!scalar_holds<T, G>::value)
+  else if constexpr (!scalar_holds<T, G>)
     static_assert(
-        scalar_holds<T, G>::value,
+        scalar_holds<T, G>,
         "heddle: gradients_in<G> is wider than the model's scalar, in which gradients are computed and added up");
-  else if constexpr (!scalar_holds<M, W>::value)
+  else if constexpr (!scalar_holds<M, W>)
     static_assert(
-        scalar_holds<M, W>::value,
+        scalar_holds<M, W>,
         "heddle: masters_in<M> is narrower than the weights, which are of the model's scalar if weights_in<W> is "
         "not given: master weights are what weights are rounded from; give them at least as many bits");
   else
     static_assert(
-        is_rounded_stochastically_from<Arithmetic, WeightRounding>::value &&
-            is_rounded_stochastically_from<Arithmetic, MomentRounding>::value,
+        is_rounded_stochastically_from<Arithmetic, WeightRounding> &&
+            is_rounded_stochastically_from<Arithmetic, MomentRounding>,
         "heddle: stochastic rounding is from float, and AdamW computes in double here: take masters and moments "
         "of float or bf16");
   return true;

@@ -6,6 +6,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/redistribute.hpp>
@@ -25,9 +26,7 @@ namespace heddle::inline v0::train {
 namespace detail {
 // Carries the parameter's name and both numbers of dimensions into the compiler's message.
 template <class Parameter, std::size_t Given, std::size_t Wanted>
-struct gradient_has_the_rank_of {
-  static constexpr bool value = Given == Wanted;
-};
+inline constexpr bool gradient_has_the_rank_of = Given == Wanted;
 // Without the class that keeps it in a flat buffer.
 template <class T, std::size_t Rank, layout_like L, class Space>
 const sharded<T, Rank, L, Space>& as_sharded(const sharded<T, Rank, L, Space>& x) noexcept {
@@ -91,19 +90,15 @@ class named_context {
     auto& target = all_.template of<Path>().gradient;
     using target_type = std::remove_cvref_t<decltype(target)>;
     constexpr bool fits = Rank == target_type::dimensions;
-    static_assert(detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank,
-                                                   target_type::dimensions>::value,
-                  "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
-                  "gradient has the shape of its parameter");
+    static_assert(
+        detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank, target_type::dimensions>,
+        "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
+        "gradient has the shape of its parameter");
     if constexpr (fits) {
       if (!(g.shape() == target.shape())) {
-        std::string text = "heddle: add_gradient: the parameter ";
-        text += Path.view();
-        text += " is of shape ";
-        text += to_string(target.shape());
-        text += ", its gradient was given as ";
-        text += to_string(g.shape());
-        throw layout_error(text);
+        throw layout_error(
+            heddle::detail::text_of({"heddle: add_gradient: the parameter ", Path.view(), " is of shape ",
+                                     to_string(target.shape()), ", its gradient was given as ", to_string(g.shape())}));
       }
       heddle::v0::detail::require_held(detail::as_sharded(target));
       if (gradient_scale_ == T(0)) return;  // the same on all ranks

@@ -77,6 +77,10 @@ class observed_communicator {
     report("all_gather_v", first_bytes(arguments...), [&] { to_.all_gather_v(std::forward<Arguments>(arguments)...); });
   }
   template <class... Arguments>
+  void broadcast(Arguments&&... arguments) {
+    report("broadcast", first_bytes(arguments...), [&] { to_.broadcast(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
   auto isend(Arguments&&... arguments) {
     return to_.isend(std::forward<Arguments>(arguments)...);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
 
@@ -17,13 +18,7 @@ namespace heddle::inline v0::train {
 
 namespace detail {
 [[noreturn]] inline void refuse_setting(const char* name, const std::string& got, const char* accepted) {
-  std::string text = "heddle: ";
-  text += name;
-  text += " must be ";
-  text += accepted;
-  text += ", got ";
-  text += got;
-  throw config_error(text);
+  throw config_error(heddle::detail::text_of({"heddle: ", name, " must be ", accepted, ", got ", got}));
 }
 // What is counted by 64 bits over a run.
 inline constexpr std::int64_t most_steps_of_run = 1000000000000;

@@ -32,32 +32,28 @@ template <class T>
 inline constexpr bool is_state_element =
     std::is_same_v<T, bf16> || std::is_same_v<T, float> || std::is_same_v<T, double>;
 template <class T>
-struct element_of_precision {
-  static constexpr bool value = is_state_element<T>;
-};
+inline constexpr bool element_of_precision = is_state_element<T>;
 template <class T, class Rounding>
-struct rounds_stochastically_to {
-  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<T, bf16>;
-};
+inline constexpr bool rounds_stochastically_to =
+    !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<T, bf16>;
 template <class T, class Rounding = rounding::nearest>
 constexpr bool element_checked() {
   static_assert(
-      element_of_precision<T>::value,
+      element_of_precision<T>,
       "heddle: a precision<...> takes the element types bf16, float and double; f16 would need loss scaling, which "
       "heddle does not have, and integers do not round: take bf16");
-  if constexpr (element_of_precision<T>::value)
-    static_assert(rounds_stochastically_to<T, Rounding>::value,
+  if constexpr (element_of_precision<T>)
+    static_assert(rounds_stochastically_to<T, Rounding>,
                   "heddle: stochastic rounding is to bf16; float and double are rounded to the nearest");
   return true;
 }
 template <class P>
-struct product_element {
-  static constexpr bool value = std::is_same_v<P, bf16> || std::is_same_v<P, float8> || std::is_same_v<P, float8_rows>;
-};
+inline constexpr bool product_element =
+    std::is_same_v<P, bf16> || std::is_same_v<P, float8> || std::is_same_v<P, float8_rows>;
 template <class P>
 constexpr bool product_checked() {
   static_assert(
-      product_element<P>::value,
+      product_element<P>,
       "heddle: products_in<P> takes bf16, float8 and float8_rows; without it products are of the model's scalar");
   return true;
 }
@@ -66,48 +62,39 @@ template <class Narrow, class Wide>
 inline constexpr bool holds_exactly = std::numeric_limits<Narrow>::digits <= std::numeric_limits<Wide>::digits;
 template <class A, class B>
 using wider_of = std::conditional_t<holds_exactly<A, B>, B, A>;
+template <class Part, class Element, class Rounding = rounding::nearest>
+struct precision_part {
+  using part = Part;
+  using element = Element;
+  using round = Rounding;
+};
 }  // namespace detail
 
 /// A part of `precision`: the type of the weights that the model computes with and that are sent and saved.
 template <class W, class Rounding = rounding::nearest>
-struct weights_in {
+struct weights_in : detail::precision_part<detail::weights_part, W, Rounding> {
   static_assert(detail::element_checked<W, Rounding>());
-  using part = detail::weights_part;
-  using element = W;
-  using round = Rounding;
 };
 /// The type in which gradients are sent where they are added up over ranks that share weights.
 template <class G>
-struct gradients_in {
+struct gradients_in : detail::precision_part<detail::gradients_part, G> {
   static_assert(detail::element_checked<G>());
-  using part = detail::gradients_part;
-  using element = G;
-  using round = rounding::nearest;
 };
 /// The type of the weights that the optimizer steps; weights are rounded from them.
 template <class M>
-struct masters_in {
+struct masters_in : detail::precision_part<detail::masters_part, M> {
   static_assert(detail::element_checked<M>());
-  using part = detail::masters_part;
-  using element = M;
-  using round = rounding::nearest;
 };
 /// The type of both moments of AdamW.
 template <class V, class Rounding = rounding::nearest>
-struct moments_in {
+struct moments_in : detail::precision_part<detail::moments_part, V, Rounding> {
   static_assert(detail::element_checked<V, Rounding>());
-  using part = detail::moments_part;
-  using element = V;
-  using round = Rounding;
 };
 
 /// The type to which the operands of the model's matrix products are rounded.
 template <class P>
-struct products_in {
+struct products_in : detail::precision_part<detail::products_part, P> {
   static_assert(detail::product_checked<P>());
-  using part = detail::products_part;
-  using element = P;
-  using round = rounding::nearest;
 };
 
 namespace detail {
@@ -119,23 +106,13 @@ inline constexpr bool is_part_of_precision = requires {
 };
 // The types below carry what the compiler prints next to the advice.
 template <class P>
-struct precision_takes {
-  static constexpr bool value = is_part_of_precision<P>;
-};
+inline constexpr bool precision_takes = is_part_of_precision<P>;
 template <class P, class... All>
-struct only_part_of_its_kind {
-  static constexpr bool value = v0::count_of<typename P::part, typename All::part...> == 1;
-};
+inline constexpr bool only_part_of_its_kind = v0::count_of<typename P::part, typename All::part...> == 1;
 template <class Master, class Weight>
-struct master_holds_weight {
-  static constexpr bool value = holds_exactly<Weight, Master>;
-};
+inline constexpr bool master_holds_weight = holds_exactly<Weight, Master>;
 
-struct no_part {
-  using part = no_part;
-  using element = void;
-  using round = rounding::nearest;
-};
+struct no_part : precision_part<no_part, void> {};
 template <class Part, class... Ps>
 struct precision_part_of {
   using type = no_part;
@@ -156,12 +133,12 @@ struct selected_parts {
 template <class... Ps>
 constexpr auto select_parts() {
   if constexpr (!(is_part_of_precision<Ps> && ...)) {
-    static_assert((precision_takes<Ps>::value && ...),
+    static_assert((precision_takes<Ps> && ...),
                   "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and "
                   "products_in<P>");
     return selected_parts<>{};
   } else if constexpr (!((v0::count_of<typename Ps::part, typename Ps::part...> == 1) && ...)) {
-    static_assert((only_part_of_its_kind<Ps, Ps...>::value && ...),
+    static_assert((only_part_of_its_kind<Ps, Ps...> && ...),
                   "heddle: precision<...> got two element types for one thing; keep one of them");
     return selected_parts<>{};
   } else {
@@ -169,7 +146,7 @@ constexpr auto select_parts() {
     using master = typename all::masters::element;
     using weight = typename all::weights::element;
     if constexpr (!std::is_void_v<master> && !std::is_void_v<weight>)
-      static_assert(master_holds_weight<master, weight>::value,
+      static_assert(master_holds_weight<master, weight>,
                     "heddle: masters_in<M> is narrower than weights_in<W>: master weights are what weights are rounded "
                     "from; give them at least as many bits");
     return all{};

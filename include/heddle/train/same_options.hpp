@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/schedule/table.hpp>
 
 #include <cstddef>
@@ -41,13 +42,8 @@ void require_same_options(Communicator& all, const std::string& mine) {
   first.resize(static_cast<std::size_t>(length));
   all.broadcast(std::span<char>(first), 0);
   if (first == mine) return;
-  std::string text = "heddle: rank ";
-  text += std::to_string(all.rank());
-  text += " has other options than rank 0: ";
-  text += mine;
-  text += "; rank 0: ";
-  text += first;
-  throw config_error(text);
+  throw config_error(heddle::detail::text_of(
+      {"heddle: rank ", all.rank(), " has other options than rank 0: ", mine, "; rank 0: ", first}));
 }
 
 }  // namespace heddle::inline v0::train

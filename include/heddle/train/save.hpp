@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -166,10 +167,7 @@ std::string find_save(Communicator& all, const std::filesystem::path& folder, st
 // The model and the element types of its weights and activations, as a manifest has them.
 template <class Trainer>
 std::string model_of(Trainer& trainer) {
-  std::string text = to_string(trainer.options().model);
-  text += ' ';
-  text += io::dtype_name<typename Trainer::scalar>();
-  return text;
+  return heddle::detail::text_of({to_string(trainer.options().model), ' ', io::dtype_name<typename Trainer::scalar>()});
 }
 
 }  // namespace detail

@@ -32,9 +32,7 @@ concept lies_in_box = requires(const Parameter& p) {
   std::vector<std::int64_t>(p.start.begin(), p.start.end());
 };
 template <bool Ok, class Parameter>
-struct parameter_says_its_box {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool parameter_says_its_box = Ok;
 
 HEDDLE_INLINE std::vector<saved_parameter> saved_parameters(std::span<const model::parameter> table);
 // Those of a stage, in its order. Records of its own that lie in no box of a tensor are checked, and cannot be saved
@@ -65,7 +63,7 @@ std::vector<saved_parameter> saved_parameters(const Stage& stage) {
 template <class Parameter>
 constexpr void require_boxes() {
   static_assert(
-      parameter_says_its_box<lies_in_box<Parameter>, Parameter>::value,
+      parameter_says_its_box<lies_in_box<Parameter>, Parameter>,
       "heddle: a stage that is saved needs parameters with logical, local and start, the box of the whole tensor "
       "that they are (model::parameter has them)");
 }

@@ -34,13 +34,9 @@ inline constexpr bool strategy_accepts<P> =
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
-struct strategy_takes {
-  static constexpr bool value = strategy_accepts<P>;
-};
+inline constexpr bool strategy_takes = strategy_accepts<P>;
 template <class P, class... All>
-struct only_policy_of_its_kind {
-  static constexpr bool value = policies_of_kind<typename P::kind, All...> == 1;
-};
+inline constexpr bool only_policy_of_its_kind = policies_of_kind<typename P::kind, All...> == 1;
 template <class... Ps>
 inline constexpr bool has_mesh = policies_of_kind<mesh_kind, Ps...> != 0;
 
@@ -52,7 +48,7 @@ constexpr bool strangers_checked() {
   } else {
     (..., [] {
       static_assert(
-          strategy_takes<Ps>::value,
+          strategy_takes<Ps>,
           "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
           "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, precision<...>, what becomes of "
           "saved activations and how gradients of skipped stages are scaled");
@@ -65,7 +61,7 @@ constexpr bool duplicates_checked() {
   if constexpr (((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
     return true;
   } else {
-    static_assert((only_policy_of_its_kind<Ps, Ps...>::value && ...),
+    static_assert((only_policy_of_its_kind<Ps, Ps...> && ...),
                   "heddle: strategy<...> got two policies of one kind; keep one of them");
     return false;
   }
@@ -77,12 +73,10 @@ constexpr bool mesh_checked() {
 }
 // What a rounded weight or moment was before a step does not follow from what it is behind it.
 template <class NormCheck, class Precision>
-struct step_can_be_taken_back {
-  static constexpr bool value = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
-};
+inline constexpr bool step_can_be_taken_back = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
 template <class NormCheck, class Precision>
 constexpr bool taking_back_checked() {
-  static_assert(step_can_be_taken_back<NormCheck, Precision>::value,
+  static_assert(step_can_be_taken_back<NormCheck, Precision>,
                 "heddle: post_validation takes steps back by AdamW's formulas, and what precision<...> rounds is not "
                 "brought back by them; use post_validation_with_copy");
   return true;
@@ -97,7 +91,9 @@ struct multiplies_in_bf16 {
 };
 template <class Precision, class Backend>
 struct multiplies_in_float8 {
-  static constexpr bool value = !Precision::scales_products || std::is_same_v<space_of<Backend>, host_memory>;
+  static constexpr bool value =
+      !Precision::scales_products || std::is_same_v<space_of<Backend>, host_memory> ||
+      (std::is_same_v<typename Precision::product, float8> && compute::scaled_product_kernels<Backend>);
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -114,8 +110,9 @@ constexpr bool backend_checked() {
   else if constexpr (!multiplies_in_float8<Precision, Backend>::value)
     static_assert(
         multiplies_in_float8<Precision, Backend>::value,
-        "heddle: products_in<float8> is computed in the host's memory only; with this backend leave it out of "
-        "precision<...>");
+        "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
+        "(compute::scaled_product_kernels), products_in<float8_rows> the host's memory; with this backend leave it out "
+        "of precision<...>");
   else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
     static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "

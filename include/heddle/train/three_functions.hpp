@@ -4,6 +4,7 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/train/learning_rate.hpp>
@@ -228,12 +229,8 @@ class three_function_pipeline {
       c.set_place(options_.seed, trainer_.steps_done(), first);
       const outputs own = predict_(c, collate_(some));
       if (static_cast<std::int64_t>(own.size()) != options_.per_rank) {
-        std::string text = "heddle: three_functions: predict got ";
-        text += std::to_string(options_.per_rank);
-        text += " examples and returned ";
-        text += std::to_string(own.size());
-        text += " outputs";
-        throw layout_error(text);
+        throw layout_error(heddle::detail::text_of({"heddle: three_functions: predict got ", options_.per_rank,
+                                                    " examples and returned ", own.size(), " outputs"}));
       }
       outputs together(static_cast<std::size_t>(micro));
       world_.template control_along_if<dp>().all_gather(std::span<const value>(own), std::span<value>(together));
@@ -253,15 +250,9 @@ class three_function_pipeline {
   // The trainer's options, with all that it needs checked.
   auto for_trainer() const {
     if (options_.batch < 1 || options_.per_rank < 1 || options_.batch % micro() != 0) {
-      std::string text = "heddle: three_functions: a batch of ";
-      text += std::to_string(options_.batch);
-      text += " examples is no whole number of micro-batches of ";
-      text += std::to_string(options_.per_rank);
-      text += " on each of ";
-      text += std::to_string(replicas());
-      text += " dp ranks; choose a multiple of ";
-      text += std::to_string(micro());
-      throw config_error(text);
+      throw config_error(heddle::detail::text_of(
+          {"heddle: three_functions: a batch of ", options_.batch, " examples is no whole number of micro-batches of ",
+           options_.per_rank, " on each of ", replicas(), " dp ranks; choose a multiple of ", micro()}));
     }
     if (const int ranks = world_.mesh().template extent_or_one<typename Strategy::pipeline>(); ranks != 1)
       throw config_error("heddle: three_functions are one stage: the pipeline axis must have 1 rank, got " +
@@ -288,31 +279,20 @@ class three_function_pipeline {
   // Every rank holds the same value, so that all of them throw.
   void require_finite(const char* what, double value) const {
     if (std::isfinite(value)) return;
-    std::string text = "heddle: three_functions: the ";
-    text += what;
-    text += " of step ";
-    text += std::to_string(trainer_.steps_done());
-    text += " is ";
-    text += std::to_string(value);
-    text += "; the weights were not changed by it";
-    throw numeric_error(text);
+    throw numeric_error(
+        heddle::detail::text_of({"heddle: three_functions: the ", what, " of step ", trainer_.steps_done(), " is ",
+                                 value, "; the weights were not changed by it"}));
   }
   static void require_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
     const auto given = static_cast<std::int64_t>(chosen.size());
     if (given < 1 || given % micro != 0) {
-      std::string text = "heddle: three_functions: ";
-      text += std::to_string(given);
-      text += " chosen examples are no whole number of micro-batches of ";
-      text += std::to_string(micro);
-      throw config_error(text);
+      throw config_error(heddle::detail::text_of(
+          {"heddle: three_functions: ", given, " chosen examples are no whole number of micro-batches of ", micro}));
     }
     for (const std::int64_t i : chosen)
       if (i < 0 || i >= examples) {
-        std::string text = "heddle: three_functions: example ";
-        text += std::to_string(i);
-        text += " was chosen of ";
-        text += std::to_string(examples);
-        throw config_error(text);
+        throw config_error(
+            heddle::detail::text_of({"heddle: three_functions: example ", i, " was chosen of ", examples}));
       }
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/pair_batch.hpp>
@@ -62,11 +63,7 @@ struct three_functions_config {
       add(static_cast<std::uint64_t>(p.rank));
       ++count;
     }
-    std::string text = "named parameters=";
-    text += std::to_string(count);
-    text += " fingerprint=";
-    text += std::to_string(hash);
-    return text;
+    return heddle::detail::text_of({"named parameters=", count, " fingerprint=", hash});
   }
 };
 

@@ -42,19 +42,17 @@ inline schedule::table_view trained(schedule::table_view t) {
 
 // Carries the stage into the compiler's message.
 template <bool Ok, class Stage>
-struct can_step_first {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool can_step_first = Ok;
 // With `post_validation` a step begins with forwards while the gradients of the step before are still needed.
 template <class Stage, bool StepsFirst>
 constexpr bool steps_in_order() {
   if constexpr (StepsFirst && model::of_stage::adds_gradients_in_forward<Stage>)
-    static_assert(can_step_first<!StepsFirst, Stage>::value,
+    static_assert(can_step_first<!StepsFirst, Stage>,
                   "heddle: this stage adds gradients as it runs forward (that of three_functions does: the loss adds "
                   "them), so a step cannot run forward before the step before has used its own; leave post_validation "
                   "out");
   else
-    static_assert(can_step_first<!(StepsFirst && model::of_stage::counts_targets<Stage>), Stage>::value,
+    static_assert(can_step_first<!(StepsFirst && model::of_stage::counts_targets<Stage>), Stage>,
                   "heddle: a stage with counted_targets() counts from zero_gradients() on, which post_validation calls "
                   "behind the first forwards of a step; leave post_validation out");
   return true;

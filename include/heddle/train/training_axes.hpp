@@ -25,9 +25,7 @@ consteval heddle::v0::detail::axis_role role_on() {
 
 // Carries stage and axis into the compiler's message.
 template <bool Ok, class Stage, class Axis>
-struct axis_of_stage {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool axis_of_stage = Ok;
 
 /// What the axes of a mesh are for a stage; nothing is known by name but the pipeline's. All in the mesh's order.
 /// `samples` split a step's samples (dimension 0 of the stage's `samples`); `gradients` are those over which gradients
@@ -99,7 +97,7 @@ struct training_axes {
       constexpr int extent = Mesh::template axis_of<Tags>::fixed_size;
       constexpr bool named = is_known<Tags> || extent == 1 || extent == dynamic;
       static_assert(
-          axis_of_stage<named, Stage, Tags>::value,
+          axis_of_stage<named, Stage, Tags>,
           "heddle: the mesh has an axis that the model's stage does not name, in flat_weights or in samples: "
           "ranks along it would do the same work twice; name it there, or give the trainer the world.sub<...>() "
           "of the other axes");
@@ -107,20 +105,20 @@ struct training_axes {
       constexpr bool summed = !splits_samples<Tags> || extent == 1 || !copies;
       constexpr bool whole = is_pipeline<Tags> || !any_is<Tags>(role::partial, buckets{});
       static_assert(
-          axis_of_stage<summed, Stage, Tags>::value,
+          axis_of_stage<summed, Stage, Tags>,
           "heddle: an axis splits the samples, but the stage's flat_weights are identical along it, so gradients "
           "would not be summed over it; make the weights replicated there");
       static_assert(
-          axis_of_stage<whole, Stage, Tags>::value,
+          axis_of_stage<whole, Stage, Tags>,
           "heddle: the stage's flat_weights are partial over an axis; a trainer steps weights that are whole, split "
           "or varying on each rank");
       constexpr bool once = !splits_samples<Tags> || extent == 1 || copies;  // or refused above
       constexpr bool counted_once = once || !repeats_loss<Tags>;
-      static_assert(axis_of_stage<counted_once, Stage, Tags>::value,
+      static_assert(axis_of_stage<counted_once, Stage, Tags>,
                     "heddle: an axis splits the samples, but the stage's loss is identical along it; make the loss "
                     "partial<plus> there");
     }());
-    static_assert(axis_of_stage<loss_layout<typename Stage::loss>, Stage, Pipeline>::value,
+    static_assert(axis_of_stage<loss_layout<typename Stage::loss>, Stage, Pipeline>,
                   "heddle: a trainer's loss must be a sum (partial<plus>) over the axes that split samples, and along "
                   "others a sum or one computation (identical): copies would be counted once each, in the loss and in "
                   "every gradient");

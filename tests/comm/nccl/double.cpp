@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace {
@@ -21,6 +22,9 @@ std::map<std::string, int> call_counts;
 std::map<std::string, int> network_counts;
 std::vector<nccl_double::transfer> given;
 int version_code = NCCL_VERSION_CODE;
+std::map<void*, std::size_t> allocated;
+std::map<const void*, const void*> registered;  // memory, and with whose communicator
+bool has_windows = true;
 int living = 0;
 std::map<int, ncclResult_t> broken;
 unsigned next_id = 1;
@@ -48,7 +52,7 @@ struct member {
   bool blocking = false, aborted = false;
   int in_progress = 0;  // polls until NCCL has taken over the last call
   ncclResult_t failure = ncclSuccess;
-  std::size_t collectives = 0, splits = 0;
+  std::size_t collectives = 0, splits = 0, windows = 0;
   ncclComm_t* split_to = nullptr;
   int device = 0;
 };
@@ -80,6 +84,7 @@ struct clique {
   std::map<std::size_t, std::vector<op*>> meeting;  // collectives by number
   std::map<std::pair<int, int>, std::deque<op*>> sends, recvs;
   std::deque<split_round> splits;
+  std::vector<std::size_t> windows;
 };
 
 std::map<std::string, std::shared_ptr<clique>> cliques;
@@ -314,7 +319,8 @@ int open_communicators() {
   return living;
 }
 int open_resources() {
-  return cuda_double::open_resources();
+  const std::lock_guard lock(big);
+  return cuda_double::open_resources() + static_cast<int>(allocated.size() + registered.size());
 }
 void reset() {
   cuda_double::reset();
@@ -325,7 +331,11 @@ void reset() {
     broken.clear();
     cliques.clear();
     version_code = NCCL_VERSION_CODE;
+    has_windows = true;
   });
+}
+void windows(bool has) {
+  locked([&] { has_windows = has; });
 }
 void devices(int n) {
   cuda_double::devices(n);
@@ -418,6 +428,39 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
   *child = nullptr;
   return ncclInProgress;
 }
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  if (const auto planned = count("ncclMemAlloc"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  *memory = ::operator new(bytes, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
+  allocated[*memory] = bytes;
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  if (memory == nullptr) return ncclSuccess;
+  const std::lock_guard lock(big);
+  if (allocated.erase(memory) == 0) return ncclInvalidArgument;
+  ::operator delete(memory, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
+  return ncclSuccess;
+}
+// The n-th window of a communicator has one size on all ranks, and is memory of NCCL's.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window, int flags) {
+  if (const auto planned = count("ncclCommWindowRegister"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  const auto at = allocated.find(memory);
+  std::vector<std::size_t>& sizes = comm->me->group->windows;
+  const std::size_t n = comm->me->windows++;
+  if (n == sizes.size()) sizes.push_back(bytes);
+  if (at == allocated.end() || bytes > at->second || bytes != sizes[n] || flags != NCCL_WIN_COLL_SYMMETRIC)
+    return ncclInvalidArgument;
+  *window = has_windows ? reinterpret_cast<ncclWindow_t>(memory) : nullptr;
+  if (has_windows) registered[memory] = comm->me.get();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
+  if (const auto planned = count("ncclCommWindowDeregister"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  return registered.erase(window) == 1 ? ncclSuccess : ncclInvalidArgument;
+}
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const auto planned = count("ncclCommFinalize"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
@@ -431,6 +474,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   count("ncclCommAbort");
+  locked([&] { std::erase_if(registered, [&](const auto& r) { return r.second == comm->me.get(); }); });
   if (depth > 0) {  // NCCL puts it off to the end of the group, and forgets it if the group has failed
     count("ncclCommAbort in a group");
     locked([&] { comm->me->aborted = comm->me->group->dead = true; });

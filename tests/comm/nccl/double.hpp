@@ -30,6 +30,8 @@ int open_resources();
 void reset();
 void devices(int count);
 void version(int code);
+/// Whether windows are registered; else the calls succeed with none.
+void windows(bool has);
 /// The next call of this function by this thread returns `result`.
 void fail_next(const std::string& function, ncclResult_t result);
 /// Communicators of this thread's device report this from now on.

@@ -1,6 +1,7 @@
 // The nccl transport on GPUs: the collectives of the concept with one rank, and with a rank per GPU that is here, against
 // their definitions. Without a GPU it says so and exits with 77, which ctest shows as skipped.
 #include <heddle/comm/nccl.hpp>
+#include <heddle/comm/nccl/windows.hpp>
 
 #include <cstdio>
 #include <mutex>
@@ -187,6 +188,20 @@ void body(hd::nccl_communicator& c) {
   c.wait();
   const auto sum = [](int p) { return std::vector<float>(4, static_cast<float>(p)); };
   expect(same(x.host(), sum(c.size())) && same(y.host(), sum(part.size())), "a group of calls", c.rank(), c.size(), 4);
+  hd::nccl_windows windows(c);
+  for (int again = 0; again < 2; ++again) {
+    const auto w = windows.take<float>(1000);
+    std::vector<float> numbers(1000, 1);
+    const auto copy = [](void* to, const void* from, cudaMemcpyKind way) {
+      if (cudaMemcpy(to, from, 1000 * sizeof(float), way) != cudaSuccess) throw hd::error("cudaMemcpy");
+    };
+    copy(w.elements().data(), numbers.data(), cudaMemcpyHostToDevice);
+    c.all_reduce(w.elements(), hd::plus{});
+    c.wait();
+    copy(numbers.data(), w.elements().data(), cudaMemcpyDeviceToHost);
+    expect(same(numbers, std::vector<float>(1000, static_cast<float>(c.size()))),
+           w.registered() ? "all_reduce in a window" : "all_reduce in memory of NCCL's", c.rank(), c.size(), 1000);
+  }
   part.barrier();
   c.barrier();
 }

@@ -1,6 +1,7 @@
 // The nccl transport over the stand-in for NCCL and CUDA: no GPU takes part.
 #include <heddle/comm/transport_by_network.hpp>
 #include <heddle/comm/nccl.hpp>
+#include <heddle/comm/nccl/windows.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <array>
@@ -1010,4 +1011,43 @@ TEST_CASE("a rank that fails ends a world of two transports with its error", "[n
   }
   CHECK(contains(text, "rank five has had enough"));
   CHECK(contains(text, "rank 5: "));
+}
+
+TEST_CASE("windows are registered once for collectives that come again, or are plain memory where NCCL has none",
+          "[nccl]") {
+  STATIC_REQUIRE(hd::nccl_has_windows);
+  for (const bool has : {true, false}) {
+    CAPTURE(has);
+    const clean all;
+    nccl_double::windows(has);
+    notes n;
+    CHECK(on_ranks(3, options_ms(20'000), [&](auto& world) {
+            auto& c = world.all();
+            hd::nccl_windows windows(c);
+            for (int step = 0; step < 4; ++step) {
+              auto x = windows.template take<float>(1500);
+              auto y = windows.template take<double>(step);
+              n.expect(c.rank(), x.registered() == has, "registered");
+              n.expect(c.rank(), y.elements().size() == static_cast<std::size_t>(step), "as many elements as wanted");
+              for (float& e : x.elements()) e = static_cast<float>(c.rank() + step);
+              c.all_reduce(x.elements(), hd::plus{});
+              for (const float e : x.elements()) n.expect(c.rank(), e == static_cast<float>(3 + 3 * step), "the sum");
+            }
+          }) == "");
+    auto calls = nccl_double::calls();
+    CHECK(calls["ncclCommWindowRegister"] == 3 * 2);
+    CHECK(calls["ncclCommWindowDeregister"] == (has ? 3 * 2 : 0));
+  }
+}
+
+TEST_CASE("a window for which there is no memory ends all ranks and says how much it was", "[nccl]") {
+  const clean all;
+  const std::string text = on_ranks(2, options_ms(20'000), [&](auto& world) {
+    hd::nccl_windows windows(world.all());
+    if (world.rank() == 1) nccl_double::fail_next("ncclMemAlloc", ncclUnhandledCudaError);
+    auto x = windows.template take<float>(1000);
+    world.all().barrier();
+  });
+  CAPTURE(text);
+  CHECK(contains(text, "ncclMemAlloc of a window of 4096 bytes, of which "));
 }

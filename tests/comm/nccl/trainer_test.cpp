@@ -4,6 +4,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/observers.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
@@ -12,6 +13,7 @@
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/tensor/cuda/device_times.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/train/sampling.hpp>
@@ -44,6 +46,8 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr int context = 6, words = 20, steps = 3;
 using checked = hd::testing::checked_backend<hd::compute::host<>>;
 using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
+using watcher = hd::observers<hd::observe::recorder, hd::cuda_device_times<hd::observe::recorder>>;
+using eight_bits = hd::precision<hd::products_in<hd::float8>>;
 using samples = train_test::random_tokens<context, words>;
 
 struct setup {
@@ -59,6 +63,7 @@ struct outcome {
   std::vector<std::int32_t> text;
   std::int64_t host_bytes = 0;   // copied between device and host in all steps but the first, by all ranks
   std::int64_t collectives = 0;  // that layers called, as an observer was told
+  bool timed = false;            // the device gave each action of rank 0 but messages times, those of the host or later
   std::string error;
 };
 
@@ -73,11 +78,26 @@ struct strategy_of<Policies...> {
   using type = hd::strategy<mesh_type, hd::schedule::named, Policies...>;
 };
 
+// Whether both tell of the same actions, in the same order; none began on the device before the host gave it.
+bool as_timed(std::span<const hd::event> host, std::span<const hd::event> device) {
+  constexpr std::int64_t clocks_differ = 5'000'000;
+  std::size_t n = 0;
+  for (const hd::event& e : host) {
+    if (e.kind == hd::activity::send || e.kind == hd::activity::recv) continue;
+    if (n == device.size()) return false;
+    const hd::event& d = device[n++];
+    if (d.kind != e.kind || d.step != e.step || d.microbatch != e.microbatch || std::string(d.name) != e.name ||
+        d.end_ns < d.begin_ns || d.begin_ns < e.begin_ns - clocks_differ)
+      return false;
+  }
+  return n == device.size() && n > 0;
+}
+
 template <class Transport, class... Policies>
 outcome train(const setup& s) {
   constexpr bool on_checked = (std::is_same_v<Policies, checked> || ...);
   constexpr bool on_device = on_checked || (std::is_same_v<Policies, emulated> || ...);
-  constexpr bool watched = (std::is_same_v<Policies, hd::observe::recorder> || ...);
+  constexpr bool watched = (std::is_same_v<Policies, watcher> || ...);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = s.layers, .heads = 2, .width = s.width, .context = context, .vocabulary = words};
@@ -96,21 +116,24 @@ outcome train(const setup& s) {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
       // Where threads share a device, logits are made for seven words of a rank at a time.
       constexpr bool chunked = std::is_same_v<Transport, hd::threads> && on_device;
-      using plain = hd::model::gpt2<double>;
+      constexpr bool in_float8 = (std::is_same_v<Policies, eight_bits> || ...);
+      using plain = hd::model::gpt2<std::conditional_t<in_float8, float, double>>;
       using model = std::conditional_t<chunked, hd::model::with_chunked_loss<plain, 7>, plain>;
       using trainer_type =
           hd::train::trainer<model, typename strategy_of<Policies...>::type, std::remove_reference_t<decltype(world)>>;
-      hd::observe::recorder recorder(world.size());
+      hd::observe::recorder recorder(world.size()), by_device(world.size());
+      hd::cuda_device_times times(by_device, world.size());
+      watcher watch(recorder, times);
       trainer_type trainer = [&] {
         if constexpr (watched)
-          return trainer_type(world, o, recorder);
+          return trainer_type(world, o, watch);
         else
           return trainer_type(world, o);
       }();
       if constexpr (on_checked) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
         for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
-      } else if constexpr (!on_device) {
+      } else if constexpr (!on_device && !in_float8) {
         if (s.poisoned && world.rank() == world.size() - 1)
           trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
       }
@@ -134,6 +157,9 @@ outcome train(const setup& s) {
         if (world.rank() == 0 && e.kind == hd::activity::collective && e.bytes > 0 &&
             e.name == std::string("all_reduce"))
           ++all.collectives;
+      times.finish();
+      if (world.rank() == 0 && watched)
+        all.timed = times.dropped() == 0 && as_timed(recorder.events(0), by_device.events(0));
     });
   } catch (const std::exception& e) {
     all.error = e.what();
@@ -250,10 +276,11 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
     check_transfers();
     if (s.mesh.find("dp") == std::string::npos) continue;
     nccl_double::reset();
-    const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>, hd::observe::recorder>(s);
+    const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>, watcher>(s);
     CHECK(shares.error == "");
     CHECK(largest_relative(shares.numbers, expected.numbers) < 1e-10);
     CHECK((shares.collectives > 0) == (s.mesh.find("tp") != std::string::npos));
+    CHECK(shares.timed);
     check_transfers();
   }
   nccl_double::reset();
@@ -278,14 +305,31 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
     CAPTURE(mesh);
     const setup shared{mesh, 2};
     const outcome expected = train<hd::threads>(shared),
-                  got = train<hd::threads, emulated, hd::zero<3>, hd::observe::recorder>(shared);
+                  got = train<hd::threads, emulated, hd::zero<3>, watcher>(shared);
     CHECK(got.error == "");
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK((got.collectives > 0) == (mesh != std::string("dp=4")));
+    CHECK(got.timed);
   }
   for (const end e : {end::bias, end::gelu_of_bias, end::gelu_derivative, end::sums_of_right}) {
     CAPTURE(static_cast<int>(e));
     CHECK(made(e) > 0);  // by epilogues of the library
+  }
+}
+
+TEST_CASE("products of operands of 8 bits train on the CUDA backend as on the host", "[cuda][threads][train][float8]") {
+  for (const char* mesh : {"dp=2", "tp=2", "pp=2"}) {
+    CAPTURE(mesh);
+    cuda_double::float8_products() = 0;
+    const outcome expected = train<hd::threads, eight_bits>({mesh}), exact = train<hd::threads>({mesh});
+    CHECK(expected.error == "");
+    CHECK(cuda_double::float8_products() == 0);
+    const outcome got = train<hd::threads, emulated, eight_bits>({mesh});
+    CHECK(got.error == "");
+    CHECK(cuda_double::float8_products() > 0);
+    // Sums in another order bring some numbers to the other side of what is rounded to 8 bits.
+    CHECK(largest_relative(got.numbers, expected.numbers) < 2e-3);
+    CHECK(largest_relative(got.numbers, exact.numbers) > 0);
   }
 }
 

@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/bidirectional_ring.hpp: ring algorithms in both directions at once, in half the rounds.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds_reverse.hpp>
 
 #include <string_view>
@@ -13,15 +14,8 @@ namespace algo {
 /// direction: (p - 1) / 2 blocks each way. Where p is even, the rank opposite gets one half of the block from each
 /// side. all_reduce is one after the other. For long vectors where links work both ways at once and each neighbour
 /// has its own (torus, NVLink pairs); with one port it is no faster than the ring. Needs a commutative operator.
-struct bidirectional_ring {
+struct bidirectional_ring : detail::gathers_and_reduces {
   static constexpr std::string_view name = "bidirectional_ring";
-
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && detail::is_gather_or_reduction<What>;
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/binomial.hpp: the binomial tree: broadcast, reduce, gather and scatter in log2 p rounds.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <bit>
@@ -84,14 +85,10 @@ namespace algo {
 /// the shape of the aligned binary tree over the ranks, for every root: any operator will do, and no extra message is
 /// needed.
 /// Source: collectives in MPI libraries, e.g. Thakur, Rabenseifner, Gropp 2005.
-struct binomial {
+struct binomial : detail::offers_on_any_ranks<comm_operation::broadcast, comm_operation::reduce, comm_operation::gather,
+                                              comm_operation::scatter> {
   static constexpr std::string_view name = "binomial";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (What == comm_operation::broadcast || What == comm_operation::reduce ||
-                          What == comm_operation::gather || What == comm_operation::scatter);
-  }
   template <comm_operation What>
   static constexpr fold_order order = What == comm_operation::reduce ? fold_order::dyadic : fold_order::none;
 

@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/dissemination.hpp: scan and exclusive_scan in log2 p rounds.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
 #include <heddle/collective/rounds.hpp>
 
@@ -13,13 +14,9 @@ namespace algo {
 /// itself, to rank r + 2^s. scan takes log2 p rounds (rounded up). exclusive_scan first moves every value to the next
 /// rank and then scans ranks 1, ..., p - 1: one round more, at most; rank 0 gets nothing, its result is the identity.
 /// Folds in rank order. Source: Hillis and Steele 1986.
-struct dissemination {
+struct dissemination : detail::offers_on_any_ranks<comm_operation::scan, comm_operation::exclusive_scan> {
   static constexpr std::string_view name = "dissemination";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (What == comm_operation::scan || What == comm_operation::exclusive_scan);
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::rank;
 

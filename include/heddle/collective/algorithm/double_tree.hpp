@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/double_tree.hpp: two binary trees, each for half of the vector: few rounds and full bandwidth.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
 #include <heddle/collective/algorithm/name.hpp>
 #include <heddle/collective/rounds.hpp>
@@ -92,16 +93,12 @@ namespace algo {
 /// reduce needs a commutative operator: both trees end at the root.
 /// Source: Sanders, Speck, Traff 2009; NVIDIA NCCL 2.4.
 template <int Chunks = 1>
-struct double_tree {
+struct double_tree
+    : detail::offers_on_any_ranks<comm_operation::all_reduce, comm_operation::broadcast, comm_operation::reduce> {
   static_assert(Chunks > 0, "heddle: algo::double_tree<Chunks>: cut each half of the vector into at least one piece");
   static constexpr auto stored_name = detail::name_with("double_tree", Chunks);
   static constexpr std::string_view name = stored_name;
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 &&
-           (What == comm_operation::all_reduce || What == comm_operation::broadcast || What == comm_operation::reduce);
-  }
   template <comm_operation What>
   static constexpr fold_order order = What == comm_operation::all_reduce ? fold_order::rank
                                       : What == comm_operation::reduce   ? fold_order::any

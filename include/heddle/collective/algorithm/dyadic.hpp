@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/dyadic.hpp: reduce and all_reduce that fold in one fixed tree, whatever the operator.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
 #include <heddle/collective/rounds.hpp>
 
@@ -17,13 +18,9 @@ namespace algo {
 /// (rounded sums that must be reproducible included) and for short vectors. reduce takes log2 p rounds, all_reduce too
 /// where p is a power of two. Else the largest group doubles while the others fold towards it; some ranks learn the
 /// result by exchange, the others from these: at most 2 log2 p rounds, like a reduce and a broadcast.
-struct dyadic {
+struct dyadic : detail::offers_on_any_ranks<comm_operation::all_reduce, comm_operation::reduce> {
   static constexpr std::string_view name = "dyadic";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (What == comm_operation::all_reduce || What == comm_operation::reduce);
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::dyadic;
 

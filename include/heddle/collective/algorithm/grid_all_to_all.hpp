@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/grid_all_to_all.hpp: all_to_all in two phases, along rows and columns of a grid of ranks.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/name.hpp>
 #include <heddle/collective/rounds.hpp>
 
@@ -69,13 +70,9 @@ struct hierarchical_all_to_all {
 /// each block sent twice. For short blocks on many ranks. Any number of ranks: where it is not a square the last row is
 /// shorter, and its ranks leave blocks for the columns it lacks in other rows.
 /// Source: Uhl et al. 2024, KaMPIng, arXiv:2404.05610.
-struct grid_all_to_all {
+struct grid_all_to_all : detail::offers_on_any_ranks<comm_operation::all_to_all> {
   static constexpr std::string_view name = "grid_all_to_all";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return What == comm_operation::all_to_all && ranks >= 1;
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::none;
 

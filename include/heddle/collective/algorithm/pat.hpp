@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/pat.hpp: parallel aggregated trees: few rounds, and the farthest peer gets the fewest blocks.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/name.hpp>
 #include <heddle/collective/algorithm/power_of_two.hpp>
 #include <heddle/collective/rounds_reverse.hpp>
@@ -50,15 +51,8 @@ namespace algo {
 /// taper. That is all_gather; reduce_scatter is the same backwards, all_reduce one after the other, and these need a
 /// commutative operator.
 /// Source: Jeaugey 2025, arXiv:2506.20252 (the fully aggregated form; it is in NCCL from 2.23 on).
-struct pat {
+struct pat : detail::gathers_and_reduces {
   static constexpr std::string_view name = "pat";
-
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && detail::is_gather_or_reduction<What>;
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/rabenseifner.hpp: an all_reduce in few rounds and few bytes: halving, then doubling.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/recursive_halving.hpp>
 
 #include <string_view>
@@ -13,13 +14,9 @@ namespace algo {
 /// of two and the network has no bottlenecks. For other p some ranks first give their vector to a neighbour and get
 /// the result from it at the end (2 rounds and 2 vectors more). Needs a commutative operator.
 /// Source: Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.5.
-struct rabenseifner {
+struct rabenseifner : detail::offers_on_any_ranks<comm_operation::all_reduce> {
   static constexpr std::string_view name = "rabenseifner";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return What == comm_operation::all_reduce && ranks >= 1;
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::any;
 

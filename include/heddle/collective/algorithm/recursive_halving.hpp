@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/recursive_halving.hpp: reduce_scatter by recursive halving of the vector.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/power_of_two.hpp>
 #include <heddle/collective/rounds.hpp>
 
@@ -33,13 +34,9 @@ namespace algo {
 /// neighbour and get their block from it at the end (2 rounds more).
 /// Folds for p = 8, rank 0, in the order 0, 4, 2, 6, 1, 5, 3, 7: needs a commutative operator.
 /// Source: Thakur, Rabenseifner, Gropp 2005, section 4.2.
-struct recursive_halving {
+struct recursive_halving : detail::offers_on_any_ranks<comm_operation::reduce_scatter> {
   static constexpr std::string_view name = "recursive_halving";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return What == comm_operation::reduce_scatter && ranks >= 1;
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::any;
 

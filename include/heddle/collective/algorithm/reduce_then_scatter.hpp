@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/reduce_then_scatter.hpp: reduce_scatter in rank order on any number of ranks, through one of them.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
 #include <heddle/collective/rounds.hpp>
 
@@ -12,13 +13,9 @@ namespace algo {
 /// reduce_scatter as a reduce of the whole vector to rank 0, in the aligned binary tree over the ranks, and a scatter
 /// down the binomial tree: 2 log2 p rounds, log2 p times the vector. For operators that need an order where the number
 /// of ranks is no power of two; elsewhere recursive doubling sends less.
-struct reduce_then_scatter {
+struct reduce_then_scatter : detail::offers_on_any_ranks<comm_operation::reduce_scatter> {
   static constexpr std::string_view name = "reduce_then_scatter";
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && What == comm_operation::reduce_scatter;
-  }
   template <comm_operation What>
   static constexpr fold_order order = fold_order::dyadic;
 

@@ -1,6 +1,7 @@
 // heddle/collective/algorithm/ring.hpp: every rank sends to the next one only: fewest bytes, most rounds.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>
@@ -11,16 +12,8 @@ namespace algo {
 /// The ring: reduce_scatter and all_gather in p - 1 rounds, all_reduce as one after the other in 2 (p - 1). Each rank
 /// sends (p - 1) / p of the vector per half, the least possible, to one neighbour, from another one. For long vectors.
 /// Folds the contributions to rank r's block in the order r + 1, r + 2, ..., r: needs a commutative operator.
-struct ring {
+struct ring : detail::gathers_and_reduces {
   static constexpr std::string_view name = "ring";
-
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (What == comm_operation::all_reduce || What == comm_operation::reduce_scatter ||
-                          What == comm_operation::all_gather);
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

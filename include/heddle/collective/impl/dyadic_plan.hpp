@@ -4,6 +4,7 @@
 #include <heddle/collective/dyadic_plan.hpp>
 #include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -21,13 +22,8 @@ HEDDLE_INLINE std::vector<std::int64_t> dyadic_trees(std::span<const std::int64_
   for (std::size_t i = 0; i < tree_of.size(); ++i) {
     const std::int64_t t = tree_of[i];
     if (t < 0 || t >= trees || (i > 0 && t < tree_of[i - 1])) {
-      std::string text = "heddle: dyadic_trees: leaf ";
-      text += std::to_string(i);
-      text += " is of tree ";
-      text += std::to_string(t);
-      text += "; the numbers must not decrease, and lie below ";
-      text += std::to_string(trees);
-      throw comm_error(text);
+      throw comm_error(detail::text_of({"heddle: dyadic_trees: leaf ", i, " is of tree ", t,
+                                        "; the numbers must not decrease, and lie below ", trees}));
     }
     bounds.resize(static_cast<std::size_t>(t) + 1, static_cast<std::int64_t>(i));
   }
@@ -68,11 +64,7 @@ HEDDLE_INLINE void dyadic_plan::check() const {
   else if (rank_ < 0 || rank_ >= ranks())
     problem = "the rank must be one of those that have leaves";
   if (problem.empty()) return;
-  std::string text = "heddle: dyadic_plan on rank ";
-  text += std::to_string(rank_);
-  text += ": ";
-  text += problem;
-  throw comm_error(text);
+  throw comm_error(detail::text_of({"heddle: dyadic_plan on rank ", rank_, ": ", problem}));
 }
 
 HEDDLE_INLINE std::vector<dyadic_node> dyadic_plan::maximal(std::int64_t lo, std::int64_t hi) const {

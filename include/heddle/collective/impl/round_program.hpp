@@ -3,6 +3,7 @@
 
 #include <heddle/collective/round_program.hpp>
 #include <heddle/collective/rounds.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -170,13 +171,8 @@ HEDDLE_INLINE void round_program::compile_round(round_view view, state& s, int k
     const int first = pooled(list), count = t->items;
     for (const int i : list)
       if (s.at[index(i)].buffer == place::none) {
-        std::string text = "heddle: the round table sends item ";
-        text += std::to_string(i);
-        text += " from rank ";
-        text += std::to_string(rank_);
-        text += ", which does not hold it in round ";
-        text += std::to_string(k);
-        throw comm_error(text);
+        throw comm_error(detail::text_of(
+            {"heddle: the round table sends item ", i, " from rank ", rank_, ", which does not hold it in round ", k}));
       }
     place from = s.at[index(list[0])];
     bool together = true;

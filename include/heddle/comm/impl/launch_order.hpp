@@ -4,6 +4,7 @@
 #include <heddle/comm/launch_order.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>
@@ -19,13 +20,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 HEDDLE_INLINE void refuse_launch(const char* what, int got, const char* why, int number) {
-  std::string text = "heddle: launch_program: ";
-  text += what;
-  text += ' ';
-  text += std::to_string(got);
-  text += why;
-  text += std::to_string(number);
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: launch_program: ", what, ' ', got, why, number}));
 }
 
 }  // namespace detail
@@ -110,16 +105,9 @@ HEDDLE_INLINE void launch_queue::finish() {
   make_waiting();
   if (done()) return;
   const launch_call& missing = turns_[next_].what;
-  std::string text = "heddle: rank ";
-  text += std::to_string(rank_);
-  text += ": ";
-  text += std::to_string(waiting());
-  text += " submitted calls wait for call ";
-  text += std::to_string(missing.number);
-  text += " on ";
-  text += names_[static_cast<std::size_t>(missing.group)];
-  text += ", which was not submitted";
-  throw comm_error(text);
+  throw comm_error(
+      detail::text_of({"heddle: rank ", rank_, ": ", waiting(), " submitted calls wait for call ", missing.number,
+                       " on ", names_[static_cast<std::size_t>(missing.group)], ", which was not submitted"}));
 }
 
 HEDDLE_INLINE void launch_queue::make_waiting() {

@@ -15,30 +15,19 @@ HEDDLE_INLINE comm_error thread_not_started(int rank, int ranks, const std::exce
                     ": " + why.what() + "; use fewer ranks, or raise the limits on threads and memory of this process");
 }
 
+// Inside of a handler: an error as the first of these types that it is, with the handled one nested.
+template <class... Errors>
+[[noreturn]] void throw_nested_as(const std::exception& e, const std::string& text, type_list<Errors...>) {
+  ((dynamic_cast<const Errors*>(&e) != nullptr ? std::throw_with_nested(Errors(text)) : void()), ...);
+  std::throw_with_nested(error(text));
+}
+
 HEDDLE_INLINE void rethrow_of_rank(int rank, const std::exception_ptr& problem) {
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
   try {
     std::rethrow_exception(problem);
-  } catch (const aborted_error& e) {
-    std::throw_with_nested(aborted_error(prefix + e.what()));
-  } catch (const comm_error& e) {
-    std::throw_with_nested(comm_error(prefix + e.what()));
-  } catch (const mesh_error& e) {
-    std::throw_with_nested(mesh_error(prefix + e.what()));
-  } catch (const layout_error& e) {
-    std::throw_with_nested(layout_error(prefix + e.what()));
-  } catch (const schedule_error& e) {
-    std::throw_with_nested(schedule_error(prefix + e.what()));
-  } catch (const config_error& e) {
-    std::throw_with_nested(config_error(prefix + e.what()));
-  } catch (const numeric_error& e) {
-    std::throw_with_nested(numeric_error(prefix + e.what()));
-  } catch (const memory_error& e) {
-    std::throw_with_nested(memory_error(prefix + e.what()));
-  } catch (const io_error& e) {
-    std::throw_with_nested(io_error(prefix + e.what()));
   } catch (const std::exception& e) {
-    std::throw_with_nested(error(prefix + e.what()));
+    throw_nested_as(e, prefix + e.what(), error_types{});
   } catch (...) {
     std::throw_with_nested(error(prefix + "an exception that is not a std::exception"));
   }

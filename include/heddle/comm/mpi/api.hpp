@@ -6,6 +6,7 @@
 #endif
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 // The C++ bindings that MPI-3 removed are 35 000 lines.
 #if !defined(OMPI_SKIP_MPICXX)
@@ -34,11 +35,9 @@ inline constexpr bool virtual_ranks = false;
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
-  std::string all = "heddle: ";
-  all += call;
-  all += " failed: ";
-  all += length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "error " + std::to_string(code);
-  throw comm_error(all);
+  throw comm_error(
+      text_of({"heddle: ", call, " failed: ",
+               length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "error " + std::to_string(code)}));
 }
 
 // Every call of MPI goes through this.

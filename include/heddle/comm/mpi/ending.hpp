@@ -27,58 +27,27 @@ inline mpi_session& mpi_of_this_process(int argc, char** argv) {
   return session;
 }
 
-// The families of errors, as numbers that travel.
-enum class error_family : int { aborted, comm, mesh, layout, schedule, config, numeric, memory, io, other };
-
-inline error_family family_of(const std::exception_ptr& problem) {
+// The types of errors as numbers that travel: places in `error_types`, or the number of these for an error of another type.
+inline constexpr int type_of_aborted = 0, type_of_others = static_cast<int>(error_types::size);
+template <class... Errors>
+int type_of_error(const std::exception& e, type_list<Errors...>) {
+  int at = 0;
+  static_cast<void>(((dynamic_cast<const Errors*>(&e) != nullptr || (++at, false)) || ...));
+  return at;
+}
+inline int type_of_error(const std::exception_ptr& problem) {
   try {
     std::rethrow_exception(problem);
-  } catch (const aborted_error&) {
-    return error_family::aborted;
-  } catch (const comm_error&) {
-    return error_family::comm;
-  } catch (const mesh_error&) {
-    return error_family::mesh;
-  } catch (const layout_error&) {
-    return error_family::layout;
-  } catch (const schedule_error&) {
-    return error_family::schedule;
-  } catch (const config_error&) {
-    return error_family::config;
-  } catch (const numeric_error&) {
-    return error_family::numeric;
-  } catch (const memory_error&) {
-    return error_family::memory;
-  } catch (const io_error&) {
-    return error_family::io;
+  } catch (const std::exception& e) {
+    return type_of_error(e, error_types{});
   } catch (...) {
-    return error_family::other;
+    return type_of_others;
   }
 }
-
-[[noreturn]] inline void throw_of_family(error_family family, const std::string& text) {
-  switch (family) {
-    case error_family::aborted:
-      throw aborted_error(text);
-    case error_family::comm:
-      throw comm_error(text);
-    case error_family::mesh:
-      throw mesh_error(text);
-    case error_family::layout:
-      throw layout_error(text);
-    case error_family::schedule:
-      throw schedule_error(text);
-    case error_family::config:
-      throw config_error(text);
-    case error_family::numeric:
-      throw numeric_error(text);
-    case error_family::memory:
-      throw memory_error(text);
-    case error_family::io:
-      throw io_error(text);
-    case error_family::other:
-      break;
-  }
+template <class... Errors>
+[[noreturn]] void throw_of_type(int type, const std::string& text, type_list<Errors...>) {
+  int at = 0;
+  ((at++ == type ? throw Errors(text) : void()), ...);
   throw error(text);
 }
 
@@ -101,15 +70,15 @@ inline bool is_whole_job(int ranks) {
 // The problem of one rank, as all ranks of the communicator are told. A collective.
 struct mpi_told_problem {
   std::string text;
-  error_family family = error_family::other;
+  int type = type_of_others;
 };
 inline mpi_told_problem tell_problem(MPI_Comm comm, int rank, bool here, const std::exception_ptr& problem) {
   mpi_told_problem told;
-  if (here) told = {what_of(problem), family_of(problem)};
-  int about[2] = {static_cast<int>(told.text.size()), static_cast<int>(told.family)};
+  if (here) told = {what_of(problem), type_of_error(problem)};
+  int about[2] = {static_cast<int>(told.text.size()), told.type};
   mpi_check(MPI_Bcast(about, 2, MPI_INT, rank, comm), "MPI_Bcast");
   told.text.resize(static_cast<std::size_t>(about[0]));
-  told.family = static_cast<error_family>(about[1]);
+  told.type = about[1];
   mpi_check(MPI_Bcast(told.text.data(), about[0], MPI_CHAR, rank, comm), "MPI_Bcast");
   return told;
 }
@@ -133,7 +102,7 @@ inline void agree_to_begin(MPI_Comm comm, int rank, int size, const std::excepti
   }
   const std::string all = "rank " + std::to_string(first) + ": " + told.text;
   mpi_last_error() = {all, true, is_whole_job(size)};
-  throw_of_family(told.family, all);
+  throw_of_type(told.type, all, error_types{});
 }
 
 // One launch, as one of its ranks sees it.
@@ -198,7 +167,7 @@ class mpi_world {
     // The host's first failure, or else the first by rank; one that only followed from another's counts less.
     int mine = 3 * size_, first = 0;
     if (problem != nullptr) {
-      const bool followed = family_of(problem) == error_family::aborted;
+      const bool followed = type_of_error(problem) == type_of_aborted;
       mine = rank_ + size_ * (board_.first_failed() == rank_ ? 0 : followed ? 2 : 1);
     }
     mpi_check(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, all_), "MPI_Allreduce");
@@ -212,7 +181,7 @@ class mpi_world {
     all += told.text;
     mpi_last_error() = {all, failed != rank_, is_whole_job(size_)};
     if (failed == rank_) rethrow_of_rank(rank_, problem);
-    throw_of_family(told.family, all);
+    throw_of_type(told.type, all, error_types{});
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/wait.hpp>
 #include <heddle/comm/wait_all.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,10 +30,9 @@ class mpi_calls;
                                                                           const std::string& came) {
   const std::string me = std::to_string(group.world_rank(group.rank()));
   const std::string other = std::to_string(group.world_rank(call.root));
-  std::string text = "heddle: rank ";
-  text += me + " and rank " + other + " disagree about a message on communicator (" + group.name() + "): rank ";
-  text += me + " entered " + describe(call, group.members()) + "; rank " + other + " " + came;
-  throw comm_error(text);
+  throw comm_error(
+      text_of({"heddle: rank ", me, " and rank ", other, " disagree about a message on communicator (", group.name(),
+               "): rank ", me, " entered ", describe(call, group.members()), "; rank ", other, " ", came}));
 }
 
 // A receive that MPI says went wrong, or whose message is shorter than the buffer.
@@ -255,10 +255,9 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     if (failed < 0) return;
     const std::string where = detail::where_of(*group_, call(), 0);
     cancel();
-    std::string text = "heddle: rank ";
-    text += std::to_string(failed) + " failed while rank " + std::to_string(group_->world_rank(group_->rank()));
-    text += " was in " + where + ": " + board->head().failure;
-    throw aborted_error(text);
+    throw aborted_error(
+        detail::text_of({"heddle: rank ", failed, " failed while rank ", group_->world_rank(group_->rank()), " was in ",
+                         where, ": ", board->head().failure}));
   }
 
   // Whether `test` would say true; changes nothing.

@@ -4,6 +4,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/operator.hpp>
 #include <heddle/comm/mpi/wait.hpp>
+#include <heddle/core/text.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -149,10 +150,9 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
     const detail::mpi_board* board = group_->state().board();
     const int failed = board == nullptr ? -1 : board->first_failed();
     if (failed < 0) return;
-    std::string text = "heddle: rank ";
-    text += std::to_string(failed) + " failed while rank " + std::to_string(group_->world_rank(group_->rank()));
-    text += " was in " + detail::where_of(*group_, call_->call, call_->number) + ": " + board->head().failure;
-    throw aborted_error(text);
+    throw aborted_error(
+        detail::text_of({"heddle: rank ", failed, " failed while rank ", group_->world_rank(group_->rank()), " was in ",
+                         detail::where_of(*group_, call_->call, call_->number), ": ", board->head().failure}));
   }
   void finish(int code) {
     const auto call = std::move(call_);

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/watchdog.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -44,20 +45,16 @@ class mpi_patience {
     const mpi_board* board = group_.state().board();
     const int me = group_.world_rank(group_.rank());
     if (const int failed = board == nullptr ? -1 : board->first_failed(); failed >= 0) {
-      std::string text = "heddle: rank ";
-      text += std::to_string(failed) + " failed while rank " + std::to_string(me) + " was in " + where_ + ": ";
-      text += board->head().failure;
-      throw aborted_error(text);
+      throw aborted_error(text_of(
+          {"heddle: rank ", failed, " failed while rank ", me, " was in ", where_, ": ", board->head().failure}));
     }
     if (board != nullptr && !virtual_ranks) {  // whose messages may be under way for long after their bodies' ends
       const int gone = returned(*board);
       if (gone < 0) {
         gone_since_ = now;
       } else if (now - gone_since_ > std::chrono::milliseconds(300)) {  // nothing of its is under way any more
-        std::string text = "heddle: rank ";
-        text += std::to_string(me) + " waits in " + where_ + " for rank " + std::to_string(gone);
-        text += ", whose body has returned" + who_waits_where(*board);
-        throw comm_error(text);
+        throw comm_error(text_of({"heddle: rank ", me, " waits in ", where_, " for rank ", gone,
+                                  ", whose body has returned", who_waits_where(*board)}));
       }
     }
     const std::chrono::milliseconds timeout = group_.state().options().timeout;
@@ -148,11 +145,9 @@ struct call_comparison {
 [[noreturn]] inline void throw_disagreement_alone(mpi_group& group, const call_info& call, std::int64_t number) {
   group.chain() = 0;  // who goes on with the communicator has its later calls compared
   group.state().fail();
-  std::string text = "heddle: ranks disagree about call ";
-  text += std::to_string(number) + " on communicator (" + group.name() + "): rank ";
-  text += std::to_string(group.world_rank(group.rank())) + " entered ";
-  text += describe(call, group.members()) + ", and not all other ranks did";
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: ranks disagree about call ", number, " on communicator (", group.name(),
+                            "): rank ", group.world_rank(group.rank()), " entered ", describe(call, group.members()),
+                            ", and not all other ranks did"}));
 }
 
 // Every rank of the group comes here when their calls are not all the same and all of them block: rank 0's and that of

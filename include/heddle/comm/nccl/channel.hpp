@@ -8,6 +8,7 @@
 #include <heddle/comm/blocks.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_name.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -47,24 +48,15 @@ namespace detail {
 
 inline std::string nccl_version_text(int code) {
   const int big = code >= 10000 ? 10000 : 1000;
-  std::string text = std::to_string(code / big);
-  text += '.';
-  text += std::to_string(code % big / 100);
-  text += '.';
-  text += std::to_string(code % 100);
-  return text;
+  return text_of({code / big, '.', code % big / 100, '.', code % 100});
 }
 
 /// A library that is older than the header does not know all that was compiled in.
 inline void require_nccl_version(int header = NCCL_VERSION_CODE) {
   int library = 0;
   if (ncclGetVersion(&library) == ncclSuccess && library >= header) return;
-  std::string text = "heddle: the NCCL library is version ";
-  text += nccl_version_text(library);
-  text += ", older than the header ";
-  text += nccl_version_text(header);
-  text += " this program was compiled with";
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: the NCCL library is version ", nccl_version_text(library),
+                            ", older than the header ", nccl_version_text(header), " this program was compiled with"}));
 }
 
 class nccl_channel;
@@ -314,13 +306,7 @@ class nccl_channel {
 
   /// The caller's mistake.
   [[noreturn]] void refuse(const std::string& what) const {
-    std::string text = "heddle: rank ";
-    text += std::to_string(world_rank(index_));
-    text += " on communicator (";
-    text += label_;
-    text += "): ";
-    text += what;
-    throw comm_error(text);
+    throw comm_error(text_of({"heddle: rank ", world_rank(index_), " on communicator (", label_, "): ", what}));
   }
 
   /// Ends all communicators of this rank, so that nothing keeps a GPU busy, and tells the other ranks.
@@ -409,13 +395,8 @@ class nccl_channel {
     return text;
   }
   [[noreturn]] void throw_aborted(const std::string& first) const {
-    std::string text = "heddle: rank ";
-    text += std::to_string(world_rank(index_));
-    text += " stopped in ";
-    text += where();
-    text += "; another rank failed first: ";
-    text += first;
-    throw aborted_error(text);
+    throw aborted_error(text_of(
+        {"heddle: rank ", world_rank(index_), " stopped in ", where(), "; another rank failed first: ", first}));
   }
   [[noreturn]] void fail(const char* function, ncclResult_t result) {
     std::string text = function;

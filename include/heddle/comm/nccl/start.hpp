@@ -5,6 +5,7 @@
 #include <heddle/rendezvous/file.hpp>
 #include <heddle/rendezvous/memory.hpp>
 #include <heddle/rendezvous/tcp.hpp>
+#include <heddle/core/text.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -27,12 +28,7 @@ inline int number_from(const char* name) {
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   if (*end == '\0' && value >= 0 && value < 1 << 24) return static_cast<int>(value);
-  std::string message = "heddle: the environment variable ";
-  message += name;
-  message += " should be a number, it is \"";
-  message += text;
-  message += '"';
-  throw config_error(message);
+  throw config_error(text_of({"heddle: the environment variable ", name, " should be a number, it is \"", text, '"'}));
 }
 
 /// `HEDDLE_RANK`, `HEDDLE_RANKS`, `HEDDLE_LOCAL_RANK`, `HEDDLE_RENDEZVOUS`; the numbers also as Open MPI's, MPICH's and
@@ -54,12 +50,7 @@ inline process_place place_from_environment() {
     place.size = number_from(n.size);
     place.local_rank = number_from(n.local);
     if (place.size < 0) {
-      std::string message = "heddle: ";
-      message += n.rank;
-      message += " is set, but ";
-      message += n.size;
-      message += " is not: how many ranks are there?";
-      throw config_error(message);
+      throw config_error(text_of({"heddle: ", n.rank, " is set, but ", n.size, " is not: how many ranks are there?"}));
     }
     break;
   }
@@ -85,10 +76,8 @@ inline std::shared_ptr<rendezvous> make_rendezvous(const process_place& place, s
     return std::make_shared<tcp_rendezvous>(at.substr(6), place.rank, place.size, timeout, "nccl");
   if (at.rfind("file://", 0) == 0)
     return std::make_shared<file_rendezvous>(at.substr(7), place.rank, place.size, timeout);
-  std::string message = "heddle: HEDDLE_RENDEZVOUS should be tcp://host:port or file:///folder, it is \"";
-  message += at;
-  message += '"';
-  throw config_error(message);
+  throw config_error(
+      text_of({"heddle: HEDDLE_RENDEZVOUS should be tcp://host:port or file:///folder, it is \"", at, '"'}));
 }
 
 }  // namespace heddle::inline v0::detail

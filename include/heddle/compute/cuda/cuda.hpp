@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/float8_products.hpp>
 #include <heddle/compute/cuda/fused_products.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/rows.hpp>
@@ -24,7 +25,8 @@ namespace heddle::inline v0::compute {
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
-/// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`).
+/// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`);
+/// of operands that are scaled and rounded to 8 bits (`scaled_product_kernels`).
 /// Positions of rotary embeddings and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
@@ -32,6 +34,7 @@ namespace heddle::inline v0::compute {
 template <class Launcher>
 class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
+                   public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
                    public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory> {
   using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
@@ -113,6 +116,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
+  friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
   Launcher launcher() noexcept { return {queue_, products_}; }
   Launcher group_launcher(const char*) noexcept { return launcher(); }
@@ -121,10 +125,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   void product(const matrix_view<const In, space>& a, const matrix_view<const In, space>& b, Sum beta,
                const matrix_view<Out, space>& c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    const auto [m, n, k] = detail::argument_checks::product_size_of<ta, tb>(a, b, c);
     if (m == 0 || n == 0) return;
     if (k > 0)
       launcher().template multiply<ta, tb>(m, n, k, a.address(), b.address(), c.address(), beta);
@@ -144,6 +145,8 @@ using cuda = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::full_f
 /// The same, whose products of floats round operands to TensorFloat-32 (10 bits of the mantissa, relative error 2^-11 each) and add
 /// up in float.
 using cuda_tf32 = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::tensor_floats>>;
+/// `cuda`, whose products of operands in 8 bits are of the same numbers as bf16 where the device has none in 8 bits (before sm_89): with `cuda` they are an error there.
+using cuda_float8_in_bf16 = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::float8_in_bf16>>;
 #endif
 
 }  // namespace heddle::inline v0::compute

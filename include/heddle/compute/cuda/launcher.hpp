@@ -5,8 +5,10 @@
 #pragma once
 
 #include <heddle/compute/group/threads.hpp>
+#include <heddle/core/error.hpp>
 
 #include <concepts>
+#include <string>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
@@ -31,6 +33,14 @@ struct product_ending {
   T* sums = nullptr;
 };
 
+/// Errors: `config_error`, which this is.
+[[noreturn]] inline void refuse_float8(int device, int major, int minor) {
+  throw config_error("heddle: products in 8 bits (float8) need compute capability 8.9 or higher; CUDA device " +
+                     std::to_string(device) + " has " + std::to_string(major) + "." + std::to_string(minor) +
+                     ": take compute::cuda_float8_in_bf16, which multiplies the same rounded numbers as bf16, or leave "
+                     "products_in<float8> out of precision<...>");
+}
+
 /// The base of launchers, which brings the kernels of this namespace to calls of `launch_gelu(launcher, ...)`. A launcher has
 /// - `each(n, body)`: body(i) for every i in [0, n);
 /// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns;
@@ -41,6 +51,9 @@ struct product_ending {
 /// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
 /// - `multiply_ending<TA, TB>(m, n, k, a, b, c, beta, ending)`: the same with such an end, if the library has that for these sizes, types
 ///   and addresses; else it does nothing and returns false;
+/// - `multiplies_float8()`: whether the library multiplies operands of 8 bits here; false: products of bf16 stand in for them. Errors: `config_error` where neither is wanted;
+/// - `multiply_float8(m, n, k, a, b, c, beta, factor_a, factor_b)`: c[m, n] = factor_a[0] factor_b[0] a[m, k] b[n, k]' + beta c, of operands of 8 bits, added up in float; factors on
+///   the device; sizes are multiples of 16 and addresses of 16 bytes;
 /// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
 struct launcher_base {
   static constexpr bool host_can_read = false;

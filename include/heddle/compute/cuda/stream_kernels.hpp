@@ -24,23 +24,27 @@ struct larger_op {
   }
 };
 
+/// What a group of threads has with its `combined(x, op)`, which gives each of them the same.
+template <class Group>
+class group_reductions {
+ public:
+  template <class T>
+  __device__ T sum(T x) {
+    return static_cast<Group*>(this)->combined(x, add_op{});
+  }
+  template <class T>
+  __device__ T largest(T x) {
+    return static_cast<Group*>(this)->combined(x, larger_op{});
+  }
+};
+
 /// The threads of a block, which share a row. Warps first, by a butterfly that gives each lane the same bits, then warp by warp.
-class block_of_row {
+class block_of_row : public group_reductions<block_of_row> {
  public:
   __device__ int rank() const { return static_cast<int>(threadIdx.x); }
   __device__ int size() const { return static_cast<int>(blockDim.x); }
   __device__ bool leads() const { return threadIdx.x == 0; }
   __device__ void sync() const { __syncthreads(); }
-  template <class T>
-  __device__ T sum(T x) {
-    return combined(x, add_op{});
-  }
-  template <class T>
-  __device__ T largest(T x) {
-    return combined(x, larger_op{});
-  }
-
- private:
   template <class T, class Op>
   __device__ T combined(T x, Op op) {
     __shared__ T of_warps[32];
@@ -56,23 +60,13 @@ class block_of_row {
 };
 
 /// The threads of a block that have one column: neighbours in x have neighbouring columns.
-class threads_of_column {
+class threads_of_column : public group_reductions<threads_of_column> {
  public:
   static constexpr int columns = 32, rows = 8;
   __device__ explicit threads_of_column(bool is_there) : is_there_(is_there) {}
   __device__ int rank() const { return static_cast<int>(threadIdx.y); }
   __device__ int size() const { return rows; }
   __device__ bool leads() const { return is_there_ && threadIdx.y == 0; }
-  template <class T>
-  __device__ T sum(T x) {
-    return combined(x, add_op{});
-  }
-  template <class T>
-  __device__ T largest(T x) {
-    return combined(x, larger_op{});
-  }
-
- private:
   template <class T, class Op>
   __device__ T combined(T x, Op op) {
     __shared__ T all[rows][columns];
@@ -83,6 +77,8 @@ class threads_of_column {
     for (int r = 1; r < rows; ++r) x = op(x, all[r][threadIdx.x]);
     return x;
   }
+
+ private:
   bool is_there_;
 };
 

@@ -7,6 +7,7 @@
 #include <heddle/compute/cuda/stream_kernels.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
@@ -44,6 +45,11 @@ struct tensor_floats {
   static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F_FAST_TF32;
 };
 
+/// Where the device does not multiply 8 bits, the same numbers as bf16.
+struct float8_in_bf16 : full_floats {
+  static constexpr bool replaces_float8 = true;
+};
+
 /// cuBLASLt's handle and workspace, and what it advised for each size. `Floats`: how it multiplies floats.
 template <class Floats>
 class lt_products {
@@ -72,7 +78,8 @@ class lt_products {
     constexpr element_types types = types_of<In, Out, Sum>;
     const described<TA, TB> of(types, m, n, k);
     const operands<In, Out, Sum> with{a, b, c, beta};
-    const size_of_product size(types.in, types.out, TA, TB, m, n, k, with.aligned(), no_end, beta == Sum(0), 0);
+    const size_of_product size(types.in, types.in_right, types.out, TA, TB, m, n, k, with.aligned(), no_end,
+                               beta == Sum(0), 0);
     const std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
     if (!how) [[unlikely]]
       throw cuda_error("heddle: cuBLASLt has no product of " + std::to_string(m) + " x " + std::to_string(k) + " by " +
@@ -91,7 +98,8 @@ class lt_products {
     const operands<In, Out, Sum> given{a, b, c, beta};
     const std::uint32_t aligned =
         (std::min)({alignment_of(with.bias), alignment_of(with.before), alignment_of(with.sums)});
-    const size_of_product size(types_of<In, Out, Sum>.in, types_of<In, Out, Sum>.out, TA, TB, m, n, k, given.aligned(),
+    constexpr element_types types = types_of<In, Out, Sum>;
+    const size_of_product size(types.in, types.in_right, types.out, TA, TB, m, n, k, given.aligned(),
                                static_cast<int>(with.end), beta == Sum(0), aligned);
     std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
     if (!how) return false;
@@ -103,21 +111,64 @@ class lt_products {
     return how.has_value();
   }
 
+  /// Whether the device multiplies 8 bits; false where bf16 stands in. Errors: `config_error` where it does not, and nothing does.
+  bool multiplies_float8() {
+    if (capability_[0] == 0) {
+      const auto ask = [&](cudaDeviceAttr what) {
+        int value = 0;
+        heddle::v0::detail::require_cuda(cudaDeviceGetAttribute(&value, what, device_), "cudaDeviceGetAttribute",
+                                         device_);
+        return value;
+      };
+      capability_ = {ask(cudaDevAttrComputeCapabilityMajor), ask(cudaDevAttrComputeCapabilityMinor)};
+    }
+    const bool has = capability_ >= std::array{8, 9};
+    if constexpr (!requires { Floats::replaces_float8; })
+      if (!has) refuse_float8(device_, capability_[0], capability_[1]);
+    return has;
+  }
+  /// c[m, n] = factor_a[0] factor_b[0] a[m, k] b[n, k]' + beta c, row-major, added up in float: both operands lie along k, the one order that cuBLASLt
+  /// has for 8 bits on every chip ("TN"). Factors are read on the device.
+  template <class A, class B, class Out>
+  void multiply_float8(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b,
+                       Out* c, float beta, const float* factor_a, const float* factor_b) {
+    const heddle::v0::detail::on_cuda_device here(device_);
+    constexpr element_types types{type_of<A>, type_of<B>, type_of<Out>, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    described<false, true> of(types, m, n, k);
+    of.scale(factor_a, factor_b);
+    struct {
+      const A* a;
+      const B* b;
+      Out* c;
+      float beta;
+    } const with{a, b, c, beta};
+    const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
+    const size_of_product size(types.in, types.in_right, types.out, false, true, m, n, k, aligned, no_end, beta == 0,
+                               0);
+    const std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
+    if (!how) [[unlikely]]
+      throw cuda_error("heddle: cuBLASLt has no product in 8 bits of " + std::to_string(m) + " x " + std::to_string(k) +
+                       " by " + std::to_string(k) + " x " + std::to_string(n) + " on this device");
+    require(run(of, with, *how, stream), "cublasLtMatmul");
+  }
+
  private:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   struct element_types {
-    cudaDataType_t in, out, scale;
+    cudaDataType_t in, in_right, out, scale;
     cublasComputeType_t compute;
   };
   template <class T>
-  static constexpr cudaDataType_t type_of = std::is_same_v<T, double>  ? CUDA_R_64F
-                                            : std::is_same_v<T, float> ? CUDA_R_32F
-                                            : std::is_same_v<T, bf16>  ? CUDA_R_16BF
-                                                                       : CUDA_R_16F;
+  static constexpr cudaDataType_t type_of = std::is_same_v<T, double>        ? CUDA_R_64F
+                                            : std::is_same_v<T, float>       ? CUDA_R_32F
+                                            : std::is_same_v<T, bf16>        ? CUDA_R_16BF
+                                            : std::is_same_v<T, float8_e4m3> ? CUDA_R_8F_E4M3
+                                            : std::is_same_v<T, float8_e5m2> ? CUDA_R_8F_E5M2
+                                                                             : CUDA_R_16F;
 
   template <class In, class Out, class Sum>
-  static constexpr element_types types_of{type_of<In>, type_of<Out>, type_of<Sum>,
+  static constexpr element_types types_of{type_of<In>, type_of<In>, type_of<Out>, type_of<Sum>,
                                           std::is_same_v<In, double>  ? CUBLAS_COMPUTE_64F
                                           : std::is_same_v<In, float> ? Floats::compute
                                                                       : CUBLAS_COMPUTE_32F};
@@ -153,7 +204,7 @@ class lt_products {
     matrix_layout left, right, out;
 
     described(const element_types& types, std::int64_t m, std::int64_t n, std::int64_t k)
-        : left(layout(types.in, TB ? k : n, TB ? n : k)),
+        : left(layout(types.in_right, TB ? k : n, TB ? n : k)),
           right(layout(types.in, TA ? m : k, TA ? k : m)),
           out(layout(types.out, n, m)) {
       cublasLtMatmulDesc_t made = nullptr;
@@ -164,6 +215,15 @@ class lt_products {
               "cublasLtMatmulDescSetAttribute");
       require(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSB, &of_right, sizeof of_right),
               "cublasLtMatmulDescSetAttribute");
+    }
+    // In memory by columns the operands are exchanged: its A is our right one.
+    void scale(const float* of_our_left, const float* of_our_right) {
+      const auto set = [&](cublasLtMatmulDescAttributes_t what, const float* value) {
+        require(cublasLtMatmulDescSetAttribute(product.get(), what, &value, sizeof value),
+                "cublasLtMatmulDescSetAttribute");
+      };
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_our_right);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_our_left);
     }
     template <class T>
     void end_with(const product_ending<T>& with, std::int64_t columns) {
@@ -220,25 +280,27 @@ class lt_products {
     }
   };
   // Types, operations, sizes and alignments of operands; the end, whether c is overwritten, the alignment of what the end reads or makes.
-  using size_of_product = std::tuple<cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t,
-                                     std::int64_t, std::array<std::uint32_t, 3>, int, bool, std::uint32_t>;
+  using size_of_product =
+      std::tuple<cudaDataType_t, cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t,
+                 std::array<std::uint32_t, 3>, int, bool, std::uint32_t>;
   static constexpr int no_end = -1;
 
   template <class Described>
   std::optional<cublasLtMatmulAlgo_t>& advice(const Described& of, const size_of_product& size) {
     auto at = advised_.find(size);
-    if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, std::get<7>(size))).first;
+    if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, std::get<8>(size))).first;
     return at->second;
   }
   template <class Described, class Operands>
   cublasStatus_t run(const Described& of, const Operands& with, const cublasLtMatmulAlgo_t& how, cudaStream_t stream) {
-    const decltype(with.beta) one = 1;
+    const std::remove_const_t<decltype(with.beta)> one = 1;
     return cublasLtMatmul(handle_, of.product.get(), &one, with.b, of.left.get(), with.a, of.right.get(), &with.beta,
                           with.c, of.out.get(), with.c, of.out.get(), &how, workspace_.address(), workspace_bytes,
                           stream);
   }
 
   int device_;
+  std::array<int, 2> capability_{};
   cublasLtHandle_t handle_ = nullptr;
   buffer<std::byte, cuda_memory> workspace_;
   std::map<size_of_product, std::optional<cublasLtMatmulAlgo_t>> advised_;
@@ -317,6 +379,12 @@ struct stream_launcher : launcher_base {
   bool multiply_ending(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta,
                        const product_ending<Out>& with) const {
     return library.template multiply_ending<TA, TB>(queue.stream(), m, n, k, a, b, c, beta, with);
+  }
+  bool multiplies_float8() const { return library.multiplies_float8(); }
+  template <class A, class B, class Out>
+  void multiply_float8(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
+                       const float* factor_a, const float* factor_b) const {
+    library.multiply_float8(queue.stream(), m, n, k, a, b, c, beta, factor_a, factor_b);
   }
 
  private:

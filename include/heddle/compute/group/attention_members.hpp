@@ -99,7 +99,7 @@ class attention_members {
                           T scale, const heads<const T>& out, std::int64_t lse, const pages_in& pages) {
     argument_checks::attention_arguments<T>(kernel, addresses(q), addresses(k), addresses(v), {}, scale, addresses(out),
                                             static_cast<std::size_t>(lse), key_pages{{}, pages.page_rows});
-    if (pages.page_rows == 0 && pages.pages.size() != 0) [[unlikely]]
+    if (checks_arguments && pages.page_rows == 0 && pages.pages.size() != 0) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": a table of " + std::to_string(pages.pages.size()) +
                          " pages needs the number of rows in a page, got 0");
   }

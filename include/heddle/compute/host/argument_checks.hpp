@@ -12,7 +12,7 @@
 
 namespace heddle::inline v0::compute::detail {
 
-/// Each throws a `layout_error` that names the kernel, the argument, what was expected and what came.
+/// None without `checks_arguments`. Each throws a `layout_error` that names the kernel, the argument, what was expected and what came.
 struct argument_checks {
   template <class T>
   static std::int64_t size_of(std::span<const T> x) noexcept {
@@ -20,11 +20,30 @@ struct argument_checks {
   }
   template <class T>
   static void same_shape(const char* kernel, const char* what, matrix_view<const T> x, matrix_view<const T> y) {
+    if constexpr (!checks_arguments) return;
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
-                         ", got " + to_string(y.shape()));
+      wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
+  }
+  /// Arguments of one size: `sizes(kernel, columns, "elements of w", w.size(), "elements of b", b.size())`.
+  template <class Size, class... More>
+  static void sizes(const char* kernel, std::int64_t expected, const char* what, Size got, More... more) {
+    expect(kernel, what, expected, got);
+    if constexpr (sizeof...(More) > 0) sizes(kernel, expected, more...);
+  }
+  struct product_size {
+    std::int64_t rows, columns, depth;
+  };
+  /// The size of c = op(a) op(b).
+  template <bool TransposeA, bool TransposeB>
+  static product_size product_size_of(const auto& a, const auto& b, const auto& c) {
+    const product_size size{c.extent(0), c.extent(1), a.extent(TransposeA ? 0 : 1)};
+    expect("matmul", "rows of op(a)", size.rows, a.extent(TransposeA ? 1 : 0));
+    expect("matmul", "rows of op(b)", size.depth, b.extent(TransposeB ? 1 : 0));
+    expect("matmul", "columns of op(b)", size.columns, b.extent(TransposeB ? 0 : 1));
+    return size;
   }
   static void groups(const char* kernel, std::span<const std::int64_t> offsets, std::int64_t count, std::int64_t rows) {
+    if constexpr (!checks_arguments) return;
     expect(kernel, "elements of offsets (matrices + 1)", count + 1, offsets.size());
     for (std::size_t e = 0; e < offsets.size(); ++e)
       if (offsets[e] < (e == 0 ? 0 : offsets[e - 1]) || offsets[e] > rows) [[unlikely]]
@@ -34,6 +53,7 @@ struct argument_checks {
   }
   static void choices(const char* kernel, std::int64_t tokens, std::int64_t experts,
                       matrix_view<const std::int32_t> ids, std::int64_t rows, std::int64_t columns) {
+    if constexpr (!checks_arguments) return;
     expect(kernel, "rows of ids", tokens, ids.extent(0));
     expect(kernel, "rows of weights", tokens, rows);
     expect(kernel, "columns of weights", ids.extent(1), columns);
@@ -43,12 +63,14 @@ struct argument_checks {
   }
   static void moved(const char* kernel, matrix_view<const std::int32_t> places, std::int64_t weight_rows,
                     std::int64_t weight_columns, std::int64_t tokens, std::int64_t rows) {
+    if constexpr (!checks_arguments) return;
     expect(kernel, "rows of weights", places.extent(0), weight_rows);
     expect(kernel, "columns of weights", places.extent(1), weight_columns);
     expect(kernel, "tokens", places.extent(0), tokens);
     within(kernel, "places", places.elements(), -1, rows);
   }
   static void within(const char* kernel, const char* what, token_ids values, std::int64_t first, std::int64_t end) {
+    if constexpr (!checks_arguments) return;
     for (const std::int32_t x : values)
       if (x < first || x >= end) [[unlikely]]
         throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
@@ -65,6 +87,7 @@ struct argument_checks {
   template <class T>
   static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,
                          const head_rows<const T>& y) {
+    if constexpr (!checks_arguments) return;
     if (x.rows != y.rows || x.heads != y.heads || x.head_dim != y.head_dim || y.stride < y.width()) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + heads_text(x) +
                          " with its rows apart, got " + heads_text(y) + ", rows " + std::to_string(y.stride) +
@@ -76,6 +99,7 @@ struct argument_checks {
   }
   template <class T>
   static void rows_apart(const char* kernel, const char* what, const head_rows<const T>& x) {
+    if constexpr (!checks_arguments) return;
     if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
                          std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
@@ -84,6 +108,7 @@ struct argument_checks {
   static void attention_arguments(const char* kernel, const head_rows<const T>& q, const head_rows<const T>& k,
                                   const head_rows<const T>& v, std::span<const attention_slice> slices, T scale,
                                   const head_rows<const T>& out, std::size_t lse, const key_pages& pages) {
+    if constexpr (!checks_arguments) return;
     const auto wrong = [kernel](const std::string& text) {
       throw layout_error("heddle: " + std::string(kernel) + ": " + text);
     };
@@ -125,6 +150,7 @@ struct argument_checks {
   template <class T>
   static void attention_sizes(const char* kernel, const attention_shape& s, matrix_view<const T> qkv,
                               matrix_view<const T> out, std::size_t lse) {
+    if constexpr (!checks_arguments) return;
     expect(kernel, "rows of qkv (batch * sequence)", s.rows(), qkv.extent(0));
     expect(kernel, "columns of qkv (3 * heads * head_dim)", 3 * s.width(), qkv.extent(1));
     expect(kernel, "rows of out (batch * sequence)", s.rows(), out.extent(0));
@@ -133,6 +159,7 @@ struct argument_checks {
   }
   static void position_sizes(const char* kernel, std::int64_t rows, std::int64_t columns, std::int64_t positions,
                              std::int64_t width, std::int64_t sequence) {
+    if constexpr (!checks_arguments) return;
     expect(kernel, "columns of the position table", columns, width);
     if (rows > 0 && (sequence < 1 || rows % sequence != 0)) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": " + std::to_string(rows) +
@@ -142,13 +169,22 @@ struct argument_checks {
                          " does not fit a position table of " + std::to_string(positions) + " rows");
   }
   static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
+    if constexpr (!checks_arguments) return;
     if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
                          std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
                          std::to_string(rows) + " rows");
   }
+  template <class Pixels, class Taps>
+  static void unfolded(const char* kernel, const image_window& w, const Pixels& pixels, const char* rows,
+                       const char* columns, const Taps& taps) {
+    whole_images(kernel, w, pixels.extent(0));
+    expect(kernel, rows, pixels.extent(0), taps.extent(0));
+    expect(kernel, columns, w.taps() * pixels.extent(1), taps.extent(1));
+  }
   static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
                            std::int64_t columns, std::int64_t mean_columns) {
+    if constexpr (!checks_arguments) return;
     if (group < 1) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
                          std::to_string(group));

@@ -16,27 +16,7 @@ namespace heddle::inline v0::compute::detail {
 inline constexpr int cast_block = 64;
 static_assert(cast_block == round_bf16_lanes);
 
-/// The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
-/// it gives what x itself would; the nearest float would round a second time.
-/// Source: Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
-HEDDLE_HD constexpr float rounded_to_odd(double x) noexcept {
-  const float nearest = static_cast<float>(x);
-  const double back = static_cast<double>(nearest);
-  const bool inexact = (back < x) | (back > x);
-  const bool away = inexact & ((back > x) == (x > 0));
-  return heddle::v0::detail::bits_float((heddle::v0::detail::float_bits(nearest) - static_cast<std::uint32_t>(away)) |
-                                        static_cast<std::uint32_t>(inexact));
-}
-
-template <class To, class From>
-HEDDLE_HD constexpr To converted(From x) noexcept {
-  if constexpr (is_half_precision<To> && std::is_same_v<From, double>)
-    return To(rounded_to_odd(x));
-  else if constexpr (is_half_precision<To>)
-    return To(static_cast<float>(x));
-  else
-    return static_cast<To>(x);
-}
+using heddle::v0::detail::converted;
 
 /// y[i] = x[i] for i in [0, n), on the calling thread.
 template <class From, class To>

@@ -144,8 +144,7 @@ class host : detail::argument_checks,
   }
   template <class T>
   void gelu_backward(input_vector<T> x, input_vector<T> dy, std::span<T> dx) {
-    detail::expect("gelu_backward", "elements of dy", size_of(x), dy.size());
-    detail::expect("gelu_backward", "elements of dx", size_of(x), dx.size());
+    sizes("gelu_backward", size_of(x), "elements of dy", dy.size(), "elements of dx", dx.size());
     detail::gelu_backward(team_, size_of(x), x.data(), dy.data(), dx.data());
   }
 
@@ -154,10 +153,8 @@ class host : detail::argument_checks,
                   matrix_view<T> y, std::type_identity_t<std::span<T>> mean, std::type_identity_t<std::span<T>> rstd) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("layer_norm", "y", x, y);
-    detail::expect("layer_norm", "elements of w", columns, w.size());
-    detail::expect("layer_norm", "elements of b", columns, b.size());
-    detail::expect("layer_norm", "elements of mean", rows, mean.size());
-    detail::expect("layer_norm", "elements of rstd", rows, rstd.size());
+    sizes("layer_norm", columns, "elements of w", w.size(), "elements of b", b.size());
+    sizes("layer_norm", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
     detail::layer_norm(team_, rows, columns, x.data(), w.data(), b.data(), eps, y.data(), mean.data(), rstd.data());
   }
   template <class T>
@@ -167,8 +164,7 @@ class host : detail::argument_checks,
     same_shape<T>("layer_norm_backward_input", "dy", x, dy);
     same_shape<T>("layer_norm_backward_input", "dx", x, dx);
     detail::expect("layer_norm_backward_input", "elements of w", columns, w.size());
-    detail::expect("layer_norm_backward_input", "elements of mean", rows, mean.size());
-    detail::expect("layer_norm_backward_input", "elements of rstd", rows, rstd.size());
+    sizes("layer_norm_backward_input", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
     detail::layer_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), mean.data(), rstd.data(),
                                       dx.data());
   }
@@ -177,10 +173,8 @@ class host : detail::argument_checks,
                                   std::span<T> dw, std::type_identity_t<std::span<T>> db) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("layer_norm_backward_weight", "dy", x, dy);
-    detail::expect("layer_norm_backward_weight", "elements of mean", rows, mean.size());
-    detail::expect("layer_norm_backward_weight", "elements of rstd", rows, rstd.size());
-    detail::expect("layer_norm_backward_weight", "elements of dw", columns, dw.size());
-    detail::expect("layer_norm_backward_weight", "elements of db", columns, db.size());
+    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
+    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
     detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
                                        db.data());
   }
@@ -226,17 +220,14 @@ class host : detail::argument_checks,
 
   template <class A, class T>
   void gated(input_vector<T> gate, input_vector<T> up, std::span<T> h) {
-    detail::expect("gated", "elements of up", size_of(gate), up.size());
-    detail::expect("gated", "elements of h", size_of(gate), h.size());
+    sizes("gated", size_of(gate), "elements of up", up.size(), "elements of h", h.size());
     detail::gated<A>(team_, size_of(gate), gate.data(), up.data(), h.data());
   }
   template <class A, class T>
   void gated_backward(input_vector<T> gate, input_vector<T> up, input_vector<T> dh, std::span<T> dgate,
                       std::type_identity_t<std::span<T>> dup) {
-    detail::expect("gated_backward", "elements of up", size_of(gate), up.size());
-    detail::expect("gated_backward", "elements of dh", size_of(gate), dh.size());
-    detail::expect("gated_backward", "elements of dgate", size_of(gate), dgate.size());
-    detail::expect("gated_backward", "elements of dup", size_of(gate), dup.size());
+    sizes("gated_backward", size_of(gate), "elements of up", up.size(), "elements of dh", dh.size(),
+          "elements of dgate", dgate.size(), "elements of dup", dup.size());
     detail::gated_backward<A>(team_, size_of(gate), gate.data(), up.data(), dh.data(), dgate.data(), dup.data());
   }
 
@@ -413,8 +404,7 @@ class host : detail::argument_checks,
 
   template <class T>
   void add(input_vector<T> a, input_vector<T> b, std::span<T> c) {
-    detail::expect("add", "elements of b", size_of(a), b.size());
-    detail::expect("add", "elements of c", size_of(a), c.size());
+    sizes("add", size_of(a), "elements of b", b.size(), "elements of c", c.size());
     detail::add(team_, size_of(a), a.data(), b.data(), c.data());
   }
   template <class T>
@@ -455,9 +445,7 @@ class host : detail::argument_checks,
   void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
              std::type_identity_t<std::span<T>> v, const adamw_step& step) {
     const std::int64_t n = size_of(std::span<const T>(p));
-    detail::expect("adamw", "elements of g", n, g.size());
-    detail::expect("adamw", "elements of m", n, m.size());
-    detail::expect("adamw", "elements of v", n, v.size());
+    sizes("adamw", n, "elements of g", g.size(), "elements of m", m.size(), "elements of v", v.size());
     detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
   }
   template <class T, class W, class G>
@@ -482,9 +470,7 @@ class host : detail::argument_checks,
   void undo_adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
                   std::type_identity_t<std::span<T>> v, const adamw_step& step) {
     const std::int64_t n = size_of(std::span<const T>(p));
-    detail::expect("undo_adamw", "elements of g", n, g.size());
-    detail::expect("undo_adamw", "elements of m", n, m.size());
-    detail::expect("undo_adamw", "elements of v", n, v.size());
+    sizes("undo_adamw", n, "elements of g", g.size(), "elements of m", m.size(), "elements of v", v.size());
     detail::undo_adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
   }
 
@@ -492,10 +478,7 @@ class host : detail::argument_checks,
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    const auto [m, n, k] = product_size_of<ta, tb>(a, b, c);
     if (m == 0 || n == 0) return;
     if (k == 0) {
       if (beta == Beta(0)) return fill(c.elements(), C(0));
@@ -541,11 +524,11 @@ class host : detail::argument_checks,
     rows_apart(kernel, "the input", x);
     same_shape<T>(kernel, "the table of sines", cos, sin);
     detail::expect(kernel, "number of positions", x.rows, positions.size());
-    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+    if (detail::checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
                          " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
                          std::to_string(x.head_dim));
-    for (const std::int32_t p : positions)
+    for (const std::int32_t p : detail::checks_arguments ? positions : token_ids{})
       if (p < 0 || p >= cos.extent(0)) [[unlikely]]
         throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
                            std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));

@@ -64,16 +64,12 @@ class image_members {
  public:
   template <std::floating_point T>
   void unfold(input_matrix<T> x, const image_window& w, matrix_view<T> y) {
-    argument_checks::whole_images("unfold", w, x.extent(0));
-    expect("unfold", "rows of y", x.extent(0), y.extent(0));
-    expect("unfold", "columns of y (taps times channels)", w.taps() * x.extent(1), y.extent(1));
+    argument_checks::unfolded("unfold", w, x, "rows of y", "columns of y (taps times channels)", y);
     detail::unfold(team_of_host(), x.extent(0), x.extent(1), w, x.data(), y.data());
   }
   template <std::floating_point T>
   void unfold_backward(input_matrix<T> dy, const image_window& w, matrix_view<T> dx) {
-    argument_checks::whole_images("unfold_backward", w, dx.extent(0));
-    expect("unfold_backward", "rows of dy", dx.extent(0), dy.extent(0));
-    expect("unfold_backward", "columns of dy (taps times channels)", w.taps() * dx.extent(1), dy.extent(1));
+    argument_checks::unfolded("unfold_backward", w, dx, "rows of dy", "columns of dy (taps times channels)", dy);
     detail::unfold_backward(team_of_host(), dx.extent(0), dx.extent(1), w, dy.data(), dx.data());
   }
   template <std::floating_point T>

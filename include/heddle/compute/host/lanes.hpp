@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -27,11 +29,12 @@ inline void map_lanes(std::int64_t n, T* out, Op op, const In*... in) {
   const auto padded = [&](auto... copies) {
     T block[width];
     for (int l = 0; l < width; ++l) block[l] = op(copies.data[l]...);
-    for (int l = 0; l < rest; ++l) out[i + l] = block[l];
+    std::memcpy(out + i, block, static_cast<std::size_t>(rest) * sizeof(T));
   };
   struct copy {
     copy(const T* from, int count) {
-      for (int l = 0; l < width; ++l) data[l] = l < count ? from[l] : T(1);
+      for (int l = 0; l < width; ++l) data[l] = T(1);
+      std::memcpy(data, from, static_cast<std::size_t>(count) * sizeof(T));
     }
     T data[width];
   };

@@ -1,6 +1,7 @@
 // heddle/compute/host/packed_matrix.hpp: a weight matrix in a storage format, in the order in which products on the host read it.
 #pragma once
 
+#include <heddle/compute/host/integer_products.hpp>
 #include <heddle/compute/host/packed_kernel.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/team.hpp>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace heddle::inline v0::compute {
 
@@ -32,12 +34,13 @@ class packed_matrix {
   packed_matrix(team& workers, matrix_view<const float> w, transpose how)
       : depth_(w.extent(how == transpose::yes ? 1 : 0)),
         columns_(w.extent(how == transpose::yes ? 0 : 1)),
-        width_(detail::gemm_vector_bytes() / 2),
-        words_((depth_ + together - 1) / together),
-        blocks_((depth_ + Format::block - 1) / Format::block) {
+        width_(in_integers ? detail::integer_columns : detail::gemm_vector_bytes() / 2),
+        blocks_((depth_ + Format::block - 1) / Format::block),
+        words_(in_integers ? blocks_ * Format::block / together : (depth_ + together - 1) / together) {
     const std::int64_t strips = (columns_ + width_ - 1) / width_;
     codes_ = buffer<code_type>(strips * width_ * words_ * together, "packed weights");
-    if constexpr (Format::has_scales) scales_ = buffer<float>(strips * width_ * blocks_, "scales of packed weights");
+    if constexpr (Format::has_scales)
+      scales_ = buffer<scale_type>(strips * width_ * blocks_, "scales of packed weights");
     const bool across = how == transpose::yes;
     const std::int64_t ld = w.extent(1);
     if (depth_ == 0) return;
@@ -51,13 +54,14 @@ class packed_matrix {
   std::int64_t columns() const noexcept { return columns_; }
   /// Bytes that a product reads.
   std::int64_t bytes() const noexcept {
-    return static_cast<std::int64_t>(codes_.size() * sizeof(code_type) + scales_.size() * sizeof(float));
+    return static_cast<std::int64_t>(codes_.size() * sizeof(code_type) + scales_.size() * sizeof(scale_type));
   }
   code_type code(std::int64_t row, std::int64_t column) const { return codes_.data()[place(row, column)]; }
   /// 1 where the format has no scales.
   float scale(std::int64_t row, std::int64_t column) const {
     if constexpr (Format::has_scales)
-      return scales_.data()[(column / width_ * blocks_ + row / Format::block) * width_ + column % width_];
+      return static_cast<float>(
+          scales_.data()[(column / width_ * blocks_ + row / Format::block) * width_ + column % width_]);
     else
       return 1;
   }
@@ -74,11 +78,18 @@ class packed_matrix {
                          std::to_string(c.extent(1)) + " from an operand of " + std::to_string(x.extent(0)) + " x " +
                          std::to_string(x.extent(1)));
     if (x.extent(0) == 0 || columns_ == 0) return;
-    const detail::packed_operand<code_type> w{codes_.data(), scales_.data(), depth_, columns_, Format::block};
-    detail::multiply_packed<Format::has_scales>(workers, x.extent(0), x.data(), w, beta, c.data());
+    if constexpr (in_integers) {
+      const detail::integer_operand w{codes_.data(), scales_.data(), depth_, columns_};
+      detail::multiply_integers<Format::block>(workers, x.extent(0), x.data(), w, beta, c.data());
+    } else {
+      const detail::packed_operand<code_type> w{codes_.data(), scales_.data(), depth_, columns_, Format::block};
+      detail::multiply_packed<Format::has_scales>(workers, x.extent(0), x.data(), w, beta, c.data());
+    }
   }
 
  private:
+  using scale_type = typename detail::scale_of_format<Format>::type;
+  static constexpr bool in_integers = rounds_activations<Format>;
   static constexpr std::int64_t together = detail::codes_per_word<code_type>;
   static_assert(Format::block % together == 0, "heddle: a block of a weight format has whole 32-bit words of codes");
 
@@ -89,8 +100,9 @@ class packed_matrix {
     for (std::int64_t b = 0; b < blocks_; ++b) {
       const std::int64_t first = b * Format::block, end = (std::min)(depth_, first + Format::block);
       if constexpr (Format::has_scales) {
-        const q8_scale scale = q8_scale_of(from + first * stride, end - first, stride);
-        scales_.data()[(j / width_ * blocks_ + b) * width_ + j % width_] = scale.scale;
+        q8_scale scale = q8_scale_of(from + first * stride, end - first, stride);
+        if constexpr (!std::is_same_v<scale_type, float>) scale = scale.rounded_up_to_bf16();
+        scales_.data()[(j / width_ * blocks_ + b) * width_ + j % width_] = scale_type(scale.scale);
         for (std::int64_t p = first; p < end; ++p) codes_.data()[place(p, j)] = scale.code(from[p * stride]);
       } else {
         for (std::int64_t p = first; p < end; ++p) codes_.data()[place(p, j)] = code_type(from[p * stride]);
@@ -99,11 +111,11 @@ class packed_matrix {
   }
 
   std::int64_t depth_ = 0, columns_ = 0;
-  std::int64_t width_ = 1;  // of a strip: two vectors of float
-  std::int64_t words_ = 0;  // of a column
+  std::int64_t width_ = 1;  // of a strip: two vectors of float, or what tiles have
   std::int64_t blocks_ = 0;
+  std::int64_t words_ = 0;  // of a column
   buffer<code_type> codes_{};
-  buffer<float> scales_{};
+  buffer<scale_type> scales_{};
 };
 
 }  // namespace heddle::inline v0::compute

@@ -24,18 +24,25 @@ inline constexpr std::int64_t tile_rows = 1024, tile_columns = 256, tile_depth =
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__CUDACC__)
 #define HEDDLE_TILES __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 
-/// Whether the processor has tile registers with products of bf16, and the system lets this process use them.
+/// Whether the processor has tile registers and the products that bit `products` of its feature word says, and the system lets this process
+/// use them.
+inline bool may_use_tiles(int products) noexcept {
+  std::uint32_t a = 7, b = 0, c = 0, d = 0;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  if ((d >> products & 1) == 0 || (d >> 24 & 1) == 0) return false;  // AMX-TILE
+  constexpr long request = 0x1023, tile_data = 18;                   // ARCH_REQ_XCOMP_PERM
+  return ::syscall(SYS_arch_prctl, request, tile_data) == 0;
+}
+/// Whether products of bf16 may be in tiles.
 inline bool has_tiles() noexcept {
-  static const bool has = [] {
-    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-      return false;
-    std::uint32_t a = 7, b = 0, c = 0, d = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if ((d >> 22 & 1) == 0 || (d >> 24 & 1) == 0) return false;  // AMX-BF16, AMX-TILE
-    constexpr long request = 0x1023, tile_data = 18;             // ARCH_REQ_XCOMP_PERM
-    return ::syscall(SYS_arch_prctl, request, tile_data) == 0;
-  }();
+  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                          may_use_tiles(22);  // AMX-BF16
+  return has;
+}
+/// Whether products of 8-bit integers may be in tiles.
+inline bool has_integer_tiles() noexcept {
+  static const bool has = may_use_tiles(25);  // AMX-INT8
   return has;
 }
 
@@ -131,13 +138,16 @@ HEDDLE_TILES void pack_tiles(std::int64_t extent, std::int64_t depth, const T* x
   }
 }
 
-/// While it lives, this thread's tile registers have 16 rows of 64 bytes each; what shape they had before is put back.
+/// While it lives, this thread's tile registers have 16 rows of 64 bytes each, but for depths below 64 bytes: then 2 and 3, left operands,
+/// have rows of so many, and 4 and 5, right ones, a row for four of them. What shape they had before is put back.
 class open_tiles {
  public:
-  HEDDLE_TILES open_tiles() noexcept {
+  HEDDLE_TILES explicit open_tiles(int depth = 64) noexcept {
     shape ours{};
     ours.palette = 1;
     for (int t = 0; t < 8; ++t) ours.row_bytes[t] = 64, ours.rows[t] = 16;
+    for (int t = 2; t < 4; ++t) ours.row_bytes[t] = static_cast<std::uint16_t>(depth);
+    for (int t = 4; t < 6; ++t) ours.rows[t] = static_cast<std::uint8_t>(depth / 4);
     __asm__ volatile("sttilecfg %0" : "=m"(before_));
     __asm__ volatile("ldtilecfg %0" : : "m"(ours));
   }

@@ -31,7 +31,7 @@ void adamw_blocks(const on<Exec>& exec, std::int64_t n, T* p, const G* g, T* m, 
                   const Write& write) {
   if constexpr (runs_on_host<Exec>) {
     const adamw_update<T> update(step);
-    each_block(exec, "heddle::adamw", n, elements_of_item<Exec>, [=](std::int64_t begin, std::int64_t size) {
+    each_block<elements_of_item<Exec>>(exec, "heddle::adamw", n, [=](std::int64_t begin, std::int64_t size) {
       for_each_adamw_block(begin, begin + size, p, m, v,
                            [&](std::int64_t i, std::int64_t count, T* first, T* second, T* parameter) {
                              step_of_block(update, count, g + i, first, second, parameter);

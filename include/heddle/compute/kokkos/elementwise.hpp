@@ -28,16 +28,15 @@ struct math_on {
 
 template <class Exec, class T>
 void launch_gelu(const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
-  each_block(
-      exec, "heddle::gelu", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::gelu", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, y + i, [](T v) { return activation<math_on<Exec>>(gelu_tanh{}, v); }, x + i);
       });
 }
 template <class Exec, class T>
 void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
-  each_block(
-      exec, "heddle::gelu_backward", n, elements_of_item<Exec>,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::gelu_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(
             count, dx + i, [](T v, T d) { return d * activation_derivative<math_on<Exec>>(gelu_tanh{}, v); }, x + i,
             dy + i);
@@ -45,8 +44,8 @@ void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, cons
 }
 template <class A, class Exec, class T>
 void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
-  each_block(
-      exec, "heddle::gated", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::gated", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, h + i, [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * u; }, gate + i, up + i);
       });
 }
@@ -54,9 +53,8 @@ void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* 
 template <class A, class Exec, class T>
 void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
                            T* dup) {
-  each_block(
-      exec, "heddle::gated_backward", n, columns_of_item<Exec, T>,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<columns_of_item<Exec, T>>(
+      exec, "heddle::gated_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         constexpr std::int64_t width = columns_of_item<Exec, T>;
         T to_up[width];
         map_block<Exec>(count, to_up, [](T g, T d) { return d * activation<math_on<Exec>>(A{}, g); }, gate + i, dh + i);
@@ -69,15 +67,15 @@ void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, 
 
 template <class Exec, class T>
 void launch_add(const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
-  each_block(
-      exec, "heddle::add", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::add", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, c + i, [](T x, T y) { return x + y; }, a + i, b + i);
       });
 }
 template <class Exec, class T>
 void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
-  each_block(
-      exec, "heddle::scale", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::scale", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
       });
 }
@@ -85,7 +83,7 @@ void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION void fill_block(std::int64_t n, T* x, T value) {
   if constexpr (runs_on_host<Exec>) {
-    map_lanes(n, x, [value] { return value; });  // g++ -O2 leaves std::fill_n a loop of single elements
+    map_lanes_apart(n, x, [value] { return value; });  // g++ -O2 leaves std::fill_n a loop of single elements
   } else {
     for (std::int64_t i = 0; i < n; ++i) x[i] = value;
   }
@@ -101,23 +99,27 @@ KOKKOS_INLINE_FUNCTION void copy_block(std::int64_t n, const T* x, T* y) {
 }
 template <class Exec, class T>
 void launch_fill(const on<Exec>& exec, std::int64_t n, T* x, T value) {
-  each_block(
-      exec, "heddle::fill", n, elements_of_item<Exec>,
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::fill", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { fill_block<Exec>(count, x + i, value); });
+}
+template <class From, class To>
+[[gnu::noinline]] void cast_lanes_apart(std::int64_t n, const From* x, To* y) {
+  cast_lanes(n, x, y);
 }
 /// y[i] = x[i] in another element type, in one item of work.
 template <class Exec, class From, class To>
 KOKKOS_INLINE_FUNCTION void cast_block(std::int64_t n, const From* x, To* y) {
   if constexpr (runs_on_host<Exec>) {
-    cast_lanes(n, x, y);
+    cast_lanes_apart(n, x, y);
   } else {
     for (std::int64_t i = 0; i < n; ++i) y[i] = converted<To>(x[i]);
   }
 }
 template <class Exec, class From, class To>
 void launch_cast(const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
-  each_block(
-      exec, "heddle::cast", n, elements_of_item<Exec>,
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::cast", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
 }
 
@@ -138,9 +140,8 @@ template <class Exec>
 void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
   const counter_random random = rounding.random;
   const std::uint64_t first = rounding.first;
-  each_block(
-      exec, "heddle::cast_stochastic", n, elements_of_item<Exec>,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::cast_stochastic", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         cast_stochastic_block<Exec>(count, x + i, random, first + static_cast<std::uint64_t>(i), y + i);
       });
 }
@@ -155,8 +156,8 @@ void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
 }
 template <class Exec, class T>
 void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
-  each_block(
-      exec, "heddle::add_bias_backward", columns, columns_of_item<Exec, T>, rows,
+  each_block<columns_of_item<Exec, T>>(
+      exec, "heddle::add_bias_backward", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(rows, columns, begin, count, db, [](std::int64_t, T d) { return d; }, dy);
       });
@@ -190,9 +191,8 @@ void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, con
 
 template <class Exec, class T>
 void launch_squared_error_backward(const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
-  each_block(
-      exec, "heddle::squared_error_backward", n, elements_of_item<Exec>,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::squared_error_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(
             count, x + i, [factor](T v, T t) { return T(2) * factor * (v - t); }, static_cast<const T*>(x + i),
             target + i);
@@ -217,8 +217,8 @@ template <class Exec, class T>
 void launch_embedding_backward(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids,
                                std::int64_t vocabulary, std::int64_t width, const T* dout, std::int64_t first_id,
                                T* dtable) {
-  each_block(
-      exec, "heddle::embedding_backward", width, columns_of_item<Exec, T>, tokens,
+  each_block<columns_of_item<Exec, T>>(
+      exec, "heddle::embedding_backward", width, tokens,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         for (std::int64_t i = 0; i < tokens; ++i) {
           const std::int64_t row = ids[i] - first_id;

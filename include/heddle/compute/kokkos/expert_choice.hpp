@@ -76,7 +76,7 @@ void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64
                            const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights,
                            [[maybe_unused]] T* scratch) {
   if constexpr (runs_on_host<Exec>) {
-    each_block(exec, "heddle::choose_experts", tokens, 64, experts, [=](std::int64_t begin, std::int64_t count) {
+    each_block<64>(exec, "heddle::choose_experts", tokens, experts, [=](std::int64_t begin, std::int64_t count) {
       choose_experts_of<Scores>(begin, begin + count, experts, k, rule, logits, bias, ids, weights);
     });
   } else {
@@ -114,8 +114,8 @@ void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, s
                                     const grouped_choice& rule, const T* logits, const std::int32_t* ids,
                                     const T* dweights, T* dlogits) {
   if constexpr (runs_on_host<Exec>) {
-    each_block(
-        exec, "heddle::choose_experts_backward", tokens, 64, experts, [=](std::int64_t begin, std::int64_t count) {
+    each_block<64>(
+        exec, "heddle::choose_experts_backward", tokens, experts, [=](std::int64_t begin, std::int64_t count) {
           choose_experts_backward_of<Scores>(begin, begin + count, experts, k, rule, logits, ids, dweights, dlogits);
         });
   } else {

@@ -78,16 +78,12 @@ class image_members {
  public:
   template <class T>
   void unfold(in_matrix<T> x, const image_window& w, matrix<T> y) {
-    checks::whole_images("unfold", w, x.extent(0));
-    expect("unfold", "rows of y", x.extent(0), y.extent(0));
-    expect("unfold", "columns of y (taps times channels)", w.taps() * x.extent(1), y.extent(1));
+    checks::unfolded("unfold", w, x, "rows of y", "columns of y (taps times channels)", y);
     launch_unfold(on(), x.extent(0), x.extent(1), w, x.address(), y.address());
   }
   template <class T>
   void unfold_backward(in_matrix<T> dy, const image_window& w, matrix<T> dx) {
-    checks::whole_images("unfold_backward", w, dx.extent(0));
-    expect("unfold_backward", "rows of dy", dx.extent(0), dy.extent(0));
-    expect("unfold_backward", "columns of dy (taps times channels)", w.taps() * dx.extent(1), dy.extent(1));
+    checks::unfolded("unfold_backward", w, dx, "rows of dy", "columns of dy (taps times channels)", dy);
     launch_unfold_backward(on(), dx.extent(0), dx.extent(1), w, dy.address(), dx.address());
   }
   template <class T>

@@ -58,38 +58,39 @@ void each(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t 
   if (n <= 0) return;
   // Kokkos would make one for each launch, on the heap where it has over 15 characters.
   static const std::string name(label);
-  heddle::v0::detail::kokkos_call(label, [&] {
+  try {  // not kokkos_call: compilers need not inline a function that catches, and would give it the arguments in memory
     if constexpr (forks_and_joins<Exec>)
       if (is_for_one_thread(n, elements)) return each_on_calling_thread(exec, name, n, body);
     Kokkos::parallel_for(name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec.instance, 0, n), body);
-  });
+  } catch (...) {
+    heddle::v0::detail::kokkos_failed(label);
+  }
 }
 // Named, because a lambda for devices may not hold one that is not.
-template <class Body>
+template <std::int64_t Size, class Body>
 struct block_body {
-  std::int64_t n, size;
+  std::int64_t n;
   Body body;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * size, rest = n - begin;
-    body(begin, rest < size ? rest : size);
+    const std::int64_t begin = block * Size, rest = n - begin;
+    body(begin, rest < Size ? rest : Size);
   }
 };
-/// `body(begin, count)` for the blocks of [0, n) that `size` elements each make, in each of so many rows.
-template <class Exec, class Body>
-void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t size, std::int64_t rows,
-                const Body& body) {
-  each(exec, label, (n + size - 1) / size, n * rows, block_body<Body>{n, size, body});
+/// `body(begin, count)` for the blocks of [0, n) that `Size` elements each make, in each of so many rows.
+template <std::int64_t Size, class Exec, class Body>
+void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t rows, const Body& body) {
+  each(exec, label, (n + Size - 1) / Size, n * rows, block_body<Size, Body>{n, body});
 }
-template <class Exec, class Body>
-void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
-  each_block(exec, label, n, size, 1, body);
+template <std::int64_t Size, class Exec, class Body>
+void each_block(const on<Exec>& exec, const char* label, std::int64_t n, const Body& body) {
+  each_block<Size>(exec, label, n, 1, body);
 }
 
 /// Looks at indices where the host can, after a wait for the queue. Errors: `layout_error` for one that is not in [first, end).
 template <class Exec, class Queue, class Indices>
 void indices_within(const on<Exec>&, Queue& queue, const char* kernel, const char* what, const Indices& indices,
                     std::int64_t first, std::int64_t end) {
-  if constexpr (on<Exec>::host_can_read) {
+  if constexpr (on<Exec>::host_can_read && checks_arguments) {
     queue.wait();
     argument_checks::within(kernel, what, {indices.address(), static_cast<std::size_t>(indices.size())}, first, end);
   }
@@ -102,11 +103,21 @@ inline constexpr std::int64_t elements_of_item = runs_on_host<Exec> ? 4096 : 1;
 template <class Exec, class T>
 inline constexpr std::int64_t columns_of_item = runs_on_host<Exec> ? block_size<T> : 1;
 
+// The host's loops as functions of their own: inlined into kernels they would keep compilers from inlining Kokkos' launch.
+template <class T, class Op, class... In>
+[[gnu::noinline]] void map_lanes_apart(std::int64_t n, T* out, Op op, const In*... in) {
+  map_lanes(n, out, op, in...);
+}
+template <class Sum, class Op, class... In>
+[[gnu::noinline]] Sum sum_lanes_apart(std::int64_t n, Op op, const In*... in) {
+  return sum_lanes<Sum>(n, op, in...);
+}
+
 /// out[i] = op(in[i]...) in one item of work; `out` may be an input.
 template <class Exec, class T, class Op, class... In>
 KOKKOS_INLINE_FUNCTION void map_block(std::int64_t n, T* out, const Op& op, const In*... in) {
   if constexpr (runs_on_host<Exec>) {
-    map_lanes(n, out, op, in...);
+    map_lanes_apart(n, out, op, in...);
   } else {
     for (std::int64_t i = 0; i < n; ++i) out[i] = op(in[i]...);
   }
@@ -115,7 +126,7 @@ KOKKOS_INLINE_FUNCTION void map_block(std::int64_t n, T* out, const Op& op, cons
 template <class Exec, class Sum, class Op, class... In>
 KOKKOS_INLINE_FUNCTION Sum sum_of_block(std::int64_t n, const Op& op, const In*... in) {
   if constexpr (runs_on_host<Exec>) {
-    return sum_lanes<Sum>(n, op, in...);
+    return sum_lanes_apart<Sum>(n, op, in...);
   } else {
     constexpr int lanes = 8;
     Sum part[lanes] = {};

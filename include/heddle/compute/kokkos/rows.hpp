@@ -52,8 +52,8 @@ void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, s
 template <class Exec, class T>
 void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                        const T* x, const T* mean, const T* rstd, T* dw, T* db) {
-  each_block(
-      exec, "heddle::layer_norm_backward_weight", columns, columns_of_item<Exec, T>, rows,
+  each_block<columns_of_item<Exec, T>>(
+      exec, "heddle::layer_norm_backward_weight", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(
             rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * ((v - mean[i]) * rstd[i]); },
@@ -96,8 +96,8 @@ void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std
 template <class Exec, class T>
 void launch_rms_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                      const T* x, const T* rstd, T* dw) {
-  each_block(
-      exec, "heddle::rms_norm_backward_weight", columns, columns_of_item<Exec, T>, rows,
+  each_block<columns_of_item<Exec, T>>(
+      exec, "heddle::rms_norm_backward_weight", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         add_columns<Exec>(
             rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * (v * rstd[i]); }, dy, x);

@@ -22,8 +22,8 @@ void add_blocks(const on<Exec>& exec, const char* label, std::int64_t n, double*
                 const Block& block) {
   if (n == 0) return;
   const std::int64_t blocks = sum_blocks(n);
-  each_block(
-      exec, label, n, sum_block, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
+  each_block<sum_block>(
+      exec, label, n, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         parts[begin / sum_block] = block(begin, count);
       });
   each(

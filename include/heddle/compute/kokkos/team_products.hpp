@@ -112,10 +112,7 @@ class team_products
   template <transpose TA, transpose TB, class In, class Out, class Sum>
   void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>(a, b, c);
     launch_tiles<Sum>("heddle::matmul", in_groups::product_tile<ta, tb, In, Out, Sum>{
                                             {m, n, k, a.address(), b.address(), c.address(), beta}, 0});
   }

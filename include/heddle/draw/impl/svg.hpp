@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -132,25 +133,13 @@ HEDDLE_INLINE std::string svg_drawing::page(std::string_view definitions, double
                                             std::string_view background) const {
   const std::string w = svg_number(width);
   const std::string h = svg_number(height);
-  std::string file = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
-  file += w;
-  file += "\" height=\"";
-  file += h;
-  file += "\" viewBox=\"0 0 ";
-  file += w;
-  file += " ";
-  file += h;
-  file += "\" font-family=\"Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">\n<defs>";
-  file += definitions;
-  file += "</defs>\n<rect width=\"";
-  file += w;
-  file += "\" height=\"";
-  file += h;
-  file += "\" rx=\"8\" fill=\"";
-  file += background;
-  file += "\"/>\n";
-  file += out_;
-  file += "</svg>\n";
+  std::string file;
+  for (const std::string_view part : std::initializer_list<std::string_view>{
+           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", w, "\" height=\"", h, "\" viewBox=\"0 0 ", w, " ", h,
+           "\" font-family=\"Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">\n<defs>",
+           definitions, "</defs>\n<rect width=\"", w, "\" height=\"", h, "\" rx=\"8\" fill=\"", background, "\"/>\n",
+           out_, "</svg>\n"})
+    file += part;
   return file;
 }
 

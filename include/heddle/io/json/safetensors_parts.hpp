@@ -53,9 +53,9 @@ bool store_elements(std::string_view dtype, std::span<const T> values, std::vect
     for (std::size_t i = 0; i < values.size(); ++i) {
       U u;
       if constexpr (is_half_precision<T>)
-        u = rounded_to<U>(static_cast<float>(values[i]));
+        u = heddle::detail::converted<U>(static_cast<float>(values[i]));
       else
-        u = rounded_to<U>(values[i]);
+        u = heddle::detail::converted<U>(values[i]);
       std::memcpy(out.data() + i * sizeof(U), &u, sizeof(U));
     }
     return true;

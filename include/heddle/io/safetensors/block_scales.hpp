@@ -114,7 +114,8 @@ class block_scales {
             throw io_error("heddle: " + where_ + ": row " + std::to_string(row) + ", column " + std::to_string(at) +
                            " is NaN");
           // Of 4 and 24 bits: exact in double.
-          *to = rounded_to<T>(static_cast<double>(static_cast<float>(float8_e4m3::from_bits(code))) * scale);
+          *to = heddle::detail::converted<T>(static_cast<double>(static_cast<float>(float8_e4m3::from_bits(code))) *
+                                             scale);
         }
       }
     });

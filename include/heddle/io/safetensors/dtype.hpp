@@ -5,9 +5,7 @@
 #include <heddle/io/dtype.hpp>
 
 #include <array>
-#include <bit>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -87,27 +85,6 @@ inline float float_of_8_bits(std::uint8_t bits) noexcept {
   return sign * std::ldexp(static_cast<float>(m + (1 << mantissa)), e - bias - mantissa);
 }
 
-// The nearest float that a further rounding to 16 bits cannot get wrong: inexact results get an odd last bit.
-inline float rounded_to_odd(double x) noexcept {
-  const auto f = static_cast<float>(x);
-  const double back = static_cast<double>(f);
-  if (back == x || std::isnan(x) || (std::bit_cast<std::uint32_t>(f) & 1u) != 0) return f;
-  const auto u = std::bit_cast<std::uint32_t>(f);
-  if (std::isinf(f)) return std::bit_cast<float>(u - 1);
-  const bool beyond = std::fabs(back) > std::fabs(x);  // f is even: the odd neighbour towards x
-  return std::bit_cast<float>(beyond ? u - 1 : u + 1);
-}
-
-template <class T, class F>
-T rounded_to(F x) noexcept {
-  if constexpr (is_half_precision<T> && std::same_as<F, double>)
-    return T(rounded_to_odd(x));
-  else if constexpr (is_half_precision<T>)
-    return T(static_cast<float>(x));
-  else
-    return static_cast<T>(x);
-}
-
 template <class T>
 inline constexpr bool is_real_element = std::is_floating_point_v<T> || is_half_precision<T>;
 
@@ -151,7 +128,7 @@ bool convert_elements(std::string_view dtype, const std::byte* from, T* to, std:
   if constexpr (detail::is_real_element<T>) {
     const auto each = [&](std::size_t bytes, auto&& value) {
       for (std::int64_t i = 0; i < count; ++i)
-        to[i] = detail::rounded_to<T>(value(from + static_cast<std::size_t>(i) * bytes));
+        to[i] = heddle::detail::converted<T>(value(from + static_cast<std::size_t>(i) * bytes));
     };
     if (dtype == "F64") each(8, [](const std::byte* p) { return detail::load_as<double>(p); });
     if (dtype == "F32") each(4, [](const std::byte* p) { return detail::load_as<float>(p); });

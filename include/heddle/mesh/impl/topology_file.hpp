@@ -3,6 +3,7 @@
 
 #include <heddle/mesh/topology_file.hpp>
 #include <heddle/core/file_size_signal.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/mesh/topology.hpp>
 
 #include <charconv>
@@ -50,10 +51,7 @@ HEDDLE_INLINE void topology_reader::directive() {
     if (counted_) fail("the number of ranks is given twice");
     const int ranks = integer(1);
     if (ranks > most_ranks_in_text) {
-      std::string text = std::to_string(ranks);
-      text += " ranks are too many: a topology's text has at most ";
-      text += std::to_string(most_ranks_in_text);
-      fail(text);
+      fail(text_of({ranks, " ranks are too many: a topology's text has at most ", most_ranks_in_text}));
     }
     result_ = topology(ranks);
     counted_ = true;
@@ -87,10 +85,7 @@ HEDDLE_INLINE void topology_reader::directive() {
     else
       result_.add_link(l);
   } else {
-    std::string text = "\"";
-    text += what;
-    text += "\" is none of ranks, forward, place, vertex, link, both";
-    fail(text);
+    fail(text_of({"\"", what, "\" is none of ranks, forward, place, vertex, link, both"}));
   }
 }
 
@@ -121,13 +116,7 @@ HEDDLE_INLINE void topology_reader::expect(std::size_t words, std::string_view f
 
 HEDDLE_INLINE void topology_reader::fail(std::string_view why) {
   failed_ = true;
-  std::string text = "heddle: ";
-  text += source_;
-  text += ", line ";
-  text += std::to_string(line_);
-  text += ": ";
-  text += why;
-  throw mesh_error(text);
+  throw mesh_error(text_of({"heddle: ", source_, ", line ", line_, ": ", why}));
 }
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <charconv>
@@ -37,10 +38,8 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
       const char* const end = one.data() + one.size();
       const auto [last, error] = std::from_chars(one.data() + every.size(), end, plan.every);
       if (error != std::errc{} || last != end || plan.every < 1) {
-        std::string message = "heddle: recompute \"";
-        message += one;
-        message += "\": every how many blocks? Write \"every 2\"";
-        throw config_error(message);
+        throw config_error(
+            heddle::detail::text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
       }
     } else {
       const activation_set known = detail::activation_if_named(one);

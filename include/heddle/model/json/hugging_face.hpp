@@ -94,6 +94,19 @@ inline void read_rotary(llama_config& out, const nlohmann::json& rope, const std
   c.no_others();
 }
 
+// The rotary settings of a configuration, under either of their names.
+template <class Config, class Read>
+void read_any_rotary(config_object& c, Config& out, const std::string& what, const Read& read) {
+  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
+  const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
+  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
+    c.fail("rope_scaling", "nothing beside rope_parameters");
+  if (parameters != nullptr)
+    read(out, *parameters, what + ", rope_parameters");
+  else if (scaling != nullptr)
+    read(out, *scaling, what + ", rope_scaling");
+}
+
 // What Llama and its kin have in common; the family's own sizes are those that keys leave out.
 inline llama_config llama_of(config_object& c, const std::string& what, const llama_config& family,
                              const char* architecture) {
@@ -116,14 +129,7 @@ inline llama_config llama_of(config_object& c, const std::string& what, const ll
   if (!follows) out.head_elements = head_dim;
   c.only("hidden_act", "silu");
   c.only_unless_null("partial_rotary_factor", 1.0);
-  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
-  const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
-  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
-    c.fail("rope_scaling", "nothing beside rope_parameters");
-  if (parameters != nullptr)
-    read_rotary(out, *parameters, what + ", rope_parameters");
-  else if (scaling != nullptr)
-    read_rotary(out, *scaling, what + ", rope_scaling");
+  read_any_rotary(c, out, what, read_rotary);
   return out;
 }
 
@@ -263,14 +269,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, co
   c.only("output_router_logits", false);
   c.only("tie_word_embeddings", false);
   c.only_unless_null("pretraining_tp", 1);
-  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
-  const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
-  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
-    c.fail("rope_scaling", "nothing beside rope_parameters");
-  if (parameters != nullptr)
-    read_deepseek_rotary(out, *parameters, what + ", rope_parameters");
-  else if (scaling != nullptr)
-    read_deepseek_rotary(out, *scaling, what + ", rope_scaling");
+  read_any_rotary(c, out, what, read_deepseek_rotary);
   return out;
 }
 

@@ -24,20 +24,18 @@ constexpr double attention_flops(std::int64_t width, std::int64_t sequence) {
   return 6.0 * static_cast<double>(width) * static_cast<double>(sequence + 1);
 }
 template <bool Ok, class How>
-struct heads_are_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool heads_are_whole = Ok;
 // Heads are split between ranks, never inside, and a rank has all rows of its heads.
 template <class Layouts, class... Dims>
 constexpr void require_whole() {
   static_assert(
-      heads_are_whole<!Layouts::template splits_rows<dims<dim::heads>>, typename Layouts::how>::value,
+      heads_are_whole<!Layouts::template splits_rows<dims<dim::heads>>, typename Layouts::how>,
       "heddle: attention computes whole heads over whole sequences: the axis that splits dim::sequence must split "
       "dim::heads, too");
   using rules = model::detail::sharding_rules<typename Layouts::how>;
   using mesh_type = typename Layouts::mesh_type;
   static_assert(
-      heads_are_whole<((rules::template axes_of<mesh_type, Dims>::size == 0) && ...), typename Layouts::how>::value,
+      heads_are_whole<((rules::template axes_of<mesh_type, Dims>::size == 0) && ...), typename Layouts::how>,
       "heddle: attention computes whole heads over whole sequences: a sharding may split dim::heads and dim::samples, "
       "not "
       "dim::head_size, dim::group, dim::kinds or dim::positions");

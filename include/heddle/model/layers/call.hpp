@@ -85,13 +85,9 @@ struct layer_run {
 
 namespace detail {
 template <bool Ok, class Layer, class Tag>
-struct layer_lists {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool layer_lists = Ok;
 template <bool Ok, class Layer>
-struct layer_has {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool layer_has = Ok;
 // Concepts, because nvcc takes a requires-expression on a function's own parameters for one that reads them.
 template <class Layer, class Call, class... X>
 concept runs_forward = requires(const Layer& l, const Call& b, const X&... x) { l.forward(b, x...); };
@@ -163,7 +159,7 @@ class call {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>, a = place_of<Tag, activations_of<Layer>>;
     constexpr bool is_parameter = p < parameters_of<Layer>::size, is_activation = a < activations_of<Layer>::size;
     static_assert(
-        detail::layer_lists < is_parameter || is_activation, Layer, Tag > ::value,
+        detail::layer_lists < is_parameter || is_activation, Layer, Tag >,
         "heddle: b[tag{}]: the layer lists no parameter and no activation with this tag; add it to parameters() "
         "or activations()");
     if constexpr (is_parameter) {
@@ -177,7 +173,7 @@ class call {
   template <class Tag>
   view cached(Tag) const {
     constexpr std::size_t c = place_of<Tag, cached_of<Layer>>;
-    static_assert(detail::layer_lists<(c < cached_of<Layer>::size), Layer, Tag>::value,
+    static_assert(detail::layer_lists<(c < cached_of<Layer>::size), Layer, Tag>,
                   "heddle: b.cached(tag{}): the layer lists no such tensor; add it to cached_tensors()");
     if constexpr (c < cached_of<Layer>::size) {
       const auto& at = at_->cached[c];
@@ -194,10 +190,10 @@ class call {
   template <class Tag>
   view gradient(Tag) const {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>;
-    static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>::value,
+    static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>,
                   "heddle: b.gradient(tag{}): the layer lists no parameter with this tag; add it to parameters()");
     if constexpr (p < parameters_of<Layer>::size) {
-      static_assert(detail::layer_lists<trains<Tag>, Layer, Tag>::value,
+      static_assert(detail::layer_lists<trains<Tag>, Layer, Tag>,
                     "heddle: b.gradient(tag{}): this parameter is frozen and has no gradient; a backward_weight that "
                     "may be called for other parameters asks `if constexpr (B::template trains<tag>)` before");
       const auto& at = at_->parameters[p];
@@ -208,7 +204,7 @@ class call {
   template <class Tag>
   view weight_to_change(Tag) const {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>;
-    static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>::value,
+    static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>,
                   "heddle: b.weight_to_change(tag{}): the layer lists no parameter with this tag");
     const auto& at = at_->parameters[p];
     return view(run_->weights[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
@@ -336,11 +332,11 @@ class call {
     } else if constexpr (has_kernels()) {
       constexpr bool sees_one = !Run::has_cache || !requires { requires Layer::reads_sequences; };
       static_assert(
-          detail::layer_has<sees_one, Layer>::value,
+          detail::layer_has<sees_one, Layer>,
           "heddle: a layer whose rows see others of their sequence needs a verb forward_cached(b, x, y) to run "
           "with a cache");
       constexpr bool has = detail::runs_forward<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb forward(b, x, y)");
+      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb forward(b, x, y)");
       if constexpr (has && sees_one)
         return result_of([&] { return at_->layer.forward(*this, x...); });
       else
@@ -353,8 +349,7 @@ class call {
   auto backward_input(const X&... x) const {
     if constexpr (has_kernels()) {
       constexpr bool has = detail::runs_backward_input<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>::value,
-                    "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
+      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
       if constexpr (has)
         return result_of([&] { return at_->layer.backward_input(*this, x...); });
       else
@@ -368,7 +363,7 @@ class call {
   void backward_weight(const X&... x) const {
     if constexpr (has_kernels() && trains_in<typename Run::trained, Layer>) {
       constexpr bool has = detail::runs_backward_weight<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb backward_weight(b, x, dy)");
+      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb backward_weight(b, x, dy)");
       if constexpr (has) at_->layer.backward_weight(*this, x...);
     }
   }
@@ -495,7 +490,7 @@ template <class Layer, class Run>
 void prepare_all(const call<Layer, Run>& b) {
   if constexpr (uses_constants<Layer>) {
     if constexpr (detail::lists_constants(std::type_identity<activations_of<Layer>>{})) {
-      static_assert(detail::layer_has<requires { b.layer().prepare(b); }, Layer>::value,
+      static_assert(detail::layer_has<requires { b.layer().prepare(b); }, Layer>,
                     "heddle: a layer that lists a constant needs prepare(b), which fills it");
       if constexpr (requires { b.layer().prepare(b); }) b.layer().prepare(b);
     }

@@ -15,18 +15,16 @@ struct d_between {};  ///< gradient of `between`
 
 namespace detail {
 template <bool Ok, class Layer, class Left, class Needed>
-struct leaves_what_is_needed {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool leaves_what_is_needed = Ok;
 template <class Layer, class Needed, class Made>
 constexpr void require_settled(made<Made>) {
   constexpr bool says = !std::is_void_v<Made>;
   static_assert(
-      leaves_what_is_needed<says, Layer, Made, Needed>::value,
+      leaves_what_is_needed<says, Layer, Made, Needed>,
       "heddle: a verb inside a combinator says in which layout it leaves what it fills: return made<layout>{}");
   if constexpr (says)
     static_assert(
-        leaves_what_is_needed<std::is_same_v<Made, Needed>, Layer, Made, Needed>::value,
+        leaves_what_is_needed<std::is_same_v<Made, Needed>, Layer, Made, Needed>,
         "heddle: a layer leaves a tensor in another layout than its neighbour takes: a settlement is missing, or one "
         "too many; settle<made, needed>(y) after the verb that made it");
 }

@@ -14,13 +14,11 @@ struct d_neighbours {};  ///< gradient of `neighbours`
 
 namespace detail {
 template <bool Ok, class How>
-struct images_are_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool images_are_whole = Ok;
 template <class Layouts>
 constexpr void require_whole_images() {
   static_assert(
-      images_are_whole<!Layouts::template splits_rows<dims<dim::taps, dim::width>>, typename Layouts::how>::value,
+      images_are_whole<!Layouts::template splits_rows<dims<dim::taps, dim::width>>, typename Layouts::how>,
       "heddle: a convolution computes whole images, whose pixels are rows: leave dim::sequence out of the sharding");
 }
 }  // namespace detail

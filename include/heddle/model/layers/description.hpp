@@ -116,14 +116,9 @@ template <class Described>
 inline constexpr bool is_routed = requires { typename Described::over; };
 // The dimensions that the rows of a described tensor are those of, beside its own.
 template <class Described>
-struct beside_of {
-  using type = dims<>;
-};
+using beside_member = typename Described::beside;
 template <class Described>
-  requires requires { typename Described::beside; }
-struct beside_of<Described> {
-  using type = typename Described::beside;
-};
+using beside_of = heddle::detail::member_or<dims<>, beside_member, Described>;
 // How many tensors of its size a described activation has memory for under these layouts: one, none where an edge needs no copy,
 // two where sums that arrive beside products have a place behind those that leave (`make_scattered`).
 template <class Layouts, class Described>

@@ -21,14 +21,12 @@ struct positions_table {};  ///< parameter: the embedding of positions, [context
 
 namespace detail {
 template <bool Ok, class How>
-struct rows_of_words_are_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool rows_of_words_are_whole = Ok;
 // Tokens and targets are given to every rank, which looks up its part of the vocabulary in all of them.
 template <class Layouts>
 constexpr void require_rows_of_words() {
   static_assert(
-      rows_of_words_are_whole<!Layouts::template splits_rows<dims<dim::vocabulary>>, typename Layouts::how>::value,
+      rows_of_words_are_whole<!Layouts::template splits_rows<dims<dim::vocabulary>>, typename Layouts::how>,
       "heddle: embedding and head compute their words of whole sequences: the axis that splits dim::sequence must "
       "split dim::vocabulary, too");
 }

@@ -100,14 +100,19 @@ void exchange_counts(Group& group, exchange_tables& t, std::int64_t own) {
   send_blocks<Group, std::int64_t>(group, t.wanted, t.held, t.counts, t.in);
 }
 
+// The elements that each member has of rows of this width.
+inline std::span<const std::int64_t> received_elements(exchange_tables& t, std::int64_t width) {
+  t.in.resize(t.received.size());
+  std::transform(t.received.begin(), t.received.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
+  return t.in;
+}
+
 // Rows of `width` elements of all members, one member after the other: `t.received[m]` of member m.
 template <class Group, class T>
 void gather_rows(Group& group, exchange_tables& t, std::type_identity_t<std::span<const T>> from, std::span<T> to,
                  std::int64_t width) {
-  t.in.resize(t.received.size());
-  std::transform(t.received.begin(), t.received.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
   if (group.size() > 1)
-    group.all_gather_v(from, to, t.in);
+    group.all_gather_v(from, to, received_elements(t, width));
   else
     std::copy(from.begin(), from.end(), to.begin());
 }
@@ -115,10 +120,8 @@ void gather_rows(Group& group, exchange_tables& t, std::type_identity_t<std::spa
 template <class Group, class T>
 void sum_rows(Group& group, exchange_tables& t, std::type_identity_t<std::span<const T>> from, std::span<T> to,
               std::int64_t width) {
-  t.in.resize(t.received.size());
-  std::transform(t.received.begin(), t.received.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
   if (group.size() > 1)
-    group.reduce_scatter_v(from, to, t.in, plus{});
+    group.reduce_scatter_v(from, to, received_elements(t, width), plus{});
   else
     std::copy(from.begin(), from.end(), to.begin());
 }

@@ -10,13 +10,9 @@
 namespace heddle::inline v0::model::layers::detail {
 
 template <bool Ok, class How>
-struct router_is_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool router_is_whole = Ok;
 template <bool Ok, class Axes, class Space>
-struct rows_travel_on_the_host {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool rows_travel_on_the_host = Ok;
 
 // The layouts of a mixture. Where rows travel to their experts, experts and their units are whole seen from a row's rank.
 template <class Layouts>
@@ -36,7 +32,7 @@ struct experts_laid {
   static constexpr bool whole =
       model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, D>::size == 0;
   static_assert(
-      router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how > ::value,
+      router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how >,
       "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
       "mixture, not dim::candidates or dim::choices");
 };
@@ -65,9 +61,7 @@ struct axes_of_travel<sharding<S...>> {
       (has<Axes> && ...) && ((has<typename S::axis> && !contains<typename S::axis, Axes...>) || ...);
 };
 template <bool Ok, class Inside, class How>
-struct axes_inside_a_node {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool axes_inside_a_node = Ok;
 
 // Of the axes that rows travel along: those inside a node, and those between nodes.
 template <class Layouts, class Exchange, class Inside>

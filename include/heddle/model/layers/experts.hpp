@@ -316,12 +316,12 @@ struct experts {
   auto route(const B& b, [[maybe_unused]] bool asks) const {
     using l = laid<typename B::layouts>;
     constexpr bool counted = travels<B> || !l::exchanges;
-    static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>::value,
+    static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>,
                   "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
                   "samples or sequences and dim::experts or dim::ffn of a mixture over one axis only where tensors lie "
                   "in the host's memory");
     static_assert(
-        detail::axes_inside_a_node<gathers_over<B>::fit, typename Dispatch::inside, typename B::layouts::how>::value,
+        detail::axes_inside_a_node<gathers_over<B>::fit, typename Dispatch::inside, typename B::layouts::how>,
         "heddle: send_to_nodes<Axes...> names the axes inside a node: some, not all, of those that rows travel along, "
         "each of which splits samples or sequences and dim::experts or dim::ffn");
     routing_memory<typename B::space>& memory = *b.run().routing;

@@ -16,7 +16,7 @@ namespace heddle::inline v0::model::layers {
 /// Errors: `config_error` where the statistics are computed again and the output is not.
 /// Source: Henry et al. 2020, arXiv:2010.04245 (norms of queries and keys); Yang et al. 2025, arXiv:2505.09388.
 template <class... Heads>
-struct head_norm : leaf {
+struct head_norm : detail::rms_norm_verbs<head_norm<Heads...>> {
   const char* name = "";
   std::array<std::int64_t, sizeof...(Heads)> heads{};
   std::int64_t head_size = 0;
@@ -37,36 +37,10 @@ struct head_norm : leaf {
   template <class Layouts>
   using laid = propagate_through<op::rms_norm<1 + sizeof...(Heads)>,
                                  typename Layouts::template edge<dims<Heads..., dim::head_size>>>;
-  using needs = compute::facet_list<compute::rms_norm_facet, compute::elementwise_facet>;
 
-  template <class B>
-  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    detail::require_output(b, y);
-    b.give(y, [&](auto v) {
-      b.compute().rms_norm(by_head(x), b.vector(weight{}), static_cast<typename B::scalar>(epsilon), by_head(v),
-                           b.vector(inverse_deviation{}));
-    });
-    return made<laid<typename B::layouts>>{};
-  }
-  /// Adds to dx.
-  template <class B>
-  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
-                      bool add) const {
-    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
-    b.compute().rms_norm_backward_input(by_head(dy), by_head(x), b.vector(weight{}), b.vector(inverse_deviation{}),
-                                        by_head(dx));
-    return made<dual<laid<typename B::layouts>>>{};
-  }
-  template <class B>
-  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
-    b.compute().rms_norm_backward_weight(by_head(dy), by_head(x), b.vector(inverse_deviation{}),
-                                         b.gradient_vector(weight{}));
-  }
-
- private:
-  // A row for each head of each token.
+  /// A row for each head of each token.
   template <class T, class Space>
-  matrix_view<T, Space> by_head(matrix_view<T, Space> m) const {
+  matrix_view<T, Space> rows(matrix_view<T, Space> m) const {
     return {m.address(), dynamic_shape<2>(m.size() / head_size, head_size)};
   }
 };

@@ -30,9 +30,7 @@ struct d_expanded {};    ///< gradient of `expanded`
 
 namespace detail {
 template <bool Ok, class How>
-struct latents_are_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool latents_are_whole = Ok;
 }  // namespace detail
 
 /// The sizes of a head. Units: elements.
@@ -218,9 +216,8 @@ struct latent_attention {
   void make_heads(const B& b, typename B::const_view x) const {
     using layouts = typename B::layouts;
     detail::require_whole<layouts, dim::head_size, dim::key_value, dim::positions>();
-    static_assert(
-        detail::latents_are_whole<!layouts::template splits_rows<dims<dim::width>>, typename layouts::how>::value,
-        "heddle: latent attention takes all rows of its rank's samples: leave out split<dim::sequence, ...>");
+    static_assert(detail::latents_are_whole<!layouts::template splits_rows<dims<dim::width>>, typename layouts::how>,
+                  "heddle: latent attention takes all rows of its rank's samples: leave out split<dim::sequence, ...>");
     auto [to_query, to_latent, n, to_heads, combine] = b.children();
     auto& k = b.compute();
     using view = typename B::view;

@@ -29,14 +29,12 @@ inline constexpr bool takes_some_rows = requires { requires Layer::takes_some_ro
 
 namespace detail {
 template <bool Ok, class Space>
-struct rows_overlap_in {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool rows_overlap_in = Ok;
 // Whether rows go from From to To along one axis, nothing happens along others, and the sharding wants products beside it.
 template <class From, class To, class B>
 constexpr bool overlaps() {
   if constexpr (B::layouts::overlapped_pieces > 0 && B::template moves_rows<From, To>) {
-    static_assert(rows_overlap_in<B::on_host, typename B::space>::value,
+    static_assert(rows_overlap_in<B::on_host, typename B::space>,
                   "heddle: overlapped<Pieces>: products run beside messages in the host's memory only; with this "
                   "backend leave it out of split<dim::sequence, ...>");
     using moved = rows_moved<From, To>;

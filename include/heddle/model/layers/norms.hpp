@@ -28,6 +28,39 @@ void require_output(const B& b, typename B::view y) {
         "\" computes its statistics again together with its output; the layer that keeps the output must "
         "give it the norm's role");
 }
+
+// The verbs of a root mean square norm: `rows(x)` of the layer has what is normed together in each row.
+template <class Layer>
+struct rms_norm_verbs : leaf {
+  using needs = compute::facet_list<compute::rms_norm_facet, compute::elementwise_facet>;
+
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    require_output(b, y);
+    b.give(y, [&](auto v) {
+      b.compute().rms_norm(own().rows(x), b.vector(weight{}), static_cast<typename B::scalar>(own().epsilon),
+                           own().rows(v), b.vector(inverse_deviation{}));
+    });
+    return made<typename Layer::template laid<typename B::layouts>>{};
+  }
+  /// Adds to dx.
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
+                      bool add) const {
+    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
+    b.compute().rms_norm_backward_input(own().rows(dy), own().rows(x), b.vector(weight{}),
+                                        b.vector(inverse_deviation{}), own().rows(dx));
+    return made<dual<typename Layer::template laid<typename B::layouts>>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    b.compute().rms_norm_backward_weight(own().rows(dy), own().rows(x), b.vector(inverse_deviation{}),
+                                         b.gradient_vector(weight{}));
+  }
+
+ private:
+  constexpr const Layer& own() const { return static_cast<const Layer&>(*this); }
+};
 }  // namespace detail
 
 /// y = (x - mean) / sqrt(variance + epsilon) w + b over dimension `Dim` of each row. Every rank that has the row computes the
@@ -85,7 +118,7 @@ struct layer_norm : leaf {
 /// Errors: `config_error` where the statistics are computed again and the output is not.
 /// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
 template <class Dim = dim::width>
-struct rms_norm : leaf {
+struct rms_norm : detail::rms_norm_verbs<rms_norm<Dim>> {
   const char* name;
   std::int64_t width;
   double epsilon;
@@ -98,27 +131,10 @@ struct rms_norm : leaf {
   constexpr auto activations() const { return list(activation<inverse_deviation, life::until_weight>{{}, role}); }
   template <class Layouts>
   using laid = detail::normed_layout<Layouts, op::rms_norm<1>, Dim>;
-  using needs = compute::facet_list<compute::rms_norm_facet, compute::elementwise_facet>;
 
-  template <class B>
-  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    detail::require_output(b, y);
-    b.give(y, [&](auto v) {
-      b.compute().rms_norm(x, b.vector(weight{}), static_cast<typename B::scalar>(epsilon), v,
-                           b.vector(inverse_deviation{}));
-    });
-    return made<laid<typename B::layouts>>{};
-  }
-  template <class B>
-  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
-                      bool add) const {
-    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
-    b.compute().rms_norm_backward_input(dy, x, b.vector(weight{}), b.vector(inverse_deviation{}), dx);
-    return made<dual<laid<typename B::layouts>>>{};
-  }
-  template <class B>
-  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
-    b.compute().rms_norm_backward_weight(dy, x, b.vector(inverse_deviation{}), b.gradient_vector(weight{}));
+  template <class Matrix>
+  Matrix rows(Matrix x) const {
+    return x;
   }
 };
 

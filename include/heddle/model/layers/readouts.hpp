@@ -15,9 +15,7 @@ struct d_row_mean {};  ///< gradient of `row_mean`
 
 namespace detail {
 template <bool Ok, class Readout, class Edge>
-struct prediction_is_whole {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool prediction_is_whole = Ok;
 }  // namespace detail
 
 /// loss = sum over samples and outputs of (f(x) - y)^2, with a linear f.
@@ -42,9 +40,9 @@ struct squared_error {
   template <class Layouts>
   struct laid : Readout::template laid<Layouts> {
     using y_edge = typename Layouts::template edge<typename Readout::out_dims>;
-    static_assert(detail::prediction_is_whole<std::is_same_v<y_edge, typename Layouts::template edge<dims<>>>, Readout,
-                                              y_edge>::value,
-                  "heddle: squared_error compares whole rows of outputs: leave their dimension out of the sharding");
+    static_assert(
+        detail::prediction_is_whole<std::is_same_v<y_edge, typename Layouts::template edge<dims<>>>, Readout, y_edge>,
+        "heddle: squared_error compares whole rows of outputs: leave their dimension out of the sharding");
   };
 
   template <class B>

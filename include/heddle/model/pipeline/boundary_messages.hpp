@@ -21,9 +21,7 @@ namespace heddle::inline v0::model {
 
 namespace detail {
 template <bool Ok, class Communicator, class Space>
-struct messages_reach_memory {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool messages_reach_memory = Ok;
 
 // Whether messages between stages in memory `Space` go in the order of queues; through the host's memory where not.
 template <class Communicator, class Space>
@@ -34,7 +32,7 @@ consteval bool messages_are_queued() {
     constexpr bool queued = sends_in_order_of<Communicator, typename Space::queue>;
     constexpr bool reached = queued || !requires { requires !Communicator::host_memory; };
     static_assert(
-        messages_reach_memory<reached, Communicator, Space>::value,
+        messages_reach_memory<reached, Communicator, Space>,
         "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the "
         "order of queues: the queue of the stages' memory needs beside(), record() and after(event), and runs host "
         "code or has a stream, while the communicator has beside(), or the communicator works in its order");

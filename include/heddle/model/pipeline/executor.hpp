@@ -59,7 +59,10 @@ class executor {
         largest = (std::max)(largest,
                              static_cast<std::int64_t>(stages_[s]->boundary_elements(static_cast<int>(max_samples))));
     }
-    runner_.allocate(queue_of_stages(list, rank), largest, has_pairs(list));
+    auto* const queue = queue_of_stages(list, rank);
+    runner_.allocate(queue, largest, has_pairs(list));
+    if constexpr (Observer::enabled && requires { observer.follow(rank, *queue); })
+      if (queue != nullptr) observer.follow(runner_.world_rank(rank), *queue);
   }
 
   /// Runs the list once. `batches[i]` is microbatch i on this rank. `hooks.forward_done(stage, microbatch, slot)` is

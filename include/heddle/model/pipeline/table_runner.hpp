@@ -112,6 +112,7 @@ class table_runner {
   void allocate(typename Space::queue* queue, std::int64_t elements, bool beside);
   void run(calls& c, int step, std::size_t batches);
 
+  int world_rank(int pipeline_rank) const noexcept { return record_.world_rank(pipeline_rank); }
   const executor_counters& counters() const noexcept { return counters_; }
   std::int64_t boundary_bytes() const noexcept { return boundary_.bytes(); }
 

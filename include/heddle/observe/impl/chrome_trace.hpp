@@ -79,8 +79,13 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
   std::vector<event> sorted(events.begin(), events.end());
   for (event& e : sorted) e.end_ns = (std::max)(e.end_ns, e.begin_ns);
   std::sort(sorted.begin(), sorted.end(), earlier);
-  const std::int64_t base =
-      metadata.base_ns ? *metadata.base_ns : (sorted.empty() ? std::int64_t{0} : sorted.front().begin_ns);
+  std::vector<event> on_device = metadata.device;
+  for (event& e : on_device) e.end_ns = (std::max)(e.end_ns, e.begin_ns);
+  std::sort(on_device.begin(), on_device.end(), earlier);
+  std::int64_t base = sorted.empty() ? std::int64_t{0} : sorted.front().begin_ns;
+  if (!on_device.empty())
+    base = sorted.empty() ? on_device.front().begin_ns : (std::min)(base, on_device.front().begin_ns);
+  if (metadata.base_ns) base = *metadata.base_ns;
 
   // Flows: the n-th send of a number belongs to its n-th receive.
   std::map<std::uint64_t, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> ends;
@@ -108,31 +113,34 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
     detail::track_assigner assigner;
     int named = 0;  // a rank's tracks come into use one after the other
   };
-  std::map<int, rank_tracks> tracks;
-  const auto name_track = [&](int rank, int track) {
-    int& named = tracks[rank].named;
+  std::map<std::pair<int, bool>, rank_tracks> tracks;
+  const auto thread_of = [&](int rank, bool device, int track) {
+    return std::to_string(rank + 1 + (track + (device ? 1 << 12 : 0)) * spread);
+  };
+  const auto name_track = [&](int rank, bool device, int track) {
+    int& named = tracks[{rank, device}].named;
     if (track < named) return;
     named = track + 1;
     const auto r = static_cast<std::size_t>(rank);
     std::string name =
         rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
+    if (device) name += ", device";
     if (track > 0) name += ", overlapping " + std::to_string(track);
-    const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(rank + 1 + track * spread);
+    const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + thread_of(rank, device, track);
     out += head + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + json_escape(name) + "\"}}";
-    out +=
-        head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank * 64 + track) + "}}";
+    out += head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" +
+           std::to_string(rank * 64 + track + (device ? 32 : 0)) + "}}";
   };
-  for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), 0);
+  for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), false, 0);
 
   std::map<std::pair<activity, std::string_view>, std::string> names;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const event& e = sorted[i];
-    const int track = tracks[e.rank].assigner.place(e.begin_ns, e.end_ns);
-    name_track(e.rank, track);
+  const auto write = [&](const event& e, bool device, std::int64_t arrow_of) {
+    const int track = tracks[{e.rank, device}].assigner.place(e.begin_ns, e.end_ns);
+    name_track(e.rank, device, track);
     const std::string_view given = e.name != nullptr && *e.name != '\0' ? e.name : activity_name(e.kind);
     std::string& name = names[{e.kind, given}];
     if (name.empty()) name = json_escape(detail::slice_name(e.kind, given));
-    const std::string place = ",\"pid\":1,\"tid\":" + std::to_string(e.rank + 1 + track * spread) + ",\"ts\":";
+    const std::string place = ",\"pid\":1,\"tid\":" + thread_of(e.rank, device, track) + ",\"ts\":";
     out += ",\n{\"ph\":\"X\",\"name\":\"" + name;
     if (e.microbatch >= 0) out += " " + std::to_string(e.microbatch);
     out += std::string("\",\"cat\":\"") + detail::slice_category(e.kind) + "\",\"cname\":\"" +
@@ -148,14 +156,16 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
     argument("bytes", e.bytes);
     argument("peer", e.peer);
     out += "}}";
-    if (arrow[i] == 0) continue;
+    if (arrow_of == 0) return;
     // An arrow leaves when the send begins and lands when the receive ends, inside both slices.
     const bool leaves = e.kind == activity::send;
     const std::int64_t at = leaves ? e.begin_ns : (std::max)(e.begin_ns, e.end_ns - 1);
     out += std::string(",\n{\"ph\":\"") + (leaves ? "s" : "f") + "\"" + (leaves ? "" : ",\"bp\":\"e\"") +
-           ",\"id\":" + std::to_string(arrow[i]) + ",\"name\":\"message\",\"cat\":\"communication\"" + place +
+           ",\"id\":" + std::to_string(arrow_of) + ",\"name\":\"message\",\"cat\":\"communication\"" + place +
            detail::microseconds(at - base) + "}";
-  }
+  };
+  for (std::size_t i = 0; i < sorted.size(); ++i) write(sorted[i], false, arrow[i]);
+  for (const event& e : on_device) write(e, true, 0);
   return out + "\n]}\n";
 }
 

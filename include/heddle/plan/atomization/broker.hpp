@@ -57,9 +57,7 @@ constexpr auto broker_policy() {
     return std::type_identity<Default>{};
 }
 template <class Job>
-struct is_atomizable {
-  static constexpr bool value = atomizable_job<Job>;
-};
+inline constexpr bool is_atomizable = atomizable_job<Job>;
 }  // namespace detail
 
 /// The scheduler's side of the protocol. Per window: one announcement, a bid of each job, then grants or a withdrawal,
@@ -102,7 +100,7 @@ class broker {
   template <class Jobs>
   std::vector<subjob> open(std::span<const window> windows, Jobs&& jobs, double now) {
     using job_type = std::remove_cvref_t<decltype(as_job(*std::begin(jobs)))>;
-    static_assert(detail::is_atomizable<job_type>::value,
+    static_assert(detail::is_atomizable<job_type>,
                   "heddle: a job has id(), offers(window, most), materialize(window, offer) and report(usage); see "
                   "atomizable_job");
     std::vector<subjob> granted;

@@ -4,6 +4,7 @@
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
 #include <heddle/plan/atomization/profile.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -215,13 +216,7 @@ class protocol_check {
 template <class IsParallel>
 std::string broken_rule(std::span<const message> log, const IsParallel& is_parallel, bool ended = true) {
   const auto says = [](int window, int job, const char* what) {
-    std::string text = "window ";
-    text += std::to_string(window);
-    text += ", job ";
-    text += std::to_string(job);
-    text += ": ";
-    text += what;
-    return text;
+    return heddle::detail::text_of({"window ", window, ", job ", job, ": ", what});
   };
   detail::protocol_check<IsParallel> check(is_parallel);
   for (std::size_t i = 0; i < log.size(); ++i)

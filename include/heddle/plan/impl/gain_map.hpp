@@ -3,6 +3,7 @@
 
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/draw/svg.hpp>
 #include <heddle/plan/reconfigure.hpp>
 
@@ -63,10 +64,7 @@ namespace detail {
 HEDDLE_INLINE std::string amount(double value, const std::array<const char*, 3>& units) {
   std::size_t unit = 0;
   while (value >= 999.5 && unit + 1 < units.size()) value /= 1000, ++unit;
-  std::string text = heddle::detail::svg_number(value);
-  text += ' ';
-  text += units[unit];
-  return text;
+  return heddle::detail::text_of({heddle::detail::svg_number(value), ' ', units[unit]});
 }
 
 }  // namespace detail

@@ -249,20 +249,26 @@ class conflict_search {
     return first;
   }
 
+  // A child for each choice of `excess` of these microbatches, to whose limits `forbid` is done.
+  template <class Forbid>
+  std::vector<node> leaving_children(const node& n, const std::vector<int>& may_leave, int excess, int branches,
+                                     const Forbid& forbid) {
+    std::vector<node> children;
+    const std::size_t limit = o_.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(branches);
+    for (const auto& leave : choices(fastest_first(n, may_leave), excess, limit)) {
+      node child = n;
+      if (tell(child, leave, forbid)) children.push_back(std::move(child));
+    }
+    return children;
+  }
   std::vector<node> stage_children(const node& n, const overfull& too_many) {
     std::vector<int> may_leave;
     for (const int a : too_many.who) {
       const auto& open = n.of[at(a)]->limits.stage_allowed;
       if (std::count(open.begin(), open.end(), char{1}) > o_.path_length) may_leave.push_back(a);
     }
-    std::vector<node> children;
-    const std::size_t limit = o_.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(o_.stage_branches);
-    for (const auto& leave : choices(fastest_first(n, may_leave), too_many.excess, limit)) {
-      node child = n;
-      if (tell(child, leave, [&](way_limits& l) { l.stage_allowed[at(too_many.where)] = 0; }))
-        children.push_back(std::move(child));
-    }
-    return children;
+    return leaving_children(n, may_leave, too_many.excess, o_.stage_branches,
+                            [&](way_limits& l) { l.stage_allowed[at(too_many.where)] = 0; });
   }
   std::vector<node> node_children(const node& n, const overfull& too_many) {
     const int stage = stage_of_node_[at(too_many.where)];
@@ -275,14 +281,8 @@ class conflict_search {
         other = other || (k != too_many.where && stage_of_node_[at(k)] == stage && l.node_allowed[at(k)]);
       if (other) may_leave.push_back(a);
     }
-    std::vector<node> children;
-    const std::size_t limit = o_.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(o_.node_branches);
-    for (const auto& leave : choices(fastest_first(n, may_leave), too_many.excess, limit)) {
-      node child = n;
-      if (tell(child, leave, [&](way_limits& l) { l.node_allowed[at(too_many.where)] = 0; }))
-        children.push_back(std::move(child));
-    }
-    return children;
+    return leaving_children(n, may_leave, too_many.excess, o_.node_branches,
+                            [&](way_limits& l) { l.node_allowed[at(too_many.where)] = 0; });
   }
   std::vector<node> collision_children(const node& n, const planned_collision& hit) {
     if (o_.exhaustive) return all_collision_children(n, hit);

@@ -4,6 +4,7 @@
 #include <heddle/rendezvous/file.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
 #include <heddle/core/file_size_signal.hpp>
+#include <heddle/core/text.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -114,10 +115,7 @@ HEDDLE_INLINE std::uint64_t file_rendezvous::fresh() {
 }
 
 HEDDLE_INLINE std::string file_rendezvous::path_of(const std::string& name) const {
-  std::string path = folder_;
-  path += '/';
-  path += name;
-  return path;
+  return detail::text_of({folder_, '/', name});
 }
 
 HEDDLE_INLINE std::string file_rendezvous::value_path(const std::string& key) const {
@@ -136,13 +134,7 @@ HEDDLE_INLINE std::string file_rendezvous::value_path(const std::string& key) co
 }
 
 HEDDLE_INLINE void file_rendezvous::broken(const char* what, const std::string& path) {
-  std::string text = "heddle: cannot ";
-  text += what;
-  text += " ";
-  text += path;
-  text += ": ";
-  text += std::strerror(errno);
-  throw io_error(text);
+  throw io_error(detail::text_of({"heddle: cannot ", what, " ", path, ": ", std::strerror(errno)}));
 }
 
 HEDDLE_INLINE void file_rendezvous::write(const std::string& path, std::span<const std::byte> bytes) const {
@@ -207,11 +199,8 @@ HEDDLE_INLINE void file_rendezvous::report_in() {
     if (!read(hello, bytes)) {
       write(hello, greeting);  // the last rank of an earlier run has cleaned up
     } else if (text_of(bytes).substr(0, 16) != hex(mine_)) {
-      std::string text = "heddle: another process has come to the rendezvous ";
-      text += place();
-      text += " as rank ";
-      text += std::to_string(rank_);
-      throw comm_error(text);
+      throw comm_error(
+          detail::text_of({"heddle: another process has come to the rendezvous ", place(), " as rank ", rank_}));
     }
     if (until.passed()) absent(rank_, until, place(), "welcome", 0);
     pause(until);
@@ -319,13 +308,7 @@ HEDDLE_INLINE std::string file_rendezvous::bye_path(int rank) const {
 
 HEDDLE_INLINE std::string file_rendezvous::judge(int rank, const std::string& size) const {
   if (size == std::to_string(size_)) return "ok";
-  std::string text = "heddle: rank ";
-  text += std::to_string(rank);
-  text += " was started for ";
-  text += size;
-  text += " ranks, rank 0 for ";
-  text += std::to_string(size_);
-  return text;
+  return detail::text_of({"heddle: rank ", rank, " was started for ", size, " ranks, rank 0 for ", size_});
 }
 
 }  // namespace heddle::inline v0

@@ -5,6 +5,7 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,14 +19,7 @@ namespace detail {
 
 HEDDLE_INLINE void require_rank_of(const char* what, int rank, int size) {
   if (size > 0 && rank >= 0 && rank < size) return;
-  std::string text = "heddle: ";
-  text += what;
-  text += ": rank ";
-  text += std::to_string(rank);
-  text += " is not one of ";
-  text += std::to_string(size);
-  text += " ranks";
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: ", what, ": rank ", rank, " is not one of ", size, " ranks"}));
 }
 
 HEDDLE_INLINE std::string absent_ranks(const std::vector<int>& ranks) {
@@ -39,28 +33,13 @@ HEDDLE_INLINE std::string absent_ranks(const std::vector<int>& ranks) {
 }
 
 HEDDLE_INLINE std::string keyed_rendezvous::message_key(const std::string& key, int from, int to) {
-  std::string full = key;
-  full += '@';
-  full += std::to_string(from);
-  full += '>';
-  full += std::to_string(to);
-  return full;
+  return text_of({key, '@', from, '>', to});
 }
 
 HEDDLE_INLINE void keyed_rendezvous::absent(int rank, const deadline& until, const std::string& place,
                                             const std::string& key, int giver) {
-  std::string text = "heddle: rank ";
-  text += std::to_string(rank);
-  text += " has waited ";
-  text += until.text();
-  text += " at the rendezvous ";
-  text += place;
-  text += " for rank ";
-  text += std::to_string(giver);
-  text += " to give \"";
-  text += key;
-  text += '"';
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: rank ", rank, " has waited ", until.text(), " at the rendezvous ", place,
+                            " for rank ", giver, " to give \"", key, '"'}));
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <heddle/rendezvous/rendezvous.hpp>
 #include <heddle/rendezvous/tcp_socket.hpp>
 #include <heddle/rendezvous/tcp_table.hpp>
+#include <heddle/core/text.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -44,11 +45,8 @@ HEDDLE_INLINE tcp_rendezvous::~tcp_rendezvous() {
 
 HEDDLE_INLINE void tcp_rendezvous::put(const std::string& key, std::span<const std::byte> value) {
   if (value.size() > detail::tcp_longest) {
-    std::string text = "heddle: a rendezvous carries at most ";
-    text += std::to_string(detail::tcp_longest);
-    text += " bytes under a key, got ";
-    text += std::to_string(value.size());
-    throw comm_error(text);
+    throw comm_error(detail::text_of(
+        {"heddle: a rendezvous carries at most ", detail::tcp_longest, " bytes under a key, got ", value.size()}));
   }
   if (table_ != nullptr) return table_->put(key, value);
   const std::lock_guard lock(mutex_);
@@ -117,10 +115,7 @@ HEDDLE_INLINE detail::tcp_frame tcp_rendezvous::receive(const detail::deadline& 
   const detail::tcp_result how = detail::tcp_receive(socket_, frame, until);
   if (how == detail::tcp_result::done) return frame;
   if (how == detail::tcp_result::late) absent(rank_, until, place(), "welcome", 0);
-  std::string text = "heddle: rank 0, which keeps the rendezvous ";
-  text += place();
-  text += ", is lost";
-  throw aborted_error(text);
+  throw aborted_error(detail::text_of({"heddle: rank 0, which keeps the rendezvous ", place(), ", is lost"}));
 }
 
 HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std::string& job) {

@@ -3,6 +3,7 @@
 
 #include <heddle/rendezvous/tcp_socket.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
+#include <heddle/core/text.hpp>
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -78,21 +79,11 @@ HEDDLE_INLINE tcp_result tcp_receive(const tcp_socket& socket, tcp_frame& frame,
 }
 
 HEDDLE_INLINE std::string tcp_hello(int rank, int size, const std::string& job) {
-  std::string text = "heddle 1 ";
-  text += std::to_string(rank);
-  text += ' ';
-  text += std::to_string(size);
-  text += ' ';
-  text += job;
-  return text;
+  return text_of({"heddle 1 ", rank, ' ', size, ' ', job});
 }
 
 HEDDLE_INLINE void tcp_refuse(const std::string& address, const char* what) {
-  std::string text = "heddle: the address of a rendezvous is host:port, got \"";
-  text += address;
-  text += "\": ";
-  text += what;
-  throw config_error(text);
+  throw config_error(text_of({"heddle: the address of a rendezvous is host:port, got \"", address, "\": ", what}));
 }
 
 HEDDLE_INLINE std::unique_ptr<::addrinfo, decltype(&::freeaddrinfo)> tcp_resolve(const std::string& address) {
@@ -119,11 +110,7 @@ HEDDLE_INLINE tcp_socket tcp_listen(const std::string& address) {
     if (::bind(socket.file(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.file(), 1024) == 0) return socket;
     problem = errno;
   }
-  std::string text = "heddle: rank 0 cannot listen at ";
-  text += address;
-  text += ": ";
-  text += std::strerror(problem);
-  throw comm_error(text);
+  throw comm_error(text_of({"heddle: rank 0 cannot listen at ", address, ": ", std::strerror(problem)}));
 }
 
 HEDDLE_INLINE bool tcp_meets_itself(const tcp_socket& socket) {
@@ -149,15 +136,8 @@ HEDDLE_INLINE tcp_socket tcp_connect(const std::string& address, const deadline&
       problem = errno;
     }
     if (until.passed()) {
-      std::string text = "heddle: rank ";
-      text += std::to_string(rank);
-      text += " has tried for ";
-      text += until.text();
-      text += " to reach rank 0 at ";
-      text += address;
-      text += ": ";
-      text += std::strerror(problem);
-      throw comm_error(text);
+      throw comm_error(text_of({"heddle: rank ", rank, " has tried for ", until.text(), " to reach rank 0 at ", address,
+                                ": ", std::strerror(problem)}));
     }
     std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(std::chrono::milliseconds(20))));
   }

@@ -1,6 +1,7 @@
 // heddle/schedule/actor/actor_threads.hpp: an actor graph on threads: one per queue, with mailboxes between them.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/schedule/actor/actor_queue.hpp>
 
 #include <algorithm>
@@ -170,19 +171,12 @@ struct signal {};
 
 namespace detail {
 template <class Register>
-struct payload_of {
-  using type = signal;
-};
+using value_type_member = typename Register::value_type;
 template <class Register>
-  requires requires { typename Register::value_type; }
-struct payload_of<Register> {
-  using type = typename Register::value_type;
-};
+using payload_of = heddle::detail::member_or<signal, value_type_member, Register>;
 
 template <bool Ok, class... Names>
-struct kernel_is_callable {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool kernel_is_callable = Ok;
 }  // namespace detail
 
 /// A static graph with its slots, ready to run on threads. The slots are made once, with the object; kernels get
@@ -226,7 +220,7 @@ class actor_threads {
   template <class Register>
   static constexpr int number_of() {
     constexpr int number = detail::place_in<Register, typename Graph::registers>;
-    static_assert(detail::kernel_is_callable<(number < static_cast<int>(Graph::registers::size)), Register>::value,
+    static_assert(detail::kernel_is_callable<(number < static_cast<int>(Graph::registers::size)), Register>,
                   "heddle: actor_threads: the graph has no such register");
     return number;
   }
@@ -271,7 +265,7 @@ class actor_threads {
                                                 typename detail::payload_of<Writes>::type&...>;
     constexpr bool plain = std::is_invocable_v<Kernel&, const typename detail::payload_of<Reads>::type&...,
                                                typename detail::payload_of<Writes>::type&...>;
-    static_assert(detail::kernel_is_callable < counts || plain, detail::at_actor < typename Actor::tag >> ::value,
+    static_assert(detail::kernel_is_callable < counts || plain, detail::at_actor < typename Actor::tag >>,
                   "heddle: actor_threads::run: the kernel of this actor must be callable with its inputs (const "
                   "references) and its "
                   "outputs (references), with or without the round (int) before them");

@@ -4,6 +4,7 @@
 #include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/constexpr_scratch.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/core/text.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -69,10 +70,7 @@ constexpr Static filled(Static out, const action_table& from) {
 
 constexpr void refuse_twice(const table_view& t, action_kind kind) {
   if (!t.has(kind)) return;
-  std::string text = "heddle: the table to lower has ";
-  text += name(kind);
-  text += " already";
-  throw schedule_error(text);
+  throw schedule_error(heddle::detail::text_of({"heddle: the table to lower has ", name(kind), " already"}));
 }
 
 }  // namespace detail

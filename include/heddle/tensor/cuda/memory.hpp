@@ -3,6 +3,7 @@
 
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/stream.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -279,7 +280,10 @@ inline void* cuda_memory::queue::staging(std::size_t slot, std::size_t bytes) {
     room = {};
     room.memory = cuda_pinned_memory::queue(*this).allocate<64>(bytes);
     if (room.memory.address() == nullptr)
-      throw memory_error("heddle: " + std::to_string(bytes) + " bytes of pinned memory for messages: no memory");
+      throw memory_error("heddle: " + std::to_string(bytes) +
+                         " bytes of pinned memory for messages: no memory; this process "
+                         "can have " +
+                         std::to_string(memory_limit()) + " in all");
     room.bytes = bytes;
   }
   return room.memory.address();

@@ -69,15 +69,23 @@ template <class ExecSpace>
 inline constexpr bool kokkos_shares_threads = false;
 #endif
 
+// For a catch of all: throws again, with what Kokkos threw under a name.
+[[noreturn, gnu::noinline, gnu::cold]] inline void kokkos_failed(const char* what) {
+  try {
+    throw;
+  } catch (const error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw kokkos_error("heddle: " + std::string(what) + ": Kokkos says: " + e.what());
+  }
+}
 // f(), with what Kokkos throws under a name.
 template <class F>
 decltype(auto) kokkos_call(const char* what, F&& f) {
   try {
     return std::forward<F>(f)();
-  } catch (const error&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw kokkos_error("heddle: " + std::string(what) + ": Kokkos says: " + e.what());
+  } catch (...) {
+    kokkos_failed(what);
   }
 }
 

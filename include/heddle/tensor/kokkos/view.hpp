@@ -72,17 +72,11 @@ inline constexpr bool is_in_space<host_memory, View> =
 
 // These carry types and numbers into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class View>
-struct kokkos_view_is_row_major {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool kokkos_view_is_row_major = Ok;
 template <bool Ok, class View, class Space>
-struct kokkos_view_is_in_space {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool kokkos_view_is_in_space = Ok;
 template <bool Ok, class View, class Shape>
-struct kokkos_view_has_shape {
-  static constexpr bool value = Ok;
-};
+inline constexpr bool kokkos_view_has_shape = Ok;
 
 // One more than there are, so that rank 0 has an array too.
 template <std::int64_t... E>
@@ -141,13 +135,13 @@ auto from_kokkos(const Kokkos::View<Parameters...>& x) {
   using space = std::conditional_t<std::is_void_v<Space>, kokkos_memory<typename source::execution_space>, Space>;
   using extents = std::conditional_t<std::is_void_v<Shape>, dynamic_shape<rank>, Shape>;
   using result = view<typename source::value_type, extents, space>;
-  static_assert(detail::kokkos_view_is_row_major<detail::is_row_major_by_type<source>, source>::value,
+  static_assert(detail::kokkos_view_is_row_major<detail::is_row_major_by_type<source>, source>,
                 "heddle: from_kokkos: heddle's views are row-major: give it a View of LayoutRight (or LayoutStride, "
                 "which is checked when it is given), or copy this one to a View of LayoutRight");
-  static_assert(detail::kokkos_view_is_in_space<detail::is_in_space<space, source>, source, space>::value,
+  static_assert(detail::kokkos_view_is_in_space<detail::is_in_space<space, source>, source, space>,
                 "heddle: from_kokkos: the View is not in this memory space: name the kokkos_memory of the View's "
                 "execution space, or host_memory where the host can use its memory");
-  static_assert(detail::kokkos_view_has_shape<detail::extents_may_agree<source, extents>(), source, extents>::value,
+  static_assert(detail::kokkos_view_has_shape<detail::extents_may_agree<source, extents>(), source, extents>,
                 "heddle: from_kokkos: the View has another rank, or other static extents, than the shape that is "
                 "asked for");
   if constexpr (detail::is_row_major_by_type<source> && detail::is_in_space<space, source> &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/policy.hpp>
+#include <heddle/core/type_list.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
@@ -41,14 +42,9 @@ constexpr model::recompute_plan recomputed_by() noexcept {
     return {};
 }
 template <class Activations>
-struct keeps_by {
-  using type = Activations;
-};
+using kept_member = typename Activations::kept;
 template <class Activations>
-  requires requires { typename Activations::kept; }
-struct keeps_by<Activations> {
-  using type = typename Activations::kept;
-};
+using keeps_by = heddle::detail::member_or<Activations, kept_member, Activations>;
 
 template <class... Axes>
 constexpr bool splits_over_dp_and_tp(type_list<Axes...>) {

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/plan/offload_amount.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -222,12 +223,8 @@ class offloaded_layers {
     } catch (const offload_error&) {
       throw;
     } catch (const io_error& e) {
-      std::string text = "heddle: ";
-      text += what;
-      text += " activations failed at layer " + std::to_string(layer);
-      text += " of a stage; nothing was updated in this step: ";
-      text += e.what();
-      throw offload_error(text);
+      throw offload_error(heddle::detail::text_of({"heddle: ", what, " activations failed at layer ", layer,
+                                                   " of a stage; nothing was updated in this step: ", e.what()}));
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/train/activations/store.hpp>
 
 #include <fcntl.h>
@@ -57,10 +58,9 @@ class store_files {
       std::error_code none;
       directories.push_back(std::filesystem::temp_directory_path(none).string());
       if (none) {  // the empty path would be the current directory
-        std::string text = "heddle: there is no directory for temporary files, to have activations in: ";
-        text += none.message();
-        text += "; name one in store_options::directories";
-        throw io_error(text);
+        throw io_error(heddle::detail::text_of(
+            {"heddle: there is no directory for temporary files, to have activations in: ", none.message(),
+             "; name one in store_options::directories"}));
       }
     }
     for (const std::string& d : directories) files_.emplace_back(d, options.direct);
@@ -186,13 +186,8 @@ class store_files {
       refuse(what.c_str(), code);
     }
     [[noreturn]] void refuse(const char* what, int code) const {
-      std::string text = "heddle: ";
-      text += what;
-      text += " in ";
-      text += directory;
-      text += " failed: ";
-      text += heddle::detail::write_error_text(code);
-      throw io_error(text);
+      throw io_error(heddle::detail::text_of(
+          {"heddle: ", what, " in ", directory, " failed: ", heddle::detail::write_error_text(code)}));
     }
   };
 

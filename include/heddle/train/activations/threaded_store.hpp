@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/train/activations/store.hpp>
 
 #include <algorithm>
@@ -184,10 +185,8 @@ class threaded_store {
     entry& e = known(id);
     const std::lock_guard lock(mutex_);
     if (e.busy) {
-      std::string text = "heddle: ";
-      text += what;
-      text += " of id " + std::to_string(id) + ", of which a write or read is under way";
-      throw io_error(text);
+      throw io_error(
+          heddle::detail::text_of({"heddle: ", what, " of id ", id, ", of which a write or read is under way"}));
     }
     return e;
   }

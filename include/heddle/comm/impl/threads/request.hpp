@@ -3,6 +3,7 @@
 
 #include <heddle/comm/threads/request.hpp>
 #include <heddle/comm/threads/group_state.hpp>
+#include <heddle/core/text.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -37,10 +38,7 @@ class threads_request::any_waiter final : public detail::waiter {
   }
   std::string absent() const override {
     if (requests_.size() == 1) return {};
-    std::string text = " and for ";
-    text += std::to_string(requests_.size() - 1);
-    text += " more messages";
-    return text;
+    return detail::text_of({" and for ", requests_.size() - 1, " more messages"});
   }
   int peer(std::size_t i) const override {
     return i < requests_.size() ? requests_[i]->group_->world_rank(requests_[i]->message_->call.root) : -1;

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/ranges.hpp: an observer that shows what ranks do to NVIDIA's profilers, as NVTX ranges.
+// heddle/observe/cuda/ranges.hpp: an observer that shows what ranks do to NVIDIA's profilers, as NVTX ranges.
 #pragma once
 
 #include <heddle/core/observer.hpp>
@@ -7,7 +7,7 @@
 
 #if !__has_include(<nvtx3/nvToolsExt.h>)
 #error \
-    "heddle/tensor/cuda/ranges.hpp needs NVTX 3, which comes with the CUDA Toolkit: link the CMake target heddle::cuda, or add the folder of nvtx3/nvToolsExt.h to the include path"
+    "heddle/observe/cuda/ranges.hpp needs NVTX 3, which comes with the CUDA Toolkit: link the CMake target heddle::cuda, or add the folder of nvtx3/nvToolsExt.h to the include path"
 #endif
 #include <nvtx3/nvToolsExt.h>
 

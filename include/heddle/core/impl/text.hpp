@@ -1,0 +1,30 @@
+// heddle/core/impl/text.hpp: bodies of heddle/core/text.hpp.
+#pragma once
+
+#include <heddle/core/text.hpp>
+
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+
+namespace heddle::inline v0::detail {
+
+HEDDLE_INLINE void text_part::set_number(unsigned long long number, bool negative) {
+  if (negative) number = 0 - number;
+  char* first = digits_ + sizeof digits_;
+  do {
+    *--first = static_cast<char>('0' + number % 10);
+    number /= 10;
+  } while (number != 0);
+  if (negative) *--first = '-';
+  words_ = first;
+  size_ = static_cast<std::size_t>(digits_ + sizeof digits_ - first);
+}
+
+HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts) {
+  std::string text;
+  for (const text_part& part : parts) text += part.words();
+  return text;
+}
+
+}  // namespace heddle::inline v0::detail

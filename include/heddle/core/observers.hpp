@@ -1,0 +1,82 @@
+// heddle/core/observers.hpp: several observers as one.
+#pragma once
+
+#include <heddle/core/observer.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <tuple>
+#include <type_traits>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+template <class O, class Queue>
+concept follows_queues_like = requires(O& o, int rank, Queue& queue) { o.follow(rank, queue); };
+}  // namespace detail
+
+/// Several observers as one: each is told of all events, in the order in which they are named, and of ends in the reverse of that.
+/// It refers to them, so they must live as long. `hd::observers watch{recorder, ranges}; hd::strategy<mesh, ..., decltype(watch)>`.
+/// Observers that are off are passed over; where all are, this one is. Errors: what `begin` of one throws, when all have been told.
+template <observer... Observers>
+class observers {
+ public:
+  using kind = observer_kind;
+  static constexpr bool enabled = (Observers::enabled || ...);
+
+  explicit constexpr observers(Observers&... each) noexcept : each_(each...) {}
+
+  void record(const event& e) {
+    for_each([&](auto& o) { o.record(e); });
+  }
+  void begin(const event& e) {
+    std::exception_ptr first;  // the end is told to all
+    for_each([&](auto& o) {
+      if constexpr (requires { o.begin(e); }) {
+        if constexpr (noexcept(o.begin(e))) {
+          o.begin(e);
+        } else {
+          try {
+            o.begin(e);
+          } catch (...) {
+            if (first == nullptr) first = std::current_exception();
+          }
+        }
+      }
+    });
+    if (first != nullptr) std::rethrow_exception(first);
+  }
+  void end(const event& e) {
+    for_each_backwards<sizeof...(Observers)>([&](auto& o) {
+      if constexpr (requires { o.end(e); }) o.end(e);
+    });
+  }
+  /// Tells those that follow queues (`cuda_device_times`) which one is this rank's.
+  template <class Queue>
+    requires(detail::follows_queues_like<Observers, Queue> || ...)
+  void follow(int rank, Queue& queue) {
+    for_each([&](auto& o) {
+      if constexpr (detail::follows_queues_like<decltype(o), Queue>) o.follow(rank, queue);
+    });
+  }
+
+ private:
+  template <class F>
+  void for_each(const F& f) {
+    std::apply([&](auto&... o) { (call(o, f), ...); }, each_);
+  }
+  template <std::size_t N, class F>
+  void for_each_backwards(const F& f) {
+    if constexpr (N > 0) {
+      call(std::get<N - 1>(each_), f);
+      for_each_backwards<N - 1>(f);
+    }
+  }
+  template <class O, class F>
+  static void call(O& o, const F& f) {
+    if constexpr (O::enabled) f(o);
+  }
+  std::tuple<Observers&...> each_;
+};
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,50 @@
+// heddle/core/text.hpp: puts a message together from words and numbers.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace heddle::inline v0::detail {
+
+// A part of a message: words, a character, or a whole number in decimal digits. It refers to its words: for arguments of `text_of`.
+class text_part {
+ public:
+  text_part(std::string_view words) : words_(words.data()), size_(words.size()) {}
+  text_part(const char* words) : text_part(std::string_view(words)) {}
+  text_part(const std::string& words) : text_part(std::string_view(words)) {}
+  template <std::same_as<char> Char>
+  text_part(Char c) : words_(digits_), size_(1), digits_{c} {}
+  template <std::integral Number>
+    requires(!std::same_as<Number, char> && !std::same_as<Number, bool>)
+  text_part(Number number) {
+    if constexpr (std::signed_integral<Number>)
+      set_number(static_cast<unsigned long long>(number), number < 0);
+    else
+      set_number(number, false);
+  }
+  text_part(const text_part&) = delete;
+  text_part& operator=(const text_part&) = delete;
+
+  std::string_view words() const noexcept { return {words_, size_}; }
+
+ private:
+  HEDDLE_INLINE void set_number(unsigned long long number, bool negative);
+
+  const char* words_ = nullptr;
+  std::size_t size_ = 0;
+  char digits_[24] = {};
+};
+
+// "heddle: rank 3 of 4" for {"heddle: rank ", 3, " of ", 4}.
+HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts);
+
+}  // namespace heddle::inline v0::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/core/impl/text.hpp>
+#endif

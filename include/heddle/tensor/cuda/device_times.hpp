@@ -1,0 +1,272 @@
+// heddle/tensor/cuda/device_times.hpp: an observer that measures on the device how long observed actions take, by events on each rank's stream.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/tensor/cuda/stream.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// An observer that records a CUDA event on a rank's stream before each observed action and behind it, and tells another observer
+/// when the device began and ended the action, as the same `event` with those times. Streams are never waited for while ranks work: the times are
+/// read when the events have happened, by the rank's thread on its way or by `finish`. Events are kept in a pool and used again.
+/// A trainer (each executor) says which stream is whose: `follow`; ranks without one, on other backends, are not measured. Of messages between
+/// stages nothing is told, since they are on streams of their own, and nothing of what a capture of a graph is given.
+/// Times are those between an action's neighbours on the stream, so they contain what the action waits for there.
+/// Units: nanoseconds of the steady clock. A stream's clock is compared with the host's once, when it is first followed; CUDA says times between events to
+/// half a microsecond. What the other observer has is there after `finish`. An action that cannot be measured is counted by `dropped`.
+/// `hd::observe::recorder device(ranks); hd::cuda_device_times times(device, ranks);`
+template <observer Observer>
+class cuda_device_times {
+ public:
+  using kind = observer_kind;
+  static constexpr bool enabled = true;
+  /// Events that a rank has at most: two for each action that the device has not ended.
+  static constexpr std::size_t most_events = std::size_t{1} << 14;
+
+  /// Errors: `config_error` for a number of ranks that is not positive.
+  cuda_device_times(Observer& to, int ranks) : to_(to) {
+    if (ranks <= 0)
+      throw config_error("heddle: cuda_device_times needs at least one rank, got " + std::to_string(ranks));
+    ranks_.resize(static_cast<std::size_t>(ranks));
+  }
+  cuda_device_times(const cuda_device_times&) = delete;
+  cuda_device_times& operator=(const cuda_device_times&) = delete;
+
+  /// Measures the actions of this rank on the stream of the queue, on the rank's own thread. Waits once for what the stream was given before;
+  /// does nothing if the stream is followed already. Errors: `cuda_error`; `config_error` for a rank that does not exist.
+  void follow(int rank, cuda_memory::queue& queue) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size())
+      throw config_error("heddle: cuda_device_times has ranks 0 to " + std::to_string(ranks_.size() - 1) + ", not " +
+                         std::to_string(rank));
+    auto& mine = ranks_[static_cast<std::size_t>(rank)];
+    if (mine != nullptr && mine->stream() == queue.stream() && mine->device() == queue.device()) return;
+    if (mine != nullptr) mine->finish(to_);
+    const std::int64_t before = mine != nullptr ? mine->dropped() : 0;
+    mine = std::make_unique<lane>(queue, before);
+  }
+
+  void begin(const event& e) noexcept {
+    if (lane* const mine = lane_of(e)) mine->begin(to_);
+  }
+  void end(const event& e) noexcept {
+    if (lane* const mine = lane_of(e)) mine->end(e, to_);
+  }
+  void record(const event&) const noexcept {}
+
+  /// Tells what is known of a rank's actions by now, without waiting for the device: for the rank's own thread.
+  void collect(int rank) noexcept {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return;
+    if (auto& mine = ranks_[static_cast<std::size_t>(rank)]) mine->collect(to_);
+  }
+  /// Waits for the device and tells the rest, when the ranks are done.
+  void finish() noexcept {
+    for (auto& one : ranks_)
+      if (one != nullptr) one->finish(to_);
+  }
+  /// Actions without times: where CUDA refused an event, or a rank had `most_events` on their way.
+  std::int64_t dropped() const noexcept {
+    std::int64_t n = 0;
+    for (const auto& one : ranks_) n += one != nullptr ? one->dropped() : 0;
+    return n;
+  }
+  /// Events of CUDA that were made, of all ranks.
+  std::int64_t events_made() const noexcept {
+    std::int64_t n = 0;
+    for (const auto& one : ranks_) n += one != nullptr ? one->events_made() : 0;
+    return n;
+  }
+
+ private:
+  // One rank: used by its thread.
+  class lane {
+   public:
+    lane(const cuda_memory::queue& of, std::int64_t dropped_before) : queue_(of), dropped_(dropped_before) {
+      const detail::on_cuda_device here(queue_.device());
+      // Of a few tries the one that the host knows best when it happened; the first waits for what the stream was given before.
+      std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+      for (int i = 0; i < 5; ++i) {
+        owned_event e = made();
+        const std::int64_t before = now_ns();
+        require(cudaEventRecord(e.get(), queue_.stream()), "cudaEventRecord");
+        require(cudaEventSynchronize(e.get()), "cudaEventSynchronize");
+        const std::int64_t after = now_ns();
+        if (after - before < least) {
+          least = after - before;
+          origin_ns_ = after;
+          std::swap(origin_, e);
+        }
+        if (e != nullptr) keep(e);
+      }
+    }
+    cudaStream_t stream() const noexcept { return queue_.stream(); }
+    int device() const noexcept { return queue_.device(); }
+    std::int64_t dropped() const noexcept { return dropped_; }
+    std::int64_t events_made() const noexcept { return made_; }
+
+    void begin(Observer& to) noexcept {
+      try {
+        if (lost_ == 0) {
+          open_.emplace_back();
+          if (!is_captured()) open_.back() = recorded(to);
+          return;
+        }
+      } catch (...) {
+      }
+      ++lost_;  // there is no memory for it, or for what it is part of
+    }
+    void end(const event& e, Observer& to) noexcept {
+      if (lost_ > 0) {
+        --lost_;
+        ++dropped_;
+        return;
+      }
+      if (open_.empty()) return;  // it began before the stream was followed
+      owned_event began = std::move(open_.back());
+      open_.pop_back();
+      if (began == nullptr) return;
+      owned_event ended = is_captured() ? owned_event{} : recorded(to);
+      if (ended == nullptr) return keep(began);
+      try {
+        under_way_.push_back({e, std::move(began), std::move(ended), open_.empty()});
+      } catch (...) {
+        ++dropped_;
+      }
+    }
+    // What has happened, in order: what is at the front has ended first.
+    void collect(Observer& to) noexcept {
+      if (under_way_.empty()) return;
+      const detail::on_cuda_device here(queue_.device(), std::nothrow);
+      while (!under_way_.empty()) {
+        const cudaError_t happened = cudaEventQuery(under_way_.front().ended.get());
+        if (happened != cudaSuccess) detail::ignore_cuda(happened);
+        if (happened == cudaErrorNotReady) return;
+        tell_front(to, happened == cudaSuccess);
+      }
+    }
+    void finish(Observer& to) noexcept {
+      const detail::on_cuda_device here(queue_.device(), std::nothrow);
+      while (!under_way_.empty()) {
+        const cudaError_t happened = cudaEventSynchronize(under_way_.front().ended.get());
+        if (happened != cudaSuccess) detail::ignore_cuda(happened);
+        tell_front(to, happened == cudaSuccess);
+      }
+    }
+
+   private:
+    struct destroys {
+      void operator()(cudaEvent_t e) const noexcept { detail::ignore_cuda(cudaEventDestroy(e)); }
+    };
+    using owned_event = std::unique_ptr<CUevent_st, destroys>;
+    struct measured {
+      event what;
+      owned_event began, ended;
+      bool outermost;
+    };
+
+    void require(cudaError_t result, const char* call) const { detail::require_cuda(result, call, queue_.device()); }
+    // Errors: `cuda_error`.
+    owned_event made() {
+      cudaEvent_t e = nullptr;
+      require(cudaEventCreateWithFlags(&e, cudaEventDefault), "cudaEventCreateWithFlags");
+      ++made_;
+      return owned_event(e);
+    }
+    // An event of the graph would have no time.
+    bool is_captured() const noexcept {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      detail::ignore_cuda(cudaStreamIsCapturing(queue_.stream(), &status));
+      return status != cudaStreamCaptureStatusNone;
+    }
+    // An event on the stream; null, and counted, where there is none.
+    owned_event recorded(Observer& to) noexcept {
+      const detail::on_cuda_device here(queue_.device(), std::nothrow);
+      owned_event e;
+      if (free_.empty()) collect(to);
+      if (!free_.empty()) {
+        e = std::move(free_.back());
+        free_.pop_back();
+      } else if (made_ < static_cast<std::int64_t>(most_events)) {
+        cudaEvent_t fresh = nullptr;
+        if (const cudaError_t result = cudaEventCreateWithFlags(&fresh, cudaEventDefault); result == cudaSuccess) {
+          e.reset(fresh);
+          ++made_;
+        } else {
+          detail::ignore_cuda(result);
+        }
+      }
+      if (e != nullptr) {
+        if (const cudaError_t result = cudaEventRecord(e.get(), queue_.stream()); result != cudaSuccess) {
+          detail::ignore_cuda(result);
+          e.reset();
+          --made_;
+        }
+      }
+      if (e == nullptr) ++dropped_;
+      return e;
+    }
+    // Nanoseconds from the origin.
+    bool since_origin(const owned_event& e, std::int64_t& ns) const noexcept {
+      float ms = 0;
+      const cudaError_t result = cudaEventElapsedTime(&ms, origin_.get(), e.get());
+      detail::ignore_cuda(result);
+      ns = std::llround(static_cast<double>(ms) * 1e6);
+      return result == cudaSuccess;
+    }
+    void tell_front(Observer& to, bool happened) noexcept {
+      measured& m = under_way_.front();
+      std::int64_t began = 0, ended = 0;
+      if (happened && since_origin(m.began, began) && since_origin(m.ended, ended)) {
+        m.what.begin_ns = origin_ns_ + began;
+        m.what.end_ns = origin_ns_ + ended;
+        to.record(m.what);
+        // CUDA gives a float of milliseconds, in which 2 s have 0.12 us: later times begin here. All later actions begin behind this one.
+        if (m.outermost && ended > 1'000'000'000) {
+          std::swap(origin_, m.ended);
+          origin_ns_ += ended;
+        }
+      } else {
+        ++dropped_;
+      }
+      keep(m.began);
+      keep(m.ended);
+      under_way_.pop_front();
+    }
+    void keep(owned_event& e) noexcept {
+      try {
+        free_.push_back(std::move(e));
+      } catch (...) {  // its owner destroys it
+      }
+    }
+
+    cuda_pinned_memory::queue queue_;  // keeps the stream
+    owned_event origin_;
+    std::int64_t origin_ns_ = 0;
+    std::vector<owned_event> free_, open_;
+    std::deque<measured> under_way_;
+    std::int64_t made_ = 0, dropped_ = 0, lost_ = 0;
+  };
+
+  lane* lane_of(const event& e) noexcept {
+    const bool of_stream = e.kind != activity::send && e.kind != activity::recv;
+    if (!of_stream || e.rank < 0 || static_cast<std::size_t>(e.rank) >= ranks_.size()) return nullptr;
+    return ranks_[static_cast<std::size_t>(e.rank)].get();
+  }
+
+  Observer& to_;
+  std::vector<std::unique_ptr<lane>> ranks_;
+};
+
+}  // namespace heddle::inline v0

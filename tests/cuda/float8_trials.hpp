@@ -1,0 +1,74 @@
+// Products of scaled operands of 8 bits on a CUDA backend against the host's emulation.
+#pragma once
+
+#include "compute/backend_trials.hpp"
+
+#include <heddle/compute/float8_products.hpp>
+#include <heddle/core/float8.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace float8_trials {
+
+using namespace backend_trials;
+
+/// The largest difference between a product of operands in 8 bits and the host's; `Out`: float or bf16.
+template <class Tested, class Out, transpose TA, transpose TB>
+double float8_difference(std::int64_t m, std::int64_t n, std::int64_t k, float beta) {
+  constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+  const auto a = numbers<float>(m * k, 1), b = numbers<float>(k * n, 2), c = numbers<float>(m * n, 3);
+  const hd::dynamic_shape<2> of_a(ta ? k : m, ta ? m : k), of_b(tb ? n : k, tb ? k : n), of_c(m, n);
+
+  co::float8_products<co::host<>> host(1);
+  auto expected = c;
+  for (float& x : expected) x = static_cast<float>(Out(x));
+  const hd::matrix_view<const float> left(a.data(), of_a), right(b.data(), of_b);
+  host.template scaled_matmul<TA, TB, co::float8_operand::gradient, co::float8_operand::value>(
+      left, right, hd::matrix_view<float>(expected.data(), of_c), host.greatest(left), host.greatest(right), beta);
+
+  Tested backend;
+  auto& queue = backend.queue();
+  using memory = hd::cuda_memory;
+  hd::buffer<float, memory> x(queue, m * k), y(queue, k * n), most(queue, 2);
+  hd::buffer<Out, memory> z(queue, m * n);
+  std::vector<Out> got(c.begin(), c.end());
+  queue.copy(a, x);
+  queue.copy(b, y);
+  queue.copy(got, z);
+  const hd::matrix_view<const float, memory> on_left(x.address(), of_a), on_right(y.address(), of_b);
+  const auto one = [&](std::int64_t i) { return hd::detail::row_at<memory>(most.address() + i, 1); };
+  backend.find_greatest(on_left, one(0));
+  backend.find_greatest(on_right, one(1));
+  backend.template scaled_product<TA, TB, hd::float8_e5m2, hd::float8_e4m3>(
+      on_left, on_right, hd::matrix_view<Out, memory>(z.address(), of_c), one(0), one(1), beta);
+  queue.copy(z, got);
+  queue.wait();
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(static_cast<float>(got[i])) - static_cast<double>(expected[i]));
+    worst = error <= worst ? worst : error;  // a NaN is the worst
+  }
+  return worst;
+}
+template <class Tested, class Out>
+double worst_float8_difference() {
+  double worst = 0;
+  const auto note = [&](double x) { worst = x <= worst ? worst : x; };
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{5, 3, 7}, {16, 32, 48}, {1, 20, 100}, {70, 70, 70}, {2, 2, 0}})
+    for (const float beta : {0.0f, 1.0f}) {
+      note(float8_difference<Tested, Out, transpose::no, transpose::no>(m, n, k, beta));
+      note(float8_difference<Tested, Out, transpose::no, transpose::yes>(m, n, k, beta));
+      note(float8_difference<Tested, Out, transpose::yes, transpose::no>(m, n, k, beta));
+    }
+  return worst;
+}
+
+}  // namespace float8_trials
