@@ -5,6 +5,7 @@
 #include <heddle/io/dtype.hpp>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
