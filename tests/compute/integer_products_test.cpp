@@ -1,5 +1,6 @@
 // Products of weights and activations in 8 bits: every kernel has the bits of a serial reference, for any rows beside a row.
 #include "catch.hpp"
+#include "support.hpp"
 
 #include <heddle/compute/host/packed_matrix.hpp>
 #include <heddle/core/random.hpp>
@@ -17,13 +18,8 @@ namespace {
 namespace hd = heddle;
 namespace cp = heddle::compute;
 
-std::vector<float> numbers(std::int64_t n, std::uint64_t seed) {
-  const hd::counter_random random(seed, 1);
-  std::vector<float> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>(static_cast<double>(random.integer(i) % 2000001) / 1000000.0 - 1.0);
-  return v;
-}
+using compute_test::between_one;
+
 template <class T>
 hd::matrix_view<T> view_of(T* v, std::int64_t rows, std::int64_t columns) {
   return {v, hd::dynamic_shape<2>(rows, columns)};
@@ -57,7 +53,7 @@ void check(std::int64_t depth, std::int64_t columns, std::uint64_t seed) {
   using matrix = cp::packed_matrix<cp::w8a8_weights<Block>>;
   constexpr std::int64_t most = 41;
   cp::team one(1), two(2);
-  const std::vector<float> w = numbers(depth * columns, seed), x = numbers(most * depth, seed + 1);
+  const std::vector<float> w = between_one(depth * columns, seed), x = between_one(most * depth, seed + 1);
   std::vector<float> across(w.size());
   for (std::int64_t p = 0; p < depth; ++p)
     for (std::int64_t j = 0; j < columns; ++j) across[at(j * depth + p)] = w[at(p * columns + j)];
@@ -144,8 +140,8 @@ TEST_CASE("rows are rounded alike by vectors of all widths, and what is not fini
   CAPTURE(seed);
   constexpr std::int64_t depth = 75, columns = 20, rows = 18;
   cp::team one(1);
-  std::vector<float> x = numbers(rows * depth, seed);
-  const std::vector<float> w = numbers(depth * columns, seed + 1);
+  std::vector<float> x = between_one(rows * depth, seed);
+  const std::vector<float> w = between_one(depth * columns, seed + 1);
   for (std::int64_t p = 0; p < 40; ++p) x[at(2 * depth + p)] = static_cast<float>(p % 9) * 0.5f;  // ties
   const auto product = [&](const std::vector<float>& of) {
     std::vector<float> c(at(rows * columns));
@@ -192,7 +188,7 @@ TEST_CASE("scales of weights for integer products are bf16, not below those in f
   CAPTURE(seed);
   constexpr std::int64_t depth = 70, columns = 19;
   cp::team one(1);
-  std::vector<float> w = numbers(depth * columns, seed);
+  std::vector<float> w = between_one(depth * columns, seed);
   for (std::int64_t p = 0; p < 32; ++p) w[at(p * columns + 4)] = 0;  // a block of zeros
   const cp::packed_matrix<cp::w8a8_weights<32>> packed(one, view_of(w.data(), depth, columns), cp::transpose::no);
   std::int64_t wrong = 0;

@@ -1,5 +1,6 @@
 // Weights in storage formats: codes are the nearest ones, products are those with the stored weights, and rows do not depend on each other.
 #include "catch.hpp"
+#include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/packed_weights.hpp>
@@ -17,13 +18,8 @@ namespace hd = heddle;
 namespace cp = heddle::compute;
 using matrix = hd::matrix_view<const float>;
 
-std::vector<float> random_numbers(std::int64_t n, std::uint64_t seed) {
-  const hd::counter_random random(seed, 1);
-  std::vector<float> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>(static_cast<double>(random.integer(i) % 2000001) / 1000000.0 - 1.0);
-  return v;
-}
+using compute_test::between_one;
+
 matrix view_of(const std::vector<float>& v, std::int64_t rows, std::int64_t columns) {
   return {v.data(), hd::dynamic_shape<2>(rows, columns)};
 }
@@ -35,14 +31,14 @@ float at(const std::vector<float>& v, std::int64_t columns, std::int64_t row, st
 template <class Format>
 void check_products(std::int64_t depth, std::int64_t columns, std::uint64_t seed) {
   cp::team one(1), two(2);
-  const std::vector<float> w = random_numbers(depth * columns, seed);
+  const std::vector<float> w = between_one(depth * columns, seed);
   std::vector<float> across(w.size());
   for (std::int64_t p = 0; p < depth; ++p)
     for (std::int64_t j = 0; j < columns; ++j) across[static_cast<std::size_t>(j * depth + p)] = at(w, columns, p, j);
   const cp::packed_matrix<Format> packed(one, view_of(w, depth, columns), cp::transpose::no);
   const cp::packed_matrix<Format> same(two, view_of(across, columns, depth), cp::transpose::yes);
   const std::int64_t most = 30;
-  const std::vector<float> x = random_numbers(most * depth, seed + 1);
+  const std::vector<float> x = between_one(most * depth, seed + 1);
   std::vector<float> all(static_cast<std::size_t>(most * columns));
   packed.multiply(one, view_of(x, most, depth), {all.data(), hd::dynamic_shape<2>(most, columns)});
   double worst = 0;
@@ -96,10 +92,10 @@ TEST_CASE("what is added to has the bits of compute::portable, and a product of 
     for (const std::int64_t rows : {1, 2, 4, 13, 30})
       for (const float beta : {0.0f, 1.0f, 0.5f}) {
         CAPTURE(depth, rows, beta);
-        const std::vector<float> w = random_numbers(depth * columns, seed), x = random_numbers(rows * depth, seed + 1);
+        const std::vector<float> w = between_one(depth * columns, seed), x = between_one(rows * depth, seed + 1);
         std::vector<float> rounded(w);
         for (float& v : rounded) v = hd::bf16(v);
-        const std::vector<float> before = random_numbers(rows * columns, seed + 2);
+        const std::vector<float> before = between_one(rows * columns, seed + 2);
         const auto packed = [&]<class Format>(Format) {
           std::vector<float> c(before);
           cp::packed_matrix<Format>(one, view_of(w, depth, columns), cp::transpose::no)
@@ -191,7 +187,7 @@ TEST_CASE("codes of 8 bits are the nearest ones, and a block's greatest weight h
   CAPTURE(seed);
   constexpr std::int64_t depth = 83, columns = 5, block = 16;
   cp::team one(1);
-  std::vector<float> w = random_numbers(depth * columns, seed);
+  std::vector<float> w = between_one(depth * columns, seed);
   for (std::int64_t p = 0; p < block; ++p) w[static_cast<std::size_t>(p * columns + 4)] = 0;  // one block of zeros
   const cp::packed_matrix<cp::q8_weights<block>> packed(one, view_of(w, depth, columns), cp::transpose::no);
   std::int64_t not_nearest = 0, out_of_bound = 0, wrong_scales = 0;
@@ -232,7 +228,7 @@ TEST_CASE("a part of a matrix has the codes of the whole where blocks align", "[
   CAPTURE(seed);
   constexpr std::int64_t depth = 64, columns = 48;
   cp::team one(1);
-  const std::vector<float> w = random_numbers(depth * columns, seed);  // as [columns, depth]
+  const std::vector<float> w = between_one(depth * columns, seed);  // as [columns, depth]
   using q8 = cp::q8_weights<16>;
   const cp::packed_matrix<q8> whole(one, view_of(w, columns, depth), cp::transpose::yes);
   std::int64_t different = 0;
@@ -265,7 +261,7 @@ TEST_CASE("a backend packs the weights it was told of and no others", "[compute]
   f32_backend exact{2};
   bf16_backend rounding{1};
   cp::host<> plain{1};
-  const std::vector<float> w = random_numbers(depth * columns, seed), x = random_numbers(rows * depth, seed + 1);
+  const std::vector<float> w = between_one(depth * columns, seed), x = between_one(rows * depth, seed + 1);
   const auto product = [&](auto& backend, const std::vector<float>& weights) {
     std::vector<float> y(static_cast<std::size_t>(rows * columns));
     backend.template matmul<cp::transpose::no, cp::transpose::yes>(
@@ -289,7 +285,7 @@ TEST_CASE("a backend packs the weights it was told of and no others", "[compute]
   // Experts: one packed matrix each, also where one gets no rows.
   std::vector<float> y(static_cast<std::size_t>(rows * 20)), z(y.size());
   const std::vector<std::int64_t> offsets{0, 2, 2, 3};
-  const std::vector<float> stacked = random_numbers(3 * depth * 20, seed + 2);
+  const std::vector<float> stacked = between_one(3 * depth * 20, seed + 2);
   std::vector<float> stacked_rounded(stacked);
   for (float& one : stacked_rounded) one = hd::bf16(one);
   rounding.pack(stacked);

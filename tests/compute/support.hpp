@@ -29,6 +29,15 @@ std::vector<T> normal(int64_t n, std::uint64_t stream, double deviation = 1.0) {
   return x;
 }
 
+/// Multiples of 1e-6 from -1 to 1.
+inline std::vector<float> between_one(int64_t n, std::uint64_t key) {
+  const hd::counter_random random(key, 1);
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(static_cast<double>(random.integer(i) % 2000001) / 1000000.0 - 1.0);
+  return x;
+}
+
 inline std::vector<std::int32_t> tokens(int64_t n, std::int32_t vocabulary, std::uint64_t stream) {
   const hd::counter_random random(seed, stream);
   std::vector<std::int32_t> x(static_cast<std::size_t>(n));

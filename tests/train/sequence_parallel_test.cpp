@@ -82,6 +82,10 @@ TEST_CASE("an observer is told of gathers and scatters of rows", "[train][observ
         seen.bytes["all_gather_v"] != 21 * own * 12 * 8 || seen.bytes["reduce_scatter"] != 14 * 14 * 12 * 8 ||
         seen.bytes["reduce_scatter_v"] != 14 * 7 * 12 * 8)
       throw hd::error("other collectives were reported than were called");
+    std::vector<double> row(5, world.rank());
+    watched.world().template along<tp>().broadcast(row, 1);
+    if (row != std::vector<double>(5, 1.0) || seen.calls["broadcast"] != 1 || seen.bytes["broadcast"] != 40)
+      throw hd::error("the broadcast was not passed on, or not reported");
   });
 }
 

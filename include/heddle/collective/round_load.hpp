@@ -3,8 +3,8 @@
 
 #include <heddle/collective/round_cost.hpp>
 #include <heddle/collective/rounds.hpp>
-#include <heddle/mesh/topology.hpp>
 #include <heddle/core/text.hpp>
+#include <heddle/mesh/topology.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // heddle/comm/world.hpp: one rank's view of all ranks: its place on the mesh and the communicators along its axes.
 #pragma once
 
-#include <heddle/core/type_list.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/core/type_list.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
 

@@ -3,9 +3,9 @@
 
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/tensor/sharded.hpp>
-#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>

@@ -335,7 +335,7 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   using wanted = dual<propagate<Formula, Layout0, Layout1>>;
   constexpr bool one_result = can_propagate_through<op::einsum<Formula>, Layout0, Layout1>;  // else refused already
   static_assert(
-      detail::gradient_fits < !one_result || std::is_same_v<LayoutY, wanted>, LayoutY, wanted >,
+      detail::gradient_fits<(!one_result || std::is_same_v<LayoutY, wanted>), LayoutY, wanted>,
       "heddle: einsum_gradient: the gradient of a result has the dual of the result's layout, and this one has "
       "another; redistribute it to dual<propagate<formula, layouts...>> first");
   detail::require_operand_here(detail::name_of_einsum, first, world);

@@ -3,8 +3,8 @@
 
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/core/type_name.hpp>
 #include <heddle/core/text.hpp>
+#include <heddle/core/type_name.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/type_list.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -96,14 +97,9 @@ concept weight_format = requires {
 
 namespace detail {
 template <class F>
-struct scale_of_format {
-  using type = float;
-};
+using scale_member = typename F::scale;
 template <class F>
-  requires requires { typename F::scale; }
-struct scale_of_format<F> {
-  using type = typename F::scale;
-};
+using scale_of_format = heddle::detail::member_or<float, scale_member, F>;
 }  // namespace detail
 
 /// Whether products round their other operand to 8 bits.

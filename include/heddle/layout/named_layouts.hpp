@@ -84,7 +84,7 @@ template <named_model Model, mesh_like Mesh, class Rules = redco_rules, class Ax
 struct named_layouts {
   using mesh_type = Mesh;
   static constexpr int parts = detail::parts_over<Mesh, Axis>();
-  static_assert(detail::axis_size_is_static < Axis, parts != 0 >,
+  static_assert(detail::axis_size_is_static<Axis, (parts != 0)>,
                 "heddle: named_layouts: which dimensions divide depends on the axis' size; give it: axis<Tag, 4>");
   static constexpr std::size_t size = std::span<const named_shape>(Model::parameters).size();
 

@@ -485,7 +485,7 @@ constexpr auto propagated_through(const First& first, const Rest&... rest) {
     (same(rest), ...);
   }
   if constexpr (detail::propagation<Op, First, Rest...>::facts::results > 1) {
-    static_assert(detail::propagated_layout_is_one < Op, false && sizeof(First) == 0 >,
+    static_assert(detail::propagated_layout_is_one<Op, (false && sizeof(First) == 0)>,
                   "heddle: propagated_through: the operator has several results; make each layout of "
                   "propagate_through<op, layouts...>, which is a type_list, from the operands' mesh");
     return first;

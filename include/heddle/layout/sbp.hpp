@@ -70,7 +70,7 @@ struct sbp_signature {
   static constexpr bool complete = sizeof...(Entries) == Mesh::rank;
   static_assert(sbp_signature_is_valid<known, Entries...>,
                 "heddle: sbp::signature: an entry is none of sbp::S<dim>, sbp::B, sbp::P");
-  static_assert(sbp_signature_is_valid < !known || complete, Mesh, Entries... >,
+  static_assert(sbp_signature_is_valid<(!known || complete), Mesh, Entries...>,
                 "heddle: sbp::signature: give one entry per mesh axis, in the order of the mesh");
   using type = typename sbp_layout<Mesh, known && complete, Entries...>::type;
 };

@@ -1,10 +1,10 @@
 // heddle/mesh/rank_order.hpp: orders of physical ranks on a mesh that keep groups inside of nodes.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/topology.hpp>
-#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <span>

@@ -3,8 +3,8 @@
 
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/core/type_name.hpp>
+#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 

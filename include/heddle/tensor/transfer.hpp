@@ -1,12 +1,12 @@
 // heddle/tensor/transfer.hpp: brings a tensor from some ranks of a world to others, each side with a mesh of its own.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/layout/transfer.hpp>
 #include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
-#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cstddef>

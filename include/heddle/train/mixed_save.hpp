@@ -1,13 +1,13 @@
 // heddle/train/mixed_save.hpp: the saved state of a stage with mixed element types.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/dtype.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/saved_parameter.hpp>
-#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// heddle/train/saved_parameter.hpp: what saves and checks of a trainer's state ask of a parameter, whatever record its stage has of it.
+// heddle/train/saved_parameter.hpp: the part of a parameter's record, whatever record its stage has, that saves and checks of a trainer's state read.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,8 +1,8 @@
 // heddle/collective/algorithm/dissemination.hpp: scan and exclusive_scan in log2 p rounds.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>

@@ -1,9 +1,9 @@
 // heddle/collective/algorithm/double_tree.hpp: two binary trees, each for half of the vector: few rounds and full bandwidth.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
 #include <heddle/collective/algorithm/name.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // heddle/collective/algorithm/dyadic.hpp: reduce and all_reduce that fold in one fixed tree, whatever the operator.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <bit>

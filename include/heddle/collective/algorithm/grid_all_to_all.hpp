@@ -1,8 +1,8 @@
 // heddle/collective/algorithm/grid_all_to_all.hpp: all_to_all in two phases, along rows and columns of a grid of ranks.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/name.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>

@@ -1,8 +1,8 @@
 // heddle/collective/algorithm/pat.hpp: parallel aggregated trees: few rounds, and the farthest peer gets the fewest blocks.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/name.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/power_of_two.hpp>
 #include <heddle/collective/rounds_reverse.hpp>
 

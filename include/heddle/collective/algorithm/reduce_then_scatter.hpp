@@ -1,8 +1,8 @@
 // heddle/collective/algorithm/reduce_then_scatter.hpp: reduce_scatter in rank order on any number of ranks, through one of them.
 #pragma once
 
-#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/binomial.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>

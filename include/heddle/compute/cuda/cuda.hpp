@@ -125,7 +125,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   void product(const matrix_view<const In, space>& a, const matrix_view<const In, space>& b, Sum beta,
                const matrix_view<Out, space>& c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = detail::argument_checks::product_size_of<ta, tb>(a, b, c);
+    const auto [m, n, k] = detail::argument_checks::product_size_of<ta, tb>("matmul", a, b, c);
     if (m == 0 || n == 0) return;
     if (k > 0)
       launcher().template multiply<ta, tb>(m, n, k, a.address(), b.address(), c.address(), beta);

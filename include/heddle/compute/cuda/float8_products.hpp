@@ -3,6 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/float8_products.hpp>
+#include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
@@ -107,12 +108,9 @@ class float8_product_members {
   void scaled_product(input a, input b, matrix_view<Out, cuda_memory> c, number greatest_a, number greatest_b,
                       float beta = 0) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    expect("scaled_product", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    expect("scaled_product", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    expect("scaled_product", "columns of op(b)", n, b.extent(tb ? 0 : 1));
-    expect("scaled_product", "elements of greatest_a", 1, greatest_a.size());
-    expect("scaled_product", "elements of greatest_b", 1, greatest_b.size());
+    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("scaled_product", a, b, c);
+    argument_checks::sizes("scaled_product", 1, "elements of greatest_a", greatest_a.size(), "elements of greatest_b",
+                           greatest_b.size());
     if (m == 0 || n == 0) return;
     const bool in_8_bits = self().launcher().multiplies_float8();
     auto factors = self().launcher().template room<float>(4);

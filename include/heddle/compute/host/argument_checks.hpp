@@ -35,11 +35,11 @@ struct argument_checks {
   };
   /// The size of c = op(a) op(b).
   template <bool TransposeA, bool TransposeB>
-  static product_size product_size_of(const auto& a, const auto& b, const auto& c) {
+  static product_size product_size_of(const char* kernel, const auto& a, const auto& b, const auto& c) {
     const product_size size{c.extent(0), c.extent(1), a.extent(TransposeA ? 0 : 1)};
-    expect("matmul", "rows of op(a)", size.rows, a.extent(TransposeA ? 1 : 0));
-    expect("matmul", "rows of op(b)", size.depth, b.extent(TransposeB ? 1 : 0));
-    expect("matmul", "columns of op(b)", size.columns, b.extent(TransposeB ? 0 : 1));
+    expect(kernel, "rows of op(a)", size.rows, a.extent(TransposeA ? 1 : 0));
+    expect(kernel, "rows of op(b)", size.depth, b.extent(TransposeB ? 1 : 0));
+    expect(kernel, "columns of op(b)", size.columns, b.extent(TransposeB ? 0 : 1));
     return size;
   }
   static void groups(const char* kernel, std::span<const std::int64_t> offsets, std::int64_t count, std::int64_t rows) {

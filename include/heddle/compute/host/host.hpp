@@ -478,7 +478,7 @@ class host : detail::argument_checks,
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = product_size_of<ta, tb>(a, b, c);
+    const auto [m, n, k] = product_size_of<ta, tb>("matmul", a, b, c);
     if (m == 0 || n == 0) return;
     if (k == 0) {
       if (beta == Beta(0)) return fill(c.elements(), C(0));

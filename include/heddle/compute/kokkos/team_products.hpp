@@ -112,7 +112,7 @@ class team_products
   template <transpose TA, transpose TB, class In, class Out, class Sum>
   void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>(a, b, c);
+    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("matmul", a, b, c);
     launch_tiles<Sum>("heddle::matmul", in_groups::product_tile<ta, tb, In, Out, Sum>{
                                             {m, n, k, a.address(), b.address(), c.address(), beta}, 0});
   }

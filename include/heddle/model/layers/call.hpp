@@ -159,7 +159,7 @@ class call {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>, a = place_of<Tag, activations_of<Layer>>;
     constexpr bool is_parameter = p < parameters_of<Layer>::size, is_activation = a < activations_of<Layer>::size;
     static_assert(
-        detail::layer_lists < is_parameter || is_activation, Layer, Tag >,
+        detail::layer_lists<(is_parameter || is_activation), Layer, Tag>,
         "heddle: b[tag{}]: the layer lists no parameter and no activation with this tag; add it to parameters() "
         "or activations()");
     if constexpr (is_parameter) {

@@ -32,7 +32,7 @@ struct experts_laid {
   static constexpr bool whole =
       model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, D>::size == 0;
   static_assert(
-      router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how >,
+      router_is_whole<(whole<dim::candidates> && whole<dim::choices>), typename Layouts::how>,
       "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
       "mixture, not dim::candidates or dim::choices");
 };

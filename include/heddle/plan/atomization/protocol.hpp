@@ -1,10 +1,10 @@
 // heddle/plan/atomization/protocol.hpp: the messages between a broker and its jobs, and a check that they keep the rules.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
 #include <heddle/plan/atomization/profile.hpp>
-#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
