@@ -142,7 +142,7 @@ TEST_CASE("device times stay with the host's clock beyond a second, though CUDA'
   const auto told = on_device.events();
   REQUIRE(told.size() == 4);
   CHECK(told.back().end_ns < latest + 1'000'000);
-  CHECK(told.back().end_ns > latest - 50'000'000);
+  CHECK(told.back().end_ns > latest - 500'000'000);  // less than an action takes; the host may come late
   for (std::size_t i = 1; i < 4; ++i) CHECK(told[i].begin_ns >= told[i - 1].end_ns);
 }
 #endif
