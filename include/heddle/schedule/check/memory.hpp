@@ -40,11 +40,8 @@ struct memory_need {
 /// of which W needs 32 s b h. A stage has `layers` layers.
 /// Source: Korthikanti et al. 2022, arXiv:2205.05198, equation 1; the part of W: arXiv:2401.10241, table 1.
 struct transformer_memory {
-  std::int64_t samples = 1;
-  std::int64_t sequence = 1;
-  std::int64_t hidden = 1;
-  std::int64_t heads = 1;
-  std::int64_t layers = 1;
+  std::int64_t samples = 1, sequence = 1;
+  std::int64_t hidden = 1, heads = 1, layers = 1;
 
   constexpr std::int64_t activation_bytes(int) const noexcept {
     return layers * samples * sequence * (34 * hidden + 5 * heads * sequence);

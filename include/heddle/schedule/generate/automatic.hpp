@@ -58,11 +58,8 @@ class zero_bubble_scheduler {
 
  private:
   struct state {
-    double clock = 0;
-    double waited = 0;
-    int forwards = 0;
-    int inputs = 0;
-    int weights = 0;
+    double clock = 0, waited = 0;
+    int forwards = 0, inputs = 0, weights = 0;
   };
 
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
