@@ -4,6 +4,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/operator.hpp>
 #include <heddle/comm/mpi/wait.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/core/text.hpp>
 
 #include <chrono>
@@ -74,15 +75,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
  public:
   mpi_started() = default;
   mpi_started(mpi_started&&) noexcept = default;
-  mpi_started& operator=(mpi_started&& other) noexcept {
-    if (this != &other) {
-      end();
-      group_ = std::move(other.group_);
-      call_ = std::move(other.call_);
-      unwinding_ = other.unwinding_;
-    }
-    return *this;
-  }
+  mpi_started& operator=(mpi_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
   ~mpi_started() { end(); }
 
   /// Returns when the result is there; at once for an empty request.
