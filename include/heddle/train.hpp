@@ -15,6 +15,7 @@
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
@@ -50,4 +51,5 @@
 #include <heddle/train/trainer_setup.hpp>
 #include <heddle/train/training_axes.hpp>
 #include <heddle/train/validation.hpp>
+#include <heddle/train/weight_forecast.hpp>
 #include <heddle/train/zero.hpp>
