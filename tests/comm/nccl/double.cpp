@@ -2,6 +2,10 @@
 
 #include "cuda/double.hpp"
 
+#if __has_include(<nccl_device.h>)
+#include <nccl_device.h>
+#endif
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -23,8 +27,16 @@ std::map<std::string, int> network_counts;
 std::vector<nccl_double::transfer> given;
 int version_code = NCCL_VERSION_CODE;
 std::map<void*, std::size_t> allocated;
-std::map<const void*, const void*> registered;  // memory, and with whose communicator
+struct clique;
+struct registration {
+  const void* of;  // whose communicator
+  std::shared_ptr<clique> group;
+  std::size_t number;
+};
+std::map<const void*, registration> registered;  // by memory, which is the handle of the window, too
 bool has_windows = true;
+int lsa_team = 0;
+int open_devices = 0;
 int living = 0;
 std::map<int, ncclResult_t> broken;
 unsigned next_id = 1;
@@ -45,14 +57,13 @@ ncclResult_t count(const char* function) {
 
 enum class kind { broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all, send, recv };
 
-struct clique;
 struct member {
   std::shared_ptr<clique> group;
   int rank = 0;
   bool blocking = false, aborted = false;
   int in_progress = 0;  // polls until NCCL has taken over the last call
   ncclResult_t failure = ncclSuccess;
-  std::size_t collectives = 0, splits = 0, windows = 0;
+  std::size_t collectives = 0, splits = 0, windows = 0, devices = 0, open_devices = 0;
   ncclComm_t* split_to = nullptr;
   int device = 0;
 };
@@ -76,6 +87,12 @@ struct split_round {
   std::map<int, std::shared_ptr<clique>> made;
 };
 
+// Of a device communicator.
+struct lsa_barriers {
+  nccl_double::barrier_use use;
+  bool dead = false;
+};
+
 struct clique {
   int size = 0, joined = 0;
   bool dead = false;
@@ -85,9 +102,12 @@ struct clique {
   std::map<std::pair<int, int>, std::deque<op*>> sends, recvs;
   std::deque<split_round> splits;
   std::vector<std::size_t> windows;
+  std::vector<std::vector<void*>> window_memory;  // by rank
+  std::vector<std::shared_ptr<lsa_barriers>> barriers;
 };
 
 std::map<std::string, std::shared_ptr<clique>> cliques;
+std::vector<std::shared_ptr<lsa_barriers>> all_devices;
 
 std::size_t width(ncclDataType_t type) {
   switch (type) {
@@ -320,7 +340,7 @@ int open_communicators() {
 }
 int open_resources() {
   const std::lock_guard lock(big);
-  return cuda_double::open_resources() + static_cast<int>(allocated.size() + registered.size());
+  return cuda_double::open_resources() + static_cast<int>(allocated.size() + registered.size()) + open_devices;
 }
 void reset() {
   cuda_double::reset();
@@ -332,7 +352,36 @@ void reset() {
     cliques.clear();
     version_code = NCCL_VERSION_CODE;
     has_windows = true;
+    lsa_team = 0;
+    all_devices.clear();
   });
+}
+void lsa_ranks(int ranks) {
+  locked([&] { lsa_team = ranks; });
+}
+void* peer_memory(void* window, std::size_t offset, int rank) {
+  const std::lock_guard lock(big);
+  const registration& at = registered.at(window);
+  return static_cast<char*>(at.group->window_memory.at(at.number).at(static_cast<std::size_t>(rank))) + offset;
+}
+void meet_peers(void* key, int rank, int block) {
+  lsa_barriers& device = *static_cast<lsa_barriers*>(key);
+  std::unique_lock lock(big);
+  if (static_cast<std::size_t>(block) >= device.use.arrivals.size()) {
+    ++device.use.without;
+    return;
+  }
+  std::vector<int>& came = device.use.arrivals[static_cast<std::size_t>(block)];
+  const int mine = ++came[static_cast<std::size_t>(rank)];
+  changed.notify_all();
+  changed.wait(
+      lock, [&] { return device.dead || std::all_of(came.begin(), came.end(), [mine](int n) { return n >= mine; }); });
+}
+std::vector<barrier_use> barrier_uses() {
+  const std::lock_guard lock(big);
+  std::vector<barrier_use> all;
+  for (const auto& device : all_devices) all.push_back(device->use);
+  return all;
 }
 void windows(bool has) {
   locked([&] { has_windows = has; });
@@ -452,8 +501,12 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   if (n == sizes.size()) sizes.push_back(bytes);
   if (at == allocated.end() || bytes > at->second || bytes != sizes[n] || flags != NCCL_WIN_COLL_SYMMETRIC)
     return ncclInvalidArgument;
+  auto& memories = comm->me->group->window_memory;
+  memories.resize((std::max)(memories.size(), n + 1));
+  memories[n].resize(static_cast<std::size_t>(comm->me->group->size));
+  memories[n][static_cast<std::size_t>(comm->me->rank)] = memory;
   *window = has_windows ? reinterpret_cast<ncclWindow_t>(memory) : nullptr;
-  if (has_windows) registered[memory] = comm->me.get();
+  if (has_windows) registered[memory] = {comm->me.get(), comm->me->group, n};
   return ncclSuccess;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
@@ -461,6 +514,42 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
   const std::lock_guard lock(big);
   return registered.erase(window) == 1 ? ncclSuccess : ncclInvalidArgument;
 }
+#if __has_include(<nccl_device.h>)
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+  const std::lock_guard lock(big);
+  const int size = comm->me->group->size, rank = comm->me->rank;
+  const int team = lsa_team > 0 && lsa_team < size ? lsa_team : size;
+  return {team, rank % team, 1};
+}
+// The n-th device communicator has as many barriers on all ranks.
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* needs, ncclDevComm_t* made) {
+  if (const auto planned = count("ncclDevCommCreate"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  clique& group = *comm->me->group;
+  const std::size_t n = comm->me->devices++;
+  if (n == group.barriers.size()) {
+    group.barriers.push_back(std::make_shared<lsa_barriers>());
+    group.barriers[n]->use.arrivals.assign(static_cast<std::size_t>(needs->lsaBarrierCount),
+                                           std::vector<int>(static_cast<std::size_t>(group.size), 0));
+    all_devices.push_back(group.barriers[n]);
+  }
+  if (group.barriers[n]->use.arrivals.size() != static_cast<std::size_t>(needs->lsaBarrierCount))
+    return ncclInvalidArgument;
+  made->rank = comm->me->rank;
+  made->nRanks = group.size;
+  made->resourceWindow = reinterpret_cast<ncclWindow_t>(group.barriers[n].get());
+  ++open_devices;
+  ++comm->me->open_devices;
+  return taken_over(*comm->me);
+}
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t*) {
+  if (const auto planned = count("ncclDevCommDestroy"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  --open_devices;
+  --comm->me->open_devices;
+  return ncclSuccess;
+}
+#endif
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const auto planned = count("ncclCommFinalize"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
@@ -474,7 +563,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   count("ncclCommAbort");
-  locked([&] { std::erase_if(registered, [&](const auto& r) { return r.second == comm->me.get(); }); });
+  locked([&] {
+    std::erase_if(registered, [&](const auto& r) { return r.second.of == comm->me.get(); });
+    open_devices -= static_cast<int>(comm->me->open_devices);
+    for (const auto& device : comm->me->group->barriers) device->dead = true;
+  });
   if (depth > 0) {  // NCCL puts it off to the end of the group, and forgets it if the group has failed
     count("ncclCommAbort in a group");
     locked([&] { comm->me->aborted = comm->me->group->dead = true; });

@@ -19,6 +19,10 @@
 
 namespace heddle::inline v0 {
 
+namespace detail {
+struct nccl_call_of_kernel;  // a collective that is a kernel: collective/nccl/device_all_reduce.hpp
+}
+
 /// A group of ranks with a GPU each. Models `starting_communicator`, with NCCL's rules in place of some of its own:
 /// - spans are memory that the GPU can reach; calls go to `stream()` and return when the stream has them (see
 ///   `nccl_settings::complete`); `wait()` waits for the stream and notices failures;
@@ -37,6 +41,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
                           public detail::collective_calls<nccl_communicator> {
   friend class detail::argument_checks<nccl_communicator>;
   friend class detail::collective_calls<nccl_communicator>;
+  friend struct detail::nccl_call_of_kernel;
 
  public:
   using request = nccl_request;

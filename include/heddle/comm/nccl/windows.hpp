@@ -45,6 +45,7 @@ class nccl_block {
     try {
       channel_->require_nccl("ncclCommWindowRegister",
                              ncclCommWindowRegister(comm, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC));
+      if (window_ != nullptr) channel_->add_window({static_cast<const std::byte*>(memory_), bytes, window_});
     } catch (...) {
       static_cast<void>(ncclMemFree(memory_));
       throw;
@@ -56,6 +57,7 @@ class nccl_block {
   nccl_block(const nccl_block&) = delete;
   nccl_block& operator=(const nccl_block&) = delete;
   ~nccl_block() {
+    channel_->remove_window(memory_);
     if (channel_->usable()) try {
         channel_->wait(stream_);
 #if NCCL_VERSION_CODE >= 22700
