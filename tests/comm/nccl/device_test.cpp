@@ -2,6 +2,8 @@
 #include <heddle/comm/nccl.hpp>
 #include <heddle/collective/nccl/device_all_reduce.hpp>
 #include <heddle/comm/nccl/windows.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/train/registered_gradients.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -331,6 +333,91 @@ TEST_CASE("memory that is registered with two communicators is a window of both"
   CHECK(got.calls.at("ncclCommWindowRegister") == 6);
   CHECK(got.calls.at("ncclCommWindowDeregister") == 6);
   CHECK(got.calls.at("ncclMemAlloc") == 3);
+  nccl_double::reset();
+}
+
+namespace {
+
+// A stage of a rank, as far as its gradients go.
+struct lent_stage {
+  using scalar = float;
+  using space = hd::cuda_memory;
+  hd::cuda_memory::queue* order;
+  std::int64_t elements;
+  std::vector<hd::row_view<float, hd::cuda_memory>> lent{};
+  void lend_gradients(hd::row_view<float, hd::cuda_memory> row) { lent.push_back(row); }
+  std::int64_t flat_elements() const { return elements; }
+  hd::cuda_memory::queue& queue() { return *order; }
+};
+struct optimizer_of_two_buckets {
+  static constexpr int zero_stage = 1;
+};
+struct lent_stages {
+  struct held {
+    lent_stage stage;
+    optimizer_of_two_buckets optimizer{};
+  };
+  using stage_type = lent_stage;
+  using scalar = float;
+  using space = hd::cuda_memory;
+  std::vector<held> all;
+  template <class F>
+  void for_each(F&& f) {
+    for (held& h : all) f(h);
+  }
+};
+struct two_groups {
+  hd::nccl_communicator *first, *second;
+  template <int Bucket>
+  hd::nccl_communicator& get() const {
+    return Bucket == 0 ? *first : *second;
+  }
+};
+
+}  // namespace
+}  // namespace device_test
+
+template <>
+inline constexpr int heddle::train::detail::buckets_of_optimizer<device_test::optimizer_of_two_buckets> = 2;
+
+namespace device_test {
+
+TEST_CASE("gradients in several buckets are registered with each communicator that sums some of them",
+          "[nccl][train]") {
+  using in_windows = hd::basic_nccl<hd::nccl_settings{.windows = true}>;
+  for (const bool alone : {false, true}) {  // whether a bucket is one rank's alone
+    CAPTURE(alone);
+    nccl_double::reset();
+    const outcome got = on_ranks<in_windows>(4, [&](auto& c, auto& wrong) {
+      auto part = c.split(alone ? c.rank() : c.rank() / 2, 0);
+      hd::cuda_memory::queue queue;
+      lent_stages stages{{{{&queue, 1000}}, {{&queue, 0}}, {{&queue, 7}}}};
+      two_groups groups{&part, &c};
+      {
+        const hd::train::registered_gradients<lent_stages, two_groups> memory(stages, groups);
+        wrong += memory.bytes() != 1007 * sizeof(float);
+        wrong += !stages.all[1].stage.lent.empty();
+        for (const std::size_t k : {std::size_t{0}, std::size_t{2}}) {
+          const auto& lent = stages.all[k].stage.lent;
+          wrong += lent.size() != 2 || lent[0].size() != 0 || lent[1].size() != stages.all[k].stage.elements;
+          std::vector<float> zeros(static_cast<std::size_t>(lent[1].size()), 1.0f);
+          queue.copy(lent[1], zeros);
+          queue.wait();
+          wrong += std::count(zeros.begin(), zeros.end(), 0.0f) != lent[1].size();
+          const std::size_t bytes = zeros.size() * sizeof(float);
+          wrong += c.channel()->window_of(lent[1].address(), bytes) == nullptr;
+          wrong += (part.channel()->window_of(lent[1].address(), bytes) == nullptr) != alone;
+        }
+        c.barrier();
+      }
+      wrong += c.channel()->window_of(stages.all[0].stage.lent[1].address(), 4) != nullptr;
+    });
+    CHECK(got.error == "");
+    CHECK(got.wrong == 0);
+    CHECK(got.calls.at("ncclMemAlloc") == 4 * 2);
+    CHECK(got.calls.at("ncclCommWindowRegister") == 4 * 2 * (alone ? 1 : 2));
+    CHECK(got.calls.at("ncclCommWindowDeregister") == 4 * 2 * (alone ? 1 : 2));
+  }
   nccl_double::reset();
 }
 

@@ -118,7 +118,7 @@ struct nccl_device_state : nccl_attachment {  // of what does not compile
 }  // namespace detail
 
 /// A device communicator of NCCL's with as many barriers among its ranks, for kernels with as many blocks: `launch_with_barriers` refuses
-/// others. Made by all ranks of `comm` together, when it is first named for this number of barriers; `comm` keeps it to its own end.
+/// others. Made by all ranks of `comm` together, when it is first named for this number of barriers; `comm` keeps it to its own end. A stream that is being captured has it before.
 /// It needs all ranks in one LSA team: GPUs that load and store each other's memory (`nccl_one_lsa_team`).
 /// Errors: `comm_error` with NCCL's own text; with an NCCL older than 2.28 it does not compile.
 template <int Barriers>
