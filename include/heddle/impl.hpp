@@ -82,6 +82,7 @@
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
+#include <heddle/tensor/impl/expected_memory.hpp>
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
@@ -97,3 +98,4 @@
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>
 #include <heddle/train/impl/trainer_checks.hpp>
+#include <heddle/train/impl/weight_forecast.hpp>

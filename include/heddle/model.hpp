@@ -83,6 +83,7 @@
 #include <heddle/model/stacked_parameters.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
+#include <heddle/model/stage_sizes.hpp>
 #include <heddle/model/stage_types.hpp>
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/tied_gradients.hpp>

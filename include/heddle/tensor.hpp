@@ -6,6 +6,7 @@
 #include <heddle/tensor/box_table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/exchange_step.hpp>
+#include <heddle/tensor/expected_memory.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/gradient.hpp>
 #include <heddle/tensor/halo_exchange.hpp>

@@ -15,6 +15,7 @@
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
@@ -31,6 +32,7 @@
 #include <heddle/train/predict.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/rank_shares.hpp>
+#include <heddle/train/registered_gradients.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/save.hpp>
@@ -50,4 +52,5 @@
 #include <heddle/train/trainer_setup.hpp>
 #include <heddle/train/training_axes.hpp>
 #include <heddle/train/validation.hpp>
+#include <heddle/train/weight_forecast.hpp>
 #include <heddle/train/zero.hpp>

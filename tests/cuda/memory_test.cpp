@@ -1,5 +1,6 @@
 // Memory of CUDA devices: over a stand-in for the runtime (CUDA_DOUBLE), and on a GPU where there is one.
 #include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/tensor/expected_memory.hpp>
 
 #include "tensor/memory_laws.hpp"
 
@@ -146,7 +147,11 @@ TEST_CASE("queues work on their device, whatever the thread's is", "[cuda]") {
                     "heddle: no memory for the weights: 200 elements of 8 bytes are 1600 bytes; 1000 are free there");
   const hd::buffer<double, device> fits(third, 100);
   CHECK(third.free_bytes() == 200);
-  CHECK_THROWS_AS((hd::buffer<double, device>(third, 26)), hd::memory_error);
+  const hd::expected_memory predicted([] { return "the strategy predicted 900 bytes on this rank"; });
+  CHECK_THROWS_WITH(
+      (hd::buffer<double, device>(third, 26, "moments")),
+      "heddle: no memory for moments: 26 elements of 8 bytes are 208 bytes; 200 are free there; the strategy "
+      "predicted 900 bytes on this rank");
   third.wait();
   cuda_double::reset();
 }

@@ -1,11 +1,17 @@
+#include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/expected_memory.hpp>
+#include <heddle/testing/checked_memory.hpp>
 
 #include "catch.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,6 +46,36 @@ TEST_CASE("memory that is not there is an error that names what it is for", "[te
 #endif
   CHECK_THROWS_WITH(heddle::buffer<double>(most + 1, "wte"), Catch::Matchers::Contains(" of 8 bytes for wte"));
   CHECK(heddle::memory_limit() > 1 << 20);
+}
+
+TEST_CASE("what was predicted of a thread's memory is in its errors, as long as it is expected", "[tensor]") {
+  const auto error = [] {
+    heddle::testing::limited_checked_memory device(64);
+    heddle::testing::checked_memory::queue queue;
+    try {
+      const heddle::buffer<double, heddle::testing::checked_memory> x(queue, 9, "x");
+    } catch (const heddle::memory_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string alone = "heddle: no memory for x: 9 elements of 8 bytes are 72 bytes; 64 are free there";
+  CHECK(error() == alone);
+  {
+    const heddle::expected_memory first([] { return "100 were predicted"; });
+    const heddle::expected_memory silent([] { return ""; });
+    const heddle::expected_memory throwing([]() -> std::string { throw heddle::config_error("heddle: not known"); });
+    auto second = std::make_unique<heddle::expected_memory>([] { return "200 by another"; });
+    CHECK(error() == alone + "; 100 were predicted; 200 by another");
+    std::string elsewhere;
+    std::thread([&] {
+      elsewhere = error();
+      second.reset();  // it may end on another thread
+    }).join();
+    CHECK(elsewhere == alone);
+    CHECK(error() == alone + "; 100 were predicted");
+  }
+  CHECK(error() == alone);
 }
 
 TEST_CASE("a buffer moves, and does not copy", "[tensor][law]") {

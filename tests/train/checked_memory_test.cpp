@@ -19,6 +19,7 @@
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/measure_layers.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
@@ -63,9 +64,10 @@ struct outcome {
   std::vector<std::int32_t> text;          // drawn from the model
   std::vector<double> logits;
   std::int64_t first_step = 0;
-  std::vector<std::int64_t> bytes;  // of each rank, of all that training keeps there
-  std::vector<std::int64_t> most;   // of each rank, of all memory that the host may not touch, in the steps
-  std::vector<std::int64_t> kept;   // of each rank, of parameters, from step to step
+  std::vector<std::int64_t> bytes;     // of each rank, of all that training keeps there
+  std::vector<std::int64_t> forecast;  // of each rank, the same before anything is allocated
+  std::vector<std::int64_t> most;      // of each rank, of all memory that the host may not touch, in the steps
+  std::vector<std::int64_t> kept;      // of each rank, of parameters, from step to step
   std::vector<std::int64_t> peaks;  // of each rank, of parameters: the most there was and what it was predicted to be
   std::vector<std::int64_t> taken_back;                  // of each rank, steps
   std::vector<hd::activations::offload_report> reports;  // of each stage, if it offloads
@@ -97,6 +99,7 @@ outcome train(const setup& s) {
   outcome all;
   all.state.resize(static_cast<std::size_t>(mesh.size()));
   all.bytes.resize(all.state.size());
+  all.forecast.resize(all.state.size());
   all.most.resize(all.state.size());
   all.kept.resize(all.state.size());
   all.peaks.resize(2 * all.state.size());
@@ -158,6 +161,7 @@ outcome train(const setup& s) {
         state.insert(state.end(), values.begin(), values.end());
       };
       all.bytes[static_cast<std::size_t>(world.rank())] = tr::bytes_held(trainer);
+      all.forecast[static_cast<std::size_t>(world.rank())] = tr::predicted_memory(trainer).value().total();
       auto& memory = trainer.parameter_memory();
       const auto rank = static_cast<std::size_t>(world.rank());
       all.kept[rank] = memory.bytes().total() - memory.bytes().kept;
@@ -201,6 +205,8 @@ outcome compare(const setup& s, int of_host, const outcome& expected) {
   CHECK(got.text == expected.text);
   CHECK(got.logits == expected.logits);
   CHECK(got.state == expected.state);
+  CHECK(got.forecast == got.bytes);
+  CHECK(expected.forecast == expected.bytes);
   if (Zero == of_host && sizeof...(Policies) == 0) CHECK(got.bytes == expected.bytes);
   for (std::size_t r = 0; r < got.bytes.size(); ++r) {
     CHECK(got.peaks[2 * r] == got.peaks[2 * r + 1]);

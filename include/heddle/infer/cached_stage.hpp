@@ -96,7 +96,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
-        tokens_(queue(), cache_at_.back(), "the cache of keys and values"),
+        tokens_(queue(), cache_at_.back(),
+                "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
+                    std::to_string(cache.block_rows) + " tokens"),
         work_(queue(), place_work(), "the working memory of a stage for inference") {
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {

@@ -45,74 +45,12 @@ class language_parameters {
   /// Fills in the places of the parameters in `at`.
   template <class Places>
   language_parameters(typename Space::queue& queue, Places& at, const Description& of, const mesh_type& mesh, int rank,
-                      stage_layers part, [[maybe_unused]] const language_parameters* lender) {
-    const auto allocate = [&] {
-      store_.allocate(queue, part.lent_weights, part.lent_gradients);
-      if constexpr (buckets::freezes) frozen_.allocate(queue, false, true);
-    };
-    const placer place(mesh, rank);
-    const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
-    constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
-    constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
-    const bool copies_table = tied && has_out && !has_in && lender == nullptr;
-    blocks_.resize(static_cast<std::size_t>(part.count));
-    for (std::size_t k = 0; k < buckets::count + (buckets::freezes ? 1 : 0); ++k) {
-      auto& store = k < buckets::count ? store_ : frozen_;
-      const std::int64_t begin = store.size();
-      const auto add = [&](auto& layer, const std::string& name, int id) {
-        place.template add_parameters<buckets>(layer, store, name, id, counted, k);
-      };
-      if (has_in) add(at.in, "", 0);
-      for (int l = 0; l < part.count; ++l) {
-        std::string name = of.block_name;
-        name += std::to_string(part.first + l);
-        name += '.';
-        const std::size_t first = store.table().size();
-        at.with_block(part.first + l, [&](auto& block) {
-          auto more = block;  // all blocks of a kind lie alike: only the first is placed
-          add(is_first_of_kind(at, part, l) ? block : more, name, of_in + of_block * (part.first + l));
-        });
-        if (first < store.table().size()) blocks_[static_cast<std::size_t>(l)][k] = store.table()[first].offset;
-      }
-      if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
-      if constexpr (tied) {
-        const auto table = of.in.parameters().template get<0>();
-        if (copies_table && k == buckets::template of<std::remove_const_t<decltype(table)>>) {
-          tied_at_ = store.table().size();
-          place.add_tied_copy(table, store, of.in.name, counted);
-        }
-      }
-      if (k < buckets::count) bucket_elements_[k] = store.size() - begin;
-    }
-    at.each_kind(part.first, part.count, [&](const auto&, int layer) {
-      at.with_block(layer, [&](auto& block) {
-        placer::shift_parameters(block, blocks_[static_cast<std::size_t>(layer - part.first)]);
-      });
-    });
-    layers::copy_parameter_places(at.out, at.brief_out);
-    if constexpr (requires { of.in.vocabulary; })
-      first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
-    if constexpr (requires { of.out.vocabulary; }) first_word_ = words_of(mesh, rank, of.out.vocabulary).first;
-    if constexpr (!tied) {
-      allocate();
-    } else {
-      const auto table = of.in.parameters().template get<0>();
-      if (of.out.vocabulary != table.extents[0])
-        throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
-                           " words cannot use a token embedding of " + std::to_string(table.extents[0]));
-      const bool borrows = lender != nullptr && has_out && !has_in;
-      allocate();
-      if (!has_in && !has_out) return;
-      tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
-      if (borrows) lender_ = lender;
-      if (borrows && trains_table) {
-        own_gradient_ = buffer<T, Space>(queue, tied_shape_.size(), "the gradient of a tied embedding");
-        tied_gradient_ = elements_of(own_gradient_.view());
-      }
-      find_tied();
-    }
-  }
-
+                      stage_layers part, const language_parameters* lender)
+      : language_parameters(&queue, at, of, mesh, rank, part, lender, lender != nullptr) {}
+  /// The places and sizes alone, without memory, for predictions. `lent`: another stage of the rank has the embedding.
+  template <class Places>
+  language_parameters(Places& at, const Description& of, const mesh_type& mesh, int rank, stage_layers part, bool lent)
+      : language_parameters(nullptr, at, of, mesh, rank, part, nullptr, lent) {}
   /// As those of `parameter_store`, and the tied weight with them.
   template <class Backend>
   void lend_weights(Backend& backend, row_view<T, Space> weights) {
@@ -188,6 +126,80 @@ class language_parameters {
     const typename Layouts::template parameter<dims<dim::vocabulary>> split{mesh};
     const auto all = dynamic_shape<1>(vocabulary);
     return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
+  }
+
+  // Without a queue nothing is allocated.
+  template <class Places>
+  language_parameters(typename Space::queue* queue, Places& at, const Description& of, const mesh_type& mesh, int rank,
+                      stage_layers part, [[maybe_unused]] const language_parameters* lender,
+                      [[maybe_unused]] bool lent) {
+    const auto allocate = [&] {
+      if (queue == nullptr) return;
+      store_.allocate(*queue, part.lent_weights, part.lent_gradients);
+      if constexpr (buckets::freezes) frozen_.allocate(*queue, false, true);
+    };
+    const placer place(mesh, rank);
+    const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
+    constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
+    constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
+    const bool copies_table = tied && has_out && !has_in && !lent;
+    blocks_.resize(static_cast<std::size_t>(part.count));
+    for (std::size_t k = 0; k < buckets::count + (buckets::freezes ? 1 : 0); ++k) {
+      auto& store = k < buckets::count ? store_ : frozen_;
+      const std::int64_t begin = store.size();
+      const auto add = [&](auto& layer, const std::string& name, int id) {
+        place.template add_parameters<buckets>(layer, store, name, id, counted, k);
+      };
+      if (has_in) add(at.in, "", 0);
+      for (int l = 0; l < part.count; ++l) {
+        std::string name = of.block_name;
+        name += std::to_string(part.first + l);
+        name += '.';
+        const std::size_t first = store.table().size();
+        at.with_block(part.first + l, [&](auto& block) {
+          auto more = block;  // all blocks of a kind lie alike: only the first is placed
+          add(is_first_of_kind(at, part, l) ? block : more, name, of_in + of_block * (part.first + l));
+        });
+        if (first < store.table().size()) blocks_[static_cast<std::size_t>(l)][k] = store.table()[first].offset;
+      }
+      if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
+      if constexpr (tied) {
+        const auto table = of.in.parameters().template get<0>();
+        if (copies_table && k == buckets::template of<std::remove_const_t<decltype(table)>>) {
+          tied_at_ = store.table().size();
+          place.add_tied_copy(table, store, of.in.name, counted);
+        }
+      }
+      if (k < buckets::count) bucket_elements_[k] = store.size() - begin;
+    }
+    at.each_kind(part.first, part.count, [&](const auto&, int layer) {
+      at.with_block(layer, [&](auto& block) {
+        placer::shift_parameters(block, blocks_[static_cast<std::size_t>(layer - part.first)]);
+      });
+    });
+    layers::copy_parameter_places(at.out, at.brief_out);
+    if constexpr (requires { of.in.vocabulary; })
+      first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
+    if constexpr (requires { of.out.vocabulary; }) first_word_ = words_of(mesh, rank, of.out.vocabulary).first;
+    if constexpr (!tied) {
+      allocate();
+    } else {
+      const auto table = of.in.parameters().template get<0>();
+      if (of.out.vocabulary != table.extents[0])
+        throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
+                           " words cannot use a token embedding of " + std::to_string(table.extents[0]));
+      const bool borrows = lent && has_out && !has_in;
+      allocate();
+      if (!has_in && !has_out) return;
+      tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
+      if (queue == nullptr) return;
+      if (borrows) lender_ = lender;
+      if (borrows && trains_table) {
+        own_gradient_ = buffer<T, Space>(*queue, tied_shape_.size(), "the gradient of a tied embedding");
+        tied_gradient_ = elements_of(own_gradient_.view());
+      }
+      find_tied();
+    }
   }
 
   // Whether no earlier block of the stage is of the kind of block `layer`.

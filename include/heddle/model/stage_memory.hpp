@@ -22,10 +22,16 @@ class stage_memory {
   /// `deferred`: microbatches that wait for backward_weight at once.
   stage_memory(typename Space::queue& queue, const Places& at, stage_layers part, const recompute_plan& again,
                int slots, int deferred)
+      : stage_memory(at, part, again) {
+    saved_ = buffer<T, Space>(queue, slot_ * slots, "the saved activations of a stage");
+    sets_ = buffer<T, Space>(queue, set_ * deferred, "the gradients that wait for backward_weight");
+    work_ = buffer<T, Space>(queue, work_elements_, "the working memory of a stage");
+  }
+  /// The sizes alone, without memory, for predictions.
+  stage_memory(const Places& at, stage_layers part, const recompute_plan& again)
       : block_deferred_(at.stream + at.shared_by(part.first, part.count).deferred),
         head_deferred_(part.has_head() ? at.of_end.deferred : 0),
-        slot_(part.has_head() ? at.stream + at.of_end.saved[0] : 0),
-        saved_(queue, slot_ * slots, "the saved activations of a stage") {
+        slot_(part.has_head() ? at.stream + at.of_end.saved[0] : 0) {
     deferred_at_.resize(static_cast<std::size_t>(part.count) + 1);
     waiting_at_.resize(static_cast<std::size_t>(part.count) + 1);
     for (int l = 0; l <= part.count; ++l) {
@@ -41,8 +47,7 @@ class stage_memory {
     end_deferred_at_ = set_;
     const std::int64_t ends = head_deferred_ + (part.has_embedding() ? at.stream : 0);
     set_ += ends;
-    sets_ = buffer<T, Space>(queue, set_ * deferred, "the gradients that wait for backward_weight");
-    work_ = buffer<T, Space>(queue, place_work(at, part, ends), "the working memory of a stage");
+    work_elements_ = place_work(at, part, ends);
   }
 
   // ---- saved from forward to backward ------------------------------------------------------------------------------
@@ -73,7 +78,7 @@ class stage_memory {
   T* all_of_stream() noexcept { return work(at_.all); }
   T* brief() noexcept { return work(at_.brief); }
   T* constants() noexcept { return work(at_.constants); }
-  std::int64_t work_elements() const noexcept { return static_cast<std::int64_t>(work_.size()); }
+  std::int64_t work_elements() const noexcept { return work_elements_; }
 
  private:
   std::int64_t place_work(const Places& at, stage_layers part, std::int64_t ends) {
@@ -100,13 +105,13 @@ class stage_memory {
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
 
   std::int64_t block_deferred_, head_deferred_, slot_;
-  std::int64_t set_ = 0, end_deferred_at_ = 0;
+  std::int64_t set_ = 0, end_deferred_at_ = 0, work_elements_ = 0;
   std::vector<std::int64_t> deferred_at_{}, waiting_at_{};
   struct {
     std::int64_t pair = 0, end = 0, scratch = 0, shared = 0, end_shared = 0, x = 0, y = 0, all = 0, brief = 0,
                  constants = 0;
   } at_;
-  buffer<T, Space> saved_;
+  buffer<T, Space> saved_{};
   buffer<T, Space> sets_{};
   buffer<T, Space> work_{};
 };

@@ -8,6 +8,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -41,14 +42,19 @@ inline std::int64_t memory_limit() noexcept {
 }
 
 namespace detail {
+// Set by `expected_memory`: what was predicted of this thread's memory.
+inline std::atomic<std::string (*)()> memory_expected_by_thread{nullptr};
+
 // `bytes_free`: of the memory that was asked, where it says.
 [[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size,
                                        const std::size_t* bytes_free) {
+  std::string (*const expected)() = memory_expected_by_thread.load();
   throw memory_error(
       text_of({"heddle: no memory for ", what, ": ", elements, " elements of ", size, " bytes are ", elements * size,
                " bytes; ",
                bytes_free != nullptr ? std::to_string(*bytes_free) + " are free there"
-                                     : "this process can have " + std::to_string(memory_limit()) + " in all"}));
+                                     : "this process can have " + std::to_string(memory_limit()) + " in all",
+               expected != nullptr ? expected() : std::string()}));
 }
 struct lending;
 struct adopting;
@@ -58,7 +64,8 @@ struct adopting;
 /// cache line, and the widest vector register), or more where the type asks for more, and zeroed, in the order of the queue
 /// that it was made with. Moves, does not copy: a copy of a tensor is spelled out where it is made.
 /// `what` names it in errors. The host's elements need no queue; where the host may not touch them there is `address()` only.
-/// Errors: `layout_error` for a negative size or one whose bytes overflow; `memory_error` when memory is exhausted.
+/// Errors: `layout_error` for a negative size or one whose bytes overflow; `memory_error` when memory is exhausted, with the bytes
+/// wanted and free, and what was predicted (`expected_memory`).
 template <class T, memory_space Space = host_memory>
   requires std::is_trivially_copyable_v<T>
 class buffer {

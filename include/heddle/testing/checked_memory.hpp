@@ -63,6 +63,12 @@ class checked_pages {
   std::vector<int> users_;
 };
 
+// Bytes that arenas which this thread makes may give (`limited_checked_memory`).
+inline std::int64_t& limit_of_thread() noexcept {
+  static thread_local std::int64_t bytes = memory_limit();
+  return bytes;
+}
+
 // All memory of an arena that is owned by somebody.
 class checked_arena {
  public:
@@ -73,6 +79,12 @@ class checked_arena {
   }
   // Errors: `memory_error` if nobody owns all of it in this arena.
   std::shared_ptr<checked_pages> find(const void* at, std::size_t bytes);
+
+  // Bytes that it may still give, of pages that count as below.
+  std::int64_t free_bytes() const {
+    const std::lock_guard lock(count_->mutex);
+    return limit_ - count_->now;
+  }
 
   std::atomic<std::int64_t> with_host = 0;  // bytes of copies that the host has a side of
   // The most bytes at a time; pages count until nobody may use them any more, of what was queued, either.
@@ -85,12 +97,20 @@ class checked_arena {
   struct byte_count {
     std::mutex mutex;
     std::int64_t now = 0, most = 0;
-    void add(std::int64_t bytes) {
+    // Whether there are so many below the limit.
+    bool add(std::int64_t bytes, std::int64_t limit) {
       const std::lock_guard lock(mutex);
+      if (bytes > limit - now) return false;
       most = now + bytes > most ? now + bytes : most;
       now += bytes;
+      return true;
+    }
+    void give(std::int64_t bytes) {
+      const std::lock_guard lock(mutex);
+      now -= bytes;
     }
   };
+  std::int64_t limit_ = limit_of_thread();
   std::shared_ptr<byte_count> count_ = std::make_shared<byte_count>();  // pages may live longer than the arena
   std::mutex mutex_;
   std::map<const std::byte*, std::weak_ptr<checked_pages>, std::less<>> blocks_;
@@ -272,6 +292,8 @@ struct checked_memory {
     }
     /// Bytes that all queues of this memory have been given to copy from the host or to it.
     std::int64_t bytes_copied_with_host() const noexcept { return arena_->with_host; }
+    /// Bytes that are left of `limited_checked_memory`, else of what the process can have.
+    std::size_t free_bytes() const { return static_cast<std::size_t>(arena_->free_bytes()); }
     /// The most bytes of this memory at a time. Memory that was released counts until all that was queued on it is done.
     std::int64_t most_bytes() const { return arena_->most_bytes(); }
     /// Errors: the first that the work has thrown since the last call.
@@ -304,6 +326,20 @@ struct checked_memory {
                                     std::shared_ptr<detail::checked_pages> pages) {
     return {std::move(arena), std::move(pages)};
   }
+};
+
+/// As long as it lives, queues that its thread makes, and those beside them, have so many bytes of checked memory together, as a small
+/// device has: a `memory_error` says so. In the body of a rank: of this rank.
+class limited_checked_memory {
+ public:
+  explicit limited_checked_memory(std::int64_t bytes) noexcept
+      : before_(std::exchange(detail::limit_of_thread(), bytes)) {}
+  limited_checked_memory(const limited_checked_memory&) = delete;
+  limited_checked_memory& operator=(const limited_checked_memory&) = delete;
+  ~limited_checked_memory() { detail::limit_of_thread() = before_; }
+
+ private:
+  std::int64_t before_;
 };
 
 }  // namespace testing

@@ -87,8 +87,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, 2 * block, blocks);
     if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type, Space>(queue, block, blocks);
     if (ranks == 1) return;
-    window_ =
-        (std::min)(balanced_split{elements, ranks}.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+    window_ = window_of(elements, ranks);
     if constexpr (sends_weights)
       weights_sent_ = buffer<weight_type, Space>(queue, (1 + ranks) * window_, "weights on their way");
     if constexpr (sends_gradients)
@@ -108,6 +107,24 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   std::int64_t state_bytes() const noexcept {
     return bytes(masters_) + bytes(first_moment_) + bytes(second_moment_) + bytes(masters_before_) +
            bytes(moments_before_) + bytes(weights_before_) + room_bytes();
+  }
+  /// The same before it is made, for rank `rank` of `ranks` that share `elements`; `copies`: with that of `remember`.
+  static std::int64_t state_bytes_of(std::int64_t elements, int rank, int ranks, bool copies) noexcept {
+    const std::int64_t owned = base::owned_of(elements, rank, ranks), block = (std::min)(owned, most_in_a_block);
+    const auto bytes_of = [](std::int64_t n, std::size_t size) { return n * static_cast<std::int64_t>(size); };
+    const std::int64_t master = keeps_masters ? bytes_of(owned, sizeof(master_type)) : 0;
+    const std::int64_t moments = bytes_of(2 * owned, sizeof(moment_type));
+    std::int64_t all = master + moments;
+    if (copies) all += master + moments + bytes_of(owned, sizeof(weight_type));
+    if constexpr (copies_masters) all += bytes_of(block, sizeof(arithmetic));
+    if constexpr (copies_moments) all += bytes_of(2 * block, sizeof(arithmetic));
+    if constexpr (!std::is_same_v<weight_type, T>) all += bytes_of(block, sizeof(weight_type));
+    if (ranks == 1) return all;
+    const std::int64_t window = window_of(elements, ranks);
+    if constexpr (sends_weights) all += bytes_of((1 + ranks) * window, sizeof(weight_type));
+    if constexpr (sends_gradients) all += bytes_of(2 * ranks * window, sizeof(gradient_type));
+    if constexpr (sends_gradients && !on_host) all += bytes_of(window, sizeof(T));
+    return all;
   }
   /// Of that, the rooms for blocks of elements that are converted.
   std::int64_t room_bytes() const noexcept {
@@ -238,6 +255,10 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   static constexpr bool in_place = !keeps_masters && std::is_same_v<weight_type, T> && std::is_same_v<T, arithmetic>;
   static constexpr bool copies_masters = !in_place && !(keeps_masters && std::is_same_v<master_type, arithmetic>);
 
+  // Elements of each share that travel at a time.
+  static std::int64_t window_of(std::int64_t elements, int ranks) noexcept {
+    return (std::min)(balanced_split{elements, ranks}.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+  }
   template <class U>
   static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
     return static_cast<std::int64_t>(b.size() * sizeof(U));

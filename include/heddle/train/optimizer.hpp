@@ -56,6 +56,11 @@ class optimizer : public rank_shares<T, Zero, Space> {
     return (2 * owned_elements() + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
   }
 
+  /// The same before it is made, for rank `rank` of `ranks` that share `elements`; `copies`: with that of `remember`.
+  static std::int64_t state_bytes_of(std::int64_t elements, int rank, int ranks, bool copies) noexcept {
+    return (copies ? 5 : 2) * base::owned_of(elements, rank, ranks) * static_cast<std::int64_t>(sizeof(T));
+  }
+
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum: in place, or with `zero<2>` and
   /// `zero<3>` in `gradients_of`. A group of one has nothing to sum: its `gradients` are there already.
   /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.

@@ -32,6 +32,10 @@ class rank_shares {
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
   std::int64_t owned_begin() const noexcept { return begin_; }
   std::int64_t owned_end() const noexcept { return end_; }
+  /// How many elements rank `rank` of `ranks` owns of so many.
+  static std::int64_t owned_of(std::int64_t elements, int rank, int ranks) noexcept {
+    return Zero::stage == 0 ? elements : balanced_split{elements, ranks}.size(rank);
+  }
   /// That part of a whole flat buffer.
   row owned(row flat) const { return part_of(flat, begin_, end_); }
   /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:

@@ -19,6 +19,7 @@
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/stage_parts.hpp>
+#include <heddle/train/weight_forecast.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -445,67 +446,29 @@ class sharded_stages {
   }
   // The most that is kept there in the passes of a step: of the frozen weights of each stage, and of those that are whole.
   std::int64_t predicted_rounded_bytes(const compute::kept_weight_memory& memory) {
-    byte_meter meter;
-    const auto is_there = [&](held_type& h) {
-      return model::of_stage::kept_weights<compute::kept_weight_memory>(h.stage).of == memory.of;
-    };
-    const auto bytes_of = [&](held_type& h) {
-      return memory.bytes_per_weight * model::of_stage::flat_elements(h.stage);
-    };
+    std::int64_t stay = 0;
+    std::vector<detail::whole_stage> whole = whole_stages();
+    std::size_t k = 0;
     held_.for_each([&](held_type& h) {
-      if (!is_there(h)) return;
-      meter.take(memory.bytes_per_weight * model::of_stage::frozen_elements(h.stage));
-      if (!shards_weights) meter.take(bytes_of(h));
+      const bool here = model::of_stage::kept_weights<compute::kept_weight_memory>(h.stage).of == memory.of;
+      if (here) stay += model::of_stage::frozen_elements(h.stage) + (shards_weights ? 0 : whole[k].elements);
+      if (!here) whole[k].elements = 0;
+      ++k;
     });
-    if constexpr (shards_weights) {
-      std::vector<int> users(weights_.size(), 0);
-      for (const schedule::action& a : table_.list(rank_)) {
-        if (a.kind != schedule::action_kind::unshard && a.kind != schedule::action_kind::reshard) continue;
-        const bool comes = a.kind == schedule::action_kind::unshard;
-        for_those_used(a.stage, [&](held_type& h) {
-          int& n = users[static_cast<std::size_t>(h.index)];
-          if (comes && n++ == 0 && is_there(h)) meter.take(bytes_of(h));
-          if (!comes && --n == 0 && is_there(h)) meter.give(bytes_of(h));
-        });
-      }
-    }
-    return meter.peak;
+    if constexpr (shards_weights) stay += detail::most_whole_weights(table_, rank_, whole);
+    return memory.bytes_per_weight * stay;
   }
   std::int64_t predicted_lent_bytes() {
     if (zero_stage < 2 || alone()) return 0;
-    using schedule::action_kind;
-    const auto n = [&](held_type& h) { return in_bytes(model::of_stage::flat_elements(h.stage)); };
-    byte_meter meter;
-    std::vector<int> users(weights_.size(), 0), has_gradients(users), reduced(users);
-    const auto gradients = [&](held_type& h) {
-      if (std::exchange(has_gradients[static_cast<std::size_t>(h.index)], 1) != 0) return;
-      meter.take(n(h));
-    };
-    if constexpr (shards_weights)  // for the first weights, one after the other
-      held_.for_each([&](held_type& h) { meter.peak = (std::max)(meter.peak, n(h)); });
-    for (const schedule::action& a : table_.list(rank_)) {
-      const bool backward = a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
-                            a.kind == action_kind::backward_weight;
-      held_type& own = held_.at(a.stage);
-      const auto at = static_cast<std::size_t>(a.stage);
-      if (backward || a.kind == action_kind::reduce_gradient) gradients(own);
-      if (a.kind == action_kind::reduce_gradient && held_.complete_alone(a.stage)) {
-        meter.give(n(own));
-        reduced[at] = 1;
-      }
-      if (a.kind == action_kind::unshard && shards_weights)
-        for_those_used(a.stage, [&](held_type& h) {
-          if (users[static_cast<std::size_t>(h.index)]++ == 0) meter.take(n(h));
-        });
-      if (a.kind == action_kind::reshard && shards_weights)
-        for_those_used(a.stage, [&](held_type& h) {
-          if (--users[static_cast<std::size_t>(h.index)] == 0) meter.give(n(h));
-        });
-    }
+    return in_bytes(detail::most_lent(table_, rank_, whole_stages(), shards_weights));
+  }
+  std::vector<detail::whole_stage> whole_stages() {
+    std::vector<detail::whole_stage> all;
     held_.for_each([&](held_type& h) {
-      if (reduced[static_cast<std::size_t>(h.index)] == 0) gradients(h);
+      all.push_back(
+          {h.index, h.part, model::of_stage::flat_elements(h.stage), h.borrows(), held_.complete_alone(h.index)});
     });
-    return meter.peak;
+    return all;
   }
 
   HeldStages& held_;

@@ -38,6 +38,11 @@ struct step_ahead {
   }
 };
 
+// Of a step that begins.
+template <class Options>
+step_report new_report(std::int64_t step, const Options& o, std::int64_t tokens) {
+  return {.step = step, .steps = o.steps, .learning_rate = o.learning_rate(step), .tokens = tokens};
+}
 inline step_report completed(step_report report, const step_result& result, std::int64_t nanoseconds) noexcept {
   report.loss = result.loss;
   report.gradient_norm = result.gradient_norm;

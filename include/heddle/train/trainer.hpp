@@ -20,6 +20,7 @@
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -78,6 +79,7 @@ namespace heddle::inline v0::train {
 template <class Model, class Strategy, class World = world<threads, typename Strategy::mesh>>
 class trainer : public progress {
  public:
+  using strategy = Strategy;
   using observer_type = typename Strategy::observer;
   /// The world the stage is given: with an observer that is on, one that reports collectives.
   using stage_world = typename detail::watched_ranks<World, observer_type>::world_type;
@@ -153,6 +155,7 @@ class trainer : public progress {
   backend_type& backend() noexcept { return backend_; }
   /// The lowered table of the schedule and the storage of its actions.
   schedule::plan_view plan() const noexcept { return plan_.view(); }
+  const stage_parts& parts() const noexcept { return parts_; }
   const model::executor_counters& counters() const noexcept { return executor_.counters(); }
   int microbatches() const noexcept { return microbatches_; }
   /// With `post_validation`: how many steps of this rank have been taken back so far.
@@ -486,12 +489,7 @@ class trainer : public progress {
                                     (ahead_.next_begin != 0 ? ahead_.next_begin : now_ns()) - ahead_.begin);
   }
 
-  step_report new_report() const {
-    return {.step = step_,
-            .steps = options_.steps,
-            .learning_rate = options_.learning_rate(step_),
-            .tokens = targets_of_a_step()};
-  }
+  step_report new_report() const { return detail::new_report(step_, options_, targets_of_a_step()); }
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
     refuse_ahead();
@@ -575,6 +573,7 @@ class trainer : public progress {
   backend_type backend_;
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
+  expected_memory expected_{[this] { return detail::text_of_forecast(*this); }};
   stages_type held_;
   using gradient_ranks = typename gradient_groups::group;
   sharded_stages<stages_type, gradient_ranks> sharded_;

@@ -58,12 +58,12 @@ HEDDLE_INLINE void checked_pages::change(const void* at, std::size_t bytes, int 
 
 HEDDLE_INLINE std::shared_ptr<checked_pages> checked_arena::allocate(std::size_t bytes, std::size_t alignment) {
   const auto size = static_cast<std::int64_t>(bytes);
+  if (size < 0) return nullptr;
   auto pages = std::make_unique<checked_pages>(bytes, alignment);
-  if (pages->begin() == nullptr) return nullptr;
-  count_->add(size);
+  if (pages->begin() == nullptr || !count_->add(size, limit_)) return nullptr;
   std::shared_ptr<checked_pages> made(pages.release(), [size, count = count_](checked_pages* p) {
     delete p;
-    count->add(-size);
+    count->give(size);
   });
   const std::lock_guard lock(mutex_);
   blocks_[made->begin()] = made;
