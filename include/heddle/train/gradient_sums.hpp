@@ -36,11 +36,11 @@ namespace heddle::inline v0::train {
 template <class HeldStages, communicator Pipeline, class Data, class Backend>
 class gradient_sums {
  public:
-  using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
   using space = typename HeldStages::space;
   using row = row_view<scalar, space>;
   using const_row = row_view<const scalar, space>;
+  using held_type = typename HeldStages::held;
 
   gradient_sums(HeldStages& held, Pipeline& pipeline, Data& data, Backend& backend)
       : held_(held),
