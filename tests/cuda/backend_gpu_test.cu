@@ -38,6 +38,7 @@ TEST_CASE("products of scaled operands of 8 bits are the host's, or refused befo
   if (10 * major + minor >= 89) {
     CHECK(float8_trials::worst_float8_difference<co::cuda, float>() < 1e-2);
     CHECK(float8_trials::worst_float8_difference<co::cuda, heddle::bf16>() < 0.1);
+    CHECK(float8_trials::worst_float8_difference<co::cuda, float, true>() < 1e-2);
   } else {
     CHECK_THROWS_AS((float8_trials::worst_float8_difference<co::cuda, float>()), heddle::config_error);
   }

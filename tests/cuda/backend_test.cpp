@@ -300,6 +300,14 @@ TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on 
     CHECK(float8_trials::worst_float8_difference<emulated<4>, float>() < 2e-5);
     CHECK(float8_trials::worst_float8_difference<emulated<1>, hd::bf16>() < 0.1);
     CHECK((cuda_double::float8_products() > 0) == (way == float8_way::library));
+    for (const bool by_rows : {true, false}) {  // by the library, or by a kernel behind its product
+      CAPTURE(by_rows);
+      cuda_double::float8_rows_of_library() = by_rows;
+      CHECK(float8_trials::worst_float8_difference<emulated<1>, float, true>() < 2e-5);
+      CHECK(float8_trials::worst_float8_difference<emulated<4>, float, true>() < 2e-5);
+      CHECK(float8_trials::worst_float8_difference<emulated<1>, hd::bf16, true>() < 0.1);
+    }
+    cuda_double::float8_rows_of_library() = true;
   }
   cuda_double::float8_of_library() = float8_way::none;
   CHECK_THROWS_WITH((float8_trials::float8_difference<emulated<1>, float, transpose::no, transpose::no>(2, 2, 2, 0.0f)),

@@ -71,6 +71,11 @@ inline std::atomic<float8_way>& float8_of_library() {
   static std::atomic<float8_way> way{float8_way::library};
   return way;
 }
+/// Whether it has those with a factor for each row.
+inline std::atomic<bool>& float8_rows_of_library() {
+  static std::atomic<bool> has{true};
+  return has;
+}
 /// Products in 8 bits that were made, by all threads together.
 inline std::atomic<int>& float8_products() {
   static std::atomic<int> count{0};
@@ -214,6 +219,20 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   template <class A, class B, class Out>
   void multiply_float8(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
                        const float* factor_a, const float* factor_b) const {
+    multiply_float8_as<false>(m, n, k, a, b, c, beta, factor_a, factor_b);
+  }
+  template <class A, class B, class Out>
+  bool multiply_float8_rows(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
+                            const float* factor_a, const float* factor_b) const {
+    if (!float8_rows_of_library()) return false;
+    multiply_float8_as<true>(m, n, k, a, b, c, beta, factor_a, factor_b);
+    return true;
+  }
+
+ private:
+  template <bool ByRows, class A, class B, class Out>
+  void multiply_float8_as(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
+                          const float* factor_a, const float* factor_b) const {
     ++float8_products();
     const auto fits = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
     const bool taken = m % 16 == 0 && n % 16 == 0 && k % 16 == 0 && fits(a) && fits(b) && fits(c);
@@ -223,13 +242,12 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
           float sum = taken ? 0.0f : std::nanf("");
           for (std::int64_t p = 0; p < k; ++p)
             sum += static_cast<float>(a[i * k + p]) * static_cast<float>(b[j * k + p]);
-          const float scaled = sum * (*factor_a * *factor_b);
+          const float scaled = factor_a == nullptr ? sum : sum * (factor_a[ByRows ? i : 0] * factor_b[ByRows ? j : 0]);
           c[i * n + j] = Out(beta == 0 ? scaled : beta * static_cast<float>(c[i * n + j]) + scaled);
         }
     });
   }
 
- private:
   // Of the tanh form of GELU: 0.5 x (1 + tanh of this).
   static double inner_of_gelu(double x) { return std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x); }
   template <class Body>

@@ -44,15 +44,27 @@ concept scaled_product_kernels = requires(B& b, matrix_view<const float, space_o
   b.template scaled_product<transpose::no, transpose::no, float8_e4m3, float8_e5m2>(x, x, c, most, most, 0.0f);
 };
 
+/// The same with a scale for each row of op(a) and each column of op(b), a power of two (`float8_power_of_two`):
+/// - `find_greatest_of_rows<TX>(x, most)`: most[i] = the greatest magnitude of row i of op(x);
+/// - `row_scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: as many numbers as there are such rows and columns.
+template <class B>
+concept row_scaled_product_kernels = requires(B& b, matrix_view<const float, space_of<B>> x,
+                                              matrix_view<float, space_of<B>> c, row_view<float, space_of<B>> most) {
+  b.template find_greatest_of_rows<transpose::yes>(x, most);
+  b.template row_scaled_product<transpose::no, transpose::no, float8_e4m3, float8_e4m3>(x, x, c, most, most, 0.0f);
+};
+
 /// `Backend`, on the host, with products whose operands are scaled, rounded to 8 bits, and added up in float: an emulation
 /// that has the numbers of processors with such products and none of their speed. `Formats`: `float8`, a scale for each operand, or `float8_rows`,
 /// one for each row of op(a) and each column of op(b). `matmul` and all other kernels are those of
 /// `Backend`; layers call `scaled_matmul` for the products that a policy wants in 8 bits (`model::layers::multiply`).
 /// Memory: the rounded operands, as floats, and the result of the largest product so far.
-/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`) they are its own, with `float8` for `Formats`; scales stay on the device.
+/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`; with `float8_rows` `row_scaled_product_kernels`) they are its own; scales stay on
+/// the device.
 template <class Backend, class Formats = float8>
   requires(product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>) ||
-          (scaled_product_kernels<Backend> && std::is_same_v<Formats, float8>)
+          (scaled_product_kernels<Backend> && std::is_same_v<Formats, float8>) ||
+          (row_scaled_product_kernels<Backend> && std::is_same_v<Formats, float8_rows>)
 class float8_products : public Backend {
  public:
   using Backend::Backend;
@@ -194,6 +206,42 @@ class float8_products<Backend, float8> : public Backend {
                                   std::conditional_t<B == float8_operand::value, value, gradient>>(
         a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), 1),
         heddle::v0::detail::row_at<memory>(greatest.address() + 1, 1), beta);
+  }
+
+ private:
+  buffer<float, memory> greatest_{};
+};
+template <class Backend>
+  requires row_scaled_product_kernels<Backend>
+class float8_products<Backend, float8_rows> : public Backend {
+  using memory = space_of<Backend>;
+
+ public:
+  using Backend::Backend;
+  using scales_operands = float8_rows;
+  /// Greatest magnitudes are in the memory of tensors.
+  using scales_in_memory = memory;
+
+  /// The greatest magnitudes of the rows of op(a) and, behind them, of the columns of op(b), until the next call.
+  template <transpose TA, transpose TB>
+  row_view<float, memory> greatest_of(matrix_view<const float, memory> a, matrix_view<const float, memory> b) {
+    constexpr transpose columns_of_b = TB == transpose::yes ? transpose::no : transpose::yes;
+    const std::int64_t rows = a.extent(TA == transpose::yes ? 1 : 0), columns = b.extent(TB == transpose::yes ? 0 : 1);
+    if (static_cast<std::int64_t>(greatest_.size()) < rows + columns)
+      greatest_ = buffer<float, memory>(this->queue(), rows + columns, "scales of products in 8 bits");
+    this->template find_greatest_of_rows<TA>(a, heddle::v0::detail::row_at<memory>(greatest_.address(), rows));
+    this->template find_greatest_of_rows<columns_of_b>(
+        b, heddle::v0::detail::row_at<memory>(greatest_.address() + rows, columns));
+    return heddle::v0::detail::row_at<memory>(greatest_.address(), rows + columns);
+  }
+  /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
+  template <transpose TA, transpose TB, float8_operand A, float8_operand B>
+  void scaled_matmul(matrix_view<const float, memory> a, matrix_view<const float, memory> b,
+                     matrix_view<float, memory> c, row_view<const float, memory> greatest, float beta = 0) {
+    static_assert(std::is_same_v<float8_rows::value, float8_rows::gradient>);
+    this->template row_scaled_product<TA, TB, float8_rows::value, float8_rows::value>(
+        a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), c.extent(0)),
+        heddle::v0::detail::row_at<memory>(greatest.address() + c.extent(0), c.extent(1)), beta);
   }
 
  private:

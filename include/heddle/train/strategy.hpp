@@ -93,7 +93,8 @@ template <class Precision, class Backend>
 struct multiplies_in_float8 {
   static constexpr bool value =
       !Precision::scales_products || std::is_same_v<space_of<Backend>, host_memory> ||
-      (std::is_same_v<typename Precision::product, float8> && compute::scaled_product_kernels<Backend>);
+      (std::is_same_v<typename Precision::product, float8> && compute::scaled_product_kernels<Backend>) ||
+      (std::is_same_v<typename Precision::product, float8_rows> && compute::row_scaled_product_kernels<Backend>);
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -108,11 +109,10 @@ constexpr bool backend_checked() {
                   "heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it "
                   "(half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>");
   else if constexpr (!multiplies_in_float8<Precision, Backend>::value)
-    static_assert(
-        multiplies_in_float8<Precision, Backend>::value,
-        "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
-        "(compute::scaled_product_kernels), products_in<float8_rows> the host's memory; with this backend leave it out "
-        "of precision<...>");
+    static_assert(multiplies_in_float8<Precision, Backend>::value,
+                  "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
+                  "(compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row "
+                  "(compute::row_scaled_product_kernels); with this backend leave it out of precision<...>");
   else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
     static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "

@@ -49,6 +49,7 @@ using checked = hd::testing::checked_backend<hd::compute::host<>>;
 using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
 using watcher = hd::observers<hd::observe::recorder, hd::cuda_device_times<hd::observe::recorder>>;
 using eight_bits = hd::precision<hd::products_in<hd::float8>>;
+using rows_of_eight_bits = hd::precision<hd::products_in<hd::float8_rows>>;
 using samples = train_test::random_tokens<context, words>;
 
 struct setup {
@@ -133,7 +134,8 @@ outcome train(const setup& s) {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
       // Where threads share a device, logits are made for seven words of a rank at a time.
       constexpr bool chunked = std::is_same_v<Transport, hd::threads> && on_device;
-      constexpr bool in_float8 = (std::is_same_v<Policies, eight_bits> || ...);
+      constexpr bool in_float8 =
+          ((std::is_same_v<Policies, eight_bits> || std::is_same_v<Policies, rows_of_eight_bits>) || ...);
       using plain = hd::model::gpt2<std::conditional_t<in_float8, float, double>>;
       using model = std::conditional_t<chunked, hd::model::with_chunked_loss<plain, 7>, plain>;
       using trainer_type =
@@ -367,14 +369,15 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
   }
 }
 
-TEST_CASE("products of operands of 8 bits train on the CUDA backend as on the host", "[cuda][threads][train][float8]") {
+TEMPLATE_TEST_CASE("products of operands of 8 bits train on the CUDA backend as on the host",
+                   "[cuda][threads][train][float8]", eight_bits, rows_of_eight_bits) {
   for (const char* mesh : {"dp=2", "tp=2", "pp=2"}) {
     CAPTURE(mesh);
     cuda_double::float8_products() = 0;
-    const outcome expected = train<hd::threads, eight_bits>({mesh}), exact = train<hd::threads>({mesh});
+    const outcome expected = train<hd::threads, TestType>({mesh}), exact = train<hd::threads>({mesh});
     CHECK(expected.error == "");
     CHECK(cuda_double::float8_products() == 0);
-    const outcome got = train<hd::threads, emulated, eight_bits>({mesh});
+    const outcome got = train<hd::threads, emulated, TestType>({mesh});
     CHECK(got.error == "");
     CHECK(cuda_double::float8_products() > 0);
     // Sums in another order bring some numbers to the other side of what is rounded to 8 bits.

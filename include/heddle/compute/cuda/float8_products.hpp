@@ -45,6 +45,63 @@ void launch_greatest(const L& on, std::int64_t n, const float* x, float* out) {
   launch_greatest(on, parts, between.address(), out);
 }
 
+/// most[i] = the greatest magnitude of row i of x; NaN are passed over.
+struct greatest_of_row {
+  std::int64_t columns;
+  const float* x;
+  float* most;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const float* const from = x + i * columns;
+    float greatest = 0;
+    for_each_of(g, columns, [&](std::int64_t j) {
+      const float v = from[j] < 0 ? -from[j] : from[j];
+      greatest = v > greatest ? v : greatest;
+    });
+    greatest = g.largest(greatest);
+    if (g.leads()) most[i] = greatest;
+  }
+};
+/// out[p, j] = the greatest magnitude of column j among rows [p block, (p + 1) block) of x.
+struct greatest_of_columns {
+  static constexpr std::int64_t block = 256;
+  std::int64_t rows, columns;
+  const float* x;
+  float* out;
+  HEDDLE_HD void operator()(std::int64_t at) const {
+    const std::int64_t part = at / columns, j = at - part * columns, begin = part * block;
+    const std::int64_t end = begin + block < rows ? begin + block : rows;
+    float greatest = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float x_ij = x[i * columns + j], v = x_ij < 0 ? -x_ij : x_ij;
+      greatest = v > greatest ? v : greatest;
+    }
+    out[at] = greatest;
+  }
+};
+template <launcher L>
+void launch_greatest_of_columns(const L& on, std::int64_t rows, std::int64_t columns, const float* x, float* out) {
+  const std::int64_t parts = (rows + greatest_of_columns::block - 1) / greatest_of_columns::block;
+  if (parts <= 1) return on.each(columns, greatest_of_columns{rows, columns, x, out});
+  auto between = on.template room<float>(parts * columns);
+  on.each(parts * columns, greatest_of_columns{rows, columns, x, between.address()});
+  launch_greatest_of_columns(on, parts, columns, between.address(), out);
+}
+
+/// What rows of a tensor are multiplied by before they are rounded, powers of two, and that the product is multiplied by; 1 behind the last row.
+template <class Format>
+struct float8_row_factors {
+  std::int64_t rows;
+  const float* greatest;
+  float *scales, *backs;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    const double most = i < rows ? static_cast<double>(greatest[i]) : static_cast<double>(Format::largest);
+    const auto scale = static_cast<float>(static_cast<double>(Format::largest) / (most > 1e-12 ? most : 1e-12));
+    scales[i] = heddle::v0::detail::bits_float(heddle::v0::detail::float_bits(scale) & 0x7f800000u);
+    backs[i] = 1 / scales[i];
+  }
+};
+
 /// factors[0]: what the tensor is multiplied by before it is rounded; factors[1]: by that the product is multiplied.
 template <class Format>
 struct float8_factors {
@@ -59,7 +116,8 @@ struct float8_factors {
 };
 
 /// out[rows, depth] = x or its transpose, scaled and rounded to `Format`, stored as `Stored`, which holds its numbers; zeros behind `rows_of_x` and `depth_of_x`.
-template <class Format, class Stored, bool Transposed>
+/// `ByRows`: each row has a factor, else all have one.
+template <class Format, class Stored, bool Transposed, bool ByRows>
 struct float8_rounded {
   std::int64_t rows_of_x, depth_of_x, depth;
   const float *x, *factors;
@@ -67,7 +125,7 @@ struct float8_rounded {
   HEDDLE_HD void operator()(std::int64_t at) const {
     const std::int64_t i = at / depth, p = at - i * depth;
     const bool inside = i < rows_of_x && p < depth_of_x;
-    const float v = inside ? x[Transposed ? p * rows_of_x + i : i * depth_of_x + p] * factors[0] : 0.0f;
+    const float v = inside ? x[Transposed ? p * rows_of_x + i : i * depth_of_x + p] * factors[ByRows ? i : 0] : 0.0f;
     if constexpr (std::is_same_v<Format, Stored>)
       out[at] = Format(v);
     else
@@ -75,8 +133,8 @@ struct float8_rounded {
   }
 };
 
-/// c[i, j] = beta c[i, j] + d[i, j], of the columns that c has; d times both factors where it has them not yet.
-template <class Out, class Sum>
+/// c[i, j] = beta c[i, j] + d[i, j], of the columns that c has; d times both factors (`ByRows`: of row i and of column j) where it has them not yet.
+template <class Out, class Sum, bool ByRows>
 struct add_float8_product {
   std::int64_t columns, columns_of_d;
   const Sum* d;
@@ -86,12 +144,12 @@ struct add_float8_product {
   HEDDLE_HD void operator()(std::int64_t at) const {
     const std::int64_t i = at / columns, j = at - i * columns;
     float v = static_cast<float>(d[i * columns_of_d + j]);
-    if (factors_a != nullptr) v *= factors_a[1] * factors_b[1];
+    if (factors_a != nullptr) v *= factors_a[ByRows ? i : 0] * factors_b[ByRows ? j : 0];
     c[at] = Out(beta == 0 ? v : beta * static_cast<float>(c[at]) + v);
   }
 };
 
-/// The kernels of `scaled_product_kernels` as members of the backend `Backend`: by products in 8 bits of the library of its launcher, or, where the launcher
+/// The kernels of `scaled_product_kernels` and `row_scaled_product_kernels` as members of the backend `Backend`: by products in 8 bits of the library of its launcher, or, where the launcher
 /// says so, by products of bf16, which holds the same numbers.
 template <class Backend>
 class float8_product_members {
@@ -113,13 +171,46 @@ class float8_product_members {
                            greatest_b.size());
     if (m == 0 || n == 0) return;
     const bool in_8_bits = self().launcher().multiplies_float8();
-    auto factors = self().launcher().template room<float>(4);
-    self().launcher().each(1, float8_factors<A>{greatest_a.address(), factors.address()});
-    self().launcher().each(1, float8_factors<B>{greatest_b.address(), factors.address() + 2});
+    auto room = self().launcher().template room<float>(4);
+    float* const f = room.address();
+    self().launcher().each(1, float8_factors<A>{greatest_a.address(), f});
+    self().launcher().each(1, float8_factors<B>{greatest_b.address(), f + 2});
+    const factors with{f, f + 1, f + 2, f + 3};
     if (in_8_bits)
-      multiplied<ta, tb, A, B, A, B>(a, b, c, {m, n, k}, factors.address(), beta);
+      multiplied<ta, tb, A, B, A, B, false>(a, b, c, {m, n, k}, with, beta);
     else
-      multiplied<ta, tb, A, B, bf16, bf16>(a, b, c, {m, n, k}, factors.address(), beta);
+      multiplied<ta, tb, A, B, bf16, bf16, false>(a, b, c, {m, n, k}, with, beta);
+  }
+  template <transpose TX>
+  void find_greatest_of_rows(input x, row_view<float, cuda_memory> most) {
+    constexpr bool of_columns = TX == transpose::yes;
+    expect("find_greatest_of_rows", "elements of most", x.extent(of_columns ? 1 : 0), most.size());
+    if constexpr (of_columns)
+      launch_greatest_of_columns(self().launcher(), x.extent(0), x.extent(1), x.address(), most.address());
+    else
+      self().launcher().each_row(x.extent(0), x.extent(1), greatest_of_row{x.extent(1), x.address(), most.address()});
+  }
+  template <transpose TA, transpose TB, class A, class B, class Out>
+    requires(std::is_same_v<Out, float> || std::is_same_v<Out, bf16>)
+  void row_scaled_product(input a, input b, matrix_view<Out, cuda_memory> c, number greatest_a, number greatest_b,
+                          float beta = 0) {
+    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("row_scaled_product", a, b, c);
+    expect("row_scaled_product", "elements of greatest_a", m, greatest_a.size());
+    expect("row_scaled_product", "elements of greatest_b", n, greatest_b.size());
+    if (m == 0 || n == 0) return;
+    const bool in_8_bits = self().launcher().multiplies_float8();
+    const std::int64_t rows = whole(m), columns = whole(n);
+    auto room = self().launcher().template room<float>(2 * (rows + columns));
+    float* const f = room.address();
+    const factors with{f, f + rows, f + 2 * rows, f + 2 * rows + columns};
+    self().launcher().each(rows, float8_row_factors<A>{m, greatest_a.address(), f, f + rows});
+    self().launcher().each(columns,
+                           float8_row_factors<B>{n, greatest_b.address(), f + 2 * rows, f + 2 * rows + columns});
+    if (in_8_bits)
+      multiplied<ta, tb, A, B, A, B, true>(a, b, c, {m, n, k}, with, beta);
+    else
+      multiplied<ta, tb, A, B, bf16, bf16, true>(a, b, c, {m, n, k}, with, beta);
   }
 
  private:
@@ -129,36 +220,55 @@ class float8_product_members {
   struct sizes {
     std::int64_t m, n, k;
   };
+  // What operands are multiplied by, and what the product is multiplied by: one of each, or one for each row.
+  struct factors {
+    const float *scales_a, *backs_a, *scales_b, *backs_b;
+  };
+  static constexpr std::int64_t whole(std::int64_t x) { return (x + 15) / 16 * 16; }
 
   // cuBLASLt multiplies 8 bits where both operands lie along what is added up, and sizes are multiples of 16: operands are rounded into that order, with zeros.
-  template <bool TA, bool TB, class A, class B, class StoredA, class StoredB, class Out>
+  // Factors of rows it takes where it has such products (sm_90); elsewhere the product is added to c, or becomes it, times them.
+  template <bool TA, bool TB, class A, class B, class StoredA, class StoredB, bool ByRows, class Out>
   void multiplied(const input& a, const input& b, const matrix_view<Out, cuda_memory>& c, const sizes& of,
-                  const float* factors, float beta) {
+                  const factors& with, float beta) {
     constexpr bool in_8_bits = sizeof(StoredA) == 1;
-    const auto whole = [](std::int64_t x) { return (x + 15) / 16 * 16; };
     const std::int64_t m = whole(of.m), n = whole(of.n), k = whole(of.k < 1 ? 1 : of.k);
     const auto on = self().launcher();
-    auto left = on.template room<StoredA>(m * k);
-    auto right = on.template room<StoredB>(n * k);
-    on.each(m * k, float8_rounded<A, StoredA, TA>{of.m, of.k, k, a.address(), factors, left.address()});
-    on.each(n * k, float8_rounded<B, StoredB, !TB>{of.n, of.k, k, b.address(), factors + 2, right.address()});
-    const bool in_place =
-        in_8_bits && m == of.m && n == of.n && reinterpret_cast<std::uintptr_t>(c.address()) % 16 == 0;
-    using sum_type = std::conditional_t<in_8_bits, Out, float>;
-    const auto multiply = [&](sum_type* to, float beta_of_it) {
-      if constexpr (in_8_bits)
-        on.multiply_float8(m, n, k, static_cast<const StoredA*>(left.address()),
-                           static_cast<const StoredB*>(right.address()), to, beta_of_it, factors + 1, factors + 3);
-      else
-        on.template multiply<false, true>(m, n, k, static_cast<const StoredA*>(left.address()),
-                                          static_cast<const StoredB*>(right.address()), to, beta_of_it);
+    auto left_room = on.template room<StoredA>(m * k);
+    auto right_room = on.template room<StoredB>(n * k);
+    on.each(m * k,
+            float8_rounded<A, StoredA, TA, ByRows>{of.m, of.k, k, a.address(), with.scales_a, left_room.address()});
+    on.each(n * k,
+            float8_rounded<B, StoredB, !TB, ByRows>{of.n, of.k, k, b.address(), with.scales_b, right_room.address()});
+    const StoredA* const left = left_room.address();
+    const StoredB* const right = right_room.address();
+    const auto add = [&](const auto* sum, bool complete) {
+      using sum_type = std::remove_const_t<std::remove_pointer_t<decltype(sum)>>;
+      on.each(of.m * of.n, add_float8_product<Out, sum_type, ByRows>{of.n, n, sum, complete ? nullptr : with.backs_a,
+                                                                     with.backs_b, beta, c.address()});
     };
+    if constexpr (in_8_bits) {
+      // c = beta c + the product with its factors, if the library has that.
+      const auto multiply = [&](Out* to, float beta_of_it) {
+        if constexpr (ByRows)
+          return on.multiply_float8_rows(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
+        on.multiply_float8(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
+        return true;
+      };
+      if (m == of.m && n == of.n && reinterpret_cast<std::uintptr_t>(c.address()) % 16 == 0) {
+        if (multiply(c.address(), beta)) return;
+      } else {
+        auto sum = on.template room<Out>(m * n);
+        if (multiply(sum.address(), 0.0f)) return add(static_cast<const Out*>(sum.address()), true);
+      }
+    }
+    auto sum = on.template room<float>(m * n);
     if constexpr (in_8_bits)
-      if (in_place) return multiply(c.address(), beta);
-    auto sum = on.template room<sum_type>(m * n);
-    multiply(sum.address(), 0.0f);
-    on.each(of.m * of.n, add_float8_product<Out, sum_type>{of.n, n, sum.address(), in_8_bits ? nullptr : factors,
-                                                           factors + 2, beta, c.address()});
+      on.multiply_float8(m, n, k, left, right, sum.address(), 0.0f, static_cast<const float*>(nullptr),
+                         static_cast<const float*>(nullptr));
+    else
+      on.template multiply<false, true>(m, n, k, left, right, sum.address(), 0.0f);
+    add(static_cast<const float*>(sum.address()), false);
   }
 };
 

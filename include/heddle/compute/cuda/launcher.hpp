@@ -53,7 +53,8 @@ struct product_ending {
 ///   and addresses; else it does nothing and returns false;
 /// - `multiplies_float8()`: whether the library multiplies operands of 8 bits here; false: products of bf16 stand in for them. Errors: `config_error` where neither is wanted;
 /// - `multiply_float8(m, n, k, a, b, c, beta, factor_a, factor_b)`: c[m, n] = factor_a[0] factor_b[0] a[m, k] b[n, k]' + beta c, of operands of 8 bits, added up in float; factors on
-///   the device; sizes are multiples of 16 and addresses of 16 bytes;
+///   the device, or null for 1; sizes are multiples of 16 and addresses of 16 bytes;
+/// - `multiply_float8_rows(...)`: the same with factors factor_a[i] factor_b[j], if the library has that here; else it does nothing and returns false;
 /// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
 struct launcher_base {
   static constexpr bool host_can_read = false;

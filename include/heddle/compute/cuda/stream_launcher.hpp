@@ -128,14 +128,18 @@ class lt_products {
     return has;
   }
   /// c[m, n] = factor_a[0] factor_b[0] a[m, k] b[n, k]' + beta c, row-major, added up in float: both operands lie along k, the one order that cuBLASLt
-  /// has for 8 bits on every chip ("TN"). Factors are read on the device.
-  template <class A, class B, class Out>
-  void multiply_float8(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b,
+  /// has for 8 bits on every chip ("TN"). Factors are read on the device; null: 1. `ByRows`: factor_a[i] factor_b[j] instead
+  /// (`CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F`); false where cuBLASLt has no such product, and then nothing is done.
+  template <bool ByRows, class A, class B, class Out>
+  bool multiply_float8(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b,
                        Out* c, float beta, const float* factor_a, const float* factor_b) {
     const heddle::v0::detail::on_cuda_device here(device_);
     constexpr element_types types{type_of<A>, type_of<B>, type_of<Out>, CUDA_R_32F, CUBLAS_COMPUTE_32F};
     described<false, true> of(types, m, n, k);
-    of.scale(factor_a, factor_b);
+    if (factor_a != nullptr) of.scale(factor_a, factor_b);
+    if constexpr (ByRows) {
+      if (!of.scales_rows()) return false;
+    }
     struct {
       const A* a;
       const B* b;
@@ -143,13 +147,16 @@ class lt_products {
       float beta;
     } const with{a, b, c, beta};
     const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
-    const size_of_product size(types.in, types.in_right, types.out, false, true, m, n, k, aligned, no_end, beta == 0,
-                               0);
+    const size_of_product size(types.in, types.in_right, types.out, false, true, m, n, k, aligned,
+                               ByRows ? by_rows : no_end, beta == 0, factor_a != nullptr ? 1 : 0);
     const std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
+    if constexpr (ByRows)
+      if (!how) return false;
     if (!how) [[unlikely]]
       throw cuda_error("heddle: cuBLASLt has no product in 8 bits of " + std::to_string(m) + " x " + std::to_string(k) +
                        " by " + std::to_string(k) + " x " + std::to_string(n) + " on this device");
     require(run(of, with, *how, stream), "cublasLtMatmul");
+    return true;
   }
 
  private:
@@ -225,6 +232,18 @@ class lt_products {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_our_right);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_our_left);
     }
+    // The factors are those of rows and columns, if this version of cuBLASLt knows such.
+    bool scales_rows() {
+#if CUBLAS_VERSION >= 120900
+      const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+      for (const auto what : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+        require(cublasLtMatmulDescSetAttribute(product.get(), what, &mode, sizeof mode),
+                "cublasLtMatmulDescSetAttribute");
+      return true;
+#else
+      return false;
+#endif
+    }
     template <class T>
     void end_with(const product_ending<T>& with, std::int64_t columns) {
       const auto set = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
@@ -283,7 +302,7 @@ class lt_products {
   using size_of_product =
       std::tuple<cudaDataType_t, cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t,
                  std::array<std::uint32_t, 3>, int, bool, std::uint32_t>;
-  static constexpr int no_end = -1;
+  static constexpr int no_end = -1, by_rows = -2;
 
   template <class Described>
   std::optional<cublasLtMatmulAlgo_t>& advice(const Described& of, const size_of_product& size) {
@@ -384,7 +403,12 @@ struct stream_launcher : launcher_base {
   template <class A, class B, class Out>
   void multiply_float8(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
                        const float* factor_a, const float* factor_b) const {
-    library.multiply_float8(queue.stream(), m, n, k, a, b, c, beta, factor_a, factor_b);
+    library.template multiply_float8<false>(queue.stream(), m, n, k, a, b, c, beta, factor_a, factor_b);
+  }
+  template <class A, class B, class Out>
+  bool multiply_float8_rows(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
+                            const float* factor_a, const float* factor_b) const {
+    return library.template multiply_float8<true>(queue.stream(), m, n, k, a, b, c, beta, factor_a, factor_b);
   }
 
  private:

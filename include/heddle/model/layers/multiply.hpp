@@ -64,11 +64,17 @@ void multiply(const B& b, typename B::const_view x, typename B::const_view y, ty
                   "which products are of some rows at a time");
     if constexpr (whole) {
       auto& k = b.compute();
+      constexpr bool by_rows = std::is_same_v<typename std::remove_cvref_t<decltype(k)>::scales_operands, float8_rows>;
       if constexpr (requires { typename std::remove_cvref_t<decltype(k)>::scales_in_memory; }) {
-        const auto greatest = k.greatest_of(x, y);
-        detail::reduce_greatest<LayoutX, LayoutY, false>(b, greatest);
+        const auto greatest = [&] {
+          if constexpr (by_rows)
+            return k.template greatest_of<TX, TY>(x, y);
+          else
+            return k.greatest_of(x, y);
+        }();
+        detail::reduce_greatest<LayoutX, LayoutY, by_rows>(b, greatest);
         k.template scaled_matmul<TX, TY, X, Y>(x, y, c, greatest, beta);
-      } else if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(k)>::scales_operands, float8_rows>) {
+      } else if constexpr (by_rows) {
         const auto rows = static_cast<std::size_t>(c.extent(0));
         const std::span<float> greatest = k.room_for_rows(c.extent(0) + c.extent(1));
         k.template greatest_of_rows<TX>(x, greatest.first(rows));
