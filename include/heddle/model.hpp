@@ -84,6 +84,7 @@
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
 #include <heddle/model/stage_sizes.hpp>
+#include <heddle/model/stage_types.hpp>
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>

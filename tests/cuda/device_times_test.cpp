@@ -96,6 +96,75 @@ TEST_CASE("actions have the device's times beside the host's, read without waiti
   CHECK(trace.find("overlapping") == std::string::npos);
 }
 
+TEST_CASE("messages between stages and launches of graphs have the device's times on streams of their own",
+          "[cuda][observe]") {
+  hd::observe::recorder host(2), on_device(2);
+  constexpr int steps = 3;
+  {
+    hd::cuda_device_times times(on_device, 2);
+    hd::observers watch(host, times);
+    device::queue queue;
+    hd::buffer<int, device> x(queue, 1 << 10), y(queue, 1 << 10), sent(queue, 1 << 10), got(queue, 1 << 10);
+    queue.wait();
+    device::queue up = queue.beside(), down = queue.beside(), another = queue.beside();
+    watch.follow(1, queue);
+    watch.follow_messages(1, 0, up);
+    watch.follow_messages(1, 1, down);
+    watch.follow_messages(1, 1, down);  // as before
+    auto graph = hd::cuda_graph::capture(queue, [&] {
+      queue.copy(x, y);
+      queue.copy(y, x);
+    });
+    const auto message = [&](device::queue& q, activity kind, int step, hd::buffer<int, device>& of) {
+      hd::event e = named(kind == activity::send ? "send forward" : "recv backward", kind, step);
+      e.flow = static_cast<std::uint64_t>(step) + 1;
+      watch.begin_message(e, q);
+#ifdef CUDA_DOUBLE
+      cuda_double::enqueue(q.stream(), [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+#endif
+      q.zero(of);
+      watch.end_message(e, q);
+    };
+    for (int step = 0; step < steps; ++step) {
+      graph.launch(queue, watch, 1, step);
+      message(up, activity::send, step, sent);
+      message(down, activity::recv, step, got);
+      message(another, activity::send, step, sent);  // nobody follows that
+      another.wait();
+      up.wait();
+    }
+    for (device::queue* const q : {&queue, &up, &down}) q->wait();
+    times.collect(1);
+    CHECK(times.dropped() == 0);
+    CHECK(on_device.events(1).size() == 3 * steps);
+    CHECK_THROWS_AS(times.follow_messages(2, 0, up), hd::config_error);
+    CHECK_THROWS_AS(times.follow_messages(1, 2, up), hd::config_error);
+  }
+  CHECK(host.events().size() == steps);  // the host's side of messages is the executor's to tell
+  int graphs = 0, sends = 0, receives = 0;
+  for (const hd::event& e : on_device.events()) {
+    graphs += std::string(e.name) == "graph" && e.kind == activity::other ? 1 : 0;
+    sends += e.kind == activity::send ? 1 : 0;
+    receives += e.kind == activity::recv ? 1 : 0;
+    CHECK(e.end_ns >= e.begin_ns);
+#ifdef CUDA_DOUBLE
+    if (e.kind == activity::send) CHECK(e.end_ns - e.begin_ns > 1'900'000);
+#endif
+  }
+  CHECK(graphs == steps);
+  CHECK(sends == steps);
+  CHECK(receives == steps);
+  hd::observe::trace_metadata about;
+  about.device = on_device.events();
+  const std::string trace = hd::observe::chrome_trace(host.events(), about);
+  for (const char* track : {"rank 1", "rank 1, device", "rank 1, device messages"})
+    CHECK(trace.find("{\"name\":\"" + std::string(track) + "\"}") != std::string::npos);
+  std::size_t arrows = 0;
+  for (std::size_t at = trace.find("\"ph\":\"s\""); at != std::string::npos; at = trace.find("\"ph\":\"s\"", at + 1))
+    ++arrows;
+  CHECK(arrows == steps);
+}
+
 #ifdef CUDA_DOUBLE
 TEST_CASE("an action whose events CUDA refuses is counted, and ends no training", "[cuda][observe]") {
   cuda_double::reset();

@@ -13,6 +13,12 @@ namespace heddle::inline v0 {
 namespace detail {
 template <class O, class Queue>
 concept follows_queues_like = requires(O& o, int rank, Queue& queue) { o.follow(rank, queue); };
+template <class O, class Queue>
+concept times_messages_of = requires(O& o, const event& e, Queue& queue) {
+  o.follow_messages(0, 0, queue);
+  o.begin_message(e, queue);
+  o.end_message(e, queue);
+};
 }  // namespace detail
 
 /// Several observers as one: each is told of all events, in the order in which they are named, and of ends in the reverse of that.
@@ -57,6 +63,29 @@ class observers {
   void follow(int rank, Queue& queue) {
     for_each([&](auto& o) {
       if constexpr (detail::follows_queues_like<decltype(o), Queue>) o.follow(rank, queue);
+    });
+  }
+  /// Tells those that measure messages between stages on their queues (`cuda_device_times`) which queue has the rank's in a direction,
+  /// and when the queue is given one.
+  template <class Queue>
+    requires(detail::times_messages_of<Observers, Queue> || ...)
+  void follow_messages(int rank, int way, Queue& queue) {
+    for_each([&](auto& o) {
+      if constexpr (detail::times_messages_of<decltype(o), Queue>) o.follow_messages(rank, way, queue);
+    });
+  }
+  template <class Queue>
+    requires(detail::times_messages_of<Observers, Queue> || ...)
+  void begin_message(const event& e, Queue& queue) {
+    for_each([&](auto& o) {
+      if constexpr (detail::times_messages_of<decltype(o), Queue>) o.begin_message(e, queue);
+    });
+  }
+  template <class Queue>
+    requires(detail::times_messages_of<Observers, Queue> || ...)
+  void end_message(const event& e, Queue& queue) {
+    for_each_backwards<sizeof...(Observers)>([&](auto& o) {
+      if constexpr (detail::times_messages_of<decltype(o), Queue>) o.end_message(e, queue);
     });
   }
 

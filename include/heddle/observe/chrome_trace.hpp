@@ -28,7 +28,7 @@ struct trace_metadata {
   std::vector<std::pair<std::string, std::string>> about = {};  ///< shown by viewers as the trace's own information
   std::optional<std::int64_t> base_ns = {};                     ///< time zero; the first begin if not given
   std::vector<event> device =
-      {};  ///< what devices did, on a track `rank 3, device` below that of each rank (`cuda_device_times`)
+      {};  ///< what devices did, on tracks `rank 3, device` and `rank 3, device messages` below that of each rank (`cuda_device_times`)
 };
 
 namespace detail {

@@ -304,6 +304,36 @@ TEST_CASE("the device API's all-reduce is NCCL's own outside of windows, among s
   nccl_double::reset();
 }
 
+TEST_CASE("memory that is registered with two communicators is a window of both", "[nccl]") {
+  nccl_double::reset();
+  const outcome got = on_ranks(3, [](auto& c, auto& wrong) {
+    auto others = c.split(0, -c.rank());  // in the other order
+    const auto memory = c.registered_memory(c.stream(), 100 * sizeof(affine));
+    memory->register_with(others.channel());
+    memory->register_with(c.channel());  // is there already
+    wrong += memory->bytes() != 4096;
+    const std::span<affine> x(static_cast<affine*>(memory->memory()), 100);
+    const auto fill = [&] { std::fill(x.begin(), x.end(), affine{3u + static_cast<unsigned>(c.rank()), 7u}); };
+    fill();
+    hd::all_reduce<by_kernel>(c, x, compose{});
+    c.wait();
+    wrong += std::count(x.begin(), x.end(), compose{}(compose{}({3, 7}, {4, 7}), {5, 7})) != 100;
+    c.barrier();
+    fill();
+    hd::all_reduce<by_kernel>(others, x, compose{});
+    others.wait();
+    wrong += std::count(x.begin(), x.end(), compose{}(compose{}({5, 7}, {4, 7}), {3, 7})) != 100;
+    c.barrier();
+  });
+  CHECK(got.error == "");
+  CHECK(got.wrong == 0);
+  CHECK(got.kernels == 6);
+  CHECK(got.calls.at("ncclCommWindowRegister") == 6);
+  CHECK(got.calls.at("ncclCommWindowDeregister") == 6);
+  CHECK(got.calls.at("ncclMemAlloc") == 3);
+  nccl_double::reset();
+}
+
 TEST_CASE("kernels with the barriers of one device communicator run one after the other on two streams", "[nccl]") {
   nccl_double::reset();
   const outcome got = on_ranks(2, [](auto& c, auto& wrong) {

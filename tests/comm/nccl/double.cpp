@@ -32,8 +32,10 @@ struct registration {
   const void* of;  // whose communicator
   std::shared_ptr<clique> group;
   std::size_t number;
+  void* memory;
 };
-std::map<const void*, registration> registered;  // by memory, which is the handle of the window, too
+std::map<const void*, registration> registered;  // by the handle of the window
+std::uintptr_t last_window = 0;
 bool has_windows = true;
 int lsa_team = 0;
 int open_devices = 0;
@@ -108,6 +110,14 @@ struct clique {
 
 std::map<std::string, std::shared_ptr<clique>> cliques;
 std::vector<std::shared_ptr<lsa_barriers>> all_devices;
+
+// With `big` locked.
+bool in_window(const void* memory, std::size_t bytes, const member& who) {
+  return std::any_of(registered.begin(), registered.end(), [&](const auto& r) {
+    const char *const begin = static_cast<const char*>(r.second.memory), *const at = static_cast<const char*>(memory);
+    return r.second.of == &who && at >= begin && at + bytes <= begin + allocated.at(r.second.memory);
+  });
+}
 
 std::size_t width(ncclDataType_t type) {
   switch (type) {
@@ -293,7 +303,8 @@ ncclResult_t call(const char* function, kind what, const void* from, void* to, s
   {
     const std::lock_guard lock(big);
     if (who.group->joined < who.group->size || who.in_progress > 0 || stream == nullptr) return ncclInvalidUsage;
-    given.push_back({function, type, n});
+    const bool in_windows = in_window(from, n * width(type), who) && in_window(to, n * width(type), who);
+    given.push_back({function, type, n, in_windows});
   }
   const bool message = what == kind::send || what == kind::recv;
   if (n == 0 && !message) return ncclSuccess;
@@ -366,9 +377,12 @@ void lsa_ranks(int ranks) {
   locked([&] { lsa_team = ranks; });
 }
 void* peer_memory(void* window, std::size_t offset, int rank) {
+  static char of_the_dead[1 << 16];
   const std::lock_guard lock(big);
-  const registration& at = registered.at(window);
-  return static_cast<char*>(at.group->window_memory.at(at.number).at(static_cast<std::size_t>(rank))) + offset;
+  const auto at = registered.find(window);
+  if (at == registered.end() || at->second.group->dead) return of_the_dead;
+  return static_cast<char*>(at->second.group->window_memory.at(at->second.number).at(static_cast<std::size_t>(rank))) +
+         offset;
 }
 void meet_peers(void* key, int rank, int block) {
   lsa_barriers& device = *static_cast<lsa_barriers*>(key);
@@ -493,6 +507,8 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
 ncclResult_t ncclMemFree(void* memory) {
   if (memory == nullptr) return ncclSuccess;
   const std::lock_guard lock(big);
+  for (const auto& [window, r] : registered)
+    if (r.memory == memory) return ncclInvalidArgument;
   if (allocated.erase(memory) == 0) return ncclInvalidArgument;
   ::operator delete(memory, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
   return ncclSuccess;
@@ -511,14 +527,21 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   memories.resize((std::max)(memories.size(), n + 1));
   memories[n].resize(static_cast<std::size_t>(comm->me->group->size));
   memories[n][static_cast<std::size_t>(comm->me->rank)] = memory;
-  *window = has_windows ? reinterpret_cast<ncclWindow_t>(memory) : nullptr;
-  if (has_windows) registered[memory] = {comm->me.get(), comm->me->group, n};
+  if (has_windows) {
+    *window = reinterpret_cast<ncclWindow_t>(last_window += 64);
+    registered[*window] = {comm->me.get(), comm->me->group, n, memory};
+  } else {
+    *window = nullptr;
+  }
   return ncclSuccess;
 }
-ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   if (const auto planned = count("ncclCommWindowDeregister"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
-  return registered.erase(window) == 1 ? ncclSuccess : ncclInvalidArgument;
+  const auto at = registered.find(window);
+  if (at == registered.end() || at->second.of != comm->me.get()) return ncclInvalidArgument;
+  registered.erase(at);
+  return ncclSuccess;
 }
 #if __has_include(<nccl_device.h>)
 ncclTeam_t ncclTeamLsa(ncclComm_t comm) {

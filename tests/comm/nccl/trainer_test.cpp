@@ -31,6 +31,7 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "../../cuda/emulated_launcher.hpp"
@@ -63,7 +64,7 @@ struct outcome {
   std::vector<std::int32_t> text;
   std::int64_t host_bytes = 0;   // copied between device and host in all steps but the first, by all ranks
   std::int64_t collectives = 0;  // that layers called, as an observer was told
-  bool timed = false;            // the device gave each action of rank 0 but messages times, those of the host or later
+  bool timed = false;            // the device gave each action and message of rank 0 times, those of the host or later
   std::string error;
 };
 
@@ -78,12 +79,28 @@ struct strategy_of<Policies...> {
   using type = hd::strategy<mesh_type, hd::schedule::named, Policies...>;
 };
 
-// Whether both tell of the same actions, in the same order; none began on the device before the host gave it.
-bool as_timed(std::span<const hd::event> host, std::span<const hd::event> device) {
-  constexpr std::int64_t clocks_differ = 5'000'000;
+bool is_message(const hd::event& e) {
+  return e.kind == hd::activity::send || e.kind == hd::activity::recv;
+}
+
+// Whether both tell of the same actions, in the same order, and of the same messages; none began on the device before the host gave it.
+bool as_timed(std::span<const hd::event> host, std::span<const hd::event> all_of_device) {
+  constexpr std::int64_t clocks_differ =
+      500'000'000;  // the host notes when it began behind the device's event, perhaps late
+  std::vector<hd::event> device;
+  std::map<std::pair<std::uint64_t, hd::activity>, int> messages;
+  for (const hd::event& e : all_of_device) {
+    if (!is_message(e))
+      device.push_back(e);
+    else if (e.bytes <= 0 || e.end_ns < e.begin_ns || ++messages[{e.flow, e.kind}] != 1)
+      return false;
+  }
+  for (const hd::event& e : host)
+    if (is_message(e) && e.flow != 0 && --messages[{e.flow, e.kind}] != 0) return false;
+  if (!std::all_of(messages.begin(), messages.end(), [](const auto& m) { return m.second == 0; })) return false;
   std::size_t n = 0;
   for (const hd::event& e : host) {
-    if (e.kind == hd::activity::send || e.kind == hd::activity::recv) continue;
+    if (is_message(e)) continue;
     if (n == device.size()) return false;
     const hd::event& d = device[n++];
     if (d.kind != e.kind || d.step != e.step || d.microbatch != e.microbatch || std::string(d.name) != e.name ||
@@ -281,6 +298,39 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
     CHECK(largest_relative(shares.numbers, expected.numbers) < 1e-10);
     CHECK((shares.collectives > 0) == (s.mesh.find("tp") != std::string::npos));
     CHECK(shares.timed);
+    check_transfers();
+  }
+  nccl_double::reset();
+}
+
+TEST_CASE("gradients lie in windows where the transport asks for it, registered once for each stage of a rank",
+          "[nccl][cuda][train][memory]") {
+  using in_windows = hd::basic_nccl<hd::nccl_settings{.windows = true}>;
+  for (const setup& s : {setup{"dp=2"}, setup{"dp=2,pp=2", 2, "chimera", 3}, setup{"pp=2", 4}}) {
+    CAPTURE(s.mesh, s.schedule);
+    nccl_double::reset();
+    const outcome expected = train<hd::nccl_complete>(s);
+    REQUIRE(expected.error == "");
+    nccl_double::reset();
+    const outcome got = train<in_windows, emulated, hd::zero<0>>(s);
+    CHECK(got.error == "");
+    CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+    CHECK(got.text == expected.text);
+    int sums = 0, in_window = 0;
+    for (const auto& t : nccl_double::transfers())
+      if (t.function == "ncclAllReduce") {
+        ++sums;
+        in_window += t.in_windows;
+      }
+    auto calls = nccl_double::calls();
+    const int stages = s.mesh == "dp=2"   ? 2
+                       : s.mesh == "pp=2" ? 0
+                                          : 4 * 2;  // of all ranks that have somebody to sum with
+    CHECK(sums >= steps * stages);
+    CHECK(in_window == sums);
+    CHECK(calls["ncclCommWindowRegister"] == stages);
+    CHECK(calls["ncclCommWindowDeregister"] == stages);
+    CHECK(calls["ncclMemAlloc"] == stages);
     check_transfers();
   }
   nccl_double::reset();

@@ -42,6 +42,9 @@ struct nccl_settings {
   bool blocking = false;
   /// Set for each communicator when it connects; the environment of the process is left alone.
   nccl_network network = nccl_network::automatic;
+  /// True: trainers keep gradients that are summed in memory that is registered with the communicators as symmetric windows, once. Needs
+  /// as much memory, rounded up to NCCL's granularity.
+  bool windows = false;
 };
 
 namespace detail {

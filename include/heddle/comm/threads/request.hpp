@@ -39,11 +39,11 @@ namespace heddle::inline v0 {
 class [[nodiscard("heddle: a message that was started must be waited for")]] threads_request {
  public:
   threads_request() = default;
-  threads_request(threads_request&&) noexcept = default;
-  threads_request& operator=(threads_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
   ~threads_request() {
     if (message_ != nullptr) end();
   }
+  threads_request(threads_request&&) noexcept = default;
+  threads_request& operator=(threads_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.

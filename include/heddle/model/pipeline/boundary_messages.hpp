@@ -100,12 +100,25 @@ class boundary_messages {
   /// The elements of buffer i, which a message will take.
   row_view<const T, Space> to_send(int i, std::int64_t elements) noexcept { return row(i, elements); }
 
-  /// A message of buffer i, in direction 0 or 1, which is the messages' tag, too.
-  void send(int i, std::int64_t elements, int peer, int way) {
-    move(i, way, [&](queue& q, direction& d) { heddle::v0::send(q, d.to(), row(i, elements), peer, way); });
+  /// A message of buffer i, in direction 0 or 1, which is the messages' tag, too. `give(queue, message)` calls `message()`, which gives it
+  /// to the queue, when all that the message waits for has been put there.
+  template <class Give>
+  void send(int i, std::int64_t elements, int peer, int way, Give&& give) {
+    move(i, way,
+         [&](queue& q, direction& d) { give(q, [&] { heddle::v0::send(q, d.to(), row(i, elements), peer, way); }); });
   }
-  void receive(int i, std::int64_t elements, int peer, int way) {
-    move(i, way, [&](queue& q, direction& d) { heddle::v0::recv(q, d.to(), row(i, elements), peer, way); });
+  template <class Give>
+  void receive(int i, std::int64_t elements, int peer, int way, Give&& give) {
+    move(i, way,
+         [&](queue& q, direction& d) { give(q, [&] { heddle::v0::recv(q, d.to(), row(i, elements), peer, way); }); });
+  }
+  void send(int i, std::int64_t elements, int peer, int way) { send(i, elements, peer, way, at_once{}); }
+  void receive(int i, std::int64_t elements, int peer, int way) { receive(i, elements, peer, way, at_once{}); }
+  /// `f(way, queue)` with the queue of the messages in each direction.
+  template <class F>
+  void each_queue(F&& f) {
+    for (std::size_t way = 0; way < ways_.size(); ++way)
+      if (ways_[way]->messages) f(static_cast<int>(way), *ways_[way]->messages);
   }
   /// Takes in a message that nobody needs.
   void drop(std::int64_t elements, int peer, int way) {
@@ -151,6 +164,12 @@ class boundary_messages {
   }
 
  private:
+  struct at_once {
+    template <class Message>
+    void operator()(queue&, Message&& message) const {
+      message();
+    }
+  };
   using event = decltype(std::declval<queue&>().record());
   static constexpr bool has_beside = requires(Communicator& c) {
     { c.beside() } -> std::same_as<Communicator>;

@@ -85,6 +85,18 @@ struct run_record {
   std::uint64_t flow_of(const schedule::action& a) const noexcept;
 };
 
+// Whether the observer measures what queues of the space do.
+template <class Observer, class Space>
+consteval bool times_messages_on() {
+  if constexpr (Observer::enabled && !std::is_same_v<Space, host_memory>)
+    return requires(Observer& o, const event& e, typename Space::queue& queue) {
+      o.follow_messages(0, 0, queue);
+      o.begin_message(e, queue);
+      o.end_message(e, queue);
+    };
+  else
+    return false;
+}
 // Forward and backward traffic between two ranks are two orders of their own.
 constexpr int tag_of(schedule::action_kind kind) noexcept {
   return kind == schedule::action_kind::send_forward || kind == schedule::action_kind::recv_forward ? 0 : 1;
@@ -208,9 +220,38 @@ class table_runner {
     return boundary_.row(buffer, elements);
   }
 
+  // What observers are told of a message.
+  event message_event(const action& a, std::int64_t elements) const noexcept {
+    using schedule::action_kind;
+    const bool sends = schedule::is_send(a.kind), up = tag_of(a.kind) == 0;
+    event e =
+        record_.describe(sends ? activity::send : activity::recv,
+                         sends ? (up ? "send forward" : "send backward") : (up ? "recv forward" : "recv backward"), a);
+    e.bytes = elements * static_cast<std::int64_t>(sizeof(T));
+    e.flow = record_.flow_of(a);
+    return e;
+  }
+  static constexpr bool times_messages = times_messages_on<Observer, Space>();
+  // Gives a message to its queue, between what observers that measure queues are told.
+  auto timed(const action& a, std::int64_t elements) {
+    return [this, &a, elements](auto& queue, auto&& message) {
+      if constexpr (times_messages) {
+        struct guard {
+          Observer& to;
+          event e;
+          decltype(queue) on;
+          ~guard() { to.end_message(e, on); }
+        } told{observer_, message_event(a, elements), queue};
+        observer_.begin_message(told.e, queue);
+        message();
+      } else {
+        message();
+      }
+    };
+  }
   request start_receive(const action& a, int buffer, std::int64_t elements) {
     if constexpr (queued) {
-      boundary_.receive(buffer, elements, a.peer, tag_of(a.kind));
+      boundary_.receive(buffer, elements, a.peer, tag_of(a.kind), timed(a, elements));
       return {};
     } else {
       return pipeline_.irecv(boundary_.to_receive(buffer, elements), a.peer, tag_of(a.kind));
@@ -219,7 +260,8 @@ class table_runner {
   template <class Payload>
   request isend(const action& a, [[maybe_unused]] int buffer, const Payload& payload) {
     if constexpr (queued) {
-      boundary_.send(buffer, payload.size(), a.peer, tag_of(a.kind));
+      const auto elements = static_cast<std::int64_t>(payload.size());
+      boundary_.send(buffer, elements, a.peer, tag_of(a.kind), timed(a, elements));
       return {};
     } else {
       return pipeline_.isend(payload, a.peer, tag_of(a.kind));
@@ -259,6 +301,9 @@ void table_runner<T, Space, Communicator, Observer>::allocate(typename Space::qu
   received_.resize(buffers);
   under_way_.resize(static_cast<std::size_t>(storage_.sends_in_flight()) + 1);
   if (beside) companion_ = std::make_unique<companion>();
+  if constexpr (queued && times_messages)
+    boundary_.each_queue(
+        [&](int way, auto& messages) { observer_.follow_messages(world_rank(pipeline_.rank()), way, messages); });
 }
 
 template <class T, memory_space Space, communicator Communicator, observer Observer>
@@ -385,11 +430,8 @@ void table_runner<T, Space, Communicator, Observer>::start_send(const action& a,
   std::optional<sending>& started = under_way_[next_send_ % under_way_.size()];
   const auto payload = boundary_.to_send(buffer, elements);
   if constexpr (Observer::enabled) {
-    event e = record_.describe(activity::send,
-                               a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a);
-    e.bytes = static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(payload));
-    e.flow = record_.flow_of(a);
-    observed(observer_, e, [&] { started.emplace(sending{isend(a, buffer, payload), a}); });
+    observed(observer_, message_event(a, static_cast<std::int64_t>(payload.size())),
+             [&] { started.emplace(sending{isend(a, buffer, payload), a}); });
   } else {
     started.emplace(sending{isend(a, buffer, payload), a});
   }
@@ -431,11 +473,7 @@ void table_runner<T, Space, Communicator, Observer>::arrive(int buffer) {
 template <class T, memory_space Space, communicator Communicator, observer Observer>
 void table_runner<T, Space, Communicator, Observer>::finish_receive(receipt& r) {
   if constexpr (Observer::enabled) {
-    event e = record_.describe(
-        activity::recv, r.what.kind == schedule::action_kind::recv_forward ? "recv forward" : "recv backward", r.what);
-    e.bytes = r.elements * static_cast<std::int64_t>(sizeof(T));
-    e.flow = record_.flow_of(r.what);
-    observed(observer_, e, [&] { r.pending.wait(); });
+    observed(observer_, message_event(r.what, r.elements), [&] { r.pending.wait(); });
   } else {
     r.pending.wait();
   }

@@ -87,18 +87,22 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
     base = sorted.empty() ? on_device.front().begin_ns : (std::min)(base, on_device.front().begin_ns);
   if (metadata.base_ns) base = *metadata.base_ns;
 
-  // Flows: the n-th send of a number belongs to its n-th receive.
-  std::map<std::uint64_t, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> ends;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (sorted[i].flow == 0) continue;
-    if (sorted[i].kind == activity::send) ends[sorted[i].flow].first.push_back(i);
-    if (sorted[i].kind == activity::recv) ends[sorted[i].flow].second.push_back(i);
-  }
-  std::vector<std::int64_t> arrow(sorted.size(), 0);
+  // Flows: the n-th send of a number belongs to its n-th receive; on devices, too.
   std::int64_t arrows = 0;
-  for (const auto& [flow, pair] : ends)
-    for (std::size_t n = 0; n < (std::min)(pair.first.size(), pair.second.size()); ++n)
-      arrow[pair.first[n]] = arrow[pair.second[n]] = ++arrows;
+  const auto arrows_of = [&arrows](const std::vector<event>& all) {
+    std::map<std::uint64_t, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> ends;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].flow == 0) continue;
+      if (all[i].kind == activity::send) ends[all[i].flow].first.push_back(i);
+      if (all[i].kind == activity::recv) ends[all[i].flow].second.push_back(i);
+    }
+    std::vector<std::int64_t> arrow(all.size(), 0);
+    for (const auto& [flow, pair] : ends)
+      for (std::size_t n = 0; n < (std::min)(pair.first.size(), pair.second.size()); ++n)
+        arrow[pair.first[n]] = arrow[pair.second[n]] = ++arrows;
+    return arrow;
+  };
+  const std::vector<std::int64_t> arrow = arrows_of(sorted), arrow_on_device = arrows_of(on_device);
 
   std::string out = "{\"displayTimeUnit\":\"ns\",\"otherData\":{";
   for (std::size_t i = 0; i < metadata.about.size(); ++i)
@@ -113,38 +117,45 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
     detail::track_assigner assigner;
     int named = 0;  // a rank's tracks come into use one after the other
   };
-  std::map<std::pair<int, bool>, rank_tracks> tracks;
-  const auto thread_of = [&](int rank, bool device, int track) {
-    return std::to_string(rank + 1 + (track + (device ? 1 << 12 : 0)) * spread);
+  enum place : int { on_host = 0, in_stream = 1, in_messages = 2 };  // of the device: the streams between stages
+  std::map<std::pair<int, place>, rank_tracks> tracks;
+  const auto thread_of = [&](int rank, place where, int track) {
+    return std::to_string(rank + 1 + (track + (static_cast<int>(where) << 12)) * spread);
   };
-  const auto name_track = [&](int rank, bool device, int track) {
-    int& named = tracks[{rank, device}].named;
+  const auto name_track = [&](int rank, place where, int track) {
+    int& named = tracks[{rank, where}].named;
     if (track < named) return;
     named = track + 1;
     const auto r = static_cast<std::size_t>(rank);
     std::string name =
         rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
-    if (device) name += ", device";
+    if (where != on_host) name += where == in_stream ? ", device" : ", device messages";
     if (track > 0) name += ", overlapping " + std::to_string(track);
-    const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + thread_of(rank, device, track);
+    const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + thread_of(rank, where, track);
     out += head + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + json_escape(name) + "\"}}";
     out += head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" +
-           std::to_string(rank * 64 + track + (device ? 32 : 0)) + "}}";
+           std::to_string(rank * 64 + track +
+                          (where == in_messages ? 48
+                           : where == in_stream ? 32
+                                                : 0)) +
+           "}}";
   };
-  for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), false, 0);
+  for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), on_host, 0);
 
   std::map<std::pair<activity, std::string_view>, std::string> names;
   const auto write = [&](const event& e, bool device, std::int64_t arrow_of) {
-    const int track = tracks[{e.rank, device}].assigner.place(e.begin_ns, e.end_ns);
-    name_track(e.rank, device, track);
+    const bool message = e.kind == activity::send || e.kind == activity::recv;
+    const place where = !device ? on_host : message ? in_messages : in_stream;
+    const int track = tracks[{e.rank, where}].assigner.place(e.begin_ns, e.end_ns);
+    name_track(e.rank, where, track);
     const std::string_view given = e.name != nullptr && *e.name != '\0' ? e.name : activity_name(e.kind);
     std::string& name = names[{e.kind, given}];
     if (name.empty()) name = json_escape(detail::slice_name(e.kind, given));
-    const std::string place = ",\"pid\":1,\"tid\":" + thread_of(e.rank, device, track) + ",\"ts\":";
+    const std::string at_track = ",\"pid\":1,\"tid\":" + thread_of(e.rank, where, track) + ",\"ts\":";
     out += ",\n{\"ph\":\"X\",\"name\":\"" + name;
     if (e.microbatch >= 0) out += " " + std::to_string(e.microbatch);
     out += std::string("\",\"cat\":\"") + detail::slice_category(e.kind) + "\",\"cname\":\"" +
-           detail::slice_colour(e.kind) + "\"" + place + detail::microseconds(e.begin_ns - base) +
+           detail::slice_colour(e.kind) + "\"" + at_track + detail::microseconds(e.begin_ns - base) +
            ",\"dur\":" + detail::microseconds(e.end_ns - e.begin_ns) + ",\"args\":{\"activity\":\"" +
            activity_name(e.kind) + "\"";
     const auto argument = [&out](const char* key, std::int64_t value) {
@@ -161,11 +172,11 @@ HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trac
     const bool leaves = e.kind == activity::send;
     const std::int64_t at = leaves ? e.begin_ns : (std::max)(e.begin_ns, e.end_ns - 1);
     out += std::string(",\n{\"ph\":\"") + (leaves ? "s" : "f") + "\"" + (leaves ? "" : ",\"bp\":\"e\"") +
-           ",\"id\":" + std::to_string(arrow_of) + ",\"name\":\"message\",\"cat\":\"communication\"" + place +
+           ",\"id\":" + std::to_string(arrow_of) + ",\"name\":\"message\",\"cat\":\"communication\"" + at_track +
            detail::microseconds(at - base) + "}";
   };
   for (std::size_t i = 0; i < sorted.size(); ++i) write(sorted[i], false, arrow[i]);
-  for (const event& e : on_device) write(e, true, 0);
+  for (std::size_t i = 0; i < on_device.size(); ++i) write(on_device[i], true, arrow_on_device[i]);
   return out + "\n]}\n";
 }
 

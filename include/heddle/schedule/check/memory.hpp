@@ -53,37 +53,32 @@ struct transformer_memory {
 
 namespace detail {
 
-template <class M>
-constexpr std::int64_t weight_input_bytes(const M& model, int stage) {
+constexpr std::int64_t weight_input_bytes(const auto& model, int stage) {
   if constexpr (requires { model.weight_input_bytes(stage); })
     return model.weight_input_bytes(stage);
   else
     return model.activation_bytes(stage);
 }
-template <class M>
-constexpr std::int64_t recompute_bytes(const M& model, int stage) {
+constexpr std::int64_t recompute_bytes(const auto& model, int stage) {
   if constexpr (requires { model.recompute_bytes(stage); })
     return model.recompute_bytes(stage);
   else
     return 0;
 }
-template <class M>
-constexpr std::int64_t offload_bytes(const M& model, int stage, bool recomputed) {
+constexpr std::int64_t offload_bytes(const auto& model, int stage, bool recomputed) {
   const std::int64_t kept = recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
   if constexpr (requires { model.offload_bytes(stage); })
     return (std::min)(kept, static_cast<std::int64_t>(model.offload_bytes(stage)));
   else
     return kept;
 }
-template <class M>
-constexpr std::int64_t resident_bytes(const M& model, int stage) {
+constexpr std::int64_t resident_bytes(const auto& model, int stage) {
   if constexpr (requires { model.resident_bytes(stage); })
     return model.resident_bytes(stage);
   else
     return 0;
 }
-template <class M>
-constexpr std::int64_t gathered_bytes(const M& model, int stage) {
+constexpr std::int64_t gathered_bytes(const auto& model, int stage) {
   if constexpr (requires { model.gathered_bytes(stage); })
     return model.gathered_bytes(stage);
   else

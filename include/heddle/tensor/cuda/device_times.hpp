@@ -6,6 +6,7 @@
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/cuda/stream.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +23,10 @@ namespace heddle::inline v0 {
 /// An observer that records a CUDA event on a rank's stream before each observed action and behind it, and tells another observer
 /// when the device began and ended the action, as the same `event` with those times. Streams are never waited for while ranks work: the times are
 /// read when the events have happened, by the rank's thread on its way or by `finish`. Events are kept in a pool and used again.
-/// A trainer (each executor) says which stream is whose: `follow`; ranks without one, on other backends, are not measured. Of messages between
-/// stages nothing is told, since they are on streams of their own, and nothing of what a capture of a graph is given.
+/// A trainer (each executor) says which stream is whose: `follow`; ranks without one, on other backends, are not measured. Messages between
+/// stages are on streams of their own, one for each direction (`follow_messages`): the interval of a send or a receive begins when the stream comes
+/// to it, and contains what it waits for its peer. Of what a capture of a graph is given nothing is told; a launch of the graph is one action
+/// (`cuda_graph::launch` with an observer).
 /// Times are those between an action's neighbours on the stream, so they contain what the action waits for there.
 /// Units: nanoseconds of the steady clock. A stream's clock is compared with the host's once, when it is first followed; CUDA says times between events to
 /// half a microsecond. What the other observer has is there after `finish`. An action that cannot be measured is counted by `dropped`.
@@ -51,11 +54,15 @@ class cuda_device_times {
     if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size())
       throw config_error("heddle: cuda_device_times has ranks 0 to " + std::to_string(ranks_.size() - 1) + ", not " +
                          std::to_string(rank));
-    auto& mine = ranks_[static_cast<std::size_t>(rank)];
-    if (mine != nullptr && mine->stream() == queue.stream() && mine->device() == queue.device()) return;
-    if (mine != nullptr) mine->finish(to_);
-    const std::int64_t before = mine != nullptr ? mine->dropped() : 0;
-    mine = std::make_unique<lane>(queue, before);
+    follow(ranks_[static_cast<std::size_t>(rank)].actions, queue);
+  }
+  /// The same for the stream of this rank's messages in direction 0 (forward along the pipeline) or 1.
+  void follow_messages(int rank, int way, cuda_memory::queue& queue) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size() || way < 0 || way > 1)
+      throw config_error("heddle: cuda_device_times has ranks 0 to " + std::to_string(ranks_.size() - 1) +
+                         " with messages in directions 0 and 1, not rank " + std::to_string(rank) + " and direction " +
+                         std::to_string(way));
+    follow(ranks_[static_cast<std::size_t>(rank)].messages[static_cast<std::size_t>(way)], queue);
   }
 
   void begin(const event& e) noexcept {
@@ -65,32 +72,38 @@ class cuda_device_times {
     if (lane* const mine = lane_of(e)) mine->end(e, to_);
   }
   void record(const event&) const noexcept {}
+  /// Around what a queue of messages is given of one. Does nothing where the queue is not followed.
+  void begin_message(const event& e, const cuda_memory::queue& queue) noexcept {
+    if (lane* const mine = lane_of(e, queue)) mine->begin(to_);
+  }
+  void end_message(const event& e, const cuda_memory::queue& queue) noexcept {
+    if (lane* const mine = lane_of(e, queue)) mine->end(e, to_);
+  }
 
   /// Tells what is known of a rank's actions by now, without waiting for the device: for the rank's own thread.
   void collect(int rank) noexcept {
     if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return;
-    if (auto& mine = ranks_[static_cast<std::size_t>(rank)]) mine->collect(to_);
+    ranks_[static_cast<std::size_t>(rank)].each([&](lane& mine) { mine.collect(to_); });
   }
   /// Waits for the device and tells the rest, when the ranks are done.
   void finish() noexcept {
-    for (auto& one : ranks_)
-      if (one != nullptr) one->finish(to_);
+    for (rank_lanes& one : ranks_) one.each([&](lane& mine) { mine.finish(to_); });
   }
   /// Actions without times: where CUDA refused an event, or a rank had `most_events` on their way.
   std::int64_t dropped() const noexcept {
     std::int64_t n = 0;
-    for (const auto& one : ranks_) n += one != nullptr ? one->dropped() : 0;
+    for (const rank_lanes& one : ranks_) one.each([&](const lane& mine) { n += mine.dropped(); });
     return n;
   }
   /// Events of CUDA that were made, of all ranks.
   std::int64_t events_made() const noexcept {
     std::int64_t n = 0;
-    for (const auto& one : ranks_) n += one != nullptr ? one->events_made() : 0;
+    for (const rank_lanes& one : ranks_) one.each([&](const lane& mine) { n += mine.events_made(); });
     return n;
   }
 
  private:
-  // One rank: used by its thread.
+  // A stream of a rank: used by the rank's thread.
   class lane {
    public:
     lane(const cuda_memory::queue& of, std::int64_t dropped_before) : queue_(of), dropped_(dropped_before) {
@@ -259,14 +272,40 @@ class cuda_device_times {
     std::int64_t made_ = 0, dropped_ = 0, lost_ = 0;
   };
 
+  struct rank_lanes {
+    std::unique_ptr<lane> actions;
+    std::array<std::unique_ptr<lane>, 2> messages;
+    template <class F>
+    void each(F&& f) const {
+      for (lane* const one : {actions.get(), messages[0].get(), messages[1].get()})
+        if (one != nullptr) f(*one);
+    }
+  };
+
+  void follow(std::unique_ptr<lane>& mine, const cuda_memory::queue& queue) {
+    if (mine != nullptr && mine->stream() == queue.stream() && mine->device() == queue.device()) return;
+    if (mine != nullptr) mine->finish(to_);
+    const std::int64_t before = mine != nullptr ? mine->dropped() : 0;
+    mine = std::make_unique<lane>(queue, before);
+  }
+  rank_lanes* lanes_of(const event& e) noexcept {
+    return e.rank < 0 || static_cast<std::size_t>(e.rank) >= ranks_.size() ? nullptr
+                                                                           : &ranks_[static_cast<std::size_t>(e.rank)];
+  }
+  // Of what the rank's own stream does: a host's event of a message is that of another.
   lane* lane_of(const event& e) noexcept {
-    const bool of_stream = e.kind != activity::send && e.kind != activity::recv;
-    if (!of_stream || e.rank < 0 || static_cast<std::size_t>(e.rank) >= ranks_.size()) return nullptr;
-    return ranks_[static_cast<std::size_t>(e.rank)].get();
+    rank_lanes* const of = e.kind != activity::send && e.kind != activity::recv ? lanes_of(e) : nullptr;
+    return of != nullptr ? of->actions.get() : nullptr;
+  }
+  lane* lane_of(const event& e, const cuda_memory::queue& queue) noexcept {
+    if (rank_lanes* const of = lanes_of(e))
+      for (const auto& one : of->messages)
+        if (one != nullptr && one->stream() == queue.stream() && one->device() == queue.device()) return one.get();
+    return nullptr;
   }
 
   Observer& to_;
-  std::vector<std::unique_ptr<lane>> ranks_;
+  std::vector<rank_lanes> ranks_;
 };
 
 }  // namespace heddle::inline v0

@@ -1,6 +1,7 @@
 // heddle/tensor/cuda/graph.hpp: CUDA graphs: operations of queues, captured once and launched as often as wanted.
 #pragma once
 
+#include <heddle/core/observer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 
 #include <concepts>
@@ -58,6 +59,17 @@ class cuda_graph {
                          " is launched on a queue of device " + std::to_string(queue.device()));
     const detail::on_cuda_device here(device_);
     detail::require_cuda(cudaGraphLaunch(launchable_.get(), queue.stream()), "cudaGraphLaunch", device_);
+  }
+
+  /// The same as one action of the rank, "graph": observers that measure on the device (`cuda_device_times`) have it from the first operation to
+  /// the end of the last, those of the host the time of the call.
+  template <observer Observer>
+  void launch(cuda_memory::queue& queue, Observer& watch, int rank, int step = -1) {
+    event e;
+    e.name = "graph";
+    e.rank = rank;
+    e.step = step;
+    observed(watch, e, [&] { launch(queue); });
   }
 
   /// Operations that it has; 0 if it was not captured.
