@@ -6,6 +6,7 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/captured_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>
@@ -42,8 +43,10 @@
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_hooks.hpp>
 #include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>
+#include <heddle/train/steps.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/trainable.hpp>

@@ -20,6 +20,7 @@ struct CUgraphNode_st {
   const char* reads = nullptr;
   char* writes = nullptr;
   std::size_t bytes = 0;
+  bool waits = false;  // for other devices
 };
 
 namespace {
@@ -29,17 +30,46 @@ struct graph_nodes {
   std::deque<CUgraphNode_st> nodes;
   std::vector<void*> memory;
   // Every node after those that it waits for, and of several that may be next the last captured: an edge that is missing shows.
+  // Those that wait for other devices have a thread each, so that all that need not wait for them goes on.
   void run() {
-    std::vector<bool> done(nodes.size());
-    for (std::size_t left = nodes.size(); left > 0; --left) {
-      std::size_t next = nodes.size();
-      for (std::size_t i = 0; i < nodes.size(); ++i)
-        if (!done[i] &&
-            std::all_of(nodes[i].after.begin(), nodes[i].after.end(), [&](std::size_t j) { return done[j]; }))
-          next = i;
-      nodes[next].job();
-      done[next] = true;
+    enum class state { left, running, done };
+    std::vector<state> of(nodes.size(), state::left);
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable changed;
+    const auto next = [&](bool waits) {
+      for (std::size_t i = nodes.size(); i-- > 0;)
+        if (of[i] == state::left && nodes[i].waits == waits &&
+            std::all_of(nodes[i].after.begin(), nodes[i].after.end(),
+                        [&](std::size_t j) { return of[j] == state::done; }))
+          return i;
+      return nodes.size();
+    };
+    std::unique_lock lock(mutex);
+    for (;;) {
+      for (std::size_t i = next(true); i < nodes.size(); i = next(true)) {
+        of[i] = state::running;
+        threads.emplace_back([&, i] {
+          nodes[i].job();
+          const std::lock_guard end(mutex);
+          of[i] = state::done;
+          changed.notify_all();
+        });
+      }
+      if (const std::size_t i = next(false); i < nodes.size()) {
+        of[i] = state::running;
+        lock.unlock();
+        nodes[i].job();
+        lock.lock();
+        of[i] = state::done;
+      } else if (std::find(of.begin(), of.end(), state::running) != of.end()) {
+        changed.wait(lock);
+      } else {
+        break;
+      }
     }
+    lock.unlock();
+    for (std::thread& t : threads) t.join();
   }
   // Two nodes of which neither waits for the other, and one writes what the other uses.
   bool has_unordered() const {
@@ -253,6 +283,12 @@ void fail_next(const std::string& function, cudaError_t result) {
 void enqueue(cudaStream_t stream, std::function<void()> job) {
   stream->add(std::move(job));
 }
+void enqueue_waiting(cudaStream_t stream, std::function<void()> job) {
+  stream->add(std::move(job), {.waits = true});
+}
+bool is_captured(cudaStream_t stream) {
+  return stream->taking_part != nullptr;
+}
 int current_device() {
   return device_of_thread;
 }
@@ -433,6 +469,19 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   const std::lock_guard lock(big);
   *all = bytes_of_each;
   *free = bytes_of_each - used[device_of_thread];
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  if (const auto planned = count("cudaPointerGetAttributes"); planned != cudaSuccess) return planned;
+  *attributes = {};
+  const std::lock_guard lock(big);
+  auto at = blocks.upper_bound(const_cast<void*>(memory));
+  if (at == blocks.begin()) return cudaSuccess;
+  --at;
+  const auto [bytes, device] = at->second;
+  if (static_cast<const char*>(memory) >= static_cast<char*>(at->first) + bytes) return cudaSuccess;
+  attributes->type = device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = device;
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* at, int value, std::size_t n, cudaStream_t stream) {

@@ -25,6 +25,10 @@ void devices(int count, std::size_t bytes_each = std::size_t{1} << 40);
 void fail_next(const std::string& function, cudaError_t result);
 /// A job of a stream, behind what it was given so far: for stand-ins of other libraries.
 void enqueue(cudaStream_t stream, std::function<void()> job);
+/// The same for one that waits for other devices: what need not wait for it in a graph goes on meanwhile.
+void enqueue_waiting(cudaStream_t stream, std::function<void()> job);
+/// Whether what the stream is given now becomes part of a graph, and runs as often as that is launched.
+bool is_captured(cudaStream_t stream);
 /// The thread's device.
 int current_device();
 

@@ -9,6 +9,7 @@
 #endif
 
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,24 @@ TEST_CASE("a graph does what was captured at each launch, and nothing before", "
     CHECK(std::vector<int>(out.begin(), out.end()) == counted_from(step));
     CHECK(here(queue, a) == std::vector<int>(100));
   }
+}
+
+TEST_CASE("a graph copies from and to memory of the host that is pinned, however it is named", "[cuda][graph]") {
+  device::queue queue;
+  pinned::queue staging(queue);
+  hd::buffer<int, pinned> in(staging, 100), out(staging, 100);
+  hd::buffer<int, device> a(queue, 100);
+  queue.wait();
+  const std::span<int> from(in), to(out);
+  auto graph = hd::cuda_graph::capture(queue, [&] {
+    queue.copy(from.subspan(50), hd::detail::row_at<device>(a.address(), 50));
+    queue.copy(a, to);
+  });
+  std::iota(in.begin(), in.end(), 1);
+  graph.launch(queue);
+  queue.wait();
+  CHECK(out[0] == 51);
+  CHECK(out[49] == 100);
 }
 
 TEST_CASE("side queues of a capture begin with it and end in it, and events order them", "[cuda][graph]") {

@@ -23,7 +23,7 @@ using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>
 constexpr int context = 12, words = 37, steps = 4;
 
 // Loss and norm of each step.
-template <class Backend>
+template <class Backend, class... Policies>
 std::vector<double> train(const std::string& mesh, const char* schedule, int microbatches) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = 4, .heads = 4, .width = 32, .context = context, .vocabulary = words};
@@ -36,7 +36,7 @@ std::vector<double> train(const std::string& mesh, const char* schedule, int mic
   o.threads_per_rank = 1;
   std::vector<double> numbers;
   hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
-    using strategy = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Backend>;
+    using strategy = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Backend, Policies...>;
     hd::train::trainer<hd::model::gpt2<float>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
     trainer.run(train_test::random_tokens<context, words>{}, [&](const hd::train::step_report& report) {
       if (world.rank() != 0) return;
@@ -62,4 +62,11 @@ TEST_CASE("a GPT-2 trains on a GPU as on the host, its ranks threads", "[cuda][g
     REQUIRE(got.size() == 2 * steps);
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(got[i] - expected[i]) <= 1e-4 * std::abs(expected[i]));
   }
+}
+
+TEST_CASE("steps that are launched as graphs on a GPU have the bits of eager ones", "[cuda][gpu][train][graph]") {
+  const std::vector<double> got = train<hd::compute::cuda, hd::captured_steps>("", "1f1b", 2),
+                            expected = train<hd::compute::cuda>("", "1f1b", 2);
+  REQUIRE(got.size() == 2 * steps);
+  CHECK(got == expected);
 }

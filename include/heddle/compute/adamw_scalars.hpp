@@ -4,6 +4,8 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cmath>
 #include <string>
@@ -16,6 +18,7 @@ template <class T>
 struct adamw_scalars {
   T decay, b1, c1, b2, c2, rate, inverse, eps, grad_scale;
 
+  adamw_scalars() = default;
   explicit adamw_scalars(const adamw_step& step) {
     if (step.step < 1)
       throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
@@ -43,3 +46,20 @@ struct adamw_scalars {
 };
 
 }  // namespace heddle::inline v0::compute::detail
+
+namespace heddle::inline v0::compute {
+
+/// An AdamW step whose numbers are read from the memory of the kernel's device when it runs, so that it may be part of a graph:
+/// `scalars` without their `grad_scale`, and what gradients are multiplied by. Where that is negative nothing is done.
+template <class T>
+struct adamw_step_at {
+  const detail::adamw_scalars<T>* scalars;
+  const double* grad_scale;
+};
+
+/// `adamw(p, g, m, v, step)` with the numbers of the step in the backend's memory.
+template <class B, class T>
+concept remote_optimizer_kernels = requires(B& backend, row_view<T, space_of<B>> p, row_view<const T, space_of<B>> g,
+                                            adamw_step_at<T> step) { backend.adamw(p, g, p, p, step); };
+
+}  // namespace heddle::inline v0::compute

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -333,11 +334,12 @@ class launched_facets {
     argument_checks::sizes("adamw", n, "elements of the weights", weights);
     optimizer_sizes("adamw", n, g, m, v);
   }
-  // Room for the sums of blocks. What runs before on the queue may still use it: the end of a buffer waits for that.
+  // Room for the sums of blocks. What was too small is kept, too: a graph that was captured before has its address.
   double* parts(std::int64_t elements) {
     const std::int64_t n = sum_blocks(elements);
-    if (static_cast<std::int64_t>(parts_.size()) < n) parts_ = buffer<double, Space>(queue(), n, "the sums of blocks");
-    return parts_.address();
+    if (parts_.empty() || static_cast<std::int64_t>(parts_.back().size()) < n)
+      parts_.emplace_back(queue(), n, "the sums of blocks");
+    return parts_.back().address();
   }
   template <class Add>
   double number_of(Add add) {
@@ -350,7 +352,8 @@ class launched_facets {
     return got;
   }
 
-  buffer<double, Space> parts_{}, number_{};
+  std::vector<buffer<double, Space>> parts_{};
+  buffer<double, Space> number_{};
 };
 
 }  // namespace heddle::inline v0::compute::detail

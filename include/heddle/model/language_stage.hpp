@@ -79,6 +79,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value);
+  static constexpr bool only_queues = !layers_memory::moves && !model::layers::uses_routing<block_layer>;
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   static constexpr bool tied = out_layer::tied;
@@ -269,8 +270,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   /// On the last stage, where the loss is not on the host: copies it to a number there, in the order of the queue.
   void copy_loss(int slot, scalar_view<double, space> to) { given_.copy_loss(queue(), slot, to); }
 
-  /// Forward without saving. Returns, on the last stage, the loss summed over the targets; 0 on other stages and for a
-  /// batch without targets.
+  /// Forward without saving. Returns the loss summed over the targets on the last stage; 0 on others and for a batch without targets.
   double forward_only(const batch_type& b, const_row in, row out) {
     const extent_of_batch e = checked(b, false);
     run_type c = run_of(e);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/monoid.hpp>
@@ -87,6 +88,30 @@ class optimizer : public rank_shares<T, Zero, Space> {
                      [&](auto... arguments) { backend.adamw(arguments...); });
   }
 
+  /// The scalars of each kernel of an `update`, in its order: f(step).
+  template <class F>
+  void each_step(const adamw_options& constants, double learning_rate, std::int64_t step, F&& f) const {
+    base::each_rated(constants.rates, [&](std::int64_t, std::int64_t, bool decay, double factor) {
+      f(step_of(constants, decay, factor, learning_rate, step, 1.0));
+    });
+  }
+  /// Whether a backend has the kernels of `update_at`.
+  template <class Backend>
+  static constexpr bool updates_at = compute::remote_optimizer_kernels<Backend, T>;
+  /// `update` whose kernels read the scalars of `each_step` and the scale of gradients from memory when they run, `at` and behind it.
+  /// Returns what is behind the last. Nothing changes where the scale there is negative.
+  template <class Backend>
+    requires updates_at<Backend>
+  compute::adamw_step_at<T> update_at(Backend& backend, row weights, const_row gradients,
+                                      const adamw_options& constants, compute::adamw_step_at<T> at) {
+    for_each_segment(weights, gradients, constants, 0.0, 1, 1.0,
+                     [&](row p, const_row g, row m, row v, const compute::adamw_step&) {
+                       backend.adamw(p, g, m, v, at);
+                       ++at.scalars;
+                     });
+    return at;
+  }
+
   /// Takes back the `update` with the same arguments, weights and moments up to rounding. Requires
   /// learning_rate weight_decay < 1.
   template <class Backend>
@@ -149,19 +174,23 @@ class optimizer : public rank_shares<T, Zero, Space> {
   void for_each_segment(row weights, const_row gradients, const adamw_options& constants, double learning_rate,
                         std::int64_t step, double gradient_scale, F&& f) {
     base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool decay, double factor) {
-      compute::adamw_step hyper{};
-      hyper.lr = factor * learning_rate;
-      hyper.beta1 = constants.beta1;
-      hyper.beta2 = constants.beta2;
-      hyper.eps = constants.epsilon;
-      hyper.weight_decay = decay ? constants.weight_decay : 0.0;
-      hyper.step = step;
-      hyper.grad_scale = gradient_scale;
       f(part_of(weights, begin - weights_begin(), end - weights_begin()),
         part_of(gradients, begin - gradients_begin(), end - gradients_begin()),
         part_of(first_moment(), begin - begin_, end - begin_), part_of(second_moment(), begin - begin_, end - begin_),
-        hyper);
+        step_of(constants, decay, factor, learning_rate, step, gradient_scale));
     });
+  }
+  static compute::adamw_step step_of(const adamw_options& constants, bool decay, double factor, double learning_rate,
+                                     std::int64_t step, double gradient_scale) {
+    compute::adamw_step hyper{};
+    hyper.lr = factor * learning_rate;
+    hyper.beta1 = constants.beta1;
+    hyper.beta2 = constants.beta2;
+    hyper.eps = constants.epsilon;
+    hyper.weight_decay = decay ? constants.weight_decay : 0.0;
+    hyper.step = step;
+    hyper.grad_scale = gradient_scale;
+    return hyper;
   }
 
   buffer<T, Space> first_moment_;

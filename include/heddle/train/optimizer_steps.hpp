@@ -1,6 +1,7 @@
 // heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
 #pragma once
 
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -66,21 +67,26 @@ class optimizer_steps {
     } else if (held_.size() > 0) {
       auto& queue = compute::queue_of(backend_);
       std::vector<double> of_stages(static_cast<std::size_t>(held_.size()));
-      if (sums_.size() < of_stages.size())
-        sums_ = buffer<double, space>(queue, held_.size(), "the squared gradient norms of stages");
-      queue.zero(sums_);
-      for (int k = 0; k < held_.size(); ++k) {
-        held_type& h = held_[k];
-        for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
-          optimizer.add_counted_squares(backend_, const_row(optimizer.gradients_of(stage)),
-                                        scalar_view<double, space>(sums_.address() + k, {}));
-        });
-      }
-      queue.copy(sums_, of_stages);
+      queue.copy(squares_there(), of_stages);
       queue.wait();
       sum = std::accumulate(of_stages.begin(), of_stages.end(), 0.0);
     }
     return sum;
+  }
+  /// The squared norms of the stages in their memory, in the order of the queue.
+  row_view<const double, space> squares_there()
+    requires(!std::is_same_v<space, host_memory>)
+  {
+    auto& queue = compute::queue_of(backend_);
+    if (static_cast<int>(sums_.size()) < held_.size())
+      sums_ = buffer<double, space>(queue, held_.size(), "the squared gradient norms of stages");
+    queue.zero(sums_);
+    for (int k = 0; k < held_.size(); ++k)
+      for_each_bucket(held_[k], [&](auto& stage, auto& optimizer, auto) {
+        optimizer.add_counted_squares(backend_, const_row(optimizer.gradients_of(stage)),
+                                      scalar_view<double, space>(sums_.address() + k, {}));
+      });
+    return heddle::v0::detail::row_at<space>(sums_.address(), held_.size());
   }
 
   void begin() {
@@ -96,6 +102,26 @@ class optimizer_steps {
     h.stepped = true;
     model::of_stage::weights_written(h.stage);
   }
+  /// The scalars that the kernels of a step read with `update_at`: f(step) for each.
+  template <class F>
+  void each_step(std::int64_t step, F&& f) {
+    held_.for_each([&](held_type& h) {
+      for_each_bucket(
+          h, [&](auto&, auto& optimizer, auto) { optimizer.each_step(adamw_, learning_rate_(step), step + 1, f); });
+    });
+  }
+  /// Steps all stages, with what is read from memory when the kernels run.
+  void update_at(compute::adamw_step_at<scalar> at) {
+    held_.for_each([&](held_type& h) {
+      for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+        at = optimizer.update_at(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)),
+                                 adamw_, at);
+      });
+      h.stepped = true;
+      model::of_stage::weights_written(h.stage);
+    });
+  }
+  double clip_norm() const noexcept { return clip_norm_; }
   bool all_stepped() const {
     bool all = true;
     held_.for_each([&](held_type& h) { all = all && h.stepped; });

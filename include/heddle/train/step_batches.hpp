@@ -52,8 +52,10 @@ class step_batches {
         begins_here_(batches_.size(), false),
         ends_here_(batches_.size(), false) {
     const std::int64_t samples = max_samples * t.microbatches();
-    inputs_.resize(static_cast<std::size_t>(samples * one.inputs));
-    targets_.resize(static_cast<std::size_t>(samples * one.targets));
+    own_inputs_.resize(static_cast<std::size_t>(samples * one.inputs));
+    own_targets_.resize(static_cast<std::size_t>(samples * one.targets));
+    inputs_ = own_inputs_;
+    targets_ = own_targets_;
     const auto mark = [&](int part, std::vector<bool>& here) {
       for (const int s : parts.stages_of(part))
         for (int i = 0; i < t.microbatches() && t.rank_of(s) == pipeline_rank; ++i)
@@ -63,7 +65,18 @@ class step_batches {
     mark(parts.parts() - 1, ends_here_);
   }
 
+  step_batches(const step_batches&) = delete;
+  step_batches& operator=(const step_batches&) = delete;
+
   std::span<const Batch> all() const noexcept { return batches_; }
+  /// Numbers of all inputs and of all targets of a step on this rank.
+  std::size_t input_count() const noexcept { return inputs_.size(); }
+  std::size_t target_count() const noexcept { return targets_.size(); }
+  /// From here on samples lie in this memory of the caller's, of that many numbers.
+  void lie_in(std::span<input> inputs, std::span<target> targets) noexcept {
+    inputs_ = inputs;
+    targets_ = targets;
+  }
 
   /// The step's samples of one dp rank, which are `samples` from `first` on. Only the ends of a pipeline read them.
   /// Errors: `config_error` if the data's samples are of another size.
@@ -129,15 +142,16 @@ class step_batches {
   };
   numbers memory(std::int64_t first, std::int64_t samples) {
     const auto part = [&](auto& all, std::int64_t of_one) {
-      return std::span(all).subspan(static_cast<std::size_t>(first * of_one),
-                                    static_cast<std::size_t>(samples * of_one));
+      return all.subspan(static_cast<std::size_t>(first * of_one), static_cast<std::size_t>(samples * of_one));
     };
     return {part(inputs_, one_.inputs), part(targets_, one_.targets)};
   }
 
   model::sample_extents one_;
-  std::vector<input> inputs_;
-  std::vector<target> targets_;
+  std::vector<input> own_inputs_;
+  std::vector<target> own_targets_;
+  std::span<input> inputs_;
+  std::span<target> targets_;
   std::vector<Batch> batches_;
   std::vector<bool> begins_here_, ends_here_;
 };

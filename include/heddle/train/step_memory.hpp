@@ -43,6 +43,12 @@ class step_losses {
     else
       on_host_[static_cast<std::size_t>(microbatch)] = stage.loss_sum(slot);
   }
+  /// Those of a step in the stages' memory, where they are copied.
+  row_view<const double, space> there() const noexcept
+    requires are_copied
+  {
+    return heddle::v0::detail::row_at<space>(here_.address(), static_cast<std::int64_t>(here_.size()));
+  }
   /// Waits for the queue, where they are copied.
   double sum() {
     if constexpr (are_copied) {

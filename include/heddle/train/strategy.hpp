@@ -17,6 +17,7 @@
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/steps.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <type_traits>
@@ -30,7 +31,8 @@ inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind, precision_kind>;
+             norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
+             precision_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -47,11 +49,10 @@ constexpr bool strangers_checked() {
     return true;
   } else {
     (..., [] {
-      static_assert(
-          strategy_takes<Ps>,
-          "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-          "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, precision<...>, what becomes of "
-          "saved activations and how gradients of skipped stages are scaled");
+      static_assert(strategy_takes<Ps>,
+                    "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
+                    "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
+                    "precision<...>, what becomes of saved activations and how gradients of skipped stages are scaled");
     }());
     return false;
   }
@@ -149,6 +150,7 @@ struct selected_strategy {
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
+  using steps = v0::select_policy<steps_kind, eager_steps, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
@@ -174,10 +176,10 @@ constexpr auto select_strategy() {
 
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
-/// stages, the gradient norm known before a step, saved activations kept in memory, gradients of stages that
+/// stages, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
 /// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`, everything of the model's element
 /// type (`precision<>`). A mesh is required.
-/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`,
+/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `activations`,
 /// `gradient_scale`, `precision`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};

@@ -17,6 +17,7 @@
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/periodic_work.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/captured_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
@@ -33,6 +34,7 @@
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_hooks.hpp>
 #include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/strategy.hpp>
@@ -112,6 +114,8 @@ class trainer : public progress {
   template <class List>
   using group_type = std::remove_reference_t<decltype(detail::group_along(std::declval<World&>(), List{}))>;
   using gradient_groups = detail::gradient_groups<World, axes, buckets>;
+  static constexpr bool steps_captured =
+      detail::steps_are_captured<Strategy, stage_type, detail::optimizer_under<scalar, Strategy, space>, World>();
 
   /// Makes the schedule itself, from `options.microbatches` and, for `schedule::named`, `options.schedule`.
   /// Errors: `config_error`, `schedule_error`.
@@ -168,7 +172,13 @@ class trainer : public progress {
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
   /// Memory for weights, gradients and moments on this rank; with `zero<3>` `with_weights(work)` has them whole.
-  auto& parameter_memory() noexcept { return sharded_; }
+  auto& parameter_memory() noexcept {
+    capture_again();  // whoever asks may give memory back
+    return sharded_;
+  }
+  /// With `captured_steps`: the next step is done eagerly, the one behind it captured again. For whoever has given memory back that steps use;
+  /// passes outside of steps and `parameter_memory` call it.
+  void capture_again() noexcept { captured_.forget(); }
   /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
   std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
 
@@ -214,6 +224,8 @@ class trainer : public progress {
       static_cast<void>(finish_step());
       static_cast<void>(step_ahead(data));
       return *finish_step();
+    } else if constexpr (steps_captured) {
+      return captured_.step(*this, data);
     } else {
       const std::int64_t start = now_ns();
       const step_report report = new_report();
@@ -234,7 +246,8 @@ class trainer : public progress {
     const std::int64_t start = now_ns();
     ahead_.next_begin = start;
     ahead_.done.reset();
-    ahead_.optimistically([&] { run_backward(data); }, [&] { steps_.take_back(step_); });
+    load(data);
+    ahead_.optimistically([&] { run_backward(); }, [&] { steps_.take_back(step_); });
     ahead_.step = step_;
     ahead_.report = new_report();
     ahead_.begin = start;
@@ -266,7 +279,8 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   step_result compute_gradients(const Data& data) {
     refuse_ahead();
-    run_backward(data);
+    load(data);
+    run_backward();
     const step_sums mine = my_sums();
     std::array<double, 4> sums{mine.loss, mine.targets, mine.squares, mine.stops};
     const std::span<double> used(sums.data(), options_.stop == nullptr ? 3 : 4);
@@ -365,7 +379,8 @@ class trainer : public progress {
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
                   detail::members_along(world.mesh(), world.rank(), pipeline_axes{})),
         losses_(detail::queue_for<space>(backend_), microbatches_),
-        sums_(world) {
+        sums_(world),
+        captured_(*this) {
     axes::require_known(world.mesh());
     detail::require_options_that_fit(world_.control(), options_, table(), held_);
     const std::int64_t between =
@@ -401,19 +416,26 @@ class trainer : public progress {
                : detail::one_more_backend(more_backends_, options_, world_.size());
   }
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
+  friend detail::step_hooks<trainer, steps_first>;
+  using captured_step_type = typename detail::captured_step_if<steps_captured, scalar, batch_type, space>::type;
+  friend captured_step_type;
 
-  // Forward and backward of all microbatches, and every reduction of gradients.
+  // The samples of a step.
   template <class Data>
-  void run_backward(const Data& data) {
+  void load(const Data& data) {
     watched_.set_step(step_);  // what is not part of a step (validation, sampling) has none
     const balanced_split shares{options_.batch, sample_ranks_.size()};
     const int share = sample_ranks_.rank();
     batches_.load(data, consumed_ + shares.offset(share), shares.size(share),
                   1.0 / static_cast<double>(targets_of_a_step()));
+  }
+  // Forward and backward of all microbatches, and every reduction of gradients.
+  void run_backward() {
     if constexpr (!steps_first) begin_gradients();
     const passes_of_step passes(held_);
     losses_.begin();
-    executor_.run(batches_.all(), static_cast<int>(step_), sharded_.hooks(hooks{*this}, observing()));
+    executor_.run(batches_.all(), static_cast<int>(step_),
+                  sharded_.hooks(detail::step_hooks<trainer, steps_first>{*this}, observing()));
     gradients_.finish(observing());
   }
   step_sums my_sums() {
@@ -493,55 +515,10 @@ class trainer : public progress {
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
     refuse_ahead();
+    capture_again();
     train::pass_through(parts_, table(), held_, pipeline_, forward_only_tag, batch, boundary_,
                         sharded_.gathered(forward));
   }
-
-  struct hooks {
-    trainer& self;
-    void forward_done(int stage, int microbatch, int slot) {
-      held_type& h = self.held_.at(stage);
-      if (h.part + 1 == self.parts_.parts()) self.losses_.take(h.stage, microbatch, slot);
-    }
-    void reduce_gradient(int stage) { self.gradients_.complete(stage, self.observing()); }
-    void recompute(int stage, int /*microbatch*/, int slot) {
-      model::of_stage::recompute(self.held_.at(stage).stage, slot);
-    }
-    void reload(int stage, int /*microbatch*/, int slot) { model::of_stage::reload(self.held_.at(stage).stage, slot); }
-    // Where a table has OPTIM, for stages that nobody has to wait for.
-    void optimizer_step(int stage) {
-      if constexpr (steps_first) {
-        held_type& h = self.held_.at(stage);
-        const bool summed = h.reduced || self.gradient_ranks_.size() == 1;
-        if (!self.ahead_.optimistic || !self.held_.complete_alone(stage) || !summed) return;
-        self.gradients_.complete(stage, self.observing());
-        const double squares = detail::sum_over_replicas(self.steps_.squares_of(h),
-                                                         detail::control_along(self.world_, typename axes::gradients{}),
-                                                         detail::control_along(self.world_, typename axes::inside{}));
-        if (!self.steps_.is_unclipped(squares)) return;
-        self.ahead_.stepped = true;
-        self.steps_.update(h, 1.0, self.step_);
-      }
-    }
-    // The forwards that begin a step may run before the norm of the step before is known.
-    bool validate()
-      requires(steps_first)
-    {
-      if (!self.norm_agrees()) return false;
-      self.begin_gradients();
-      return true;
-    }
-    void redo()
-      requires(steps_first)
-    {
-      self.put_right();
-      self.begin_gradients();
-      self.held_.for_each([&](held_type& h) {
-        for (int slot = 0; slot < self.plan_.view().storage.slots(h.index); ++slot)
-          model::of_stage::release(h.stage, slot);
-      });
-    }
-  };
 
   auto observing() noexcept {
     return [this](const char* name, std::size_t bytes, auto&& work) { this->collective(name, bytes, work); };
@@ -587,6 +564,7 @@ class trainer : public progress {
   std::conditional_t<steps_first, sums_ahead, detail::no_sums_on_the_way> sums_;
   model::boundary_memory<scalar, space> boundary_;
   [[no_unique_address]] detail::logits_on_host<scalar, space> logits_;
+  [[no_unique_address]] captured_step_type captured_;  // its graph uses all memory above
 };
 
 /// With the type of a body's `auto& world`, a reference.

@@ -265,17 +265,23 @@ struct enqueued {
 thread_local int depth = 0;
 thread_local std::vector<enqueued> group_ops;
 
+// What is captured runs as often as its graph, each time as a call of its own.
 void launch(std::vector<enqueued> all) {
   std::map<cudaStream_t, std::shared_ptr<std::vector<op>>> by_stream;
+  const auto is_message = [](const op& o) { return o.what == kind::send || o.what == kind::recv; };
   for (enqueued& e : all) {
-    if (e.what.what != kind::send && e.what.what != kind::recv) e.what.number = e.what.who->collectives++;
+    if (!is_message(e.what) && !cuda_double::is_captured(e.stream)) e.what.number = e.what.who->collectives++;
     auto& ops = by_stream[e.stream];
     if (ops == nullptr) ops = std::make_shared<std::vector<op>>();
     ops->push_back(e.what);
   }
   for (auto& [stream, ops] : by_stream)
-    cuda_double::enqueue(stream, [ops = ops] {
+    cuda_double::enqueue_waiting(stream, [ops = ops, captured = cuda_double::is_captured(stream), is_message] {
       std::unique_lock lock(big);
+      for (op& o : *ops) {
+        o.done = false;
+        if (captured && !is_message(o)) o.number = o.who->collectives++;
+      }
       for (op& o : *ops) post(o);
       changed.notify_all();
       changed.wait(lock, [&] {

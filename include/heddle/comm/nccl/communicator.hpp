@@ -74,6 +74,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   /// `bytes_moved` is NCCL's own business and stays 0.
   comm_counters counters() const { return std::as_const(*channel_).counters(); }
   cudaStream_t stream() const noexcept { return stream_; }
+  /// Whether calls return when their results are there (`nccl_settings::complete`).
+  bool completes_calls() const noexcept { return channel_->site().settings.complete; }
   /// The same communicator on another stream.
   nccl_communicator on(cudaStream_t stream) const { return {channel_, stream}; }
   /// NCCL's handle. Connects. Remains this object's.

@@ -13,6 +13,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/cuda/graph.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -92,6 +93,15 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
                                   static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
                                   step, rounding);
+  }
+
+  /// With the numbers of the step in memory.
+  template <class T>
+  void adamw(vector_view<T, space> p, std::type_identity_t<vector_view<const T, space>> g,
+             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
+             const adamw_step_at<T>& step) {
+    facets::optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
+    detail::on_cuda::launch_adamw(launcher(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
   }
 
   template <class T>

@@ -354,6 +354,29 @@ template <launcher L, class T>
 void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
 }
+/// With the numbers of the step in memory.
+template <class T>
+struct adamw_at_body {
+  std::int64_t n;
+  adamw_step_at<T> from;
+  T* p;
+  const T* g;
+  T *m, *v;
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const double scale = *from.grad_scale;
+    if (scale < 0) return;
+    adamw_scalars<T> s = *from.scalars;
+    s.grad_scale = static_cast<T>(scale);
+    const auto step = [&s](std::int64_t, T& weight, T d, T& first, T& second) {
+      weight = s.updated(weight, d, first, second);
+    };
+    for_pack(k, n, step, p, g, m, v);
+  }
+};
+template <launcher L, class T>
+void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step_at<T>& step) {
+  each_pack<T>(on, n, adamw_at_body<T>{n, step, p, g, m, v});
+}
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <launcher L, class T>
 void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {

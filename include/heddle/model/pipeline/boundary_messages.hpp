@@ -104,15 +104,13 @@ class boundary_messages {
   /// to the queue, when all that the message waits for has been put there.
   template <class Give>
   void send(int i, std::int64_t elements, int peer, int way, Give&& give) {
-    move(i, way, [&](direction& d) {
-      give(*d.messages, [&] { heddle::v0::send(*d.messages, d.to(), row(i, elements), peer, way); });
-    });
+    move(i, way,
+         [&](queue& q, direction& d) { give(q, [&] { heddle::v0::send(q, d.to(), row(i, elements), peer, way); }); });
   }
   template <class Give>
   void receive(int i, std::int64_t elements, int peer, int way, Give&& give) {
-    move(i, way, [&](direction& d) {
-      give(*d.messages, [&] { heddle::v0::recv(*d.messages, d.to(), row(i, elements), peer, way); });
-    });
+    move(i, way,
+         [&](queue& q, direction& d) { give(q, [&] { heddle::v0::recv(q, d.to(), row(i, elements), peer, way); }); });
   }
   void send(int i, std::int64_t elements, int peer, int way) { send(i, elements, peer, way, at_once{}); }
   void receive(int i, std::int64_t elements, int peer, int way) { receive(i, elements, peer, way, at_once{}); }
@@ -138,11 +136,15 @@ class boundary_messages {
   }
   /// Behind a computation that reads buffer `input` and writes buffer `output`.
   void after_compute(int input, int output) {
-    if (ways_.empty() || (input < 0 && output < 0)) return;
+    if (ways_.empty() || in_order_ || (input < 0 && output < 0)) return;
     const event done = queue_->record();
     if (input >= 0) computed_[static_cast<std::size_t>(input)] = done;
     if (output >= 0) computed_[static_cast<std::size_t>(output)] = done;
   }
+  /// Whether messages take their places in the order of the stages' queue instead of having queues beside it: for graphs, whose branches
+  /// CUDA may run in any order, so that a message that waits for its peer could keep back what the peer waits for. In one order that
+  /// cannot be, as above, and nothing is sent while the rank computes. Set before the first message.
+  void in_order(bool yes) noexcept { in_order_ = yes; }
   /// Until all messages are through. Errors: what they have thrown.
   void finish() {
     std::exception_ptr first;
@@ -186,16 +188,18 @@ class boundary_messages {
   void move(int i, int way, Message&& message) {
     const auto at = static_cast<std::size_t>(i);
     direction& d = *ways_[static_cast<std::size_t>(way)];
+    if (in_order_) return message(*queue_, d);
     if (computed_[at]) {
       d.messages->after(*computed_[at]);
       computed_[at].reset();
     }
     if (moved_[at]) d.messages->after(*moved_[at]);  // one that no computation has waited for
-    message(d);
+    message(*d.messages, d);
     moved_[at] = d.messages->record();
   }
 
   queue* queue_ = nullptr;
+  bool in_order_ = false;
   std::vector<buffer<T, Space>> here_{};
   std::vector<std::optional<event>> computed_{};  // of each buffer, the last computation that no message has waited for
   std::vector<std::optional<event>> moved_{};     // the last message that no computation has waited for

@@ -84,6 +84,9 @@ class executor {
     }
   }
 
+  /// From here on messages are in the order of the stages' queue, where the communicator sends in that of queues, and `run` does not wait for them:
+  /// one graph can have all of a run.
+  void send_in_order() noexcept { runner_.send_in_order(); }
   const executor_counters& counters() const noexcept { return runner_.counters(); }
   /// Bytes of the boundary buffers on this rank.
   std::int64_t boundary_bytes() const noexcept { return runner_.boundary_bytes(); }

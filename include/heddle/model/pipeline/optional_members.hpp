@@ -45,6 +45,7 @@
 /// | `static constexpr bool adds_gradients_in_forward` | false: backwards add them. True: not with `post_validation` |
 /// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
 /// | `void copy_loss(int slot, scalar_view<double, space> to)`, where the host may not touch the stage's memory | `loss_sum(slot)` is asked after each forward |
+/// | `static constexpr bool only_queues`: the verbs of a step give work to the queue and read nothing of it on the host | false: not with `captured_steps` |
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
 
@@ -307,6 +308,15 @@ inline constexpr bool counts_targets = requires(const Stage& s) {
 template <class Stage>
 inline constexpr bool copies_loss = !std::is_same_v<space_of<Stage>, host_memory> &&
                                     requires(Stage& s, scalar_view<double, space_of<Stage>> to) { s.copy_loss(0, to); };
+
+/// Whether the stage says that the verbs of a step read nothing on the host that its queue computes, and wait for nothing.
+template <class Stage>
+inline constexpr bool only_queues = [] {
+  if constexpr (requires { requires static_cast<bool>(Stage::only_queues); })
+    return copies_loss<Stage> && !counts_targets<Stage>;
+  else
+    return false;
+}();
 
 /// A place in the model; index -1: none.
 struct no_place {

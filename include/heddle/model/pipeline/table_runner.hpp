@@ -123,6 +123,11 @@ class table_runner {
   /// pairs of computations run at the same time.
   void allocate(typename Space::queue* queue, std::int64_t elements, bool beside);
   void run(calls& c, int step, std::size_t batches);
+  /// Where messages are queued: in the order of the stages' queue, and no run waits for them (`boundary_messages::in_order`).
+  void send_in_order() noexcept {
+    if constexpr (queued) boundary_.in_order(true);
+    in_order_ = true;
+  }
 
   int world_rank(int pipeline_rank) const noexcept { return record_.world_rank(pipeline_rank); }
   const executor_counters& counters() const noexcept { return counters_; }
@@ -278,6 +283,7 @@ class table_runner {
   std::int64_t largest_ = 0;  // elements that a boundary buffer holds
   std::size_t next_send_ = 0;
   int live_ = 0;
+  bool in_order_ = false;
   executor_counters counters_;
   std::optional<schedule::warm_up> warm_up_;  // found when hooks ask for it
   std::unique_ptr<companion> companion_;      // only where pairs run at the same time
@@ -321,7 +327,7 @@ void table_runner<T, Space, Communicator, Observer>::run(calls& c, int step, std
   }
   run_entries(c, warm, end);
   finish_sends();
-  boundary_.finish();
+  if (!queued || !in_order_) boundary_.finish();
 }
 
 template <class T, memory_space Space, communicator Communicator, observer Observer>

@@ -139,7 +139,8 @@ class cuda_queue {
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
                                         : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
     const on_cuda_device here(device());
-    if constexpr (elements_in<From, host_memory> || elements_in<To, host_memory>) require_no_capture();
+    if constexpr (elements_in<From, host_memory>) require_captured_is_pinned(first_element(from));
+    if constexpr (elements_in<To, host_memory>) require_captured_is_pinned(first_element(to));
     stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
                      "cudaMemcpyAsync");
   }
@@ -162,11 +163,15 @@ class cuda_queue {
   friend class cuda_queue;
   friend struct heddle::v0::cuda_pinned_memory;
   friend class heddle::v0::cuda_graph;
-  // A graph would read that memory when it runs, whatever lies there then. Errors: `cuda_capture_error`.
-  void require_no_capture() const {
+  // A graph would use that memory when it runs, whatever lies there then. Errors: `cuda_capture_error`.
+  void require_captured_is_pinned(const void* memory) const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     stream_->require(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
-    if (status != cudaStreamCaptureStatusNone)
+    if (status == cudaStreamCaptureStatusNone) [[likely]]
+      return;
+    cudaPointerAttributes attributes{};
+    stream_->require(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+    if (attributes.type != cudaMemoryTypeHost)
       throw cuda_capture_error("heddle: a copy from or to the host's memory on CUDA device " +
                                std::to_string(device()) +
                                ": may not be part of a graph, which would use that memory whenever it runs: use pinned "
@@ -199,6 +204,8 @@ struct cuda_memory {
    public:
     /// Bytes of arguments that a kernel takes, from sm_70 on.
     static constexpr std::size_t largest_kernel_argument = 32'764;
+    using graph = cuda_graph;           ///< what it can be captured into: `heddle/tensor/cuda/graph.hpp`
+    using pinned = cuda_pinned_memory;  ///< memory of the host that it copies without waiting
     /// A stream of its own, that waits for no other, of the thread's device (`cudaSetDevice`).
     queue() : queue(detail::cuda_device_of_thread()) {}
     /// The same of this device.

@@ -1,0 +1,276 @@
+// heddle/train/captured_step.hpp: a training step as one graph of the backend's queue, launched by each rank.
+#pragma once
+
+#include <heddle/compute/adamw_scalars.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/launch_each.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/model/pair_batch.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/view.hpp>
+#include <heddle/train/nonfinite.hpp>
+#include <heddle/train/report.hpp>
+#include <heddle/train/step_ahead.hpp>
+#include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_sums.hpp>
+#include <heddle/train/steps.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::train::detail {
+
+// ---- what can be captured ----
+
+template <bool Ok, class Backend>
+inline constexpr bool queue_can_be_captured = Ok;
+template <bool Ok, class Backend>
+inline constexpr bool launches_in_this_file = Ok;
+template <bool Ok, class Strategy>
+inline constexpr bool strategy_can_be_captured = Ok;
+template <bool Ok, class Stage>
+inline constexpr bool stage_only_queues = Ok;
+template <bool Ok, class Communicator>
+inline constexpr bool communicator_can_be_captured = Ok;
+
+// Whether steps are captured. A compile error where the strategy asks for it and something in a step cannot be in a graph; one at a time.
+template <class Strategy, class Stage, class Optimizer, class World>
+consteval bool steps_are_captured() {
+  if constexpr (!Strategy::steps::captured || requires { Stage::is_refused; }) {
+    return false;
+  } else {
+    using backend = typename Strategy::backend;
+    using queue = typename space_of<backend>::queue;
+    using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
+    if constexpr (constexpr bool ok = requires {
+                    typename queue::graph;
+                    typename queue::pinned;
+                  }; !ok)
+      static_assert(queue_can_be_captured<ok, backend>,
+                    "heddle: captured_steps needs a backend whose queue can be captured into a graph, as that of "
+                    "compute::cuda; with this backend leave it out");
+    else if constexpr (constexpr bool kernels = launches_kernels<queue>; !kernels)
+      static_assert(launches_in_this_file<kernels, backend>,
+                    "heddle: captured_steps sums the norm of a step by a kernel: compile this file with nvcc");
+    else if constexpr (constexpr bool waits = !Strategy::norm_check::steps_first; !waits)
+      static_assert(strategy_can_be_captured<waits, Strategy>,
+                    "heddle: with post_validation the host decides whether a step is taken back, which a graph "
+                    "cannot; leave post_validation or captured_steps out");
+    else if constexpr (constexpr bool unobserved = !Strategy::observer::enabled; !unobserved)
+      static_assert(strategy_can_be_captured<unobserved, Strategy>,
+                    "heddle: a step that is launched as a graph tells an observer nothing; leave the observer or "
+                    "captured_steps out");
+    else if constexpr (constexpr bool plain = requires { requires Optimizer::template updates_at<backend>; }; !plain)
+      static_assert(strategy_can_be_captured<plain, Strategy>,
+                    "heddle: captured_steps has AdamW steps in the model's element type, "
+                    "by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave "
+                    "precision<...> of weights, gradients or moments, or captured_steps, out");
+    else if constexpr (constexpr bool only = model::of_stage::only_queues<Stage>; !only)
+      static_assert(stage_only_queues<only, Stage>,
+                    "heddle: a step of this stage reads on the host what the device computes, or is not known not to "
+                    "(experts that rows are routed to, activations that leave the device): leave captured_steps out, "
+                    "or say `static constexpr bool only_queues = true` in the stage if it does not");
+    else if constexpr (constexpr bool in_order = heddle::v0::detail::goes_on_stream_of<communicator, queue> ||
+                                                 heddle::v0::detail::shares_device_of<communicator, queue>;
+                       !in_order)
+      static_assert(communicator_can_be_captured<in_order, communicator>,
+                    "heddle: the calls of this communicator wait on the host, so that no graph can have them: take "
+                    "hd::nccl, or leave captured_steps out");
+    else
+      return true;
+    return false;
+  }
+}
+
+// ---- the sums of a step, on the device ----
+
+// One rank's, as `trainer` adds them up on the host: losses of microbatches and squares of stages in their order.
+struct sums_of_rank {
+  const double *losses, *squares, *given;  // given: targets and stops
+  std::int64_t microbatches, stages;
+  bool counts_loss;
+  double* to;
+  HEDDLE_HD void operator()(std::int64_t) const {
+    double loss = 0, norm = 0;
+    for (std::int64_t i = 0; i < microbatches; ++i) loss += losses[i];
+    for (std::int64_t i = 0; i < stages; ++i) norm += squares[i];
+    to[0] = counts_loss ? loss : 0.0;
+    to[1] = given[0];
+    to[2] = norm;
+    to[3] = given[1];
+  }
+};
+// Those of all ranks, in the order of the ranks, and what gradients are multiplied with: negative where there is no step.
+struct scale_of_step {
+  const double* all;
+  int ranks;
+  double targets, clip_norm;
+  double* to;
+  HEDDLE_HD void operator()(std::int64_t) const {
+    for (int k = 0; k < 4; ++k) {
+      double sum = all[k];
+      for (int r = 1; r < ranks; ++r) sum = sum + all[4 * r + k];
+      to[k] = sum;
+    }
+    const double scale = targets / to[1], loss = to[0] / to[1], root = std::sqrt(to[2]);
+#if defined(__CUDA_ARCH__)
+    const double norm = __dmul_rn(root, scale);  // rounded, as on the host, before anything is added
+#else
+    const double norm = root * scale;
+#endif
+    const double part = clip_norm / (norm + 1e-6);
+    to[4] = is_finite(loss) && is_finite(norm) && is_finite(scale) ? (part < 1.0 ? part : 1.0) * scale : -1.0;
+  }
+  HEDDLE_HD static bool is_finite(double x) {  // whatever the compiler assumes of numbers
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &x, sizeof bits);
+    return (bits >> 52 & 0x7ff) != 0x7ff;
+  }
+};
+
+/// The steps of a trainer whose strategy has `captured_steps`. What changes from step to step lies in pinned memory, which the graph
+/// reads; what the host reads of a step is there when the graph has run. Errors: `config_error` for ranks that cannot be captured.
+template <class T, class Batch, memory_space Space>
+class captured_step {
+  using queue_type = typename Space::queue;
+  using pinned = typename queue_type::pinned;
+  using graph_type = typename queue_type::graph;
+  using contents = model::batch_contents<Batch>;
+  using scalars = compute::detail::adamw_scalars<T>;
+
+ public:
+  /// The last member of a trainer, which is ready but for it.
+  template <class Trainer>
+  explicit captured_step(Trainer& t) {
+    auto& all = t.world_.all();
+    if constexpr (requires { all.in_order_of(t.backend_.queue()); })
+      if (all.size() > 1)
+        throw config_error(
+            "heddle: captured_steps: the " + std::to_string(all.size()) +
+            " ranks are threads that share a device, and order their streams by events, which the capture of one rank "
+            "cannot have; take hd::nccl with a device for each rank, one rank, or leave captured_steps out");
+    if constexpr (requires { all.completes_calls(); })
+      if (all.completes_calls())
+        throw config_error(
+            "heddle: captured_steps: each call of this transport waits until it is complete "
+            "(nccl_settings::complete), which a graph cannot; take hd::nccl");
+    queue_type& queue = t.backend_.queue();
+    typename pinned::queue staging(queue);
+    const auto on_host = [&]<class X>(buffer<X, pinned>& x, std::size_t n) {
+      x = buffer<X, pinned>(staging, static_cast<std::int64_t>(n), "what a captured step reads and writes");
+    };
+    const auto on_device = [&]<class X>(buffer<X, Space>& x, std::size_t n) {
+      x = buffer<X, Space>(queue, static_cast<std::int64_t>(n), "the sums and scalars of a captured step");
+    };
+    std::size_t segments = 0;
+    t.steps_.each_step(0, [&](const compute::adamw_step&) { ++segments; });
+    on_host(inputs_, t.batches_.input_count());
+    on_host(targets_, t.batches_.target_count());
+    on_host(given_, 2);
+    on_host(scalars_, segments);
+    on_host(sums_, 4);
+    on_device(given_there_, 2);
+    on_device(scalars_there_, segments);
+    on_device(mine_, 4);
+    on_device(all_, all.size() > 1 ? 4 * static_cast<std::size_t>(all.size()) : 0);
+    on_device(step_, 5);
+    t.batches_.lie_in(std::span(inputs_.data(), inputs_.size()), std::span(targets_.data(), targets_.size()));
+    t.executor_.send_in_order();
+  }
+
+  /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again.
+  void forget() noexcept { next_ = way::eager; }
+  /// Operations of the graph; 0 before the second step.
+  std::size_t operations() const noexcept { return graph_.operations(); }
+
+  template <class Trainer, class Data>
+  step_report step(Trainer& t, const Data& data) {
+    const std::int64_t start = now_ns();
+    const step_report report = t.new_report();
+    queue_type& queue = t.backend_.queue();
+    t.load(data);
+    given_[0] = t.beside_.rank() == 0 ? t.batches_.counted_targets() : 0.0;
+    given_[1] = t.options_.stop != nullptr && *t.options_.stop ? 1.0 : 0.0;
+    std::size_t k = 0;
+    t.steps_.each_step(t.step_, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
+    const auto give = [&] { give_step(t, queue); };
+    const way now = next_;
+    next_ = way::eager;  // after an error
+    if (now == way::eager) give();
+    if (now == way::capture) {
+      graph_ = {};  // its memory goes back first
+      graph_ = graph_type::capture(queue, give);
+    }
+    if (now != way::eager) graph_.launch(queue);
+    queue.wait();
+    next_ = now == way::eager ? way::capture : way::launch;
+
+    t.stopped_ = t.stopped_ || sums_[3] > 0;
+    const step_result result = result_of({sums_[0], sums_[1], sums_[2]}, t.targets_of_a_step());
+    refuse_no_targets(result, t.step_);
+    if (!result.is_finite())
+      stop_nonfinite(t.world_.control(), find_nonfinite(t.held_, t.backend_), t.step_, result.loss,
+                     result.gradient_norm);
+    t.end_step();
+    return completed(report, result, now_ns() - start);
+  }
+
+ private:
+  enum class way : unsigned char { eager, capture, launch };
+
+  // All of a step, in the order of the queue; nothing here waits.
+  template <class Trainer>
+  void give_step(Trainer& t, queue_type& queue) {
+    queue.copy(given_, given_there_);
+    queue.copy(scalars_, scalars_there_);
+    t.run_backward();
+    const auto losses = t.losses_.there(), squares = t.steps_.squares_there();
+    launch_each(queue, 1,
+                sums_of_rank{losses.address(), squares.address(), given_there_.address(), losses.size(), squares.size(),
+                             t.counts_loss_, mine_.address()});
+    auto& all = t.world_.all();
+    if (all.size() > 1) heddle::v0::all_gather(queue, all, mine_, all_);
+    launch_each(queue, 1,
+                scale_of_step{all.size() > 1 ? all_.address() : mine_.address(), all.size(),
+                              static_cast<double>(t.targets_of_a_step()), t.steps_.clip_norm(), step_.address()});
+    t.steps_.update_at({scalars_there_.address(), step_.address() + 4});
+    t.gather_weights();
+    queue.copy(heddle::v0::detail::row_at<Space>(step_.address(), 4), sums_);
+  }
+
+  buffer<typename contents::input, pinned> inputs_{};
+  buffer<typename contents::target, pinned> targets_{};
+  buffer<double, pinned> given_{}, sums_{};
+  buffer<scalars, pinned> scalars_{};
+  buffer<double, Space> given_there_{}, mine_{}, all_{}, step_{};
+  buffer<scalars, Space> scalars_there_{};
+  graph_type graph_{};
+  way next_ = way::eager;
+};
+
+// Where the host gives each operation.
+struct no_captured_step {
+  template <class Trainer>
+  explicit no_captured_step(Trainer&) noexcept {}
+  static void forget() noexcept {}
+};
+template <bool Captured, class T, class Batch, class Space>
+struct captured_step_if {
+  using type = no_captured_step;
+};
+template <class T, class Batch, class Space>
+struct captured_step_if<true, T, Batch, Space> {
+  using type = captured_step<T, Batch, Space>;
+};
+
+}  // namespace heddle::inline v0::train::detail

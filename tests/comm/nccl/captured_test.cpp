@@ -1,0 +1,196 @@
+// Steps that each rank launches as a graph have the bits of steps that the host gives operation by operation, over the stand-ins for CUDA and NCCL.
+#include <heddle/comm/nccl.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "../../cuda/emulated_launcher.hpp"
+#include "../../train/random_tokens.hpp"
+#include "catch.hpp"
+#include "double.hpp"
+
+namespace {
+
+namespace hd = heddle;
+using hd::dp, hd::pp, hd::tp;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
+constexpr int context = 6, words = 20;
+using samples = train_test::random_tokens<context, words>;
+
+struct setup {
+  std::string mesh;
+  std::string schedule = "1f1b";
+  int microbatches = 2;
+  int layers = 2;
+  int steps = 5;
+  int validate_every = 0;
+  std::int64_t poisoned_before = -1;  // of rank 0, the step before which a weight is no number
+};
+struct outcome {
+  std::vector<double> numbers;  // of each step loss, norm and learning rate, and losses on held-out samples
+  std::map<int, std::vector<double>> weights;  // of each rank behind the last step, with both moments
+  std::map<std::string, int> calls;
+  bool unchanged = true;  // by the step behind the one that was poisoned
+  std::string error;
+};
+
+template <class Transport, class Model, class... Policies>
+outcome train(const setup& s) {
+  using strategy = hd::strategy<mesh_type, hd::schedule::named, emulated, Policies...>;
+  hd::train::options<typename Model::config> o;
+  o.model.layers = s.layers;
+  o.model.heads = 2;
+  o.model.width = 8;
+  o.model.context = context;
+  o.model.vocabulary = words;
+  if constexpr (requires { o.model.kv_heads; }) o.model.kv_heads = 2, o.model.ffn = 12;
+  o.batch = 5;  // microbatches of two sizes
+  o.microbatches = s.microbatches;
+  o.schedule = s.schedule;
+  o.steps = s.steps;
+  o.clip_norm = 0.5;
+  o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 2, .total_steps = 10};
+  o.validate_every = s.validate_every;
+  o.validation_samples = 4;
+  o.threads_per_rank = 1;
+  hd::launch_options launch;
+  launch.timeout = std::chrono::milliseconds(20'000);
+  outcome all;
+  std::mutex guard;
+  nccl_double::reset();
+  try {
+    hd::launch<Transport>(hd::parse_mesh<mesh_type>(s.mesh), launch, [&](auto& world) {
+      hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+      const auto state = [&] {
+        std::vector<double> numbers;
+        const auto read = [&](auto row) {
+          const auto here = hd::train::detail::read_of_stage(trainer.stage(0), row);
+          numbers.insert(numbers.end(), here.elements().begin(), here.elements().end());
+        };
+        for (int k = 0; k < trainer.stages(); ++k) {
+          auto& optimizer = trainer.optimizer_state(k);
+          read(optimizer.weights_of(trainer.stage(k)));
+          read(optimizer.first_moment());
+          read(optimizer.second_moment());
+        }
+        return numbers;
+      };
+      std::string error;
+      std::vector<double> before;
+      try {
+        trainer.run(
+            samples{},
+            [&](const hd::train::step_report& r) {
+              const std::lock_guard lock(guard);
+              if (world.rank() == 0)
+                for (const double x : {r.loss, r.gradient_norm, r.learning_rate, r.validation_loss.value_or(0)})
+                  all.numbers.push_back(x);
+            },
+            [&](auto& t) {
+              if (t.steps_done() != s.poisoned_before) return;
+              if (world.rank() == 0) {
+                const std::vector<typename Model::scalar> bad{std::numeric_limits<double>::quiet_NaN()};
+                t.backend().queue().copy(bad, hd::detail::part_of_row<hd::cuda_memory>(t.stage(0).weights(), 3, 1));
+                t.backend().queue().wait();
+              }
+              before = state();
+            });
+      } catch (const hd::numeric_error& e) {
+        error = e.what();
+      }
+      const std::vector<double> after = state();
+      const std::lock_guard lock(guard);
+      if (error != "") all.error = error;
+      all.weights[world.rank()] = after;
+      for (std::size_t i = 0; i < before.size(); ++i)
+        all.unchanged = all.unchanged && (after[i] == before[i] || (after[i] != after[i] && before[i] != before[i]));
+    });
+  } catch (const std::exception& e) {
+    all.error = e.what();
+  }
+  all.calls = nccl_double::calls();
+  return all;
+}
+
+template <class Transport, class Model, class... Policies>
+void check_same(const setup& s) {
+  CAPTURE(s.mesh, s.schedule, s.microbatches);
+  const outcome expected = train<Transport, Model, Policies...>(s);
+  REQUIRE(expected.error == "");
+  REQUIRE(expected.numbers.size() == 4 * static_cast<std::size_t>(s.steps));
+  CHECK(expected.calls.count("cudaGraphLaunch") == 0);
+  const outcome got = train<Transport, Model, hd::captured_steps, Policies...>(s);
+  CHECK(got.error == "");
+  CHECK(got.numbers == expected.numbers);
+  CHECK(got.weights == expected.weights);
+  const int ranks = hd::parse_mesh<mesh_type>(s.mesh).size();
+  const bool again = s.validate_every > 0;
+  CHECK(got.calls.at("cudaGraphLaunch") == ranks * (again ? s.steps / 2 : s.steps - 1));
+  if (again) return;
+  // What one more step costs the host: a launch, and waiting for it.
+  setup longer = s;
+  longer.steps += 2;
+  auto more = train<Transport, Model, hd::captured_steps, Policies...>(longer).calls;
+  for (const auto& [name, n] : got.calls) more[name] -= n;
+  for (const auto& [name, n] : more) {
+    if (name == "ncclCommGetAsyncError" || name == "cudaStreamQuery") continue;  // as often as it takes to connect
+    CAPTURE(name);
+    CHECK(n == (name == "cudaGraphLaunch" || name == "cudaStreamSynchronize" ? 2 * ranks : 0));
+  }
+}
+
+using gpt2 = hd::model::gpt2<double>;
+
+}  // namespace
+
+TEST_CASE("a step that one rank launches as a graph has the bits of an eager one", "[cuda][graph][train]") {
+  check_same<hd::threads, gpt2>({""});
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<3>, hd::precision<hd::products_in<hd::bf16>>>(
+      {"", "1f1b", 1});
+  check_same<hd::threads, hd::model::llama<double>, hd::activations::recompute<hd::activations::full>>({"", "1f1b", 3});
+  check_same<hd::threads, gpt2>({.mesh = "", .steps = 6, .validate_every = 2});
+}
+
+TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones over the stand-in for NCCL",
+          "[nccl][cuda][graph][train]") {
+  for (const setup& s : {setup{"dp=3"}, setup{"tp=2"}, setup{"pp=2", "1f1b", 4}, setup{"dp=2,pp=2", "zb-h1"},
+                         setup{"pp=2,tp=2", "interleaved", 4, 4}, setup{"dp=2,pp=2", "chimera", 2, 3}})
+    check_same<hd::nccl, gpt2, hd::zero<1>>(s);
+  check_same<hd::nccl, hd::model::gpt2<float>, hd::zero<2>, hd::precision<hd::products_in<hd::float8>>>({"dp=2,pp=2"});
+  check_same<hd::nccl, gpt2, hd::zero<3>>({"dp=2,tp=2"});
+  CHECK(nccl_double::open_resources() == 0);
+}
+
+TEST_CASE("a captured step whose loss is not finite is an error, and changes nothing", "[nccl][cuda][graph][train]") {
+  for (const std::int64_t before : {1, 3}) {  // the step that is captured, and one that is launched again
+    const setup s{.mesh = "dp=2", .poisoned_before = before};
+    const outcome expected = train<hd::nccl, gpt2>(s), got = train<hd::nccl, gpt2, hd::captured_steps>(s);
+    CHECK(got.error.find("not finite") != std::string::npos);
+    CHECK(got.error == expected.error);
+    CHECK(got.unchanged);
+    CHECK(got.numbers == expected.numbers);
+  }
+}
+
+TEST_CASE("captured steps are refused where ranks share a device, and where calls wait", "[nccl][cuda][graph][train]") {
+  CHECK(train<hd::threads, gpt2, hd::captured_steps>({"dp=2"}).error.find(
+            "heddle: captured_steps: the 2 ranks are threads that share a device") != std::string::npos);
+  CHECK(train<hd::nccl_complete, gpt2, hd::captured_steps>({"dp=2"}).error.find(
+            "heddle: captured_steps: each call of this transport waits until it is complete") != std::string::npos);
+  nccl_double::reset();
+}
