@@ -233,9 +233,9 @@ class table_runner {
   }
   static constexpr bool times_messages = times_messages_on<Observer, Space>();
   // Gives a message to its queue, between what observers that measure queues are told.
-  auto timed(const action& a, std::int64_t elements) {
-    return [this, &a, elements](auto& queue, auto&& message) {
-      if constexpr (times_messages) {
+  auto timed([[maybe_unused]] const action& a, [[maybe_unused]] std::int64_t elements) {
+    if constexpr (times_messages) {
+      return [this, &a, elements](auto& queue, auto&& message) {
         struct guard {
           Observer& to;
           event e;
@@ -244,10 +244,10 @@ class table_runner {
         } told{observer_, message_event(a, elements), queue};
         observer_.begin_message(told.e, queue);
         message();
-      } else {
-        message();
-      }
-    };
+      };
+    } else {
+      return [](auto& /*queue*/, auto&& message) { message(); };
+    }
   }
   request start_receive(const action& a, int buffer, std::int64_t elements) {
     if constexpr (queued) {
