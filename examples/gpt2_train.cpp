@@ -13,16 +13,22 @@
 // varies: [0-9]+ tok/s.*
 // varies: MFU  .*
 // varies: for equal stages, .*
-#include <heddle/compute.hpp>
+#include <heddle/compute/gemm_peak.hpp>
 #include <heddle/heddle.hpp>
-#include <heddle/io.hpp>
-#include <heddle/model.hpp>
-#include <heddle/observe.hpp>
-#include <heddle/plan.hpp>
-#include <heddle/sim.hpp>
-#include <heddle/train.hpp>
-#include <heddle/train/activations/offload.hpp>
+#include <heddle/io/corpus.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/io/save_folder.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/observe/gather.hpp>
+#include <heddle/observe/recorder.hpp>
+#include <heddle/observe/text_file.hpp>
+#include <heddle/plan/layer_partition.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/make_trainer.hpp>
 #include <heddle/train/sampling.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/stop_on_signal.hpp>
 
 #include "gpt2_train/backend.hpp"
 #include "gpt2_train/memory.hpp"

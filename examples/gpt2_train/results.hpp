@@ -2,9 +2,11 @@
 #pragma once
 
 #include <heddle/heddle.hpp>
-#include <heddle/observe.hpp>
-#include <heddle/sim.hpp>
-#include <heddle/train.hpp>
+#include <heddle/observe/chrome_trace.hpp>
+#include <heddle/observe/pipeline_bubble.hpp>
+#include <heddle/observe/recorder.hpp>
+#include <heddle/observe/text_file.hpp>
+#include <heddle/sim/action_table.hpp>
 #include <heddle/train/measured_schedule.hpp>
 
 #include <cstdint>

@@ -1,9 +1,12 @@
 // examples/gpt2_train/ways.hpp: the schedule that the command line asks for: one by name, or ways of microbatches.
 #pragma once
 
-#include <heddle/plan.hpp>
-#include <heddle/schedule.hpp>
-#include <heddle/sim.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/plan/skippipe.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/schedule/routed.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/sim/serial_nodes.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,9 +1,11 @@
 // examples/gpt2_train/windows.hpp: training in the windows in which a machine is free, cut to fit by job atomization.
 #pragma once
 
-#include <heddle/plan.hpp>
-#include <heddle/train.hpp>
+#include <heddle/plan/atomization/broker.hpp>
+#include <heddle/plan/atomization/protocol.hpp>
 #include <heddle/train/atomized.hpp>
+#include <heddle/train/report.hpp>
+#include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/training_job.hpp>
 
 #include <chrono>

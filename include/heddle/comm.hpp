@@ -12,6 +12,7 @@
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/comm/threads/block_calls.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/threads/condition_word.hpp>
 #include <heddle/comm/threads/device_calls.hpp>

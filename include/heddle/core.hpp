@@ -7,6 +7,7 @@
 #include <heddle/core/durations.hpp>
 #include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/file_descriptor.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/float8.hpp>
@@ -18,6 +19,7 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/core/observers.hpp>
 #include <heddle/core/op_traits.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>

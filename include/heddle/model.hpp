@@ -4,6 +4,7 @@
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
+#include <heddle/model/config_checks.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>
@@ -84,6 +85,7 @@
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
 #include <heddle/model/stage_sizes.hpp>
+#include <heddle/model/stage_types.hpp>
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>

@@ -9,7 +9,7 @@
 namespace heddle::inline v0::compute::detail::on_cuda {
 
 template <class T>
-using silu_body = gated_body<silu, T>;
+using silu_body = of_two_body<gated_by<silu>, T>;
 template <class T>
 using silu_backward_body = gated_backward_body<silu, T>;
 
@@ -30,7 +30,7 @@ HEDDLE_INSTANCE(each_kernel, adamw_body<double>);
 HEDDLE_INSTANCE(row_kernel, part_of_sum<square_of<float>>);
 using master_of_halves = master_adamw_body<float, bf16, bf16>;
 HEDDLE_INSTANCE(each_kernel, master_of_halves);
-using cast_of_halves = cast_body<bf16, f16>;
+using cast_of_halves = of_one_body<round_to_nearest<f16>, bf16, f16>;
 HEDDLE_INSTANCE(each_kernel, cast_of_halves);
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -22,12 +22,12 @@ EXPECTED = {
     "row_sum_exp_row": (1, 0),
     "add_to_softmax_row": (1, 0),
     "cross_entropy_backward_row": (1, 1),
-    "gated_body": (2, 1),
     "gated_backward_body": (3, 2),
     "adamw_body": (4, 3),
     "master_adamw_body": (3, 3),
     "part_of_sum": (1, 0),
-    "cast_body": (1, 1),
+    "of_one_body": (1, 1),
+    "of_two_body": (2, 1),
 }
 # Of float: all of them. Of double these suffice: the packs are the same.
 INSTANCES = len(EXPECTED) + 2

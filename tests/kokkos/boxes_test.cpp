@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace hd = heddle;
@@ -47,12 +48,78 @@ TEST_CASE("boxes of Kokkos memory that are more than one unit of work are copied
       hd::buffer<float, memory> a(q, count(from)), b(q, count(to));
       q.copy(in, a);
       q.copy(out, b);
-      dt::copy_box<float, memory>(q, o, a.view(), from, b.view(), to);
-      q.copy(b, out);
-      q.wait();
+      // By what the queue takes for so many elements, and by a kernel.
+      std::vector<float> got(out.size());
+      const auto check = [&](const auto& any, const auto& act, const auto& overlap, const extents& there) {
+        for (const bool kernel : {false, true}) {
+          q.copy(out, b);
+          kernel ? dt::launch_box<memory>(q, overlap, there, to, act) : any();
+          q.copy(b, got);
+          q.wait();
+          CHECK((got == expected));
+        }
+      };
       dt::copy_overlap(o, in.data(), from, expected.data(), to);
-      CHECK((out == expected));
+      check([&] { dt::copy_box<float, memory>(q, o, a.view(), from, b.view(), to); },
+            dt::copy_element<float>{a.address(), b.address()}, o, from);
+      const auto packed = dt::with_packed<&dt::stretch::to>(o);
+      expected = out;
+      dt::for_each_run(packed, o.extents(), to, [&](std::int64_t s, std::int64_t t, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+          expected[static_cast<std::size_t>(t + i)] += in[static_cast<std::size_t>(s + i)];
+      });
+      check([&] { dt::combine_box<hd::plus, float, memory>(q, o, a.view(), b.view(), to); },
+            dt::combine_element<float, hd::plus>{a.address(), b.address()}, packed, o.extents());
+      // Twice the same elements, and all around.
+      dt::for_each_run(packed, o.extents(), to, [&](std::int64_t s, std::int64_t t, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+          expected[static_cast<std::size_t>(t + i)] += in[static_cast<std::size_t>(s + i)];
+      });
+      q.copy(out, b);
+      dt::box_folds<hd::plus, float, memory, 3> folds(q, a.view(), b.view());
+      for (int times = 0; times < 2; ++times) folds.fold(o, 0, to);
+      folds.launch();
+      q.copy(b, got);
+      q.wait();
+      CHECK((got == expected));
+      expected.assign(expected.size(), 5.0f);
+      dt::copy_overlap(o, in.data(), from, expected.data(), to);
+      dt::copy_box_and_fill<float, memory>(q, o, a.view(), from, b.view(), to, 5.0f);
+      q.copy(b, got);
+      q.wait();
+      CHECK((got == expected));
     }
+}
+
+TEST_CASE("few elements of Kokkos memory are copied on the thread that asks, after the kernels before",
+          "[kokkos][tensor]") {
+  using memory = hd::kokkos_memory<tested_space>;
+  namespace dt = hd::detail;
+  namespace tools = Kokkos::Tools::Experimental;
+  typename memory::queue q;
+  const bool alone = q.instance().concurrency() == 1;
+  CHECK(memory::queue::has_one_thread == dt::kokkos_is_serial<tested_space>);
+  CHECK(dt::batches_boxes<typename memory::queue>() == !dt::kokkos_is_serial<tested_space>);
+  CHECK(dt::is_for_this_thread(q, 32'767));
+  CHECK(dt::is_for_this_thread(q, 32'768) == alone);
+  static int kernels;
+  std::thread::id who{};
+  for (const bool watched : {false, true}) {
+    kernels = 0;
+    hd::buffer<float, memory> a(q, 100), b(q, 100);
+    launch_each(q, 100, dt::fill_each<float>{a.address(), 3.0f});  // the copy below reads what this writes
+    if (watched) tools::set_begin_parallel_for_callback([](const char*, std::uint32_t, std::uint64_t*) { ++kernels; });
+    dt::memory_overlap<1> o;
+    o.along[0].push_back({10, 20, 50});
+    dt::copy_box<float, memory>(q, o, a.view(), {100}, b.view(), {100});
+    tools::set_begin_parallel_for_callback(nullptr);
+    CHECK(kernels == (watched ? 1 : 0));
+    std::vector<float> expected(100, 0.0f);
+    std::fill_n(expected.begin() + 20, 50, 3.0f);
+    CHECK((std::equal(expected.begin(), expected.end(), b.begin())));  // without a wait: it is done
+    if (!watched) q.on_this_thread([&] { who = std::this_thread::get_id(); });
+  }
+  CHECK((who == std::this_thread::get_id()));
 }
 
 TEMPLATE_TEST_CASE("redistributions of Kokkos memory have the bits of the host's", "[kokkos][tensor][ranks]", double,

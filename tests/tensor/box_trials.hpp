@@ -136,6 +136,19 @@ std::string first_wrong_box(typename Space::queue& q, std::mt19937& random, cons
   auto got = changed<Space>(q, expected, [&](auto x) { pack(q, there.view(), x); });
   pack(here, source.view(), expected.view());
   if (!same_bits(got, expected)) return "packed";
+  // A queue that copies few elements without a kernel has one for many all the same.
+  constexpr bool has_both = requires { q.is_for_this_thread(1); };
+  if constexpr (has_both) {
+    got = changed<Space>(q, packed, [&](auto x) {
+      dt::box_table table(dt::kernels_run_on_host<Space>());
+      all_ranks([&](std::size_t r, const auto&, const auto& o) {
+        table.add(dt::with_packed<&dt::stretch::from>(o), held.stored(), 0, o.extents(), begin[r]);
+      });
+      dt::launch_boxes<Space>(q, table, dt::copy_element<T>{there.address(), x.address()});
+    });
+    expected = changed<hd::host_memory>(here, packed, [&](auto x) { pack(here, source.view(), x); });
+    if (!same_bits(got, expected)) return "packed by a kernel";
+  }
 
   const auto unpack = [&](auto& queue, auto from_view, auto to_view) {
     using space = hd::space_of<decltype(to_view)>;
@@ -149,6 +162,16 @@ std::string first_wrong_box(typename Space::queue& q, std::mt19937& random, cons
   got = changed<Space>(q, target, [&](auto x) { unpack(q, packed_there.view(), x); });
   unpack(here, packed.view(), expected.view());
   if (!same_bits(got, expected)) return "unpacked";
+  if constexpr (has_both) {
+    got = changed<Space>(q, target, [&](auto x) {
+      dt::box_table table(dt::kernels_run_on_host<Space>());
+      all_ranks([&](std::size_t r, const auto& o, const auto&) {
+        if (first[r]) table.add(dt::with_packed<&dt::stretch::to>(o), o.extents(), begin[r], mine.stored(), 0);
+      });
+      dt::launch_boxes<Space>(q, table, dt::copy_element<T>{packed_there.address(), x.address()});
+    });
+    if (!same_bits(got, expected)) return "unpacked by a kernel";
+  }
 
   const auto fold = [&]<class Op>(Op, auto& queue, auto from_view, auto to_view) {
     using space = hd::space_of<decltype(to_view)>;

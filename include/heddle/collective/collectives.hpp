@@ -35,7 +35,10 @@ void all_reduce(C& comm, InOut&& inout, Op op, detail::kept_plans plans = {}) {
   } else if constexpr (detail::can_reduce_in_place<InOut>()) {
     using T = detail::reduced_element<InOut>;
     const std::span<T> x = detail::elements_of(inout);
-    detail::fold_by_rounds<A, comm_operation::all_reduce, T>(comm, std::span<const T>(x), x, op, plans.plans, own);
+    if constexpr (detail::algorithm_of_transport<A>)
+      detail::all_reduce_of_transport<A, T>(comm, std::span<const T>(x), x, op);
+    else
+      detail::fold_by_rounds<A, comm_operation::all_reduce, T>(comm, std::span<const T>(x), x, op, plans.plans, own);
   }
 }
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out, class Op>
@@ -45,8 +48,12 @@ void all_reduce(C& comm, In&& in, Out&& out, Op op, detail::kept_plans plans = {
     own(comm);
   } else if constexpr (detail::same_elements<In, Out>()) {
     using T = detail::comm_element<In>;
-    detail::fold_by_rounds<A, comm_operation::all_reduce, T>(comm, std::span<const T>(std::span(in)),
-                                                             std::span<T>(std::span(out)), op, plans.plans, own);
+    const std::span<const T> x = std::span(in);
+    const std::span<T> y = std::span(out);
+    if constexpr (detail::algorithm_of_transport<A>)
+      detail::all_reduce_of_transport<A, T>(comm, x, y, op);
+    else
+      detail::fold_by_rounds<A, comm_operation::all_reduce, T>(comm, x, y, op, plans.plans, own);
   }
 }
 

@@ -52,6 +52,12 @@ constexpr bool gets_block(comm_operation what, int ranks, int root, int rank, in
       return true;
   }
 }
+
+constexpr bool folds_contributions(comm_operation what) noexcept {
+  using enum comm_operation;
+  return what == all_reduce || what == reduce || what == reduce_scatter || what == reduce_scatter_v || what == scan ||
+         what == exclusive_scan;
+}
 }  // namespace detail
 
 /// How an algorithm folds the ranks' contributions x0, x1, ... of one item.

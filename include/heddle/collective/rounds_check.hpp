@@ -71,19 +71,7 @@ struct round_promise {
         return true;
     }
   }
-  constexpr bool folds() const {
-    switch (what) {
-      case comm_operation::all_reduce:
-      case comm_operation::reduce:
-      case comm_operation::reduce_scatter:
-      case comm_operation::reduce_scatter_v:
-      case comm_operation::scan:
-      case comm_operation::exclusive_scan:
-        return true;
-      default:
-        return false;
-    }
-  }
+  constexpr bool folds() const { return folds_contributions(what); }
   // The number of blocks; 0 where the algorithm chooses.
   constexpr int blocks() const {
     switch (what) {
@@ -357,7 +345,7 @@ class round_checker {
 // The stride that bounds what a check of these rounds takes: 1 for up to 1,024 ranks and as many items. It shares no factor with the ranks, so that the items that are followed are those of all ranks in turn.
 constexpr int bounded_stride(round_view view) {
   constexpr std::int64_t most = std::int64_t{1} << 24;
-  const bool folds = round_promise{view.what(), view.ranks(), view.root(), view.parts()}.folds();
+  const bool folds = folds_contributions(view.what());
   const std::int64_t words = folds ? (view.ranks() + 63) / 64 : 1;
   const std::int64_t all = std::int64_t{view.ranks()} * view.items() * words;
   int stride = static_cast<int>((all + most - 1) / most);

@@ -10,24 +10,14 @@ namespace heddle::inline v0 {
 namespace detail {
 // The adjoint of a collective, as a linear map of all ranks' data; barrier where rounds cannot be turned round.
 constexpr comm_operation adjoint_of(comm_operation what) noexcept {
-  switch (what) {
-    case comm_operation::all_gather:
-      return comm_operation::reduce_scatter;
-    case comm_operation::reduce_scatter:
-      return comm_operation::all_gather;
-    case comm_operation::broadcast:
-      return comm_operation::reduce;
-    case comm_operation::reduce:
-      return comm_operation::broadcast;
-    case comm_operation::gather:
-      return comm_operation::scatter;
-    case comm_operation::scatter:
-      return comm_operation::gather;
-    case comm_operation::all_to_all:
-      return comm_operation::all_to_all;
-    default:
-      return comm_operation::barrier;
+  using enum comm_operation;
+  constexpr comm_operation pairs[][2] = {
+      {all_gather, reduce_scatter}, {broadcast, reduce}, {gather, scatter}, {all_to_all, all_to_all}};
+  for (const auto& pair : pairs) {
+    if (what == pair[0]) return pair[1];
+    if (what == pair[1]) return pair[0];
   }
+  return barrier;
 }
 }  // namespace detail
 

@@ -403,6 +403,25 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
   }
 }
 
+// An algorithm that is a call of one transport, without rounds: `A::all_reduce(comm, x, y, op)` for its `A::communicator`.
+template <class A>
+concept algorithm_of_transport = requires { typename A::communicator; };
+template <class A, class C>
+inline constexpr bool is_of_transport = std::is_same_v<typename A::communicator, C>;
+
+template <class A, class T, class C, class Op>
+void all_reduce_of_transport(C& comm, std::span<const T> x, std::span<T> y, const Op& op) {
+  static_assert(is_of_transport<A, C>,
+                "heddle: this algorithm is a call of one transport, and the communicator is of another");
+  static_assert(is_operator_on<Op, T>,
+                "heddle: the operator of a reduction takes two elements and returns one: T operator()(const T&, const "
+                "T&) const");
+  if constexpr (is_of_transport<A, C> && is_operator_on<Op, T>) {
+    arguments_of<C>(comm).template require_vectors<T>("all_reduce", x, y);
+    A::template all_reduce<T>(comm, x, y, op);
+  }
+}
+
 // The last argument of the calls below: plans, or none.
 struct kept_plans {
   kept_plans() = default;

@@ -79,11 +79,7 @@ class argument_checks {
   template <class T>
   counted_blocks require_blocks_in(const char* what, std::span<const T> x, std::span<T> y,
                                    std::span<const std::int64_t> counts) const {
-    const counted_blocks blocks = require_counts(what, counts);
-    require_length(what, "in", length(x), blocks.offset(self().size()));
-    require_length(what, "out", length(y), blocks.count(self().rank()));
-    require_overlap<T>(what, x, y, blocks.offset(self().rank()), 0);
-    return blocks;
+    return require_counted<T>(what, x, y, counts, true);
   }
   // `y` holds a block per rank, `x` the own one.
   template <class T>
@@ -94,11 +90,7 @@ class argument_checks {
   template <class T>
   counted_blocks require_blocks_out(const char* what, std::span<const T> x, std::span<T> y,
                                     std::span<const std::int64_t> counts) const {
-    const counted_blocks blocks = require_counts(what, counts);
-    require_length(what, "in", length(x), blocks.count(self().rank()));
-    require_length(what, "out", length(y), blocks.offset(self().size()));
-    require_overlap<T>(what, x, y, 0, blocks.offset(self().rank()));
-    return blocks;
+    return require_counted<T>(what, x, y, counts, false);
   }
   // Both hold a block per rank.
   template <class T>
@@ -127,6 +119,19 @@ class argument_checks {
 
  private:
   const Comm& self() const { return static_cast<const Comm&>(*this); }
+
+  // `x`, or else `y`, holds blocks of `counts`, the other one the own block.
+  template <class T>
+  counted_blocks require_counted(const char* what, std::span<const T> x, std::span<T> y,
+                                 std::span<const std::int64_t> counts, bool blocks_in) const {
+    const counted_blocks blocks = require_counts(what, counts);
+    const std::int64_t all = blocks.offset(self().size()), own = blocks.count(self().rank()),
+                       at = blocks.offset(self().rank());
+    require_length(what, "in", length(x), blocks_in ? all : own);
+    require_length(what, "out", length(y), blocks_in ? own : all);
+    require_overlap<T>(what, x, y, blocks_in ? at : 0, blocks_in ? 0 : at);
+    return blocks;
+  }
 
   [[noreturn, gnu::noinline, gnu::cold]] void fail_root(int root) const {
     fail("root " + std::to_string(root) + " is not one of " + std::to_string(self().size()) + " ranks");

@@ -116,42 +116,27 @@ class collective_calls {
   /// `out` is used at the root only and may be empty elsewhere.
   template <spannable In, spannable Out, class Op>
   void reduce(In&& in, Out&& out, Op op, int root) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      if constexpr (Comm::template can_fold<T, Op>()) {
-        const std::span<const T> x = std::span(in);
-        const std::span<T> y = std::span(out);
-        if (is_root(root)) self().template require_vectors<T>("reduce", x, y);
-        self().template waiting_reduce<T>(x, y, op, root);
-      }
-    }
+    with_folded_spans<Op, In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
+      if (is_root(root)) self().template require_vectors<T>("reduce", x, y);
+      self().template waiting_reduce<T>(x, y, op, root);
+    });
   }
 
   /// `in` holds a block per rank; `out` gets the fold of the own blocks.
   template <spannable In, spannable Out, class Op>
   void reduce_scatter(In&& in, Out&& out, Op op) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      if constexpr (Comm::template can_fold<T, Op>()) {
-        const std::span<const T> x = std::span(in);
-        const std::span<T> y = std::span(out);
-        self().template require_blocks_in<T>("reduce_scatter", x, y);
-        self().template waiting_reduce_scatter<T>(x, y, op);
-      }
-    }
+    with_folded_spans<Op, In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
+      self().template require_blocks_in<T>("reduce_scatter", x, y);
+      self().template waiting_reduce_scatter<T>(x, y, op);
+    });
   }
   /// `counts[r]` elements for rank r, the same on every rank.
   template <spannable In, spannable Out, class Op>
   void reduce_scatter_v(In&& in, Out&& out, counts_span counts, Op op) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      if constexpr (Comm::template can_fold<T, Op>()) {
-        const std::span<const T> x = std::span(in);
-        const std::span<T> y = std::span(out);
-        self().template require_blocks_in<T>("reduce_scatter_v", x, y, counts);
-        self().template waiting_reduce_scatter_v<T>(x, y, counts, op);
-      }
-    }
+    with_folded_spans<Op, In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
+      self().template require_blocks_in<T>("reduce_scatter_v", x, y, counts);
+      self().template waiting_reduce_scatter_v<T>(x, y, counts, op);
+    });
   }
 
   /// `out` gets a block per rank.
@@ -171,25 +156,19 @@ class collective_calls {
   /// `counts[r]` elements of rank r, the same on every rank.
   template <spannable In, spannable Out>
   void all_gather_v(In&& in, Out&& out, counts_span counts) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       self().template require_blocks_out<T>("all_gather_v", x, y, counts);
       self().template waiting_all_gather_v<T>(x, y, counts);
-    }
+    });
   }
 
   /// Block s of `out` is block `rank()` of rank s's `in`.
   template <spannable In, spannable Out>
   void all_to_all(In&& in, Out&& out) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       self().template require_all_to_all<T>(x, y);
       self().template waiting_all_to_all<T>(x, y);
-    }
+    });
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
   template <spannable In, spannable Out>
@@ -207,47 +186,35 @@ class collective_calls {
   /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
   template <spannable In, spannable Out>
   void gather(In&& in, Out&& out, int root) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       if (is_root(root)) self().template require_blocks_out<T>("gather", x, y);
       self().template waiting_gather<T>(x, y, root);
-    }
+    });
   }
   /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
   template <spannable In, spannable Out>
   void gather_v(In&& in, Out&& out, counts_span counts, int root) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       if (is_root(root)) self().template require_blocks_out<T>("gather_v", x, y, counts);
       self().template waiting_gather_v<T>(x, y, counts, root);
-    }
+    });
   }
 
   /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
   template <spannable In, spannable Out>
   void scatter(In&& in, Out&& out, int root) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       if (is_root(root)) self().template require_blocks_in<T>("scatter", x, y);
       self().template waiting_scatter<T>(x, y, root);
-    }
+    });
   }
   /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
   template <spannable In, spannable Out>
   void scatter_v(In&& in, counts_span counts, Out&& out, int root) {
-    if constexpr (same_elements<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    with_spans<In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       if (is_root(root)) self().template require_blocks_in<T>("scatter_v", x, y, counts);
       self().template waiting_scatter_v<T>(x, counts, y, root);
-    }
+    });
   }
 
   // --- started collectives ---
@@ -290,57 +257,39 @@ class collective_calls {
   template <spannable In, spannable Out, class Op, class C = Comm>
   [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_reduce_scatter(
       In&& in, Out&& out, Op op) {
-    if constexpr (can_start_fold<In, Out, Op>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
-      self().template require_blocks_in<T>("start_reduce_scatter", x, y);
-      return self().template started_reduce_scatter<T>(x, y, op);
-    } else {
-      return typename C::started();
-    }
+    return started_if<can_start_fold<In, Out, Op>(), C, In, Out>(
+        in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
+          self().template require_blocks_in<T>("start_reduce_scatter", x, y);
+          return self().template started_reduce_scatter<T>(x, y, op);
+        });
   }
   /// `counts[r]` elements for rank r, the same on every rank; they are copied.
   template <spannable In, spannable Out, class Op, class C = Comm>
   [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_reduce_scatter_v(
       In&& in, Out&& out, counts_span counts, Op op) {
-    if constexpr (can_start_fold<In, Out, Op>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
-      self().template require_blocks_in<T>("start_reduce_scatter_v", x, y, counts);
-      return self().template started_reduce_scatter_v<T>(x, y, counts, op);
-    } else {
-      return typename C::started();
-    }
+    return started_if<can_start_fold<In, Out, Op>(), C, In, Out>(
+        in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
+          self().template require_blocks_in<T>("start_reduce_scatter_v", x, y, counts);
+          return self().template started_reduce_scatter_v<T>(x, y, counts, op);
+        });
   }
   /// `out` gets a block per rank.
   template <spannable In, spannable Out, class C = Comm>
   [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_gather(
       In&& in, Out&& out) {
-    if constexpr (can_start<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    return started_if<can_start<In, Out>(), C, In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       self().template require_blocks_out<T>("start_all_gather", x, y);
       return self().template started_all_gather<T>(x, y);
-    } else {
-      return typename C::started();
-    }
+    });
   }
   /// `counts[r]` elements of rank r, the same on every rank; they are copied.
   template <spannable In, spannable Out, class C = Comm>
   [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_gather_v(
       In&& in, Out&& out, counts_span counts) {
-    if constexpr (can_start<In, Out>()) {
-      using T = comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      const std::span<T> y = std::span(out);
+    return started_if<can_start<In, Out>(), C, In, Out>(in, out, [&]<class T>(std::span<const T> x, std::span<T> y) {
       self().template require_blocks_out<T>("start_all_gather_v", x, y, counts);
       return self().template started_all_gather_v<T>(x, y, counts);
-    } else {
-      return typename C::started();
-    }
+    });
   }
 
  protected:
@@ -351,6 +300,31 @@ class collective_calls {
   bool is_root(int root) {
     self().require_root(root);
     return self().rank() == root;
+  }
+
+  // f(x, y) with the spans of buffers that a call can take; what it cannot take is refused.
+  template <class In, class Out, class F>
+  static void with_spans(std::remove_reference_t<In>& in, std::remove_reference_t<Out>& out, const F& f) {
+    if constexpr (same_elements<In, Out>()) {
+      using T = comm_element<In>;
+      f(std::span<const T>(std::span(in)), std::span<T>(std::span(out)));
+    }
+  }
+  template <class Op, class In, class Out, class F>
+  static void with_folded_spans(std::remove_reference_t<In>& in, std::remove_reference_t<Out>& out, const F& f) {
+    if constexpr (same_elements<In, Out>()) {
+      if constexpr (Comm::template can_fold<comm_element<In>, Op>()) with_spans<In, Out>(in, out, f);
+    }
+  }
+  template <bool Can, class C, class In, class Out, class F>
+  static typename C::started started_if(std::remove_reference_t<In>& in, std::remove_reference_t<Out>& out,
+                                        const F& f) {
+    if constexpr (Can) {
+      using T = comm_element<In>;
+      return f(std::span<const T>(std::span(in)), std::span<T>(std::span(out)));
+    } else {
+      return typename C::started();
+    }
   }
 
   template <class In, class Out>

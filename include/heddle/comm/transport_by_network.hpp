@@ -37,7 +37,7 @@ class network_world {
   }
 
   /// All ranks, in mesh order.
-  auto& all() { return all_of(typename Mesh::tags{}); }
+  auto& all() { return along_all_of(typename Mesh::tags{}); }
   /// The ranks that differ from this one only along these axes; the first axis is major.
   template <class... Tags>
   auto& along() {
@@ -83,10 +83,6 @@ class network_world {
   world<Sockets, Mesh>& sockets() noexcept { return sockets_; }
 
  private:
-  template <class... Tags>
-  auto& all_of(type_list<Tags...>) {
-    return along<Tags...>();
-  }
   template <class... Kept>
   auto& along_all_of(type_list<Kept...>) {
     return along<Kept...>();

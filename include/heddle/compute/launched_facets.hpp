@@ -273,7 +273,7 @@ class launched_facets {
   // ---- AdamW ----
   template <class T>
   void adamw(row<T> p, in_row<T> g, also<T> m, also<T> v, const adamw_step& step) {
-    optimizer_sizes(p.size(), p.size(), g.size(), m.size(), v.size());
+    optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
     launch_adamw(on(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
   }
   template <class T, class W, class G>
@@ -285,7 +285,7 @@ class launched_facets {
   /// Takes the last `adamw` with the same arguments back, up to rounding.
   template <class T>
   void undo_adamw(row<T> p, in_row<T> g, also<T> m, also<T> v, const adamw_step& step) {
-    optimizer_sizes(p.size(), p.size(), g.size(), m.size(), v.size());
+    optimizer_sizes("undo_adamw", p.size(), g.size(), m.size(), v.size());
     launch_undo_adamw(on(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
   }
 
@@ -326,9 +326,12 @@ class launched_facets {
     }
     launch_rotary<Pairs, Back>(on(), x, positions.address(), cos.extent(1), cos.address(), sin.address(), y);
   }
+  static void optimizer_sizes(const char* kernel, std::int64_t n, std::int64_t g, std::int64_t m, std::int64_t v) {
+    argument_checks::sizes(kernel, n, "elements of g", g, "elements of m", m, "elements of v", v);
+  }
   static void optimizer_sizes(std::int64_t n, std::int64_t weights, std::int64_t g, std::int64_t m, std::int64_t v) {
-    argument_checks::sizes("adamw", n, "elements of the weights", weights, "elements of g", g, "elements of m", m,
-                           "elements of v", v);
+    argument_checks::sizes("adamw", n, "elements of the weights", weights);
+    optimizer_sizes("adamw", n, g, m, v);
   }
   // Room for the sums of blocks. What runs before on the queue may still use it: the end of a buffer waits for that.
   double* parts(std::int64_t elements) {

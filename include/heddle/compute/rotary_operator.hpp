@@ -22,8 +22,7 @@ namespace compute {
 /// tensor's first row is position `first` of the sequence.
 struct rotary_setting {
   double theta = 10000;
-  std::int64_t first = 0;
-  std::int64_t rotating = 0;
+  std::int64_t first = 0, rotating = 0;
   rotary_scaling scaling{};
 };
 

@@ -17,8 +17,7 @@ namespace heddle::inline v0::compute {
 /// below `original / high` kept, the ones between blended.
 struct rotary_scaling {
   double factor = 1;
-  double low = 1;
-  double high = 4;
+  double low = 1, high = 4;
   double original = 8192;
   friend constexpr bool operator==(const rotary_scaling&, const rotary_scaling&) = default;
 };

@@ -13,8 +13,7 @@ namespace heddle::inline v0 {
 /// cut off at n, so whoever holds the block can compute it alone.
 /// Source: the tree of Ong and Velickovic 2022, arXiv:2212.08541; its nodes are those of a segment tree.
 struct dyadic_node {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t begin = 0, end = 0;
   friend constexpr bool operator==(const dyadic_node&, const dyadic_node&) = default;
 };
 

@@ -10,8 +10,7 @@ namespace heddle::inline v0 {
 
 /// What is in one slot goes to another, free one.
 struct slot_move {
-  std::int64_t from = 0;
-  std::int64_t to = 0;
+  std::int64_t from = 0, to = 0;
   friend bool operator==(const slot_move&, const slot_move&) = default;
 };
 

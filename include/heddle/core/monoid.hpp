@@ -27,13 +27,44 @@ inline constexpr bool is_commutative = [] {
     return false;
 }();
 
-/// The operator of sums. Identity: zero.
-struct plus {
+namespace detail {
+// A commutative operator whose identity is this number.
+template <int Identity>
+struct commutes_from {
   static constexpr bool commutative = true;
   template <class T>
   HEDDLE_HD static constexpr T identity() {
-    return T(0);
+    return T(Identity);
   }
+};
+// A commutative operator whose identity is the value that its type begins with.
+struct commutes_from_default {
+  static constexpr bool commutative = true;
+  template <class T>
+  static constexpr T identity() {
+    return T{};
+  }
+};
+// A commutative, idempotent operator whose identity is below all values, or above all.
+template <bool Below>
+struct commutes_from_end {
+  static constexpr bool commutative = true;
+  static constexpr bool idempotent = true;
+  template <class T>
+  static constexpr T identity() {
+    using limits = std::numeric_limits<T>;
+    static_assert(limits::is_specialized,
+                  "heddle: maximum and minimum need std::numeric_limits of the element type for their identity");
+    if constexpr (limits::has_infinity)
+      return Below ? static_cast<T>(-limits::infinity()) : limits::infinity();
+    else
+      return Below ? limits::lowest() : (limits::max)();
+  }
+};
+}  // namespace detail
+
+/// The operator of sums. Identity: zero.
+struct plus : detail::commutes_from<0> {
   template <class T>
   HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
     return static_cast<T>(a + b);
@@ -41,12 +72,7 @@ struct plus {
 };
 
 /// The operator of products. Identity: one.
-struct multiplies {
-  static constexpr bool commutative = true;
-  template <class T>
-  HEDDLE_HD static constexpr T identity() {
-    return T(1);
-  }
+struct multiplies : detail::commutes_from<1> {
   template <class T>
   HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
     return static_cast<T>(a * b);
@@ -55,18 +81,7 @@ struct multiplies {
 
 /// The operator of maxima. Identity: minus infinity, or the lowest value of types without one. A NaN on either side is
 /// kept, so that a reduction never hides one.
-struct maximum {
-  static constexpr bool commutative = true;
-  static constexpr bool idempotent = true;
-  template <class T>
-  static constexpr T identity() {
-    static_assert(std::numeric_limits<T>::is_specialized,
-                  "heddle: maximum needs std::numeric_limits of the element type for its identity");
-    if constexpr (std::numeric_limits<T>::has_infinity)
-      return static_cast<T>(-std::numeric_limits<T>::infinity());
-    else
-      return std::numeric_limits<T>::lowest();
-  }
+struct maximum : detail::commutes_from_end<true> {
   template <class T>
   HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
     return a != a ? a : (b != b || a < b ? b : a);
@@ -74,18 +89,7 @@ struct maximum {
 };
 
 /// The operator of minima. Identity: infinity, or the largest value of types without one. A NaN on either side is kept.
-struct minimum {
-  static constexpr bool commutative = true;
-  static constexpr bool idempotent = true;
-  template <class T>
-  static constexpr T identity() {
-    static_assert(std::numeric_limits<T>::is_specialized,
-                  "heddle: minimum needs std::numeric_limits of the element type for its identity");
-    if constexpr (std::numeric_limits<T>::has_infinity)
-      return std::numeric_limits<T>::infinity();
-    else
-      return (std::numeric_limits<T>::max)();
-  }
+struct minimum : detail::commutes_from_end<false> {
   template <class T>
   HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
     return a != a ? a : (b != b || b < a ? b : a);

@@ -9,6 +9,7 @@
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/stage_layers.hpp>
+#include <heddle/model/stage_types.hpp>
 #include <heddle/tensor/buffer.hpp>
 
 #include <algorithm>
@@ -59,23 +60,14 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
 /// Memory is the host's, or such as the host can use with kernels that run on its cores (`compute::kokkos` on execution spaces of the host): what
 /// the host reads of it, it reads after a wait for the queue. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
 template <class Model, class World, class Backend, class Pipeline = pp>
-class cached_stage {
+class cached_stage : public model::detail::stage_types<Model, World, Backend, Pipeline> {
+  using types = model::detail::stage_types<Model, World, Backend, Pipeline>;
+
  public:
-  using scalar = typename Model::scalar;
-  using T = scalar;
-  using space = space_of<Backend>;
-  using row = row_view<T, space>;
-  using const_row = row_view<const T, space>;
-  using config_type = typename Model::config;
-  using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
-  using how = typename Model::how;
-  using mesh_type = model::stage_mesh<whole_mesh, Pipeline, how>;
-  using layouts = model::layouts<mesh_type, how>;
-  using description = std::remove_const_t<decltype(Model::describe(std::declval<const config_type&>()))>;
-  using places = model::language_places<T, layouts, description>;
-  using in_layer = typename places::in_layer;
-  using block_layer = typename places::block_layer;
-  using out_layer = typename places::out_layer;
+  using typename types::block_layer, typename types::in_layer, typename types::out_layer;
+  using typename types::config_type, typename types::description, typename types::how, typename types::whole_mesh;
+  using typename types::const_row, typename types::row, typename types::space, typename types::T;
+  using typename types::layouts, typename types::mesh_type, typename types::places;
   static_assert(
       detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>,
       "heddle: cached_stage keeps its cache in memory that the host can use, with kernels on cores of the host: "
@@ -88,7 +80,7 @@ class cached_stage {
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
       "same parameters");
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
-                                                          model::layers::trained_of<description>>::value);
+                                                          typename types::trained>::value);
 
   /// `max_rows`: of a step.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,

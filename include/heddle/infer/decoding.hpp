@@ -31,13 +31,13 @@ struct proposal {
 
 namespace detail {
 template <class D>
-inline constexpr bool proposes_trees = requires { requires D::trees; };
+concept proposes_trees = requires { requires D::trees; };
 template <class D>
-inline constexpr bool reads_streams = requires { requires D::reads_streams; };
+concept reads_streams = requires { requires D::reads_streams; };
 template <class D>
-inline constexpr bool reads_all_streams = requires { requires D::reads_all_streams; };
+concept reads_all_streams = requires { requires D::reads_all_streams; };
 template <class D>
-inline constexpr bool accepts_by_threshold =
+concept accepts_by_threshold =
     requires(const D& d, std::span<const token_probability> p) { d.acceptance().threshold(p); };
 }  // namespace detail
 

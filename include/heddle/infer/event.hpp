@@ -3,6 +3,7 @@
 
 #include <heddle/infer/request.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,18 +18,8 @@ enum class finish_reason { none, stop, length, cancelled, error };
 
 /// The name of a reason.
 constexpr std::string_view to_string(finish_reason r) noexcept {
-  switch (r) {
-    case finish_reason::stop:
-      return "stop";
-    case finish_reason::length:
-      return "length";
-    case finish_reason::cancelled:
-      return "cancelled";
-    case finish_reason::error:
-      return "error";
-    default:
-      return "none";
-  }
+  constexpr std::string_view names[] = {"none", "stop", "length", "cancelled", "error"};  // as the enumerators stand
+  return names[static_cast<std::size_t>(r)];
 }
 
 /// A token and the natural logarithm of its probability.

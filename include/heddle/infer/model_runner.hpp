@@ -35,8 +35,8 @@ namespace heddle::inline v0::infer {
 template <class Model, class World, class Backend, class Pipeline = pp>
 class model_runner {
  public:
-  using scalar = typename Model::scalar;
   using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using scalar = typename Model::scalar;
   using T = scalar;
   using stage_type = cached_stage<Model, World, Backend, Pipeline>;
   using config_type = typename Model::config;

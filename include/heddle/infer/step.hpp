@@ -16,11 +16,9 @@ namespace heddle::inline v0::infer {
 /// Units: `first_row` and `rows` count rows of the step, `position` counts tokens of the sequence before them, whose keys and values are in the
 /// cache already; `first_block` and `blocks` count entries of `step::blocks`.
 struct sequence_rows {
-  std::int64_t first_row = 0;
-  std::int64_t rows = 0;
+  std::int64_t first_row = 0, rows = 0;
   std::int64_t position = 0;
-  std::int64_t first_block = 0;
-  std::int64_t blocks = 0;
+  std::int64_t first_block = 0, blocks = 0;
   friend bool operator==(const sequence_rows&, const sequence_rows&) = default;
 };
 

@@ -22,8 +22,7 @@ namespace heddle::inline v0::io {
 /// What a rank says about the file it wrote. Trivially copyable: gather it over a communicator to the rank that
 /// commits.
 struct rank_file {
-  std::int64_t rank = 0;
-  std::int64_t bytes = 0;
+  std::int64_t rank = 0, bytes = 0;
   std::uint64_t checksum = 0;
 
   friend constexpr bool operator==(rank_file, rank_file) = default;

@@ -95,16 +95,14 @@ struct checked_formula {
                 "heddle: an einsum formula needs an arrow and the letters of its result: write \"bi,io->bo\"");
   static_assert(formula_is_valid<(problem != formula_problem::bad_character), value.culprit>,
                 "heddle: an einsum formula is made of letters, commas and one arrow; remove the other characters");
-  static_assert(
-      formula_is_valid<(problem != formula_problem::letter_twice), value.culprit>,
-      "heddle: an einsum formula repeats a letter inside one operand (a diagonal), which has no layout rule; give each "
-      "dimension its own letter");
+  static_assert(formula_is_valid<(problem != formula_problem::letter_twice), value.culprit>,
+                "heddle: an einsum formula repeats a letter inside one operand (a diagonal), which has no layout rule; "
+                "give each dimension its own letter");
   static_assert(formula_is_valid<(problem != formula_problem::output_letter_twice), value.culprit>,
                 "heddle: an einsum formula repeats a letter in its result; name each dimension of the result once");
-  static_assert(
-      formula_is_valid<(problem != formula_problem::unknown_output), value.culprit>,
-      "heddle: the result of an einsum formula names a letter that no operand has; a dimension cannot come from "
-      "nowhere, so add the letter to an operand or remove it");
+  static_assert(formula_is_valid<(problem != formula_problem::unknown_output), value.culprit>,
+                "heddle: the result of an einsum formula names a letter that no operand has; a dimension cannot come "
+                "from nowhere, so add the letter to an operand or remove it");
 };
 
 }  // namespace detail

@@ -11,6 +11,12 @@
 namespace heddle::inline v0 {
 namespace detail {
 
+template <class Axis>
+struct over_axis;
+
+template <bool Found, std::size_t At, class Layout>
+using axis_of_layout = over_axis<typename decltype(axis_at<Found, At>(typename Layout::mesh_type::tags{}))::type>;
+
 // These carry layout and axis into the compiler's message; the assertion's text says what to change.
 template <bool Ok, class... Names>
 inline constexpr bool gradient_is_defined = Ok;
@@ -18,11 +24,13 @@ template <bool Ok, class... Names>
 struct loss_is_one_number {
   static constexpr bool value = Ok;
 };
-template <class Axis>
-struct over_axis;
-
-template <bool Found, std::size_t At, class Layout>
-using axis_of_layout = over_axis<typename decltype(axis_at<Found, At>(typename Layout::mesh_type::tags{}))::type>;
+// What an axis does that holds terms of a sum: the first operator of a gradient's layout is plus.
+constexpr axis_use sum_of_ranks() noexcept {
+  axis_use use;
+  use.role = axis_role::partial;
+  use.op = 0;
+  return use;
+}
 
 // Axis by axis: split stays split, identical and varying stay, copies and sums change places.
 template <class Layout>
@@ -60,9 +68,7 @@ struct dual_layout {
       if (u.role == axis_role::partial) {
         u = {};
       } else if (u.role == axis_role::replicated) {
-        u = {};
-        u.role = axis_role::partial;
-        u.op = 0;
+        u = sum_of_ranks();
       }
     }
     return t;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/monoid.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -22,12 +23,7 @@ struct softmax_state {
 
 /// Joins two softmax states. Identity: no terms seen.
 /// Source: online softmax, Milakov and Gimelshein 2018, arXiv:1805.02867; ring attention, arXiv:2310.01889.
-struct merge_softmax {
-  static constexpr bool commutative = true;
-  template <class State>
-  static constexpr State identity() {
-    return State{};
-  }
+struct merge_softmax : detail::commutes_from_default {
   template <class T>
   softmax_state<T> operator()(const softmax_state<T>& a, const softmax_state<T>& b) const {
     if (a.sum == 0) return b;
@@ -50,12 +46,7 @@ struct indexed_value {
 
 /// The larger of two elements, of equal ones the first in the whole tensor. A NaN is larger than any number and equal to
 /// another NaN. Identity: the lowest value, after all others.
-struct take_larger {
-  static constexpr bool commutative = true;
-  template <class Indexed>
-  static constexpr Indexed identity() {
-    return Indexed{};
-  }
+struct take_larger : detail::commutes_from_default {
   template <class T>
   constexpr indexed_value<T> operator()(const indexed_value<T>& a, const indexed_value<T>& b) const {
     const bool a_is_number = a.value == a.value, b_is_number = b.value == b.value;

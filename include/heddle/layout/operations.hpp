@@ -112,6 +112,14 @@ constexpr factor_rule<> unary_rule(int rank, factor_kind kind, listed in_result,
   }
   return rule;
 }
+// The base of operators on one operand that do this along `Dims`.
+template <factor_kind Kind, listed InResult, unsigned char Partials, int Results, int... Dims>
+struct along {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>& ranks) {
+    return unary_rule<Dims...>(rank_of_all(ranks, dims_reach<Dims...>), Kind, InResult, Partials, Results);
+  }
+};
 
 // Operands of one shape; `slots` in the bits of `joint`, or one each.
 template <std::size_t K>
@@ -233,16 +241,12 @@ struct select : detail::aligned_operation<detail::operation_base<3>, any_partial
 
 /// Combines the elements along `Dims` under a commutative operator: `reduce<maximum, 1>`. The dimensions are dropped.
 template <class Op, int... Dims>
-struct reduce : detail::checked_operation<detail::checked_reduction<Op, Dims...>, 1, 1, Op> {
+struct reduce : detail::checked_operation<detail::checked_reduction<Op, Dims...>, 1, 1, Op>,
+                detail::along<factor_kind::reduction, detail::listed::dropped, own, 1, Dims...> {
   static_assert(
       is_commutative<Op>,
       "heddle: op::reduce<Op, dims...>: the operator must be commutative, because parts are combined in any order");
   static_assert(sizeof...(Dims) > 0, "heddle: op::reduce<Op, dims...>: name the dimensions to combine");
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::reduction,
-                                       detail::listed::dropped, own);
-  }
 };
 /// The sum along `Dims` divided by the number of elements of the whole tensor, so that parts of any size add up.
 template <int... Dims>
@@ -250,23 +254,13 @@ struct mean : reduce<plus, Dims...> {};
 /// The sum of squares along `Dims`, or of any other function of elements: the part of a norm over a split dimension
 /// that each rank can do. Reduce it, then finish with `elementwise_of`.
 template <int... Dims>
-struct sum_of_squares : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::reduction,
-                                       detail::listed::dropped, no_partials);
-  }
-};
+struct sum_of_squares : detail::checked_operation<detail::checked_dims<Dims...>, 1>,
+                        detail::along<factor_kind::reduction, detail::listed::dropped, no_partials, 1, Dims...> {};
 
 /// Softmax or log-softmax along one dimension. In parts: `reduce<maximum, Dim>`, exponentials, `reduce<plus, Dim>`.
 template <int Dim>
-struct softmax : detail::checked_operation<detail::checked_dims<Dim>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::kept,
-                                   no_partials);
-  }
-};
+struct softmax : detail::checked_operation<detail::checked_dims<Dim>, 1>,
+                 detail::along<factor_kind::whole, detail::listed::kept, no_partials, 1, Dim> {};
 /// Layer normalisation of x over `Dims`; weight and bias, if given, have these dimensions. In parts: `reduce<plus,
 /// ...>`, `sum_of_squares`.
 template <int... Dims>
@@ -372,32 +366,17 @@ struct concat : detail::checked_operation<detail::checked_dims<Dim>, 1, 8> {
 };
 /// A range of elements, perhaps with a step, along `Dims`.
 template <int... Dims>
-struct slice : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
-                                       detail::listed::replaced, any_partials);
-  }
-};
+struct slice : detail::checked_operation<detail::checked_dims<Dims...>, 1>,
+               detail::along<factor_kind::whole, detail::listed::replaced, any_partials, 1, Dims...> {};
 /// Elements added before and after along `Dims`, copies of a constant. A padded dimension must not be split: parts of the
 /// longer dimension begin elsewhere. `pad_zeros` adds zeros, so it is linear and sums pass.
 template <int... Dims>
-struct pad : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
-                                       detail::listed::replaced, no_partials);
-  }
-};
+struct pad : detail::checked_operation<detail::checked_dims<Dims...>, 1>,
+             detail::along<factor_kind::whole, detail::listed::replaced, no_partials, 1, Dims...> {};
 /// Zeros added before and after along `Dims`: linear, so that sums pass.
 template <int... Dims>
-struct pad_zeros : pad<Dims...> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
-                                       detail::listed::replaced, sums);
-  }
-};
+struct pad_zeros : detail::checked_operation<detail::checked_dims<Dims...>, 1>,
+                   detail::along<factor_kind::whole, detail::listed::replaced, sums, 1, Dims...> {};
 /// Convolution over 1 to 3 dimensions, any stride, padding with zeros and dilation: x `[batch, in, space...]` and kernels
 /// `[out, in, window...]` give `[batch, out, space...]`. The batch or `out` may be split, and `in`, which gives a sum.
 /// Split space is refused: at its edges a part needs elements of its neighbours (a halo). Add a bias with `add_of`.
@@ -468,46 +447,27 @@ struct scatter_add : detail::checked_operation<detail::checked_dims<Dim>, 2> {
 /// All prefixes along `Dim` combined under an operator, of which partial values pass. In parts: the exclusive scan over
 /// the ranks of what `reduce` gives.
 template <class Op, int Dim>
-struct scan : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, Op> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::kept, own);
-  }
-};
+struct scan : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, Op>,
+              detail::along<factor_kind::whole, detail::listed::kept, own, 1, Dim> {};
 template <int Dim>
 struct cumsum : scan<plus, Dim> {};  ///< all prefixes along `Dim`, summed
 /// Sorted along `Dim`: values and their places.
 template <int Dim>
-struct sort : detail::checked_operation<detail::checked_dims<Dim>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::replaced,
-                                   no_partials, 2);
-  }
-};
+struct sort : detail::checked_operation<detail::checked_dims<Dim>, 1>,
+              detail::along<factor_kind::whole, detail::listed::replaced, no_partials, 2, Dim> {};
 /// The largest elements along `Dim`: values and their places. In parts: the largest of each part, gathered, and of
 /// those the largest again.
 template <int Dim>
 struct top_k : sort<Dim> {};
 /// The place of the largest element along `Dim`, which is dropped. In parts: `largest_with_index`.
 template <int Dim>
-struct argmax : detail::checked_operation<detail::checked_dims<Dim>, 1> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::dropped,
-                                   no_partials);
-  }
-};
+struct argmax : detail::checked_operation<detail::checked_dims<Dim>, 1>,
+                detail::along<factor_kind::whole, detail::listed::dropped, no_partials, 1, Dim> {};
 /// The largest element along `Dim` with its place, an `indexed_value`; `Dim` may be split, under the monoid
 /// `take_larger`.
 template <int Dim>
-struct largest_with_index : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, take_larger> {
-  template <std::size_t K>
-  static constexpr auto rule(const std::array<int, K>& ranks) {
-    return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::reduction, detail::listed::dropped,
-                                   no_partials);
-  }
-};
+struct largest_with_index : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, take_larger>,
+                            detail::along<factor_kind::reduction, detail::listed::dropped, no_partials, 1, Dim> {};
 
 /// Random numbers in the shape and layout of an operand, by global index, so that every layout gives the same ones.
 struct random : elementwise {

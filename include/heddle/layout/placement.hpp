@@ -34,6 +34,12 @@ struct read_items<Policy, type_list<Axes...>, type_list<Policies...>, Item, Rest
 template <class Policy, class... Axes, class... Policies, split_policy Item, class... Rest>
 struct read_items<Policy, type_list<Axes...>, type_list<Policies...>, Item, Rest...>
     : read_items<Item, type_list<Axes...>, type_list<Policies...>, Rest...> {};
+
+template <class... Axes>
+struct placement_over {
+  using kind = placement_kind;
+  using axes = type_list<Axes...>;
+};
 }  // namespace detail
 
 /// Dimension `Dim` is split over the axes among `Items`, major to minor: the first axis cuts the dimension, the next
@@ -72,37 +78,26 @@ struct halo {
 /// commutative monoid (`plus`, `multiplies`, `maximum`, `minimum`, or one of the user's own). A layout has at most one
 /// operator: of a sum of maxima and a maximum of sums, the order would matter.
 template <class Op, class... Axes>
-struct partial {
-  using kind = placement_kind;
+struct partial : detail::placement_over<Axes...> {
   using op = Op;
-  using axes = type_list<Axes...>;
 };
 
 /// Each rank along `Axes` holds the same values. This is what an axis does that a layout does not name, so it drops out
 /// of the canonical type; spelling it documents intent and checks that the mesh has the axis.
 template <class... Axes>
-struct replicate {
-  using kind = placement_kind;
-  using axes = type_list<Axes...>;
-};
+struct replicate : detail::placement_over<Axes...> {};
 
 /// The ranks along `Axes` hold the same value because they do the same computation: one logical value, as a parameter
 /// kept equal on every rank or a loss. Where replicated values may be used differently by each rank, so that their
 /// gradients must be summed, the gradient of an identical value is identical again.
 /// Source: "invariant" values of spmd types and JAX; Megatron-LM's f and g operators, arXiv:1909.08053, section 3.
 template <class... Axes>
-struct identical {
-  using kind = placement_kind;
-  using axes = type_list<Axes...>;
-};
+struct identical : detail::placement_over<Axes...> {};
 
 /// Each rank along `Axes` holds values of its own that do not add up to one tensor: scratch, statistics, ragged
 /// batches. Nothing converts them; only code that knows their meaning can (`assume`).
 template <class... Axes>
-struct varying {
-  using kind = placement_kind;
-  using axes = type_list<Axes...>;
-};
+struct varying : detail::placement_over<Axes...> {};
 
 namespace detail {
 

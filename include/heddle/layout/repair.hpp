@@ -91,6 +91,21 @@ constexpr bool split_was_given(const Evaluate& evaluate, const std::array<axis_t
   return false;
 }
 
+// The dimension of operand o that has the letter; -1 if none has.
+template <class Evaluate, std::size_t Count>
+constexpr int find_letter(const Evaluate& evaluate, const std::array<int, Count>& dims, std::size_t o, char letter) {
+  for (int d = 0; d < dims[o]; ++d)
+    if (evaluate.letter(o, d) == letter) return d;
+  return -1;
+}
+// Whether no operand before o has the letter.
+template <class Evaluate, std::size_t Count>
+constexpr bool is_new_letter(const Evaluate& evaluate, const std::array<int, Count>& dims, std::size_t o, char letter) {
+  for (std::size_t q = 0; q < o; ++q)
+    if (find_letter(evaluate, dims, q, letter) >= 0) return false;
+  return true;
+}
+
 // Tries for one axis everything that is legal: replicated in all operands; one letter split alike in all that have it;
 // one linear slot partial. The cheapest is kept, of equal ones the one that changes the fewest operands.
 template <class Evaluate, std::size_t Axes, std::size_t Count>
@@ -107,11 +122,7 @@ struct axis_repair {
   int changes = 0;
 
   constexpr const axis_use& now(std::size_t o) const { return start[o].use[axis]; }
-  constexpr int find(std::size_t o, char letter) const {
-    for (int d = 0; d < dims[o]; ++d)
-      if (evaluate.letter(o, d) == letter) return d;
-    return -1;
-  }
+  constexpr int find(std::size_t o, char letter) const { return find_letter(evaluate, dims, o, letter); }
 
   // Policies that fit one extent only stay where that extent is; elsewhere parts become balanced.
   constexpr void keep_what_fits(axis_table<Axes>& table, std::size_t o) const {
@@ -193,9 +204,7 @@ struct axis_repair {
     for (std::size_t o = 0; o < Count; ++o)
       for (int d = 0; d < dims[o]; ++d) {
         const char letter = evaluate.letter(o, d);
-        bool first = true;
-        for (std::size_t q = 0; q < o; ++q) first = first && find(q, letter) < 0;
-        if (!first) continue;
+        if (!is_new_letter(evaluate, dims, o, letter)) continue;
         split_letter(letter, axis_use{});
         for (std::size_t q = o; q < Count; ++q) {  // the policies by which operands split it already
           const axis_use& u = given[q].use[axis];
@@ -325,11 +334,7 @@ class joint_repair {
     for (std::size_t o = 0; o < Count; ++o) changes += tables[o] == given_[o] ? 0 : 1;
     return changes;
   }
-  constexpr int find(std::size_t o, char letter) const {
-    for (int d = 0; d < dims_[o]; ++d)
-      if (evaluate_.letter(o, d) == letter) return d;
-    return -1;
-  }
+  constexpr int find(std::size_t o, char letter) const { return find_letter(evaluate_, dims_, o, letter); }
 
   // What an axis may do, if it alone did anything.
   constexpr void offer(std::size_t axis, const choice& c) {
@@ -367,9 +372,7 @@ class joint_repair {
     for (std::size_t o = 0; o < Count; ++o)
       for (int d = 0; d < dims_[o]; ++d) {
         const char letter = evaluate_.letter(o, d);
-        bool first = true;
-        for (std::size_t q = 0; q < o; ++q) first = first && find(q, letter) < 0;
-        if (!first) continue;
+        if (!is_new_letter(evaluate_, dims_, o, letter)) continue;
         for (std::size_t q = o; q < Count; ++q) {  // the policies by which operands split it already
           const axis_use& u = given_[q].use[axis];
           bool fresh = u.role == axis_role::sharded && u.split != 0 && u.dim == find(q, letter);

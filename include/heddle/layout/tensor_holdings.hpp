@@ -18,8 +18,7 @@ namespace detail {
 
 // Elements `begin` to `end` (not included) of one dimension.
 struct index_range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t begin = 0, end = 0;
 };
 
 // What one rank holds along one dimension: ranges of the whole in ascending order, and the memory they lie in.

@@ -38,8 +38,7 @@ struct link_class {
 
 /// A way from one vertex to another, in this direction only. Links of both directions do not disturb each other.
 struct link {
-  int from = 0;
-  int to = 0;
+  int from = 0, to = 0;
   double seconds = 0;
   double bytes_per_second = 1;
   link_kind kind = link_kind::other;

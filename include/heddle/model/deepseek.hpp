@@ -64,11 +64,9 @@ static_assert(layers::count_parameters(describe_deepseek(deepseek_config{})) == 
 /// `query_latent` above 0.
 template <class T, class How = megatron_with_experts<>, bool LatentQueries = true>
 struct deepseek : described<deepseek<T, How, LatentQueries>, T, batch<T>, deepseek_config, How> {
-  static constexpr auto describe(const deepseek_config& c) { return describe_deepseek<LatentQueries>(c); }
-  /// With adapters around the products of attention, not in experts and routers: for `with_lora`.
-  template <class Adapter>
-  static constexpr auto describe_with(const deepseek_config& c, Adapter adapt) {
-    return describe_deepseek<LatentQueries>(c, adapt);
+  /// `adapt`: adapters around the products of attention, not in experts and routers, for `with_lora`; or nothing.
+  static constexpr auto describe(const deepseek_config& c, auto... adapt) {
+    return describe_deepseek<LatentQueries>(c, adapt...);
   }
 };
 /// DeepSeek-V3 whose queries are made of the stream: `"q_lora_rank": null`.

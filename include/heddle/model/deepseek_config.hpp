@@ -5,6 +5,7 @@
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/model/config_checks.hpp>
 #include <heddle/model/llama_config.hpp>
 
 #include <charconv>
@@ -78,36 +79,28 @@ struct deepseek_config {
  public:
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
-    const auto in_range = [](const char* name, int value, int least, int most) {
-      if (value < least || value > most)
-        throw config_error("heddle: deepseek_config." + std::string(name) + " must be " + std::to_string(least) +
-                           " to " + std::to_string(most) + ", got " + std::to_string(value));
-    };
-    constexpr int wide = llama_config::most_width, tokens = llama_config::most_tokens;
-    in_range("layers", layers, 1, llama_config::most_layers);
-    in_range("heads", heads, 1, wide);
-    in_range("width", width, 1, wide);
-    in_range("ffn", ffn, 1, wide);
-    in_range("context", context, 1, tokens);
-    in_range("vocabulary", vocabulary, 1, tokens);
-    in_range("query_latent", query_latent, 0, wide);
-    in_range("key_latent", key_latent, 1, wide);
-    in_range("still", still, 0, 65536);
-    in_range("rotating", rotating, 2, 65536);
-    in_range("value", value, 1, 65536);
-    in_range("experts", experts, 1, 65536);
-    in_range("groups", groups, 1, experts);
-    in_range("kept_groups", kept_groups, 1, groups);
-    in_range("shared", shared, 1, 65536);
+    const detail::config_checks check{"deepseek_config"};
+    constexpr int wide = llama_config::most_width, tokens = llama_config::most_tokens, most = 65536;
+    check.in_range(1, llama_config::most_layers, {{"layers", layers}});
+    check.in_range(1, wide, {{"heads", heads}, {"width", width}, {"ffn", ffn}});
+    check.in_range(1, tokens, {{"context", context}, {"vocabulary", vocabulary}});
+    check.in_range(0, wide, {{"query_latent", query_latent}});
+    check.in_range(1, wide, {{"key_latent", key_latent}});
+    check.in_range(0, most, {{"still", still}});
+    check.in_range(2, most, {{"rotating", rotating}});
+    check.in_range(1, most, {{"value", value}, {"experts", experts}});
+    check.in_range(1, experts, {{"groups", groups}});
+    check.in_range(1, groups, {{"kept_groups", kept_groups}});
+    check.in_range(1, most, {{"shared", shared}});
     if (rotating % 2 != 0)
       throw config_error("heddle: deepseek_config.rotating must be even, got " + std::to_string(rotating));
     if (experts % groups != 0)
       throw config_error("heddle: deepseek_config.groups must divide experts = " + std::to_string(experts) + ", got " +
                          std::to_string(groups));
-    in_range("chosen", chosen, 1, experts / groups * kept_groups);
-    in_range("shared", shared, 1, wide / ffn);
-    in_range("dense", dense, 0, layers);
-    if (dense > 0) in_range("dense_ffn", dense_ffn, 1, wide);
+    check.in_range(1, experts / groups * kept_groups, {{"chosen", chosen}});
+    check.in_range(1, wide / ffn, {{"shared", shared}});
+    check.in_range(0, layers, {{"dense", dense}});
+    if (dense > 0) check.in_range(1, wide, {{"dense_ffn", dense_ffn}});
     const auto positive = [](const char* name, double value) {
       if (!(value > 0 && value <= 1e12))
         throw config_error("heddle: deepseek_config." + std::string(name) + " must be a positive number, got " +
@@ -136,9 +129,7 @@ struct deepseek_config {
     if ((yarn.factor != 1 && theta <= 1) || ((yarn.factor != 1 || yarn.attention_factor) && scaling.factor != 1))
       throw config_error("heddle: a deepseek_config with yarn must have scaling.factor 1 and theta above 1, got " +
                          std::to_string(scaling.factor) + " and " + std::to_string(theta));
-    if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
-      throw config_error("heddle: deepseek_config.initial_deviation must be a finite number >= 0, got " +
-                         std::to_string(initial_deviation));
+    check.deviation(initial_deviation);
     if (const double all = numbers<double>(); all > 0x1p62)
       throw config_error("heddle: a deepseek_config must have at most 2^62 parameters, got " + std::to_string(all));
   }

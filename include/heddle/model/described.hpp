@@ -32,4 +32,12 @@ struct described {
   static layer_operations layer_costs(const Config& c) { return operations_by_layer(Model::describe(c), c.context); }
 };
 
+namespace detail {
+// A model made of another: its types are those of `Base`.
+template <class Model, class Base, class Config = typename Base::config>
+struct described_as : described<Model, typename Base::scalar, typename Base::batch, Config, typename Base::how> {
+  using base = Base;
+};
+}  // namespace detail
+
 }  // namespace heddle::inline v0::model

@@ -33,14 +33,9 @@ struct falcon_dropout {
 
 /// Sizes of a drafter. `block`: tokens that it predicts at once. `context`: of the model. `epsilon`: of the norms; `theta`: of the rotary positions.
 struct falcon_shape {
-  std::int64_t width = 0;
-  std::int64_t heads = 1;
-  std::int64_t ffn = 0;
-  std::int64_t vocabulary = 0;
-  std::int64_t block = 2;
-  std::int64_t context = 0;
-  double epsilon = 1e-5;
-  double theta = 10000;
+  std::int64_t width = 0, heads = 1, ffn = 0, vocabulary = 0;
+  std::int64_t block = 2, context = 0;
+  double epsilon = 1e-5, theta = 10000;
 };
 
 /// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its residual stream after the model's final norm, side by side; two LSTM layers, a layer of

@@ -62,12 +62,8 @@ static_assert(layers::count_parameters(describe_gpt2(gpt2_config{})) == gpt2_con
 /// fed. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
 template <class T, class How = megatron<>>
 struct gpt2 : described<gpt2<T, How>, T, batch<T>, gpt2_config, How> {
-  static constexpr auto describe(const gpt2_config& c) { return describe_gpt2(c); }
-  /// With adapters: for `with_lora`.
-  template <class Adapter>
-  static constexpr auto describe_with(const gpt2_config& c, Adapter adapt) {
-    return describe_gpt2(c, adapt);
-  }
+  /// `adapt`: adapters, for `with_lora`; or nothing.
+  static constexpr auto describe(const gpt2_config& c, auto... adapt) { return describe_gpt2(c, adapt...); }
 };
 
 /// The stage of a GPT-2 with elements of type T.

@@ -14,33 +14,34 @@
 
 namespace heddle::inline v0::model {
 
+namespace detail {
+template <class Kind, bool Commutative>
+struct operand_order {
+  static constexpr bool commutative = Commutative;
+  using kind = Kind;
+};
+template <class Kind, bool Together>
+struct operand_rows {
+  static constexpr bool together = Together;
+  using kind = Kind;
+};
+}  // namespace detail
+
 /// The kind of policies that say in which order operands go into the operator.
 struct operand_order_kind {};
 /// a op b = (G(a, b) + G(b, a)) / 2: commutative, to the bit where a product's rows are independent.
-struct both_orders {
-  using kind = operand_order_kind;
-  static constexpr bool commutative = true;
-};
+struct both_orders : detail::operand_order<operand_order_kind, true> {};
 /// a op b = G(a, b): input a, state b. Not commutative.
-struct one_order {
-  using kind = operand_order_kind;
-  static constexpr bool commutative = false;
-};
+struct one_order : detail::operand_order<operand_order_kind, false> {};
 
 /// The kind of policies that say whether operands share products.
 struct operand_rows_kind {};
 /// All operands in one product. The result has the same bits on any number of ranks if a row of the backend's products
 /// depends on that row alone, wherever it lies and whatever else is multiplied: so do the portable ones; libraries
 /// choose their way by the number of rows, and some by the row.
-struct rows_together {
-  using kind = operand_rows_kind;
-  static constexpr bool together = true;
-};
+struct rows_together : detail::operand_rows<operand_rows_kind, true> {};
 /// Each operand in a product of its own: the bits depend on the operands alone, whatever the library does. Slow.
-struct rows_alone {
-  using kind = operand_rows_kind;
-  static constexpr bool together = false;
-};
+struct rows_alone : detail::operand_rows<operand_rows_kind, false> {};
 
 namespace detail {
 template <class T>

@@ -17,6 +17,7 @@
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
+#include <heddle/model/stage_types.hpp>
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/token_positions.hpp>
 
@@ -51,26 +52,15 @@ namespace heddle::inline v0::model {
 /// sharding splits the sequence (`boundary_elements`); the first stage ignores `in` and `din`, the last ignores `out` and `dout`.
 /// Errors: `config_error` for what does not fit, `schedule_error` for verbs out of order. `World`, `Backend` must outlive it.
 template <class Model, class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
-class language_stage {
+class language_stage : public detail::stage_types<Model, World, Backend, Pipeline> {
+  using types = detail::stage_types<Model, World, Backend, Pipeline>;
+
  public:
-  using scalar = typename Model::scalar;
-  using T = scalar;
-  /// Where its tensors are, and rows of them: `std::span` on the host.
-  using space = space_of<Backend>;
-  using row = row_view<T, space>;
-  using const_row = row_view<const T, space>;
-  using config_type = typename Model::config;
+  using typename types::block_layer, typename types::in_layer, typename types::out_layer;
+  using typename types::config_type, typename types::description, typename types::how, typename types::mesh_type;
+  using typename types::const_row, typename types::row, typename types::space, typename types::T;
+  using typename types::layouts, typename types::places, typename types::trained;
   using batch_type = typename Model::batch;
-  using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
-  using how = typename Model::how;
-  using mesh_type = stage_mesh<whole_mesh, Pipeline, how>;
-  using layouts = model::layouts<mesh_type, how>;
-  using description = std::remove_const_t<decltype(Model::describe(std::declval<const config_type&>()))>;
-  using places = language_places<T, layouts, description>;
-  using in_layer = typename places::in_layer;
-  using block_layer = typename places::block_layer;
-  using out_layer = typename places::out_layer;
-  using trained = model::layers::trained_of<description>;
   /// The flat buffers by the axes over which gradients are summed: `bucket_elements()` says how long each bucket is. The layout of
   /// gradients is the dual of these.
   using buckets = typename language_parameters<T, layouts, description, space>::buckets::layouts;

@@ -25,8 +25,7 @@ struct extent_of_batch {
 /// `sequence` 0 means the model's context.
 template <class T>
 struct batch {
-  std::span<const std::int32_t> tokens{};
-  std::span<const std::int32_t> targets{};
+  std::span<const std::int32_t> tokens{}, targets{};
   int samples = 0;
   T loss_scale = T(1);
   int sequence = 0;

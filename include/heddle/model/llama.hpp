@@ -71,11 +71,9 @@ static_assert(layers::count_parameters(describe_llama<layers::grouped_attention<
 /// `Tied`: the token embedding is the head, as in Llama 3.2 1B.
 template <class T, class How = megatron<>, bool Tied = false>
 struct llama : described<llama<T, How, Tied>, T, batch<T>, llama_config, How> {
-  static constexpr auto describe(const llama_config& c) { return describe_llama<layers::grouped_attention<>, Tied>(c); }
-  /// With adapters: for `with_lora`.
-  template <class Adapter>
-  static constexpr auto describe_with(const llama_config& c, Adapter adapt) {
-    return describe_llama<layers::grouped_attention<>, Tied>(c, adapt);
+  /// `adapt`: adapters, for `with_lora`; or nothing.
+  static constexpr auto describe(const llama_config& c, auto... adapt) {
+    return describe_llama<layers::grouped_attention<>, Tied>(c, adapt...);
   }
 };
 /// Llama with the token embedding as head, as the small sizes of Llama 3.2 have it.

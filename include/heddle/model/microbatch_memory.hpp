@@ -21,9 +21,9 @@ namespace heddle::inline v0::model {
 template <class Batch, memory_space Space>
 class microbatch_memory {
  public:
-  using queue = typename Space::queue;
   using input = typename batch_contents<Batch>::input;
   using target = typename batch_contents<Batch>::target;
+  using queue = typename Space::queue;
 
   /// `inputs` and `targets`: whether they are read.
   template <class Config>

@@ -27,12 +27,8 @@ static_assert(mixtral_8x7b().parameters() == 46702792704 && mixtral_8x7b().matmu
 /// over ep, whose ranks see the same samples; with `expert_parallel<>` they see others. `Tied`: the token embedding is the head.
 template <class T, class How = megatron_with_experts<>, bool Tied = false>
 struct mixtral : described<mixtral<T, How, Tied>, T, batch<T>, mixtral_config, How> {
-  static constexpr auto describe(const mixtral_config& c) { return describe_mixtral<Tied>(c); }
-  /// With adapters around the products of attention, not in experts and routers: for `with_lora`.
-  template <class Adapter>
-  static constexpr auto describe_with(const mixtral_config& c, Adapter adapt) {
-    return describe_mixtral<Tied>(c, adapt);
-  }
+  /// `adapt`: adapters around the products of attention, not in experts and routers, for `with_lora`; or nothing.
+  static constexpr auto describe(const mixtral_config& c, auto... adapt) { return describe_mixtral<Tied>(c, adapt...); }
 };
 /// Mixtral with the token embedding as head.
 template <class T, class How = megatron_with_experts<>>

@@ -1,6 +1,7 @@
 // heddle/model/mixtral_config.hpp: the numbers that make a Mixtral, with its parameter and operation counts.
 #pragma once
 
+#include <heddle/model/config_checks.hpp>
 #include <heddle/model/llama_config.hpp>
 
 #include <cstdint>
@@ -22,13 +23,9 @@ struct mixtral_config : llama_config {
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     llama_config::validate();
-    const auto in_range = [](const char* name, int value, int most) {
-      if (value < 1 || value > most)
-        throw config_error("heddle: mixtral_config." + std::string(name) + " must be 1 to " + std::to_string(most) +
-                           ", got " + std::to_string(value));
-    };
-    in_range("experts", experts, 65536);
-    in_range("chosen", chosen, experts);
+    const detail::config_checks check{"mixtral_config"};
+    check.in_range(1, 65536, {{"experts", experts}});
+    check.in_range(1, experts, {{"chosen", chosen}});
     const double d = width, all = static_cast<double>(layers) * experts * (3.0 * d * ffn + d);
     if (all > 0x1p61)
       throw config_error("heddle: the experts of a mixtral_config must have at most 2^61 parameters, got " +

@@ -17,13 +17,10 @@ namespace heddle::inline v0::model {
 /// counts them; parameters count (in norms and saves) on the first. The memory of its weights or gradients may be lent by
 /// the caller: then the stage allocates none (`of_stage::can_lend_weights`).
 struct stage_layers {
-  int first = 0;
-  int count = 0;
-  int stage = 0;
-  int stages = 1;
+  int first = 0, count = 0;
+  int stage = 0, stages = 1;
   int replica = 0;
-  bool lent_weights = false;
-  bool lent_gradients = false;
+  bool lent_weights = false, lent_gradients = false;
   constexpr bool has_embedding() const noexcept { return stage == 0; }
   constexpr bool has_head() const noexcept { return stage == stages - 1; }
   friend constexpr bool operator==(const stage_layers&, const stage_layers&) = default;

@@ -42,18 +42,10 @@ constexpr auto with_head_in_chunks(const Description& whole) {
 ///
 /// `hd::train::make_trainer<strategy>(hd::model::with_chunked_loss<hd::model::gpt2<float>, 4096>{}, world, options);`
 template <class Base, int Words>
-struct with_chunked_loss : described<with_chunked_loss<Base, Words>, typename Base::scalar, typename Base::batch,
-                                     typename Base::config, typename Base::how> {
-  using base = Base;
-  static constexpr auto describe(const typename Base::config& c) {
-    return detail::with_head_in_chunks<Words>(Base::describe(c));
-  }
-  /// With adapters: for `with_lora`.
-  template <class Adapter>
-  static constexpr auto describe_with(const typename Base::config& c, Adapter adapt)
-    requires requires { Base::describe_with(c, adapt); }
-  {
-    return detail::with_head_in_chunks<Words>(Base::describe_with(c, adapt));
+struct with_chunked_loss : detail::described_as<with_chunked_loss<Base, Words>, Base> {
+  /// `adapt`: adapters, for `with_lora`; or nothing.
+  static constexpr auto describe(const typename Base::config& c, auto... adapt) {
+    return detail::with_head_in_chunks<Words>(Base::describe(c, adapt...));
   }
 };
 

@@ -38,12 +38,10 @@ std::string to_string(const lora_config<Config>& c) {
 /// adapters end in `lora_A.weight` and `lora_B.weight`. The sharding is that of `Base`.
 /// Source: Hu et al. 2021, arXiv:2106.09685.
 template <class Base>
-struct with_lora : described<with_lora<Base>, typename Base::scalar, typename Base::batch,
-                             lora_config<typename Base::config>, typename Base::how> {
-  using base = Base;
+struct with_lora : detail::described_as<with_lora<Base>, Base, lora_config<typename Base::config>> {
   static constexpr auto describe(const lora_config<typename Base::config>& c) {
     return layers::train_only<layers::adapters>(
-        Base::describe_with(c, layers::low_rank_adapter{c.adapter_rank, c.adapter_alpha}));
+        Base::describe(c, layers::low_rank_adapter{c.adapter_rank, c.adapter_alpha}));
   }
 };
 

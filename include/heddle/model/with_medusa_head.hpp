@@ -22,9 +22,7 @@ namespace heddle::inline v0::model {
 /// `medusa_head.0.linear.weight` and `medusa_head.1.weight`; all others keep their names.
 /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.1.
 template <class Base>
-struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scalar, typename Base::batch,
-                                    typename Base::config, typename Base::how> {
-  using base = Base;
+struct with_medusa_head : detail::described_as<with_medusa_head<Base>, Base> {
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
     static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,

@@ -22,9 +22,7 @@ inline constexpr bool heads_are_trained = layers::trains_all_of<Trained, Heads>;
 /// faster than the model with `adamw_options::rates`.
 /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.2.
 template <class Base, int K, class Weights = layers::medusa_weights>
-struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typename Base::scalar, typename Base::batch,
-                                     typename Base::config, typename Base::how> {
-  using base = Base;
+struct with_medusa_heads : detail::described_as<with_medusa_heads<Base, K, Weights>, Base> {
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
     static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,

@@ -3,35 +3,15 @@
 
 #include <heddle/core/observer.hpp>
 
+#include <cstddef>
+
 namespace heddle::inline v0::observe {
 
 /// The plain name of an activity.
 constexpr const char* activity_name(activity kind) noexcept {
-  switch (kind) {
-    case activity::forward:
-      return "forward";
-    case activity::backward:
-      return "backward";
-    case activity::backward_input:
-      return "backward input";
-    case activity::backward_weight:
-      return "backward weight";
-    case activity::send:
-      return "send";
-    case activity::recv:
-      return "recv";
-    case activity::collective:
-      return "collective";
-    case activity::optimizer:
-      return "optimizer";
-    case activity::data:
-      return "data";
-    case activity::checkpoint:
-      return "checkpoint";
-    case activity::other:
-      break;
-  }
-  return "other";
+  constexpr const char* names[] = {"forward",    "backward",  "backward input", "backward weight", "send", "recv",
+                                   "collective", "optimizer", "data",           "checkpoint",      "other"};
+  return names[static_cast<std::size_t>(kind)];  // as the enumerators stand
 }
 
 /// Work of the model on a microbatch: what a pipeline schedule places.

@@ -16,8 +16,7 @@ namespace heddle::inline v0::plan {
 /// What is kept or offloaded as one, in the order of the forward pass: usually a layer. Units: bytes, seconds of its
 /// forward.
 struct offload_scope {
-  double bytes = 0;
-  double seconds = 0;
+  double bytes = 0, seconds = 0;
 };
 
 /// The scopes before `first_kept` are offloaded, it and all later ones stay.

@@ -4,6 +4,7 @@
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
 
 #include <algorithm>
@@ -215,15 +216,7 @@ class [[nodiscard("heddle: what was started must be waited for")]] control_reque
   control_request(std::shared_ptr<detail::control_state> state, std::unique_ptr<detail::control_work> work)
       : state_(std::move(state)), work_(std::move(work)), exceptions_(std::uncaught_exceptions()) {}
   control_request(control_request&&) noexcept = default;
-  control_request& operator=(control_request&& other) noexcept {
-    if (this != &other) {
-      end();
-      state_ = std::move(other.state_);
-      work_ = std::move(other.work_);
-      exceptions_ = other.exceptions_;
-    }
-    return *this;
-  }
+  control_request& operator=(control_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
   ~control_request() { end(); }
 
   /// Returns when it is done; at once for an empty request, which it is afterwards in any case. Errors: as the blocking call.

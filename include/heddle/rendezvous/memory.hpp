@@ -19,12 +19,6 @@ namespace heddle::inline v0 {
 
 /// What the ranks of a `memory_rendezvous` share: make one and pass it to each of them.
 class memory_meeting {
- public:
-  memory_meeting() = default;
-  memory_meeting(const memory_meeting&) = delete;
-  memory_meeting& operator=(const memory_meeting&) = delete;
-
- private:
   friend class memory_rendezvous;
   std::mutex mutex_;
   std::condition_variable changed_;

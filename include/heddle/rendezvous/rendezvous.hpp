@@ -4,6 +4,7 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
@@ -19,11 +20,8 @@ namespace heddle::inline v0 {
 /// NCCL communicator, an address), messages of the control plane, and the news that a rank has failed. `file_rendezvous`,
 /// `tcp_rendezvous` and `memory_rendezvous` are meeting places without MPI; `communicator_rendezvous` uses a communicator
 /// that is there. One of another kind that has no `give` and `take` has no control plane.
-class rendezvous {
+class rendezvous : detail::uncopyable {
  public:
-  rendezvous() = default;
-  rendezvous(const rendezvous&) = delete;
-  rendezvous& operator=(const rendezvous&) = delete;
   virtual ~rendezvous() = default;
 
   virtual int rank() const noexcept = 0;

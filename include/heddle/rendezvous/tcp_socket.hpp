@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/file_descriptor.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
 
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -22,29 +22,11 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::detail {
 
-/// Owns a socket.
-class tcp_socket {
- public:
-  tcp_socket() = default;
-  explicit tcp_socket(int file) : file_(file) {}
-  tcp_socket(tcp_socket&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  tcp_socket& operator=(tcp_socket&& other) noexcept {
-    std::swap(file_, other.file_);
-    return *this;
-  }
-  ~tcp_socket() {
-    if (file_ >= 0) ::close(file_);
-  }
-  int file() const noexcept { return file_; }
-
- private:
-  int file_ = -1;
-};
+using tcp_socket = file_descriptor;
 
 /// What travels: a kind, a text and a value.
 struct tcp_frame {

@@ -76,11 +76,9 @@ using named_schedules = schedule_list<                                          
 /// Elsewhere the same as the schedule it names.
 /// Errors: `schedule_error` for another name, listing those there are, for a number where none belongs or that is none,
 /// or for fewer than one microbatch.
-class named {
+class named : public detail::run_time_schedule {
   // What calls all generators is a template, so that those who include this header and name no schedule do not compile them.
  public:
-  using kind = schedule_kind;
-  static constexpr bool is_static = false;
   static constexpr auto names = detail::named_schedules::names;
   /// The largest number behind a colon.
   static constexpr int most_number = 32768;

@@ -61,11 +61,8 @@ struct path_table {
 
 /// A microbatch on a node: the k-th of its visits. Units: seconds.
 struct visit {
-  int node = -1;
-  int microbatch = -1;
-  int position = 0;
-  double start = 0;
-  double end = 0;
+  int node = -1, microbatch = -1, position = 0;
+  double start = 0, end = 0;
   friend constexpr bool operator==(const visit&, const visit&) = default;
 };
 /// The order of visits in time; those of one microbatch in their order also where they take no time.

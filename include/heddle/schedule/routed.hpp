@@ -22,11 +22,8 @@ namespace heddle::inline v0::schedule {
 /// all microbatches; without one, all first visits, then all second ones, and so on, which needs slots for all
 /// microbatches.
 /// Errors: `schedule_error` if the ways are none (`require_paths`), or the timetable is of others or not of times.
-class routed {
+class routed : public detail::run_time_schedule {
  public:
-  using kind = schedule_kind;
-  static constexpr bool is_static = false;
-
   constexpr explicit routed(path_table paths) : routed(std::move(paths), timetable{}) {}
 
   constexpr routed(path_table paths, const timetable& order) : paths_(std::move(paths)) {
@@ -83,8 +80,7 @@ class routed {
   constexpr int next(int stage, int microbatch) const noexcept { return neighbour(stage, microbatch, 1); }
   constexpr int previous(int stage, int microbatch) const noexcept { return neighbour(stage, microbatch, -1); }
 
-  template <class Sink>
-  constexpr void generate(int rank, int /*ranks*/, Sink& emit) const {
+  constexpr void generate(int rank, int /*ranks*/, auto& emit) const {
     for (const entry& e : lists_[at(rank)]) {
       const bool loss = e.position == paths_.length;
       const int stage = loss ? loss_of_[at(rank)] : rank;

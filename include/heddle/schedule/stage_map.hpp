@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 
 namespace heddle::inline v0::schedule {
 
@@ -47,6 +48,16 @@ struct bidirectional {
   static constexpr int stages(int ranks) noexcept { return detail::stage_count(2, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return stage < ranks ? stage : 2 * ranks - 1 - stage; }
 };
+
+namespace detail {
+// `n`, of which there may be 1 to `most`. Errors: `schedule_error`.
+constexpr int checked_count(int n, int most, const char* has, const char* what) {
+  if (n < 1 || n > most)
+    throw schedule_error(std::string("heddle: ") + has + " 1 to " + std::to_string(most) + " " + what + ", got " +
+                         std::to_string(n));
+  return n;
+}
+}  // namespace detail
 
 /// What schedules share; a base for your own: a number of microbatches and a stage map.
 template <microbatches_like Microbatches, stage_map Map = loop<1>>

@@ -328,6 +328,12 @@ constexpr bool fits(const When& when, int ranks) {
     return true;
 }
 
+// A base of schedules whose number of microbatches only the run knows.
+struct run_time_schedule {
+  using kind = schedule_kind;
+  static constexpr bool is_static = false;
+};
+
 }  // namespace detail
 
 /// A schedule: a policy that writes each pipeline rank's list of computations. It has

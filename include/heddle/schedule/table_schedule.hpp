@@ -12,11 +12,8 @@ namespace heddle::inline v0::schedule {
 
 /// The schedule whose table is the given one: for tables that are made at run time, by `automatic`, by `parse` or by hand.
 /// It fits the number of ranks that the table has, and no other.
-class tabled {
+class tabled : public detail::run_time_schedule {
  public:
-  using kind = schedule_kind;
-  static constexpr bool is_static = false;
-
   /// Errors: `schedule_error` if the table's parts are not of the sizes that it says, or lead to stages and ranks that it
   /// does not have; whether its actions make sense is for `check_table` to say.
   constexpr explicit tabled(action_table table) : table_(std::move(table)) {
@@ -49,8 +46,7 @@ class tabled {
   constexpr int parts() const noexcept { return part_of_.empty() ? table().parts() : parts_; }
   constexpr int parts_with_layers() const noexcept { return part_of_.empty() ? table().parts() : parts_with_layers_; }
 
-  template <class Sink>
-  constexpr void generate(int rank, int, Sink& emit) const {
+  constexpr void generate(int rank, int, auto& emit) const {
     for (const action& a : table().list(rank)) emit(a.kind, a.stage, a.microbatch, a.overlaps_next);
   }
 

@@ -15,8 +15,7 @@ namespace heddle::inline v0::sim {
 
 /// A layer of the simulated step. Units: any two, one for all times and one for all bytes.
 struct offloaded_layer {
-  double forward = 0;
-  double backward = 0;
+  double forward = 0, backward = 0;
   double bytes = 0;
 };
 

@@ -18,8 +18,7 @@ namespace heddle::inline v0::sim {
 /// the bandwidth that they get it uses that share.
 struct size_class {
   double from_bytes = 0;
-  double latency_factor = 1;
-  double bandwidth_factor = 1;
+  double latency_factor = 1, bandwidth_factor = 1;
 };
 
 /// The size classes that SimGrid's SMPI measured for TCP on the Stampede cluster and takes by default.

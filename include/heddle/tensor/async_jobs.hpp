@@ -3,6 +3,7 @@
 
 #include <heddle/core/durations.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/ownership.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -16,11 +17,8 @@ namespace heddle::inline v0 {
 namespace detail {
 
 // A started redistribution, whatever its layouts are.
-class async_job {
+class async_job : uncopyable {
  public:
-  async_job() = default;
-  async_job(const async_job&) = delete;
-  async_job& operator=(const async_job&) = delete;
   virtual ~async_job() = default;
   /// Goes on as far as it can without waiting; whether it got anywhere. What is thrown is kept: it is the job's end.
   bool advance() {

@@ -34,6 +34,27 @@ constexpr bool can_run() {
 }
 template <class Queue>
 inline constexpr bool runs_at_once = std::is_same_v<Queue, host_memory::queue>;
+// A queue whose kernels run on cores of the host may say that work on so many elements is for the calling thread alone
+// (`is_for_this_thread(elements)`), and has `on_this_thread(work)`, which calls `work` in its turn: boxes are then copied as the host's
+// are, without a table and a launch. One that says so of all work has `has_one_thread`.
+template <class Queue>
+constexpr bool is_for_this_thread(const Queue& q, std::int64_t elements) {
+  if constexpr (requires { q.is_for_this_thread(elements); })
+    return q.is_for_this_thread(elements);
+  else
+    return runs_at_once<Queue>;
+}
+// Does the work so if it is; returns whether it did.
+template <class Queue, class Work>
+bool done_on_this_thread([[maybe_unused]] Queue& q, [[maybe_unused]] std::int64_t elements,
+                         [[maybe_unused]] const Work& work) {
+  if constexpr (requires { q.on_this_thread(work); }) {
+    if (!is_for_this_thread(q, elements)) return false;
+    q.on_this_thread(work);
+    return true;
+  }
+  return false;
+}
 
 // One box by a kernel.
 template <class Space, std::size_t Rank, class Act>
@@ -56,9 +77,10 @@ void copy_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector_vi
     copy_overlap(o, source.address(), from, target.address(), to);
   else if constexpr (requires { q.copy_box(o, source, from, target, to); })
     q.copy_box(o, source, from, target, to);
-  else if constexpr (launches_kernels<queue>)
-    launch_box<Space>(q, o, from, to, copy_element<T>{source.address(), target.address()});
-  else if constexpr (can_run<queue>())
+  else if constexpr (launches_kernels<queue>) {
+    if (!done_on_this_thread(q, o.size(), [&] { copy_overlap(o, source.address(), from, target.address(), to); }))
+      launch_box<Space>(q, o, from, to, copy_element<T>{source.address(), target.address()});
+  } else if constexpr (can_run<queue>())
     q.run([o, from, to](const auto& s, const auto& t) { copy_overlap(o, s.address(), from, t.address(), to); }, source,
           target);
 }
@@ -78,10 +100,11 @@ void combine_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector
     work(o, packed.address(), target.address(), to);
   else if constexpr (requires { q.template combine_box<Op>(o, packed, target, to); })
     q.template combine_box<Op>(o, packed, target, to);
-  else if constexpr (launches_kernels<queue>)
-    launch_box<Space>(q, with_packed<&stretch::to>(o), o.extents(), to,
-                      combine_element<T, Op>{packed.address(), target.address()});
-  else if constexpr (can_run<queue>())
+  else if constexpr (launches_kernels<queue>) {
+    if (!done_on_this_thread(q, o.size(), [&] { work(o, packed.address(), target.address(), to); }))
+      launch_box<Space>(q, with_packed<&stretch::to>(o), o.extents(), to,
+                        combine_element<T, Op>{packed.address(), target.address()});
+  } else if constexpr (can_run<queue>())
     q.run([work, o, to](const auto& p, const auto& t) { work(o, p.address(), t.address(), to); }, packed, target);
 }
 /// Sets all elements to one value.
@@ -92,9 +115,10 @@ void fill(typename Space::queue& q, vector_view<T, Space> target, const T& value
     std::fill_n(target.address(), target.size(), value);
   else if constexpr (requires { q.fill(target, value); })
     q.fill(target, value);
-  else if constexpr (launches_kernels<queue>)
-    launch_each(q, target.size(), fill_each<T>{target.address(), value});
-  else if constexpr (can_run<queue>())
+  else if constexpr (launches_kernels<queue>) {
+    if (!done_on_this_thread(q, target.size(), [&] { std::fill_n(target.address(), target.size(), value); }))
+      launch_each(q, target.size(), fill_each<T>{target.address(), value});
+  } else if constexpr (can_run<queue>())
     q.run([value](const auto& t) { std::fill_n(t.address(), t.size(), value); }, target);
 }
 
@@ -120,14 +144,24 @@ buffer<T, Space> copy_of(typename Space::queue& q, vector_view<const T, Space> x
 
 // --- several boxes at once: by one kernel where the queue launches kernels, otherwise one after the other, when they are named ---
 
-// Whose boxes wait for a launch.
+// Whose boxes may wait for a launch, and whose all do.
 template <class Queue>
 constexpr bool batches_boxes() {
-  return launches_kernels<Queue> && !runs_at_once<Queue>;
+  if constexpr (requires { requires Queue::has_one_thread; })
+    return false;
+  else
+    return launches_kernels<Queue> && !runs_at_once<Queue>;
+}
+template <class Queue>
+constexpr bool batches_all_boxes() {
+  return batches_boxes<Queue>() && !requires(const Queue& q) { q.is_for_this_thread(std::int64_t{}); };
 }
 template <class Space>
 class waiting_boxes {
  public:
+  // `elements`: the most that all boxes have.
+  waiting_boxes(const typename Space::queue& q, std::int64_t elements) : wait_(!is_for_this_thread(q, elements)) {}
+  bool wait() const noexcept { return wait_; }
   template <std::size_t Rank>
   void add(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& from, std::int64_t from_at,
            const std::array<std::int64_t, Rank>& to, std::int64_t to_at) {
@@ -140,11 +174,16 @@ class waiting_boxes {
   }
 
  private:
+  bool wait_;
   box_table table_{kernels_run_on_host<Space>()};
 };
-struct no_waiting_boxes {};
 template <class Space>
-using boxes_for = std::conditional_t<batches_boxes<typename Space::queue>(), waiting_boxes<Space>, no_waiting_boxes>;
+struct no_waiting_boxes {
+  no_waiting_boxes(const typename Space::queue&, std::int64_t) {}
+};
+template <class Space>
+using boxes_for =
+    std::conditional_t<batches_boxes<typename Space::queue>(), waiting_boxes<Space>, no_waiting_boxes<Space>>;
 
 /// Copies of boxes from one memory to another, which do not overlap and live until `launch`. What is copied is there after it.
 template <class T, class Space, std::size_t Rank>
@@ -153,21 +192,19 @@ class box_copies {
   using queue = typename Space::queue;
   using extents = std::array<std::int64_t, Rank>;
   box_copies(queue& q, vector_view<const T, Space> source, vector_view<T, Space> target)
-      : q_(q), source_(source), target_(target) {}
+      : q_(q), source_(source), target_(target), boxes_(q, target.size()) {}
 
   /// Packs what lies in the source to the target, from element `at` on.
   void pack(const memory_overlap<Rank>& o, const extents& from, std::int64_t at) {
     if constexpr (batches_boxes<queue>())
-      boxes_.add(with_packed<&stretch::from>(o), from, 0, o.extents(), at);
-    else
-      pack_box<T, Space>(q_, o, source_, from, within(target_, at, o.size()));
+      if (boxes_.wait()) return boxes_.add(with_packed<&stretch::from>(o), from, 0, o.extents(), at);
+    if constexpr (!batches_all_boxes<queue>()) pack_box<T, Space>(q_, o, source_, from, within(target_, at, o.size()));
   }
   /// Puts what lies packed in the source, from element `at` on, in its places in the target.
   void unpack(const memory_overlap<Rank>& o, std::int64_t at, const extents& to) {
     if constexpr (batches_boxes<queue>())
-      boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
-    else
-      unpack_box<T, Space>(q_, o, within(source_, at, o.size()), target_, to);
+      if (boxes_.wait()) return boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
+    if constexpr (!batches_all_boxes<queue>()) unpack_box<T, Space>(q_, o, within(source_, at, o.size()), target_, to);
   }
   void launch() {
     if constexpr (batches_boxes<queue>()) boxes_.launch(q_, copy_element<T>{source_.address(), target_.address()});
@@ -188,19 +225,14 @@ class box_folds {
   using queue = typename Space::queue;
   using extents = std::array<std::int64_t, Rank>;
   box_folds(queue& q, vector_view<const T, Space> packed, vector_view<T, Space> target)
-      : q_(q), packed_(packed), target_(target) {}
+      : q_(q), packed_(packed), target_(target), boxes_(q, packed.size()) {}
 
   /// The packed elements begin at element `at`.
   void fold(const memory_overlap<Rank>& o, std::int64_t at, const extents& to) {
-    if constexpr (batches_boxes<queue>()) {
-      if (o.size() == 0) return;
-      const bounds mine(o);
-      if (std::any_of(named_.begin(), named_.end(), [&](const bounds& other) { return mine.meets(other); })) launch();
-      named_.push_back(mine);
-      boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
-    } else {
+    if constexpr (batches_boxes<queue>())
+      if (boxes_.wait()) return add(o, at, to);
+    if constexpr (!batches_all_boxes<queue>())
       combine_box<Op, T, Space>(q_, o, within(packed_, at, o.size()), target_, to);
-    }
   }
   void launch() {
     if constexpr (batches_boxes<queue>()) {
@@ -210,6 +242,13 @@ class box_folds {
   }
 
  private:
+  void add(const memory_overlap<Rank>& o, std::int64_t at, const extents& to) {
+    if (o.size() == 0) return;
+    const bounds mine(o);
+    if (std::any_of(named_.begin(), named_.end(), [&](const bounds& other) { return mine.meets(other); })) launch();
+    named_.push_back(mine);
+    boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
+  }
   // The interval of the target along each dimension that an overlap lies in.
   struct bounds {
     explicit bounds(const memory_overlap<Rank>& o) {
@@ -268,12 +307,15 @@ void copy_box_and_fill(typename Space::queue& q, const memory_overlap<Rank>& o, 
                        const std::array<std::int64_t, Rank>& from, vector_view<T, Space> target,
                        const std::array<std::int64_t, Rank>& to, const T& value) {
   if constexpr (batches_boxes<typename Space::queue>()) {
-    waiting_boxes<Space> boxes;
-    boxes.add(o, from, 0, to, 0);
-    constexpr std::int64_t nowhere = (std::numeric_limits<std::int64_t>::min)() / 2;
-    for_each_gap(o, to, [&](const memory_overlap<Rank>& gap) { boxes.add(gap, to, nowhere, to, 0); });
-    boxes.launch(q, copy_or_fill_element<T>{source.address(), target.address(), value});
-  } else {
+    waiting_boxes<Space> boxes(q, target.size());
+    if (boxes.wait()) {
+      boxes.add(o, from, 0, to, 0);
+      constexpr std::int64_t nowhere = (std::numeric_limits<std::int64_t>::min)() / 2;
+      for_each_gap(o, to, [&](const memory_overlap<Rank>& gap) { boxes.add(gap, to, nowhere, to, 0); });
+      return boxes.launch(q, copy_or_fill_element<T>{source.address(), target.address(), value});
+    }
+  }
+  if constexpr (!batches_all_boxes<typename Space::queue>()) {
     fill<T, Space>(q, target, value);
     copy_box<T, Space>(q, o, source, from, target, to);
   }

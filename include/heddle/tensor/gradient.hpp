@@ -100,9 +100,7 @@ struct squares_layout {
     auto t = Layout::table;
     for (axis_use& u : t.use) {
       if (u.role == axis_role::sharded || u.role == axis_role::partial) {
-        u = {};
-        u.role = axis_role::partial;
-        u.op = 0;
+        u = sum_of_ranks();
       }
     }
     return t;

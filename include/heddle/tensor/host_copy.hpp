@@ -2,6 +2,7 @@
 // host, copies elsewhere.
 #pragma once
 
+#include <heddle/core/ownership.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -113,13 +114,10 @@ class written_on_host<T, host_memory> {
 /// through a buffer on the host, one for what is sent and one for what is received, which grow to the largest message. A
 /// message must be over before the next one in its direction.
 template <class T, memory_space Space>
-class host_messages {
+class host_messages : detail::uncopyable {
  public:
   using queue = typename Space::queue;
 
-  host_messages() = default;
-  host_messages(const host_messages&) = delete;
-  host_messages& operator=(const host_messages&) = delete;
   /// While an exception unwinds the stack the queue may still read what came.
   ~host_messages() {
     try {

@@ -48,6 +48,12 @@ inline void require_rate(double rate) {
     throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
 }
 
+// Elements of a run that begins at index `global` of the tensor: `number` of each index.
+template <class T, class Number>
+void each_number(T* out, std::int64_t count, std::int64_t global, const Number& number) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(number(static_cast<std::uint64_t>(global + i)));
+}
+
 // What draws a run of neighbours. Not inlined: with one compiled form for every layout there is one rounding of every number.
 struct uniform_numbers {
   counter_random random;
@@ -55,8 +61,7 @@ struct uniform_numbers {
 
   template <class T>
   [[gnu::noinline]] void operator()(T* out, std::int64_t count, std::int64_t global) const {
-    for (std::int64_t i = 0; i < count; ++i)
-      out[i] = static_cast<T>(low + (high - low) * random.uniform(static_cast<std::uint64_t>(global + i)));
+    each_number(out, count, global, [this](std::uint64_t i) { return low + (high - low) * random.uniform(i); });
     // The bound can come of rounding, the more often the fewer digits T has; the number below it is drawn instead.
     if constexpr (std::is_floating_point_v<T>) {
       const T end = static_cast<T>(high);
@@ -72,8 +77,7 @@ struct normal_numbers {
 
   template <class T>
   [[gnu::noinline]] void operator()(T* out, std::int64_t count, std::int64_t global) const {
-    for (std::int64_t i = 0; i < count; ++i)
-      out[i] = static_cast<T>(mean + deviation * random.normal(static_cast<std::uint64_t>(global + i)));
+    each_number(out, count, global, [this](std::uint64_t i) { return mean + deviation * random.normal(i); });
   }
 };
 // Dropout of a run of neighbours.
@@ -88,38 +92,42 @@ template <class T>
 // the operator's identity, so that the combination is what one rank alone would draw.
 template <class T, std::size_t Rank, layout_like Layout, class Draw>
 void draw_part(sharded<T, Rank, Layout>& x, Draw&& draw) {
-  require_held(x);
-  if constexpr (Layout::has_partial) {
-    if (!carries_value(x.layout(), x.rank())) {
-      using op = typename partial_op<Layout>::type;
-      std::fill(x.elements().begin(), x.elements().end(), op::template identity<T>());
-      return;
+  if constexpr (has_global_index<Layout>()) {
+    require_held(x);
+    if constexpr (Layout::has_partial) {
+      if (!carries_value(x.layout(), x.rank())) {
+        using op = typename partial_op<Layout>::type;
+        std::fill(x.elements().begin(), x.elements().end(), op::template identity<T>());
+        return;
+      }
     }
+    T* const out = x.elements().data();
+    for_each_global_run(
+        x.shape().extents(), x.layout().part(x.shape(), x.rank()),
+        [&](std::int64_t global, std::int64_t local, std::int64_t count) { draw(out + local, count, global); });
   }
-  T* const out = x.elements().data();
-  for_each_global_run(
-      x.shape().extents(), x.layout().part(x.shape(), x.rank()),
-      [&](std::int64_t global, std::int64_t local, std::int64_t count) { draw(out + local, count, global); });
 }
 
 // The same in the order of a queue that runs host code; the work keeps what it needs.
 template <class T, std::size_t Rank, layout_like Layout, class Space, class Draw>
 void draw_part(typename Space::queue& q, sharded<T, Rank, Layout, Space>& x, Draw draw) {
-  require_held(x);
-  if constexpr (Layout::has_partial) {
-    if (!carries_value(x.layout(), x.rank())) {
-      fill<T, Space>(q, x.memory(), partial_op<Layout>::type::template identity<T>());
-      return;
+  if constexpr (has_global_index<Layout>()) {
+    require_held(x);
+    if constexpr (Layout::has_partial) {
+      if (!carries_value(x.layout(), x.rank())) {
+        fill<T, Space>(q, x.memory(), partial_op<Layout>::type::template identity<T>());
+        return;
+      }
     }
+    q.run(
+        [layout = x.layout(), whole = x.shape(), rank = x.rank(), draw = std::move(draw)](const auto& memory) {
+          for_each_global_run(whole.extents(), layout.part(whole, rank),
+                              [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                                draw(memory.address() + local, count, global);
+                              });
+        },
+        x.memory());
   }
-  q.run(
-      [layout = x.layout(), whole = x.shape(), rank = x.rank(), draw = std::move(draw)](const auto& memory) {
-        for_each_global_run(whole.extents(), layout.part(whole, rank),
-                            [&](std::int64_t global, std::int64_t local, std::int64_t count) {
-                              draw(memory.address() + local, count, global);
-                            });
-      },
-      x.memory());
 }
 
 }  // namespace detail
@@ -129,20 +137,18 @@ void draw_part(typename Space::queue& q, sharded<T, Rank, Layout, Space>& x, Dra
 /// Errors (at compile time): a layout that varies along an axis, whose elements have no index in a whole.
 template <class T, std::size_t Rank, layout_like Layout, std::invocable<std::int64_t> Value>
 void fill_by_index(sharded<T, Rank, Layout>& x, Value&& value) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(x, [&](T* out, std::int64_t count, std::int64_t global) {
-      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(global + i));
-    });
+  detail::draw_part(x, [&](T* out, std::int64_t count, std::int64_t global) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(global + i));
+  });
 }
 
 /// In any space whose queue runs host code, in its order; `value` is kept until then.
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space, std::invocable<std::int64_t> Value>
   requires runs_host_code<typename Space::queue>
 void fill_by_index(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, Value value) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(queue, x, [value](T* out, std::int64_t count, std::int64_t global) {
-      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(global + i));
-    });
+  detail::draw_part(queue, x, [value](T* out, std::int64_t count, std::int64_t global) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(global + i));
+  });
 }
 
 /// Uniform numbers in [low, high), keyed by the index in the whole tensor: bit for bit the same on every mesh. Like all of these, with
@@ -150,31 +156,28 @@ void fill_by_index(typename Space::queue& queue, sharded<T, Rank, Layout, Space>
 /// Errors: as `fill_by_index`.
 template <class T, std::size_t Rank, layout_like Layout>
 void fill_uniform(sharded<T, Rank, Layout>& x, const counter_random& random, double low = 0, double high = 1) {
-  if constexpr (detail::has_global_index<Layout>()) detail::draw_part(x, detail::uniform_numbers{random, low, high});
+  detail::draw_part(x, detail::uniform_numbers{random, low, high});
 }
 
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
   requires runs_host_code<typename Space::queue>
 void fill_uniform(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
                   double low = 0, double high = 1) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(queue, x, detail::uniform_numbers{random, low, high});
+  detail::draw_part(queue, x, detail::uniform_numbers{random, low, high});
 }
 
 /// Normal numbers, keyed by the index in the whole tensor: bit for bit the same on every mesh.
 /// Errors: as `fill_by_index`.
 template <class T, std::size_t Rank, layout_like Layout>
 void fill_normal(sharded<T, Rank, Layout>& x, const counter_random& random, double mean = 0, double deviation = 1) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(x, detail::normal_numbers{random, mean, deviation});
+  detail::draw_part(x, detail::normal_numbers{random, mean, deviation});
 }
 
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
   requires runs_host_code<typename Space::queue>
 void fill_normal(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
                  double mean = 0, double deviation = 1) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(queue, x, detail::normal_numbers{random, mean, deviation});
+  detail::draw_part(queue, x, detail::normal_numbers{random, mean, deviation});
 }
 
 /// Dropout in place: each element is set to zero with probability `rate`, and divided by 1 - rate otherwise. Which ones is

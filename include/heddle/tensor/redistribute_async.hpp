@@ -1,6 +1,7 @@
 // heddle/tensor/redistribute_async.hpp: redistributions that are started, proceed side by side, and are waited for.
 #pragma once
 
+#include <heddle/core/ownership.hpp>
 #include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
@@ -289,16 +290,7 @@ class [[nodiscard("heddle: a redistribution that was started must be waited for"
  public:
   pending_redistribution(pending_redistribution&&) = default;
   pending_redistribution& operator=(pending_redistribution&& other) noexcept {
-    if (this == &other) return *this;
-    end();
-    jobs_ = std::move(other.jobs_);
-    job_ = std::move(other.job_);
-    result_ = other.result_;
-    to_ = other.to_;
-    whole_ = other.whole_;
-    rank_ = other.rank_;
-    unwinding_ = other.unwinding_;
-    return *this;
+    return detail::replace(*this, std::move(other));
   }
   ~pending_redistribution() { end(); }
 

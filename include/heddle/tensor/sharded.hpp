@@ -265,6 +265,10 @@ memory_overlap<sizeof...(E)> owned_overlap(const Layout& layout, const shape<E..
   return o;
 }
 
+// Axis number `At` of the mesh, for the compiler's message; none where it has fewer.
+template <std::size_t At, class L>
+using axis_if_any = typename decltype(axis_at<(At < L::mesh_type::rank), At>(typename L::mesh_type::tags{}))::type;
+
 // The first axis with this role; carries its name into the message of an assertion.
 template <layout_like L>
 constexpr std::size_t first_axis_of(axis_role role) {
@@ -279,8 +283,7 @@ template <layout_like L>
 consteval bool has_a_whole() {
   constexpr std::size_t at = first_axis_of<L>(axis_role::varying);
   constexpr bool ok = at == L::mesh_type::rank;
-  using culprit = typename decltype(axis_at<!ok, at>(typename L::mesh_type::tags{}))::type;
-  static_assert(values_make_one_tensor<ok, culprit>,
+  static_assert(values_make_one_tensor<ok, axis_if_any<at, L>>,
                 "heddle: assemble: the values vary along an axis, so they are no parts of one tensor; "
                 "say with assume<To> what they mean");
   return ok;
@@ -410,8 +413,7 @@ consteval bool can_be_assumed() {
   if constexpr (one_mesh) {
     constexpr std::size_t at = not_assumable<To, From>();
     constexpr bool ok = at == From::mesh_type::rank;
-    using culprit = typename decltype(axis_at<!ok, at>(typename From::mesh_type::tags{}))::type;
-    static_assert(only_varying_axes_change<ok, culprit>,
+    static_assert(only_varying_axes_change<ok, axis_if_any<at, From>>,
                   "heddle: assume<To> gives a meaning to varying axes only, and this one has a meaning already; "
                   "use redistribute");
     return ok;

@@ -22,6 +22,12 @@
 namespace heddle::inline v0 {
 namespace detail {
 
+// A communicator whose calls take memory of the host, and that says whether they also take that of a space which the host cannot use.
+template <class C>
+concept stages_messages = requires(C& c, device_runtime runtime, std::string_view space) {
+  { c.takes_memory_of(runtime, space) } -> std::same_as<bool>;
+};
+
 template <class Space>
 constexpr device_runtime runtime_of() noexcept {
   if constexpr (requires { Space::runtime; })
@@ -29,12 +35,6 @@ constexpr device_runtime runtime_of() noexcept {
   else
     return device_runtime::other;
 }
-
-// A communicator whose calls take memory of the host, and that says whether they also take that of a space which the host cannot use.
-template <class C>
-concept stages_messages = requires(C& c, device_runtime runtime, std::string_view space) {
-  { c.takes_memory_of(runtime, space) } -> std::same_as<bool>;
-};
 
 // The work of a reduction, with the operator that folds elements.
 template <class Op, class Work>

@@ -67,20 +67,16 @@ template <layout_like To, layout_like From, std::int64_t... E>
     x.push_back(detail::values(some_part(from, s, r, seed).elements()));
     y.push_back(detail::values(some_part(above, s, r, seed + 1).elements()));
   }
-  try {
-    for (auto& f : detail::on_counting_world<mesh_type>(
-             mesh,
-             [&](world_type& w) {
-               return detail::values(redistribute<To>(some_part(from, s, w.rank(), seed), w).elements());
-             },
-             [&](world_type& w) {
-               return detail::values(redistribute<from_dual>(some_part(above, s, w.rank(), seed + 1), w).elements());
-             })) {
-      ax.push_back(std::move(f.copied));
-      aty.push_back(std::move(f.moved));
-    }
-  } catch (...) {
-    return wrong(detail::thrown_text());
+  auto [found, thrown] = detail::on_counting_world<mesh_type>(
+      mesh,
+      [&](world_type& w) { return detail::values(redistribute<To>(some_part(from, s, w.rank(), seed), w).elements()); },
+      [&](world_type& w) {
+        return detail::values(redistribute<from_dual>(some_part(above, s, w.rank(), seed + 1), w).elements());
+      });
+  if (thrown) return wrong(*thrown);
+  for (detail::moved_part& f : found) {
+    ax.push_back(std::move(f.copied));
+    aty.push_back(std::move(f.moved));
   }
   const double forward = detail::inner_product(to, s, ax, y);
   const double backward = detail::inner_product(from, s, x, aty);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -114,21 +115,31 @@ struct moved_part {
   bool agreed = true;
 };
 
+// What all ranks found, and what was thrown, if anything.
+struct moved_parts {
+  std::vector<moved_part> found;
+  std::optional<std::string> thrown{};
+};
+
 template <class Mesh>
-[[gnu::noinline]] std::vector<moved_part> on_counting_world(
+[[gnu::noinline]] moved_parts on_counting_world(
     const Mesh& mesh, const std::function<std::vector<double>(counting::world<Mesh>&)>& copy,
     const std::function<std::vector<double>(counting::world<Mesh>&)>& move) {
-  std::vector<moved_part> found(static_cast<std::size_t>(mesh.size()));
-  counting::run(mesh, [&](counting::world<Mesh>& w) {
-    moved_part& mine = found[static_cast<std::size_t>(w.rank())];
-    mine.copied = copy(w);
-    w.all().barrier();  // nobody moves on before all have counted
-    mine.bytes = w.bytes_sent();
-    w.all().barrier();
-    mine.moved = move(w);
-    mine.agreed = !w.mismatch();
-  });
-  return found;
+  moved_parts all{std::vector<moved_part>(static_cast<std::size_t>(mesh.size()))};
+  try {
+    counting::run(mesh, [&](counting::world<Mesh>& w) {
+      moved_part& mine = all.found[static_cast<std::size_t>(w.rank())];
+      mine.copied = copy(w);
+      w.all().barrier();  // nobody moves on before all have counted
+      mine.bytes = w.bytes_sent();
+      w.all().barrier();
+      mine.moved = move(w);
+      mine.agreed = !w.mismatch();
+    });
+  } catch (...) {
+    all.thrown = thrown_text();
+  }
+  return all;
 }
 
 inline std::vector<double> values(std::span<const double> x) {
@@ -286,19 +297,15 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
     text += heddle::detail::text_of({": ", what});
     return failure(std::move(text));
   };
-  std::vector<detail::moved_part> found;
-  try {
-    found = detail::on_counting_world<mesh_type>(
-        mesh,
-        [&](world_type& w) {
-          return detail::values(redistribute<To>(sources[static_cast<std::size_t>(w.rank())], w).elements());
-        },
-        [&](world_type& w) {
-          return detail::values(redistribute<To>(std::move(spare[static_cast<std::size_t>(w.rank())]), w).elements());
-        });
-  } catch (...) {
-    return wrong(-1, detail::thrown_text());
-  }
+  auto [found, thrown] = detail::on_counting_world<mesh_type>(
+      mesh,
+      [&](world_type& w) {
+        return detail::values(redistribute<To>(sources[static_cast<std::size_t>(w.rank())], w).elements());
+      },
+      [&](world_type& w) {
+        return detail::values(redistribute<To>(std::move(spare[static_cast<std::size_t>(w.rank())]), w).elements());
+      });
+  if (thrown) return wrong(-1, *thrown);
   for (int r = 0; r < mesh.size(); ++r) {
     const auto& f = found[static_cast<std::size_t>(r)];
     if (!f.agreed) return wrong(r, "ranks disagreed about a count");
@@ -359,20 +366,14 @@ template <layout_like From, layout_like... Steps, mesh_like Mesh, class Same = s
     text += heddle::detail::text_of({", shape ", to_string(s), ": ", what});
     return failure(std::move(text));
   };
-  std::vector<detail::moved_part> found;
-  try {
-    found = detail::on_counting_world<Mesh>(
-        mesh,
-        [&](world_type& w) {
-          return detail::values(redistribute<To>(some_part(from, s, w.rank(), seed), w).elements());
-        },
-        [&](world_type& w) {
-          return detail::values(
-              detail::along_path(type_list<Steps...>{}, some_part(from, s, w.rank(), seed), w).elements());
-        });
-  } catch (...) {
-    return wrong(detail::thrown_text());
-  }
+  auto [found, thrown] = detail::on_counting_world<Mesh>(
+      mesh,
+      [&](world_type& w) { return detail::values(redistribute<To>(some_part(from, s, w.rank(), seed), w).elements()); },
+      [&](world_type& w) {
+        return detail::values(
+            detail::along_path(type_list<Steps...>{}, some_part(from, s, w.rank(), seed), w).elements());
+      });
+  if (thrown) return wrong(*thrown);
   std::vector<std::vector<double>> straight, around;
   for (std::size_t r = 0; r < found.size(); ++r) {
     const int rank = static_cast<int>(r);

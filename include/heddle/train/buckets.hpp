@@ -192,11 +192,12 @@ class stage_bucket {
 };
 // Of a stage, or of a bucket in its stage.
 template <class Stage>
-std::int64_t first_element_of(const Stage& stage) noexcept {
-  if constexpr (requires { stage.first_element(); })
-    return stage.first_element();
-  else
-    return 0;
+std::int64_t first_element_of(const Stage&) noexcept {
+  return 0;
+}
+template <class Stage>
+std::int64_t first_element_of(const stage_bucket<Stage>& bucket) noexcept {
+  return bucket.first_element();
 }
 
 // Where the buckets of a stage begin, and where the last one ends. Errors: `layout_error` if they are not the stage's

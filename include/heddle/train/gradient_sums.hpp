@@ -9,6 +9,7 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/registered_gradients.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,6 +28,7 @@ namespace heddle::inline v0::train {
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
+/// A communicator that registers memory has the stages' gradients in it (`registered_gradients`).
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
@@ -34,14 +36,19 @@ namespace heddle::inline v0::train {
 template <class HeldStages, communicator Pipeline, class Data, class Backend>
 class gradient_sums {
  public:
-  using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
   using space = typename HeldStages::space;
   using row = row_view<scalar, space>;
   using const_row = row_view<const scalar, space>;
+  using held_type = typename HeldStages::held;
 
   gradient_sums(HeldStages& held, Pipeline& pipeline, Data& data, Backend& backend)
-      : held_(held), pipeline_(pipeline), data_(data), backend_(backend), queue_(compute::queue_of(backend)) {
+      : held_(held),
+        pipeline_(pipeline),
+        data_(data),
+        backend_(backend),
+        registered_(held, data),
+        queue_(compute::queue_of(backend)) {
     if (!held.ties_two_ranks()) return;
     tied_ = held.with_tied_gradient();
     embeds_ = held.has_embedding();
@@ -165,6 +172,7 @@ class gradient_sums {
   Pipeline& pipeline_;
   Data& data_;
   Backend& backend_;
+  registered_gradients<HeldStages, Data> registered_;
   [[no_unique_address]] heddle::v0::detail::kept_queue<space> queue_;
   held_type* tied_ = nullptr;  // of this rank, if another has the other share
   bool embeds_ = false;        // this is the embedding's rank

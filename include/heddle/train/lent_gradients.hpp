@@ -19,8 +19,8 @@ namespace heddle::inline v0::train {
 template <class Stage, class Optimizer>
 class lent_gradients {
  public:
-  using scalar = typename Stage::scalar;
   using space = space_of<Stage>;
+  using scalar = typename Stage::scalar;
   using row = row_view<scalar, space>;
   using memory_type = lent_memory<scalar, space>;
   static constexpr bool one_bucket = detail::buckets_of_optimizer<Optimizer> == 1;

@@ -49,8 +49,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
  public:
   using base::gradients_begin, base::owned, base::weights_begin;
-  using typename base::const_row;
-  using typename base::row;
+  using typename base::const_row, typename base::row;
   using weight_type = typename Precision::template weight<T>;
   using gradient_type = typename Precision::template gradient<T>;
   using master_type = typename Precision::template master<T>;
@@ -69,12 +68,10 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
   /// `table`: one entry per tensor with id, offset, count, counted, decay; of `model::parameter` where something is rounded
   /// stochastically. `elements`: size of the flat buffer.
-  template <class Table>
-  mixed_optimizer(const Table& table, std::int64_t elements, int rank, int ranks)
+  mixed_optimizer(const auto& table, std::int64_t elements, int rank, int ranks)
     requires std::is_same_v<Space, host_memory>
       : mixed_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
-  template <class Table>
-  mixed_optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
+  mixed_optimizer(typename Space::queue& queue, const auto& table, std::int64_t elements, int rank, int ranks)
       : base(queue, table, elements, rank, ranks), rank_(rank) {
     if constexpr (rounds_weights || rounds_moments)
       for (const auto& p : table) add_runs(p);
@@ -163,13 +160,10 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   }
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
+  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& group, row gradients) {
-    reduce(group, gradients, 0, static_cast<std::int64_t>(gradients.size()));
-  }
-  /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
-  template <class Communicator>
-  void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
+  void reduce(Communicator& group, row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
+    end = (std::min)(end, static_cast<std::int64_t>(gradients.size()));
     if (group.size() == 1 || begin >= end) return;
     const row part = part_of(gradients, begin, end);
     const std::vector<std::int64_t> shares = base::shares_within(begin, end);

@@ -37,16 +37,13 @@ class optimizer : public rank_shares<T, Zero, Space> {
 
  public:
   using base::gradients_begin, base::owned, base::weights_begin;
-  using typename base::const_row;
-  using typename base::row;
+  using typename base::const_row, typename base::row;
 
   /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
-  template <class Table>
-  optimizer(const Table& table, std::int64_t elements, int rank, int ranks)
+  optimizer(const auto& table, std::int64_t elements, int rank, int ranks)
     requires std::is_same_v<Space, host_memory>
       : optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
-  template <class Table>
-  optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
+  optimizer(typename Space::queue& queue, const auto& table, std::int64_t elements, int rank, int ranks)
       : base(queue, table, elements, rank, ranks) {
     first_moment_ = buffer<T, Space>(queue, owned_elements(), "the first moments of the optimizer");
     second_moment_ = buffer<T, Space>(queue, owned_elements(), "the second moments of the optimizer");
@@ -66,13 +63,10 @@ class optimizer : public rank_shares<T, Zero, Space> {
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum: in place, or with `zero<2>` and
   /// `zero<3>` in `gradients_of`. A group of one has nothing to sum: its `gradients` are there already.
+  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& group, row gradients) {
-    reduce(group, gradients, 0, static_cast<std::int64_t>(gradients.size()));
-  }
-  /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
-  template <class Communicator>
-  void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
+  void reduce(Communicator& group, row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
+    end = (std::min)(end, static_cast<std::int64_t>(gradients.size()));
     if (group.size() == 1 || begin >= end) return;
     const row some = part_of(gradients, begin, end);
     if constexpr (Zero::stage == 0) {

@@ -68,28 +68,24 @@ struct precision_part {
   using element = Element;
   using round = Rounding;
 };
+template <class Part, class Element, class Rounding = rounding::nearest>
+struct element_part : precision_part<Part, Element, Rounding> {
+  static_assert(element_checked<Element, Rounding>());
+};
 }  // namespace detail
 
 /// A part of `precision`: the type of the weights that the model computes with and that are sent and saved.
 template <class W, class Rounding = rounding::nearest>
-struct weights_in : detail::precision_part<detail::weights_part, W, Rounding> {
-  static_assert(detail::element_checked<W, Rounding>());
-};
+struct weights_in : detail::element_part<detail::weights_part, W, Rounding> {};
 /// The type in which gradients are sent where they are added up over ranks that share weights.
 template <class G>
-struct gradients_in : detail::precision_part<detail::gradients_part, G> {
-  static_assert(detail::element_checked<G>());
-};
+struct gradients_in : detail::element_part<detail::gradients_part, G> {};
 /// The type of the weights that the optimizer steps; weights are rounded from them.
 template <class M>
-struct masters_in : detail::precision_part<detail::masters_part, M> {
-  static_assert(detail::element_checked<M>());
-};
+struct masters_in : detail::element_part<detail::masters_part, M> {};
 /// The type of both moments of AdamW.
 template <class V, class Rounding = rounding::nearest>
-struct moments_in : detail::precision_part<detail::moments_part, V, Rounding> {
-  static_assert(detail::element_checked<V, Rounding>());
-};
+struct moments_in : detail::element_part<detail::moments_part, V, Rounding> {};
 
 /// The type to which the operands of the model's matrix products are rounded.
 template <class P>

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -39,15 +40,13 @@ class rank_shares {
   row owned(row flat) const { return part_of(flat, begin_, end_); }
   /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:
   /// elements from `weights_begin()` (`gradients_begin()`) on of the flat buffers; all of them, or the owned part.
-  template <class Stage>
-  row weights_of(Stage& stage) noexcept {
+  row weights_of(auto& stage) noexcept {
     if constexpr (Zero::stage >= 3)
       return all_of(weights_);
     else
       return stage.weights();
   }
-  template <class Stage>
-  row gradients_of(Stage& stage) noexcept {
+  row gradients_of(auto& stage) noexcept {
     if constexpr (Zero::stage >= 2)
       return all_of(gradients_);
     else
@@ -75,6 +74,8 @@ class rank_shares {
   }
 
  protected:
+  // Behind the last element, whatever a buffer's size is.
+  static constexpr std::int64_t to_the_end = (std::numeric_limits<std::int64_t>::max)();
   // Neighbours in the owned part that are counted and decayed alike.
   struct segment {
     std::int64_t begin, end;

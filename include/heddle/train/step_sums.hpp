@@ -21,10 +21,7 @@ namespace heddle::inline v0::train {
 /// What ranks add up in a step: losses, targets that count, squares of gradients, each part counted on one rank only;
 /// and how many ranks were asked to stop.
 struct step_sums {
-  double loss = 0;
-  double targets = 0;
-  double squares = 0;
-  double stops = 0;
+  double loss = 0, targets = 0, squares = 0, stops = 0;
 
   friend step_sums operator+(const step_sums& a, const step_sums& b) noexcept {
     return {a.loss + b.loss, a.targets + b.targets, a.squares + b.squares, a.stops + b.stops};

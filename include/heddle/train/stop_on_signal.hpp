@@ -41,8 +41,7 @@ HEDDLE_INLINE void on_stop_signal(int number) noexcept;
 class stop_on_signal {
  public:
   stop_on_signal();
-  stop_on_signal(const stop_on_signal&) = delete;
-  stop_on_signal& operator=(const stop_on_signal&) = delete;
+  stop_on_signal(stop_on_signal&&) = delete;
   ~stop_on_signal();
 
   /// For `options.stop`. There with or without an object; false until a signal has come to one.

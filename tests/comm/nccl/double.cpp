@@ -2,6 +2,10 @@
 
 #include "cuda/double.hpp"
 
+#if __has_include(<nccl_device.h>)
+#include <nccl_device.h>
+#endif
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -23,8 +27,18 @@ std::map<std::string, int> network_counts;
 std::vector<nccl_double::transfer> given;
 int version_code = NCCL_VERSION_CODE;
 std::map<void*, std::size_t> allocated;
-std::map<const void*, const void*> registered;  // memory, and with whose communicator
+struct clique;
+struct registration {
+  const void* of;  // whose communicator
+  std::shared_ptr<clique> group;
+  std::size_t number;
+  void* memory;
+};
+std::map<const void*, registration> registered;  // by the handle of the window
+std::uintptr_t last_window = 0;
 bool has_windows = true;
+int lsa_team = 0;
+int open_devices = 0;
 int living = 0;
 std::map<int, ncclResult_t> broken;
 unsigned next_id = 1;
@@ -45,14 +59,13 @@ ncclResult_t count(const char* function) {
 
 enum class kind { broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all, send, recv };
 
-struct clique;
 struct member {
   std::shared_ptr<clique> group;
   int rank = 0;
   bool blocking = false, aborted = false;
   int in_progress = 0;  // polls until NCCL has taken over the last call
   ncclResult_t failure = ncclSuccess;
-  std::size_t collectives = 0, splits = 0, windows = 0;
+  std::size_t collectives = 0, splits = 0, windows = 0, devices = 0, open_devices = 0;
   ncclComm_t* split_to = nullptr;
   int device = 0;
 };
@@ -76,6 +89,12 @@ struct split_round {
   std::map<int, std::shared_ptr<clique>> made;
 };
 
+// Of a device communicator.
+struct lsa_barriers {
+  nccl_double::barrier_use use;
+  bool dead = false;
+};
+
 struct clique {
   int size = 0, joined = 0;
   bool dead = false;
@@ -85,9 +104,20 @@ struct clique {
   std::map<std::pair<int, int>, std::deque<op*>> sends, recvs;
   std::deque<split_round> splits;
   std::vector<std::size_t> windows;
+  std::vector<std::vector<void*>> window_memory;  // by rank
+  std::vector<std::shared_ptr<lsa_barriers>> barriers;
 };
 
 std::map<std::string, std::shared_ptr<clique>> cliques;
+std::vector<std::shared_ptr<lsa_barriers>> all_devices;
+
+// With `big` locked.
+bool in_window(const void* memory, std::size_t bytes, const member& who) {
+  return std::any_of(registered.begin(), registered.end(), [&](const auto& r) {
+    const char *const begin = static_cast<const char*>(r.second.memory), *const at = static_cast<const char*>(memory);
+    return r.second.of == &who && at >= begin && at + bytes <= begin + allocated.at(r.second.memory);
+  });
+}
 
 std::size_t width(ncclDataType_t type) {
   switch (type) {
@@ -267,7 +297,8 @@ ncclResult_t call(const char* function, kind what, const void* from, void* to, s
   {
     const std::lock_guard lock(big);
     if (who.group->joined < who.group->size || who.in_progress > 0 || stream == nullptr) return ncclInvalidUsage;
-    given.push_back({function, type, n});
+    const bool in_windows = in_window(from, n * width(type), who) && in_window(to, n * width(type), who);
+    given.push_back({function, type, n, in_windows});
   }
   const bool message = what == kind::send || what == kind::recv;
   if (n == 0 && !message) return ncclSuccess;
@@ -320,7 +351,7 @@ int open_communicators() {
 }
 int open_resources() {
   const std::lock_guard lock(big);
-  return cuda_double::open_resources() + static_cast<int>(allocated.size() + registered.size());
+  return cuda_double::open_resources() + static_cast<int>(allocated.size() + registered.size()) + open_devices;
 }
 void reset() {
   cuda_double::reset();
@@ -332,7 +363,39 @@ void reset() {
     cliques.clear();
     version_code = NCCL_VERSION_CODE;
     has_windows = true;
+    lsa_team = 0;
+    all_devices.clear();
   });
+}
+void lsa_ranks(int ranks) {
+  locked([&] { lsa_team = ranks; });
+}
+void* peer_memory(void* window, std::size_t offset, int rank) {
+  static char of_the_dead[1 << 16];
+  const std::lock_guard lock(big);
+  const auto at = registered.find(window);
+  if (at == registered.end() || at->second.group->dead) return of_the_dead;
+  return static_cast<char*>(at->second.group->window_memory.at(at->second.number).at(static_cast<std::size_t>(rank))) +
+         offset;
+}
+void meet_peers(void* key, int rank, int block) {
+  lsa_barriers& device = *static_cast<lsa_barriers*>(key);
+  std::unique_lock lock(big);
+  if (static_cast<std::size_t>(block) >= device.use.arrivals.size()) {
+    ++device.use.without;
+    return;
+  }
+  std::vector<int>& came = device.use.arrivals[static_cast<std::size_t>(block)];
+  const int mine = ++came[static_cast<std::size_t>(rank)];
+  changed.notify_all();
+  changed.wait(
+      lock, [&] { return device.dead || std::all_of(came.begin(), came.end(), [mine](int n) { return n >= mine; }); });
+}
+std::vector<barrier_use> barrier_uses() {
+  const std::lock_guard lock(big);
+  std::vector<barrier_use> all;
+  for (const auto& device : all_devices) all.push_back(device->use);
+  return all;
 }
 void windows(bool has) {
   locked([&] { has_windows = has; });
@@ -438,6 +501,8 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
 ncclResult_t ncclMemFree(void* memory) {
   if (memory == nullptr) return ncclSuccess;
   const std::lock_guard lock(big);
+  for (const auto& [window, r] : registered)
+    if (r.memory == memory) return ncclInvalidArgument;
   if (allocated.erase(memory) == 0) return ncclInvalidArgument;
   ::operator delete(memory, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
   return ncclSuccess;
@@ -452,15 +517,62 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   if (n == sizes.size()) sizes.push_back(bytes);
   if (at == allocated.end() || bytes > at->second || bytes != sizes[n] || flags != NCCL_WIN_COLL_SYMMETRIC)
     return ncclInvalidArgument;
-  *window = has_windows ? reinterpret_cast<ncclWindow_t>(memory) : nullptr;
-  if (has_windows) registered[memory] = comm->me.get();
+  auto& memories = comm->me->group->window_memory;
+  memories.resize((std::max)(memories.size(), n + 1));
+  memories[n].resize(static_cast<std::size_t>(comm->me->group->size));
+  memories[n][static_cast<std::size_t>(comm->me->rank)] = memory;
+  if (has_windows) {
+    *window = reinterpret_cast<ncclWindow_t>(last_window += 64);
+    registered[*window] = {comm->me.get(), comm->me->group, n, memory};
+  } else {
+    *window = nullptr;
+  }
   return ncclSuccess;
 }
-ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   if (const auto planned = count("ncclCommWindowDeregister"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
-  return registered.erase(window) == 1 ? ncclSuccess : ncclInvalidArgument;
+  const auto at = registered.find(window);
+  if (at == registered.end() || at->second.of != comm->me.get()) return ncclInvalidArgument;
+  registered.erase(at);
+  return ncclSuccess;
 }
+#if __has_include(<nccl_device.h>)
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+  const std::lock_guard lock(big);
+  const int size = comm->me->group->size, rank = comm->me->rank;
+  const int team = lsa_team > 0 && lsa_team < size ? lsa_team : size;
+  return {team, rank % team, 1};
+}
+// The n-th device communicator has as many barriers on all ranks.
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* needs, ncclDevComm_t* made) {
+  if (const auto planned = count("ncclDevCommCreate"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  clique& group = *comm->me->group;
+  const std::size_t n = comm->me->devices++;
+  if (n == group.barriers.size()) {
+    group.barriers.push_back(std::make_shared<lsa_barriers>());
+    group.barriers[n]->use.arrivals.assign(static_cast<std::size_t>(needs->lsaBarrierCount),
+                                           std::vector<int>(static_cast<std::size_t>(group.size), 0));
+    all_devices.push_back(group.barriers[n]);
+  }
+  if (group.barriers[n]->use.arrivals.size() != static_cast<std::size_t>(needs->lsaBarrierCount))
+    return ncclInvalidArgument;
+  made->rank = comm->me->rank;
+  made->nRanks = group.size;
+  made->resourceWindow = reinterpret_cast<ncclWindow_t>(group.barriers[n].get());
+  ++open_devices;
+  ++comm->me->open_devices;
+  return taken_over(*comm->me);
+}
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t*) {
+  if (const auto planned = count("ncclDevCommDestroy"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  --open_devices;
+  --comm->me->open_devices;
+  return ncclSuccess;
+}
+#endif
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const auto planned = count("ncclCommFinalize"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
@@ -474,7 +586,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   count("ncclCommAbort");
-  locked([&] { std::erase_if(registered, [&](const auto& r) { return r.second == comm->me.get(); }); });
+  locked([&] {
+    std::erase_if(registered, [&](const auto& r) { return r.second.of == comm->me.get(); });
+    open_devices -= static_cast<int>(comm->me->open_devices);
+    for (const auto& device : comm->me->group->barriers) device->dead = true;
+  });
   if (depth > 0) {  // NCCL puts it off to the end of the group, and forgets it if the group has failed
     count("ncclCommAbort in a group");
     locked([&] { comm->me->aborted = comm->me->group->dead = true; });

@@ -20,6 +20,7 @@ struct transfer {
   std::string function;
   ncclDataType_t type;
   std::size_t count;
+  bool in_windows;  // what is read and written, of this communicator's
 };
 std::vector<transfer> transfers();
 /// Communicators that have been made and neither destroyed nor aborted.
@@ -32,6 +33,19 @@ void devices(int count);
 void version(int code);
 /// Whether windows are registered; else the calls succeed with none.
 void windows(bool has);
+/// How many ranks are in one LSA team, neighbours; 0: all of a communicator.
+void lsa_ranks(int ranks);
+/// Where a place of a window of a communicator lies on a rank of it; 64 KiB of no rank's where a rank has failed.
+void* peer_memory(void* window, std::size_t offset, int rank);
+/// Of the device communicator that this key is `resourceWindow` of: a rank's block waits for that block of the other ranks.
+void meet_peers(void* key, int rank, int block);
+/// Of each device communicator made since `reset`: how often each rank has come to each of its barriers, `[barrier][rank]`, and how many
+/// blocks came that have no barrier.
+struct barrier_use {
+  std::vector<std::vector<int>> arrivals;
+  int without = 0;
+};
+std::vector<barrier_use> barrier_uses();
 /// The next call of this function by this thread returns `result`.
 void fail_next(const std::string& function, ncclResult_t result);
 /// Communicators of this thread's device report this from now on.

@@ -305,6 +305,39 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
   nccl_double::reset();
 }
 
+TEST_CASE("gradients lie in windows where the transport asks for it, registered once for each stage of a rank",
+          "[nccl][cuda][train][memory]") {
+  using in_windows = hd::basic_nccl<hd::nccl_settings{.windows = true}>;
+  for (const setup& s : {setup{"dp=2"}, setup{"dp=2,pp=2", 2, "chimera", 3}, setup{"pp=2", 4}}) {
+    CAPTURE(s.mesh, s.schedule);
+    nccl_double::reset();
+    const outcome expected = train<hd::nccl_complete>(s);
+    REQUIRE(expected.error == "");
+    nccl_double::reset();
+    const outcome got = train<in_windows, emulated, hd::zero<0>>(s);
+    CHECK(got.error == "");
+    CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+    CHECK(got.text == expected.text);
+    int sums = 0, in_window = 0;
+    for (const auto& t : nccl_double::transfers())
+      if (t.function == "ncclAllReduce") {
+        ++sums;
+        in_window += t.in_windows;
+      }
+    auto calls = nccl_double::calls();
+    const int stages = s.mesh == "dp=2"   ? 2
+                       : s.mesh == "pp=2" ? 0
+                                          : 4 * 2;  // of all ranks that have somebody to sum with
+    CHECK(sums >= steps * stages);
+    CHECK(in_window == sums);
+    CHECK(calls["ncclCommWindowRegister"] == stages);
+    CHECK(calls["ncclCommWindowDeregister"] == stages);
+    CHECK(calls["ncclMemAlloc"] == stages);
+    check_transfers();
+  }
+  nccl_double::reset();
+}
+
 TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device", "[cuda][threads][train][ranks]") {
   using end = hd::compute::detail::on_cuda::product_end;
   const auto made = [](end e) { return cuda_double::ended_products()[static_cast<std::size_t>(e)].load(); };

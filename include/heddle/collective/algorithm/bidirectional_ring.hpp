@@ -6,8 +6,29 @@
 
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::detail {
+
+// all_gather of p ranks, half of the blocks clockwise and half counter-clockwise.
+constexpr round_table both_ways_round(int p, int root) {
+  const bool halves = p % 2 == 0 && p > 2;  // two ranks are neighbours on both sides: one message will do
+  round_builder rounds(comm_operation::all_gather, p, root, p, halves ? 2 : 1);
+  const int whole = p == 2 ? 0 : (p - 1) / 2;
+  for (int k = 0; k < whole; ++k)
+    for (int r = 0; r < p; ++r) {
+      rounds.send(k, r, (r + 1) % p).block((r - k + p) % p);
+      rounds.send(k, r, (r - 1 + p) % p).block((r + k) % p);
+    }
+  for (int r = 0; halves && r < p; ++r) {
+    rounds.send(whole, r, (r + 1) % p).item((r - whole + p) % p * 2);
+    rounds.send(whole, r, (r - 1 + p) % p).item((r + whole) % p * 2 + 1);
+  }
+  for (int r = 0; p == 2 && r < p; ++r) rounds.send(0, r, 1 - r).block(r);
+  return rounds.take();
+}
+
+}  // namespace heddle::inline v0::detail
+
+namespace heddle::inline v0::algo {
 
 /// The ring, with both neighbours: every block goes half way round clockwise and half way counter-clockwise. Half the
 /// rounds of the ring, ceil((p - 1) / 2) for all_gather and as many for reduce_scatter, and half of its bytes per
@@ -19,23 +40,8 @@ struct bidirectional_ring : detail::gathers_and_reduces {
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
-    const int p = ranks;
-    const bool halves = p % 2 == 0 && p > 2;  // two ranks are neighbours on both sides: one message will do
-    round_builder rounds(comm_operation::all_gather, p, root, p, halves ? 2 : 1);
-    const int whole = p == 2 ? 0 : (p - 1) / 2;
-    for (int k = 0; k < whole; ++k)
-      for (int r = 0; r < p; ++r) {
-        rounds.send(k, r, (r + 1) % p).block((r - k + p) % p);
-        rounds.send(k, r, (r - 1 + p) % p).block((r + k) % p);
-      }
-    for (int r = 0; halves && r < p; ++r) {
-      rounds.send(whole, r, (r + 1) % p).item((r - whole + p) % p * 2);
-      rounds.send(whole, r, (r - 1 + p) % p).item((r + whole) % p * 2 + 1);
-    }
-    for (int r = 0; p == 2 && r < p; ++r) rounds.send(0, r, 1 - r).block(r);
-    return detail::from_all_gather<What>(rounds.take());
+    return detail::from_all_gather<What>(detail::both_ways_round(ranks, root));
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

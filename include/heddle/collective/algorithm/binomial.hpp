@@ -85,12 +85,9 @@ namespace algo {
 /// the shape of the aligned binary tree over the ranks, for every root: any operator will do, and no extra message is
 /// needed.
 /// Source: collectives in MPI libraries, e.g. Thakur, Rabenseifner, Gropp 2005.
-struct binomial : detail::offers_on_any_ranks<comm_operation::broadcast, comm_operation::reduce, comm_operation::gather,
-                                              comm_operation::scatter> {
+struct binomial : detail::folds_on_any_ranks<fold_order::dyadic, comm_operation::broadcast, comm_operation::reduce,
+                                             comm_operation::gather, comm_operation::scatter> {
   static constexpr std::string_view name = "binomial";
-
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::reduce ? fold_order::dyadic : fold_order::none;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

@@ -1,14 +1,40 @@
 // heddle/collective/algorithm/bruck.hpp: ceil(log2 p) rounds for any number of ranks, each to a rank twice as far away.
 #pragma once
 
-#include <heddle/collective/algorithm/power_of_two.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds_reverse.hpp>
 
 #include <algorithm>
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::detail {
+
+constexpr round_table bruck_all_to_all(int p, int root) {
+  round_builder rounds(comm_operation::all_to_all, p, root, p * p, 1);
+  int k = 0;
+  for (int step = 1; step < p; step *= 2, ++k)
+    for (int r = 0; r < p; ++r) {
+      rounds.send(k, r, (r + step) % p);
+      for (int way = step; way < p; ++way) {
+        if ((way & step) == 0) continue;
+        const int source = (r - way % step + p) % p;  // it has gone the lower bits of its way already
+        rounds.block(source * p + (source + way) % p);
+      }
+    }
+  return rounds.take();
+}
+
+constexpr round_table bruck_all_gather(int p, int root) {
+  round_builder rounds(comm_operation::all_gather, p, root, p, 1);
+  int k = 0;
+  for (int have = 1; have < p; have *= 2, ++k)
+    for (int r = 0; r < p; ++r) rounds.send(k, r, (r - have + p) % p).blocks(r, (std::min)(have, p - have));
+  return rounds.take();
+}
+
+}  // namespace heddle::inline v0::detail
+
+namespace heddle::inline v0::algo {
 
 /// Bruck's algorithms, for small blocks and any number of ranks. In round s all ranks send 2^s ranks away.
 ///
@@ -19,42 +45,17 @@ namespace algo {
 ///   in log2 p messages (p = 2^k), instead of p - 1 in p - 1.
 ///
 /// Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE TPDS 8(11).
-struct bruck {
+struct bruck : detail::folds_on_any_ranks<fold_order::any, comm_operation::all_gather, comm_operation::reduce_scatter,
+                                          comm_operation::all_reduce, comm_operation::all_to_all> {
   static constexpr std::string_view name = "bruck";
 
   template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (detail::is_gather_or_reduction<What> || What == comm_operation::all_to_all);
-  }
-  template <comm_operation What>
-  static constexpr fold_order order =
-      What == comm_operation::all_gather || What == comm_operation::all_to_all ? fold_order::none : fold_order::any;
-
-  template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
-    const int p = ranks;
-    if constexpr (What == comm_operation::all_to_all) {
-      round_builder rounds(What, p, root, p * p, 1);
-      int k = 0;
-      for (int step = 1; step < p; step *= 2, ++k)
-        for (int r = 0; r < p; ++r) {
-          rounds.send(k, r, (r + step) % p);
-          for (int way = step; way < p; ++way) {
-            if ((way & step) == 0) continue;
-            const int source = (r - way % step + p) % p;  // it has gone the lower bits of its way already
-            rounds.block(source * p + (source + way) % p);
-          }
-        }
-      return rounds.take();
-    } else {
-      round_builder rounds(comm_operation::all_gather, p, root, p, 1);
-      int k = 0;
-      for (int have = 1; have < p; have *= 2, ++k)
-        for (int r = 0; r < p; ++r) rounds.send(k, r, (r - have + p) % p).blocks(r, (std::min)(have, p - have));
-      return detail::from_all_gather<What>(rounds.take());
-    }
+    if constexpr (What == comm_operation::all_to_all)
+      return detail::bruck_all_to_all(ranks, root);
+    else
+      return detail::from_all_gather<What>(detail::bruck_all_gather(ranks, root));
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

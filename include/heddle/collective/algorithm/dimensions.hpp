@@ -1,6 +1,8 @@
 // heddle/collective/algorithm/dimensions.hpp: ranks as the points of a grid, for algorithms that work along its dimensions.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
+
 #include <array>
 #include <cstddef>
 
@@ -27,6 +29,16 @@ struct dimensions {
   static constexpr int with(int rank, int d, int coordinate_there) noexcept {
     const int x = (coordinate_there % extent(d) + extent(d)) % extent(d);
     return rank + (x - coordinate(rank, d)) * stride(d);
+  }
+};
+
+// An algorithm for all_gather, reduce_scatter and all_reduce of the ranks of such a torus.
+template <int... Extents>
+struct on_torus : gathers_and_reduces {
+  using grid = dimensions<Extents...>;
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return ranks == grid::ranks && gathers_and_reduces::offers<What>(ranks);
   }
 };
 

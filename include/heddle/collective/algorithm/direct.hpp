@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>
@@ -9,12 +10,9 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-template <comm_operation What>
-constexpr bool is_exchange_with_each = (What == comm_operation::all_to_all || What == comm_operation::all_gather ||
-                                        What == comm_operation::reduce_scatter);
-template <comm_operation What>
-constexpr fold_order order_of_exchange_with_each =
-    What == comm_operation::reduce_scatter ? fold_order::any : fold_order::none;
+// An algorithm for the operations in which every rank has something for every other one.
+struct exchanges_with_each : folds_on_any_ranks<fold_order::any, comm_operation::all_to_all, comm_operation::all_gather,
+                                                comm_operation::reduce_scatter> {};
 
 // Every rank exchanges with every other one directly: in step k = 1, ..., p - 1 rank r sends to `partner(r, k)` what is
 // for it. `at_once` steps make a round.
@@ -43,17 +41,10 @@ namespace algo {
 /// messages per rank and the least possible bytes, in (p - 1) / Limit rounds (rounded up). For all_to_all of medium
 /// blocks; reduce_scatter folds in the order r + 1, r + 2, ..., r: needs a commutative operator.
 template <int Limit = 32>
-struct scattered {
+struct scattered : detail::exchanges_with_each {
   static_assert(Limit > 0, "heddle: algo::scattered<Limit>: at least one message must be under way");
   static constexpr auto stored_name = detail::name_with("scattered", Limit);
   static constexpr std::string_view name = stored_name;
-
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks >= 1 && detail::is_exchange_with_each<What>;
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = detail::order_of_exchange_with_each<What>;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

@@ -7,18 +7,15 @@
 
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::algo {
 
 /// Prefixes by dissemination: in round s rank r sends what it has folded so far, of the up to 2^s ranks that end with
 /// itself, to rank r + 2^s. scan takes log2 p rounds (rounded up). exclusive_scan first moves every value to the next
 /// rank and then scans ranks 1, ..., p - 1: one round more, at most; rank 0 gets nothing, its result is the identity.
 /// Folds in rank order. Source: Hillis and Steele 1986.
-struct dissemination : detail::offers_on_any_ranks<comm_operation::scan, comm_operation::exclusive_scan> {
+struct dissemination
+    : detail::folds_on_any_ranks<fold_order::rank, comm_operation::scan, comm_operation::exclusive_scan> {
   static constexpr std::string_view name = "dissemination";
-
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::rank;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
@@ -33,5 +30,4 @@ struct dissemination : detail::offers_on_any_ranks<comm_operation::scan, comm_op
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

@@ -18,11 +18,8 @@ namespace algo {
 /// (rounded sums that must be reproducible included) and for short vectors. reduce takes log2 p rounds, all_reduce too
 /// where p is a power of two. Else the largest group doubles while the others fold towards it; some ranks learn the
 /// result by exchange, the others from these: at most 2 log2 p rounds, like a reduce and a broadcast.
-struct dyadic : detail::offers_on_any_ranks<comm_operation::all_reduce, comm_operation::reduce> {
+struct dyadic : detail::folds_on_any_ranks<fold_order::dyadic, comm_operation::all_reduce, comm_operation::reduce> {
   static constexpr std::string_view name = "dyadic";
-
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::dyadic;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

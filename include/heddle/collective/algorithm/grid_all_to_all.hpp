@@ -48,7 +48,7 @@ namespace algo {
 /// instead of p - 1; the network carries the same bytes in messages PerNode times as long. For short blocks on big
 /// nodes.
 template <int PerNode>
-struct hierarchical_all_to_all {
+struct hierarchical_all_to_all : detail::folds_in<fold_order::none> {
   static_assert(PerNode > 0, "heddle: algo::hierarchical_all_to_all<PerNode>: a node has at least one rank");
   static constexpr auto stored_name = detail::name_with("hierarchical_all_to_all", PerNode);
   static constexpr std::string_view name = stored_name;
@@ -57,9 +57,6 @@ struct hierarchical_all_to_all {
   static constexpr bool offers(int ranks) {
     return What == comm_operation::all_to_all && ranks >= 1 && ranks % PerNode == 0;
   }
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::none;
-
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
     return detail::two_phase_all_to_all(What, ranks, root, PerNode);
@@ -70,11 +67,8 @@ struct hierarchical_all_to_all {
 /// each block sent twice. For short blocks on many ranks. Any number of ranks: where it is not a square the last row is
 /// shorter, and its ranks leave blocks for the columns it lacks in other rows.
 /// Source: Uhl et al. 2024, KaMPIng, arXiv:2404.05610.
-struct grid_all_to_all : detail::offers_on_any_ranks<comm_operation::all_to_all> {
+struct grid_all_to_all : detail::folds_on_any_ranks<fold_order::none, comm_operation::all_to_all> {
   static constexpr std::string_view name = "grid_all_to_all";
-
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::none;
 
   /// The square root, rounded up.
   static constexpr int columns(int ranks) {

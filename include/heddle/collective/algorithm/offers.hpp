@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/offers.hpp: the operations and the order of folds of algorithms for any number of ranks.
+// heddle/collective/algorithm/offers.hpp: bases of algorithms: the operations they have rounds for, and the order of their folds.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>
@@ -15,11 +15,28 @@ struct offers_on_any_ranks {
   }
 };
 
-// An algorithm for all_gather, reduce_scatter and all_reduce whose folds are in an order of its own.
-struct gathers_and_reduces
-    : offers_on_any_ranks<comm_operation::all_gather, comm_operation::reduce_scatter, comm_operation::all_reduce> {
+// An algorithm that has rounds for `Operation` on as many ranks as `Part` has for `PartOperation`.
+template <comm_operation Operation, class Part, comm_operation PartOperation>
+struct offers_with_part {
   template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
+  static constexpr bool offers(int ranks) {
+    return What == Operation && Part::template offers<PartOperation>(ranks);
+  }
 };
+
+// An algorithm whose folds are in this order; an operation that only moves data has none.
+template <fold_order Order>
+struct folds_in {
+  template <comm_operation What>
+  static constexpr fold_order order = folds_contributions(What) ? Order : fold_order::none;
+};
+
+// An algorithm that has rounds for these operations on any number of ranks, with folds in this order.
+template <fold_order Order, comm_operation... Operations>
+struct folds_on_any_ranks : offers_on_any_ranks<Operations...>, folds_in<Order> {};
+
+// An algorithm for all_gather, reduce_scatter and all_reduce whose folds are in an order of its own.
+struct gathers_and_reduces : folds_on_any_ranks<fold_order::any, comm_operation::all_gather,
+                                                comm_operation::reduce_scatter, comm_operation::all_reduce> {};
 
 }  // namespace heddle::inline v0::detail

@@ -5,21 +5,18 @@
 
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::algo {
 
 /// Pairwise exchange, for powers of two: in round k = 1, ..., p - 1 ranks r and r XOR k exchange. all_to_all,
 /// all_gather and reduce_scatter in p - 1 messages per rank and the least possible bytes; both directions of a link are
 /// in use at once. reduce_scatter folds in the order of the rounds: needs a commutative operator.
-struct pairwise {
+struct pairwise : detail::exchanges_with_each {
   static constexpr std::string_view name = "pairwise";
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return ranks >= 1 && (ranks & (ranks - 1)) == 0 && detail::is_exchange_with_each<What>;
+    return (ranks & (ranks - 1)) == 0 && exchanges_with_each::offers<What>(ranks);
   }
-  template <comm_operation What>
-  static constexpr fold_order order = detail::order_of_exchange_with_each<What>;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
@@ -27,5 +24,4 @@ struct pairwise {
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

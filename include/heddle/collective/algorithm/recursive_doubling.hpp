@@ -1,12 +1,25 @@
 // heddle/collective/algorithm/recursive_doubling.hpp: pairs, pairs of pairs, ...: fewest rounds, and ranks keep their order.
 #pragma once
 
+#include <heddle/collective/algorithm/offers.hpp>
 #include <heddle/collective/algorithm/power_of_two.hpp>
 #include <heddle/collective/rounds.hpp>
 
 #include <string_view>
 
 namespace heddle::inline v0 {
+namespace detail {
+
+// all_gather among the core ranks, each of which has the block of its number: 1, 2, 4, ... blocks. The first round after it.
+constexpr int double_blocks(round_builder& rounds, const core_ranks& core, int round) {
+  for (int have = 1; have < core.size; have *= 2, ++round)
+    for (int v = 0; v < core.size; ++v)
+      rounds.send(round, core.rank(v), core.rank(v ^ have)).blocks(v & ~(have - 1), have);
+  return round;
+}
+
+}  // namespace detail
+
 namespace algo {
 
 /// Recursive doubling: in round s rank r meets r XOR 2^s. For short vectors.
@@ -29,9 +42,8 @@ struct recursive_doubling {
            detail::is_power_of_two(ranks);
   }
   template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather       ? fold_order::none
-                                      : What == comm_operation::reduce_scatter ? fold_order::dyadic
-                                                                               : fold_order::rank;
+  static constexpr fold_order order =
+      What == comm_operation::reduce_scatter ? fold_order::dyadic : detail::folds_in<fold_order::rank>::order<What>;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
@@ -46,17 +58,17 @@ struct recursive_doubling {
       return rounds.take();
     } else {
       round_builder rounds(What, ranks, root, ranks, 1);
-      int k = 0;
-      for (int bit = 1; bit < ranks; bit *= 2, ++k)
-        for (int r = 0; r < ranks; ++r) {
-          const int peer = r ^ bit;
-          if constexpr (What == comm_operation::all_gather) {
-            rounds.send(k, r, peer).blocks(r & ~(bit - 1), bit);
-          } else {
+      if constexpr (What == comm_operation::all_gather) {
+        detail::double_blocks(rounds, detail::core_ranks(ranks), 0);
+      } else {
+        int k = 0;
+        for (int bit = 1; bit < ranks; bit *= 2, ++k)
+          for (int r = 0; r < ranks; ++r) {
+            const int peer = r ^ bit;
             rounds.send(k, r, peer, detail::fold_by_rank(r, peer));
             for (int b = peer & (2 * bit - 1); b < ranks; b += 2 * bit) rounds.block(b);
           }
-        }
+      }
       return rounds.take();
     }
   }

@@ -34,11 +34,8 @@ namespace algo {
 /// neighbour and get their block from it at the end (2 rounds more).
 /// Folds for p = 8, rank 0, in the order 0, 4, 2, 6, 1, 5, 3, 7: needs a commutative operator.
 /// Source: Thakur, Rabenseifner, Gropp 2005, section 4.2.
-struct recursive_halving : detail::offers_on_any_ranks<comm_operation::reduce_scatter> {
+struct recursive_halving : detail::folds_on_any_ranks<fold_order::any, comm_operation::reduce_scatter> {
   static constexpr std::string_view name = "recursive_halving";
-
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

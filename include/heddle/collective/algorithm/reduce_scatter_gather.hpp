@@ -16,14 +16,11 @@ namespace algo {
 /// the binomial tree alone brings log2 p times the vector to the root. (Halving for other p first brings some ranks a
 /// whole vector: up to 3 in all.) Folds in the order in which `Scatter` does. Source: Rabenseifner 2004.
 template <class Scatter = ring>
-struct reduce_scatter_gather {
+struct reduce_scatter_gather
+    : detail::offers_with_part<comm_operation::reduce, Scatter, comm_operation::reduce_scatter> {
   static constexpr auto stored_name = detail::name_with("reduce_scatter_gather", std::string_view(Scatter::name));
   static constexpr std::string_view name = stored_name;
 
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return What == comm_operation::reduce && Scatter::template offers<comm_operation::reduce_scatter>(ranks);
-  }
   template <comm_operation What>
   static constexpr fold_order order = Scatter::template order<comm_operation::reduce_scatter>;
 

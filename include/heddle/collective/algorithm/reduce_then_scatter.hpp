@@ -7,17 +7,13 @@
 
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::algo {
 
 /// reduce_scatter as a reduce of the whole vector to rank 0, in the aligned binary tree over the ranks, and a scatter
 /// down the binomial tree: 2 log2 p rounds, log2 p times the vector. For operators that need an order where the number
 /// of ranks is no power of two; elsewhere recursive doubling sends less.
-struct reduce_then_scatter : detail::offers_on_any_ranks<comm_operation::reduce_scatter> {
+struct reduce_then_scatter : detail::folds_on_any_ranks<fold_order::dyadic, comm_operation::reduce_scatter> {
   static constexpr std::string_view name = "reduce_then_scatter";
-
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::dyadic;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
@@ -28,5 +24,4 @@ struct reduce_then_scatter : detail::offers_on_any_ranks<comm_operation::reduce_
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

@@ -6,8 +6,7 @@
 
 #include <string_view>
 
-namespace heddle::inline v0 {
-namespace algo {
+namespace heddle::inline v0::algo {
 
 /// The ring: reduce_scatter and all_gather in p - 1 rounds, all_reduce as one after the other in 2 (p - 1). Each rank
 /// sends (p - 1) / p of the vector per half, the least possible, to one neighbour, from another one. For long vectors.
@@ -32,5 +31,4 @@ struct ring : detail::gathers_and_reduces {
   }
 };
 
-}  // namespace algo
-}  // namespace heddle::inline v0
+}  // namespace heddle::inline v0::algo

@@ -15,16 +15,10 @@ namespace algo {
 /// log2 p + p - 1 rounds, with recursive doubling in 2 log2 p. The root sends 2 (p - 1) / p of the vector instead of
 /// log2 p times the vector. Source: Barnett et al. 1994; van de Geijn 1991.
 template <class Gather = ring>
-struct scatter_all_gather {
+struct scatter_all_gather : detail::offers_with_part<comm_operation::broadcast, Gather, comm_operation::all_gather>,
+                            detail::folds_in<fold_order::none> {
   static constexpr auto stored_name = detail::name_with("scatter_all_gather", std::string_view(Gather::name));
   static constexpr std::string_view name = stored_name;
-
-  template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return What == comm_operation::broadcast && Gather::template offers<comm_operation::all_gather>(ranks);
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = fold_order::none;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {

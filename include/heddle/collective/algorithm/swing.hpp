@@ -15,6 +15,19 @@ namespace heddle::inline v0 {
 
 namespace detail {
 
+/// Whether partners are mutual: among ranks of an even number, or alone.
+constexpr bool swings(int ranks) noexcept {
+  return ranks == 1 || (ranks >= 2 && ranks % 2 == 0);
+}
+
+// Refused here and not in the class, so that nothing else is said about a class that is wrong.
+template <int... Extents>
+consteval bool can_swing() {
+  constexpr bool ok = (swings(Extents) && ...);
+  static_assert(ok, "heddle: swing needs a torus whose extents are even, or 1");
+  return ok;
+}
+
 /// How far the partner of step s is: 1, -1, 3, -5, 11, -21, ... = (1 - (-2)^(s+1)) / 3.
 constexpr int swing_distance(int s) noexcept {
   int power = -2;
@@ -73,19 +86,6 @@ constexpr void gather_by_partners(round_builder& rounds, const std::vector<std::
   }
 }
 
-/// Whether partners are mutual: among ranks of an even number, or alone.
-constexpr bool swings(int ranks) noexcept {
-  return ranks == 1 || (ranks >= 2 && ranks % 2 == 0);
-}
-
-// Refused here and not in the class, so that nothing else is said about a class that is wrong.
-template <int... Extents>
-consteval bool can_swing() {
-  constexpr bool ok = (swings(Extents) && ...);
-  static_assert(ok, "heddle: swing needs a torus whose extents are even, or 1");
-  return ok;
-}
-
 }  // namespace detail
 
 namespace algo {
@@ -97,15 +97,13 @@ namespace algo {
 ///
 /// For other even p some ranks would be reached twice: all_gather gives a partner only the blocks it lacks.
 /// Source: De Sensi, Bonato, Saam, Hoefler 2024, arXiv:2401.09356.
-struct swing {
+struct swing : detail::gathers_and_reduces {
   static constexpr std::string_view name = "swing";
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return detail::swings(ranks) && detail::is_gather_or_reduction<What>;
+    return detail::swings(ranks) && gathers_and_reduces::offers<What>(ranks);
   }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
@@ -128,20 +126,18 @@ struct swing {
 /// stands at (r / 8, r % 8).
 /// Source: De Sensi, Bonato, Saam, Hoefler 2024, arXiv:2401.09356, the part on torus networks.
 template <int... Extents>
-struct swing_torus {
-  using grid = detail::dimensions<Extents...>;
+struct swing_torus : detail::on_torus<Extents...> {
   static constexpr auto stored_name = detail::name_with("swing_torus", Extents...);
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return detail::can_swing<Extents...>() && ranks == grid::ranks && detail::is_gather_or_reduction<What>;
+    return detail::can_swing<Extents...>() && detail::on_torus<Extents...>::template offers<What>(ranks);
   }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
+    using grid = detail::dimensions<Extents...>;
     if (!detail::can_swing<Extents...>()) return {};
     round_builder rounds(comm_operation::all_gather, ranks, root, ranks, 2 * grid::count);
     for (int d = 0; d < grid::count; ++d)

@@ -22,20 +22,13 @@ namespace algo {
 /// long vectors. Needs a commutative operator.
 /// Source: Ying, Kumar, Chen, Wang, Cheng 2018, arXiv:1811.06992; Mikami et al. 2018, arXiv:1811.05233.
 template <int... Extents>
-struct torus {
-  using grid = detail::dimensions<Extents...>;
+struct torus : detail::on_torus<Extents...> {
   static constexpr auto stored_name = detail::name_with("torus", Extents...);
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
-  static constexpr bool offers(int ranks) {
-    return ranks == grid::ranks && detail::is_gather_or_reduction<What>;
-  }
-  template <comm_operation What>
-  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
-
-  template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
+    using grid = detail::dimensions<Extents...>;
     round_builder rounds(comm_operation::all_gather, ranks, root, ranks, grid::count);
     for (int part = 0; part < grid::count; ++part) {
       std::vector<int> gathered{0};  // the blocks a rank has of one line's block: what the dimensions so far brought

@@ -217,18 +217,25 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     }
   }
 
-  template <class T>
-  [[gnu::always_inline]] mpi_request started_send(std::span<const T> x, int to, int tag) {
+  // By MPI alone where nothing more is to be done.
+  template <class T, class Start, class WithMore>
+  [[gnu::always_inline]] mpi_request started_message(comm_operation what, std::span<T> x, int other, int tag,
+                                                     Start start, const char* name, WithMore with_more) {
+    using element = std::remove_const_t<T>;
     mpi_group& g = *group_;
-    mpi_request r(group_, {comm_operation::send, to, tag, length(x), bytes(x)});
+    mpi_request r(group_, {what, other, tag, length(x), bytes(x)});
     if (g.plain(units(x))) [[likely]] {
-      g.count(comm_operation::send, bytes(x));
-      mpi_check(MPI_Isend(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm(), &r.request_),
-                "MPI_Isend");
+      g.count(what, bytes(x));
+      const int n = wire_count<element>(length(x));
+      mpi_check(start(x.data(), n, wire_datatype<element>(), other, tag, g.comm(), &r.request_), name);
     } else {
-      isend_with_more<T>(r, x, to, tag);
+      (this->*with_more)(r, x, other, tag);
     }
     return r;
+  }
+  template <class T>
+  [[gnu::always_inline]] mpi_request started_send(std::span<const T> x, int to, int tag) {
+    return started_message(comm_operation::send, x, to, tag, MPI_Isend, "MPI_Isend", &mpi_calls::isend_with_more<T>);
   }
   template <class T>
   [[gnu::noinline]] void isend_with_more(mpi_request& r, std::span<const T> x, int to, int tag) {
@@ -237,16 +244,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::always_inline]] mpi_request started_recv(std::span<T> x, int from, int tag) {
-    mpi_group& g = *group_;
-    mpi_request r(group_, {comm_operation::recv, from, tag, length(x), bytes(x)});
-    if (g.plain(units(x))) [[likely]] {
-      g.count(comm_operation::recv, bytes(x));
-      mpi_check(MPI_Irecv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &r.request_),
-                "MPI_Irecv");
-    } else {
-      irecv_with_more<T>(r, x, from, tag);
-    }
-    return r;
+    return started_message(comm_operation::recv, x, from, tag, MPI_Irecv, "MPI_Irecv", &mpi_calls::irecv_with_more<T>);
   }
   template <class T>
   [[gnu::noinline]] void irecv_with_more(mpi_request& r, std::span<T> x, int from, int tag) {

@@ -4,6 +4,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/wait.hpp>
 #include <heddle/comm/wait_all.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
@@ -98,16 +99,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
         request_(std::exchange(other.request_, MPI_REQUEST_NULL)),
         check_(std::move(other.check_)),
         message_(other.message_) {}
-  mpi_request& operator=(mpi_request&& other) noexcept {
-    if (this != &other) {
-      end();
-      group_ = std::move(other.group_);
-      request_ = std::exchange(other.request_, MPI_REQUEST_NULL);
-      check_ = std::move(other.check_);
-      message_ = other.message_;
-    }
-    return *this;
-  }
+  mpi_request& operator=(mpi_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
   [[gnu::always_inline]] ~mpi_request() {
     if (request_ != MPI_REQUEST_NULL) [[unlikely]]
       end();

@@ -4,6 +4,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/operator.hpp>
 #include <heddle/comm/mpi/wait.hpp>
+#include <heddle/core/ownership.hpp>
 #include <heddle/core/text.hpp>
 
 #include <chrono>
@@ -73,17 +74,9 @@ using mpi_started_handle = std::unique_ptr<mpi_started_call, mpi_started_end>;
 class [[nodiscard("heddle: a collective that was started must be waited for")]] mpi_started {
  public:
   mpi_started() = default;
-  mpi_started(mpi_started&&) noexcept = default;
-  mpi_started& operator=(mpi_started&& other) noexcept {
-    if (this != &other) {
-      end();
-      group_ = std::move(other.group_);
-      call_ = std::move(other.call_);
-      unwinding_ = other.unwinding_;
-    }
-    return *this;
-  }
   ~mpi_started() { end(); }
+  mpi_started(mpi_started&&) noexcept = default;
+  mpi_started& operator=(mpi_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
 
   /// Returns when the result is there; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.

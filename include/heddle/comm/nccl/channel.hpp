@@ -42,6 +42,9 @@ struct nccl_settings {
   bool blocking = false;
   /// Set for each communicator when it connects; the environment of the process is left alone.
   nccl_network network = nccl_network::automatic;
+  /// True: trainers keep gradients that are summed in memory that is registered with the communicators as symmetric windows, once. Needs
+  /// as much memory, rounded up to NCCL's granularity.
+  bool windows = false;
 };
 
 namespace detail {
@@ -60,6 +63,23 @@ inline void require_nccl_version(int header = NCCL_VERSION_CODE) {
 }
 
 class nccl_channel;
+
+/// What belongs to a communicator of NCCL's and is given back by calls of its own before that one ends. Nothing is given back to a communicator that
+/// is aborted.
+struct nccl_attachment {
+  nccl_attachment() = default;
+  nccl_attachment(const nccl_attachment&) = delete;
+  nccl_attachment& operator=(const nccl_attachment&) = delete;
+  virtual ~nccl_attachment() = default;
+  virtual void give_back(nccl_channel& channel) = 0;
+};
+
+/// Memory that is registered with a communicator, on this rank.
+struct nccl_registered {
+  const std::byte* begin;
+  std::size_t bytes;
+  void* window;  // an `ncclWindow_t`, where NCCL has them
+};
 
 /// The groups of NCCL's calls that this thread has open: NCCL keeps them per thread, so this does, too. A failure closes
 /// them before it aborts a communicator, since NCCL forgets what is aborted inside a group that fails.
@@ -240,6 +260,30 @@ class nccl_channel {
                  cudaMemcpyAsync(all.data(), rest, all.size_bytes(), cudaMemcpyDeviceToHost, stream));
     wait(stream);
   }
+
+  /// Waits until `ready()`, and looks out for news of other ranks meanwhile.
+  template <class Ready>
+  void wait_until(const char* what, const Ready& ready) {
+    const patience until(*this);
+    while (!ready()) until.pause(what);
+  }
+
+  // --- what is registered with the communicator, and what else belongs to it ---
+  void add_window(const nccl_registered& window) { windows_.push_back(window); }
+  void remove_window(const void* begin) noexcept {
+    std::erase_if(windows_, [begin](const nccl_registered& w) { return w.begin == begin; });
+  }
+  /// The window in which all of these bytes lie, or null.
+  const nccl_registered* window_of(const void* memory, std::size_t bytes) const noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory);
+    for (const nccl_registered& w : windows_) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(w.begin);
+      if (at >= begin && at - begin <= w.bytes && bytes <= w.bytes - (at - begin)) return &w;
+    }
+    return nullptr;
+  }
+  /// By a number of its own; made by the first call.
+  std::shared_ptr<nccl_attachment>& attached(int key) { return attached_[key]; }
 
   // --- messages: collected, and launched together ---
   struct message {
@@ -433,13 +477,17 @@ class nccl_channel {
   }
   void abort() noexcept {
     waiting_.clear();
+    attached_.clear();
     if (comm_ == nullptr || !owned_) return;
     static_cast<void>(ncclCommAbort(comm_));
     comm_ = nullptr;
   }
   void close() {
-    if (comm_ == nullptr || !owned_) return;
+    if (comm_ == nullptr) return;
     if (std::uncaught_exceptions() > exceptions_ || !site_->failure.empty()) return abort();
+    for (const auto& [key, attachment] : std::exchange(attached_, {}))
+      if (attachment != nullptr) attachment->give_back(*this);
+    if (!owned_) return;
     require_nccl("ncclCommFinalize", ncclCommFinalize(comm_));
     static_cast<void>(ncclCommDestroy(comm_));
     comm_ = nullptr;
@@ -454,6 +502,8 @@ class nccl_channel {
   int exceptions_;
   int depth_ = 0;
   int fused_ = 0;
+  std::vector<nccl_registered> windows_;
+  std::map<int, std::shared_ptr<nccl_attachment>> attached_;
   std::vector<message> waiting_;
   std::int64_t batch_ = 0;
   std::int64_t number_ = 0;

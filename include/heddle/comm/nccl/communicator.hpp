@@ -6,6 +6,7 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/nccl/channel.hpp>
 #include <heddle/comm/nccl/request.hpp>
+#include <heddle/comm/nccl/window_memory.hpp>
 #include <heddle/comm/split_part.hpp>
 
 #include <cstddef>
@@ -18,6 +19,10 @@
 #include <vector>
 
 namespace heddle::inline v0 {
+
+namespace detail {
+struct nccl_call_of_kernel;  // a collective that is a kernel: collective/nccl/device_all_reduce.hpp
+}
 
 /// A group of ranks with a GPU each. Models `starting_communicator`, with NCCL's rules in place of some of its own:
 /// - spans are memory that the GPU can reach; calls go to `stream()` and return when the stream has them (see
@@ -37,6 +42,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
                           public detail::collective_calls<nccl_communicator> {
   friend class detail::argument_checks<nccl_communicator>;
   friend class detail::collective_calls<nccl_communicator>;
+  friend struct detail::nccl_call_of_kernel;
 
  public:
   using request = nccl_request;
@@ -73,6 +79,14 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   /// NCCL's handle. Connects. Remains this object's.
   ncclComm_t native() { return channel_->connected(); }
   const std::shared_ptr<detail::nccl_channel>& channel() const noexcept { return channel_; }
+  /// Whether its transport asks for memory that is registered (`nccl_settings::windows`), where somebody keeps some for its collectives.
+  bool registers_memory() const { return channel_->site().settings.windows; }
+  /// So many bytes, rounded up to 4096, registered as a symmetric window where NCCL has them: by all ranks together, which take equally
+  /// many. They end when `stream` has done what it was given.
+  std::unique_ptr<detail::nccl_window_memory> registered_memory(cudaStream_t stream, std::size_t bytes) {
+    constexpr std::size_t page = 4096;
+    return std::make_unique<detail::nccl_window_memory>(channel_, stream, (bytes + page - 1) / page * page);
+  }
   /// Returns when the stream has done everything that was put on it.
   /// Errors: `comm_error` when NCCL reports a failure or the timeout of `launch_options` has passed.
   void wait() {

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/nccl/channel.hpp>
 #include <heddle/comm/nccl/communicator.hpp>
+#include <heddle/comm/nccl/window_memory.hpp>
 #include <heddle/core/error.hpp>
 
 #include <algorithm>
@@ -18,86 +19,15 @@
 
 namespace heddle::inline v0 {
 
-/// Whether the NCCL of this program has symmetric windows (2.27 and later). Without, the same memory is not registered.
-inline constexpr bool nccl_has_windows = NCCL_VERSION_CODE >= 22700;
-
-namespace detail {
-
-// Memory of NCCL's (`ncclMemAlloc`), registered with a communicator where that can be. Made and ended by all ranks together.
-class nccl_block {
- public:
-  nccl_block(std::shared_ptr<nccl_channel> channel, cudaStream_t stream, std::size_t bytes)
-      : channel_(std::move(channel)), stream_(stream), bytes_(bytes) {
-    const ncclComm_t comm = channel_->connected();
-    if (channel_->grouped()) channel_->refuse("a window cannot be made while a group of calls is open");
-    channel_->flush();
-    if (const ncclResult_t taken = ncclMemAlloc(&memory_, bytes); taken != ncclSuccess) {
-      std::size_t free = 0, all = 0;
-      static_cast<void>(cudaGetLastError());
-      static_cast<void>(cudaMemGetInfo(&free, &all));
-      memory_ = nullptr;
-      channel_->require_nccl(("ncclMemAlloc of a window of " + std::to_string(bytes) + " bytes, of which " +
-                              std::to_string(free) + " are free")
-                                 .c_str(),
-                             taken);
-    }
-#if NCCL_VERSION_CODE >= 22700
-    try {
-      channel_->require_nccl("ncclCommWindowRegister",
-                             ncclCommWindowRegister(comm, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC));
-    } catch (...) {
-      static_cast<void>(ncclMemFree(memory_));
-      throw;
-    }
-#else
-    static_cast<void>(comm);
-#endif
-  }
-  nccl_block(const nccl_block&) = delete;
-  nccl_block& operator=(const nccl_block&) = delete;
-  ~nccl_block() {
-    if (channel_->usable()) try {
-        channel_->wait(stream_);
-#if NCCL_VERSION_CODE >= 22700
-        if (window_ != nullptr)
-          channel_->require_nccl("ncclCommWindowDeregister", ncclCommWindowDeregister(channel_->connected(), window_));
-#endif
-      } catch (...) {  // all communicators of the rank have been aborted, and the next call says so
-      }
-    static_cast<void>(ncclMemFree(memory_));
-  }
-
-  void* memory() const noexcept { return memory_; }
-  std::size_t bytes() const noexcept { return bytes_; }
-  bool registered() const noexcept {
-#if NCCL_VERSION_CODE >= 22700
-    return window_ != nullptr;
-#else
-    return false;
-#endif
-  }
-
- private:
-  std::shared_ptr<nccl_channel> channel_;
-  cudaStream_t stream_;
-  std::size_t bytes_;
-  void* memory_ = nullptr;
-#if NCCL_VERSION_CODE >= 22700
-  ncclWindow_t window_ = nullptr;
-#endif
-};
-
-}  // namespace detail
-
 /// Elements on the GPU of each rank of a communicator, in a window of `nccl_windows`; given back at its end. Collectives of the communicator on all of them or on the same part of them
 /// on each rank may then read and write the other ranks' memory directly. Moves, does not copy.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class nccl_window {
  public:
-  using pool = std::vector<std::unique_ptr<detail::nccl_block>>;
+  using pool = std::vector<std::unique_ptr<detail::nccl_window_memory>>;
 
-  nccl_window(std::unique_ptr<detail::nccl_block> block, std::int64_t size, std::shared_ptr<pool> from)
+  nccl_window(std::unique_ptr<detail::nccl_window_memory> block, std::int64_t size, std::shared_ptr<pool> from)
       : block_(std::move(block)), size_(size), from_(std::move(from)) {
     from_->reserve(from_->size() + 1);
   }
@@ -126,7 +56,7 @@ class nccl_window {
     } catch (...) {  // it ends here, on this rank alone: there is no memory for a pointer
     }
   }
-  std::unique_ptr<detail::nccl_block> block_;
+  std::unique_ptr<detail::nccl_window_memory> block_;
   std::int64_t size_;
   std::shared_ptr<pool> from_;
 };
@@ -152,7 +82,7 @@ class nccl_windows {
       kept_->erase(std::next(same).base());
       return {std::move(block), size, kept_};
     }
-    return {std::make_unique<detail::nccl_block>(channel_, stream_, bytes), size, kept_};
+    return {std::make_unique<detail::nccl_window_memory>(channel_, stream_, bytes), size, kept_};
   }
   /// Gives back the windows that nobody has: by all ranks together.
   void release_kept() noexcept { kept_->clear(); }

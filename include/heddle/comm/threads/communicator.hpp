@@ -5,6 +5,7 @@
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/split_part.hpp>
+#include <heddle/comm/threads/block_calls.hpp>
 #include <heddle/comm/threads/device_calls.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>
@@ -31,6 +32,7 @@ namespace heddle::inline v0 {
 /// message the second side to arrive copies from buffer to buffer.
 /// Waiting polls briefly, then sleeps (`launch_options::spin`).
 class threads_communicator : private detail::argument_checks<threads_communicator>,
+                             private detail::block_calls<threads_communicator>,
                              public detail::collective_calls<threads_communicator> {
  public:
   using request = threads_request;
@@ -76,6 +78,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
 
  private:
   friend detail::argument_checks<threads_communicator>;
+  friend detail::block_calls<threads_communicator>;
   friend detail::collective_calls<threads_communicator>;
   template <class, class>
   friend class detail::device_calls;
@@ -204,24 +207,6 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     };
     by_range<T>(length(x), work);
   }
-  template <class T, class Op>
-  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
-    reduce_scatter_blocks<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
-  }
-  template <class T, class Op>
-  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
-    reduce_scatter_blocks<T>(comm_operation::reduce_scatter_v, x, y, counted_blocks{counts.data()}, op,
-                             detail::hash_of(counts));
-  }
-  template <class T>
-  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
-    all_gather_blocks<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
-  }
-  template <class T>
-  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
-    all_gather_blocks<T>(comm_operation::all_gather_v, x, y, counted_blocks{counts.data()}, length(y),
-                         detail::hash_of(counts));
-  }
   template <class T>
   void waiting_all_to_all(std::span<const T> x, std::span<T> y) {
     const std::int64_t block = length(x) / size();
@@ -258,13 +243,12 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span counts, int root) {
     begin<T>(comm_operation::gather_v, -1, root);
     buffers(x, y, counts.data(), counts.data());
-    const auto check = [this, root] { return wrong_gather(root); };
     const auto work = [this, root](std::int64_t from) {
       const counted_blocks blocks{slot(root).out_counts};
       const int r = static_cast<int>(from);
       return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
     };
-    run(size(), work, check);
+    run(size(), work, [this, root] { return wrong_gather(root); });
   }
   template <class T>
   void waiting_scatter(std::span<const T> x, std::span<T> y, int root) {
@@ -279,13 +263,12 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
     begin<T>(comm_operation::scatter_v, -1, root);
     buffers(x, y, counts.data(), counts.data());
-    const auto check = [this, root] { return wrong_scatter(root); };
     const auto work = [this, root](std::int64_t to) {
       const counted_blocks blocks{slot(root).in_counts};
       const int r = static_cast<int>(to);
       return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
     };
-    run(size(), work, check);
+    run(size(), work, [this, root] { return wrong_scatter(root); });
   }
 
   template <class T, class Blocks, class Op>

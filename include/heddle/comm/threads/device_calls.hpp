@@ -5,6 +5,7 @@
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/threads/block_calls.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
 #include <heddle/core/config.hpp>
@@ -101,8 +102,10 @@ struct copy_pieces {
 /// that launched throws, and the others a `comm_error` that names it.
 template <class Comm, class Queue>
 class device_calls : private argument_checks<device_calls<Comm, Queue>>,
+                     private block_calls<device_calls<Comm, Queue>>,
                      public collective_calls<device_calls<Comm, Queue>> {
   friend argument_checks<device_calls>;
+  friend block_calls<device_calls>;
   friend collective_calls<device_calls>;
   using argument_checks<device_calls>::fail;
   using argument_checks<device_calls>::length;
@@ -280,15 +283,6 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
       return bytes_of<T>(n);
     });
   }
-  template <class T, class Op>
-  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
-    reduce_scatter_blocks<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
-  }
-  template <class T, class Op>
-  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
-    reduce_scatter_blocks<T>(comm_operation::reduce_scatter_v, x, y, counted_blocks{counts.data()}, op,
-                             hash_of(counts));
-  }
   template <class T, class Blocks, class Op>
   void reduce_scatter_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
                              std::uint64_t hash) {
@@ -303,14 +297,6 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
       launch_each(q, n, body);
       return bytes_of<T>(n);
     });
-  }
-  template <class T>
-  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
-    all_gather_blocks<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
-  }
-  template <class T>
-  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
-    all_gather_blocks<T>(comm_operation::all_gather_v, x, y, counted_blocks{counts.data()}, length(y), hash_of(counts));
   }
   template <class T, class Blocks>
   void all_gather_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,

@@ -3,15 +3,14 @@
 
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/wait_all.hpp>
+#include <heddle/core/ownership.hpp>
 
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <utility>
 
-namespace heddle::inline v0 {
-
-namespace detail {
+namespace heddle::inline v0::detail {
 
 // What a message needs before it has an address.
 struct message_arguments {
@@ -28,7 +27,9 @@ struct message_arguments {
   }
 };
 
-}  // namespace detail
+}  // namespace heddle::inline v0::detail
+
+namespace heddle::inline v0 {
 
 /// A started send or receive; its buffer belongs to it until `wait` has returned or `test` has said true.
 ///
@@ -38,24 +39,11 @@ struct message_arguments {
 class [[nodiscard("heddle: a message that was started must be waited for")]] threads_request {
  public:
   threads_request() = default;
-  threads_request(threads_request&& other) noexcept
-      : world_(std::move(other.world_)),
-        group_(std::move(other.group_)),
-        message_(std::move(other.message_)),
-        unwinding_(other.unwinding_) {}
-  threads_request& operator=(threads_request&& other) noexcept {
-    if (this != &other) {
-      end();
-      world_ = std::move(other.world_);
-      group_ = std::move(other.group_);
-      message_ = std::move(other.message_);
-      unwinding_ = other.unwinding_;
-    }
-    return *this;
-  }
   ~threads_request() {
     if (message_ != nullptr) end();
   }
+  threads_request(threads_request&&) noexcept = default;
+  threads_request& operator=(threads_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.

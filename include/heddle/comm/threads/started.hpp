@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>
+#include <heddle/core/ownership.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -49,19 +50,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
  public:
   threads_started() = default;
   threads_started(threads_started&&) noexcept = default;
-  threads_started& operator=(threads_started&& other) noexcept {
-    if (this != &other) {
-      end();
-      world_ = std::move(other.world_);
-      group_ = std::move(other.group_);
-      call_ = std::move(other.call_);
-      work_ = std::move(other.work_);
-      problem_ = std::move(other.problem_);
-      me_ = other.me_;
-      unwinding_ = other.unwinding_;
-    }
-    return *this;
-  }
+  threads_started& operator=(threads_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
   ~threads_started() {
     if (call_ != nullptr) end();
   }

@@ -64,9 +64,6 @@ class futex_word {
   std::atomic<std::uint32_t> value_{0};
   std::atomic<int> sleepers_{0};
 };
-#endif
-
-#if defined(__linux__)
 using wait_word = futex_word;
 #else
 using wait_word = condition_word;

@@ -9,6 +9,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/core/random.hpp>
 
 #include <cstdint>
@@ -23,47 +24,58 @@ void each_pack(const L& on, std::int64_t n, const Body& body) {
   on.each(packs_of(n, pack_width<Widest*>()), body);
 }
 
-template <class T>
-struct gelu_body {
+/// y = f(i, x), i counting the elements of a call.
+template <class F, class X, class Y>
+struct of_one_body {
   std::int64_t n;
-  const T* x;
-  T* y;
+  const X* x;
+  Y* y;
+  F f{};
   HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(k, n, [](std::int64_t, T in, T& out) { out = activation<math>(gelu_tanh{}, in); }, x, overwritten(y));
+    for_pack(k, n, [this](std::int64_t i, X in, Y& out) { out = f(i, in); }, x, overwritten(y));
+  }
+};
+/// c = f(a, b).
+template <class F, class T>
+struct of_two_body {
+  std::int64_t n;
+  const T *a, *b;
+  T* c;
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    for_pack(k, n, [](std::int64_t, T left, T right, T& out) { out = F{}(left, right); }, a, b, overwritten(c));
+  }
+};
+
+struct gelu_of {
+  template <class T>
+  HEDDLE_HD T operator()(std::int64_t, T in) const {
+    return activation<math>(gelu_tanh{}, in);
   }
 };
 template <launcher L, class T>
 void launch_gelu(const L& on, std::int64_t n, const T* x, T* y) {
-  each_pack<T>(on, n, gelu_body<T>{n, x, y});
+  each_pack<T>(on, n, of_one_body<gelu_of, T, T>{n, x, y});
 }
-template <class T>
-struct gelu_backward_body {
-  std::int64_t n;
-  const T *x, *dy;
-  T* dx;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(
-        k, n, [](std::int64_t, T in, T d, T& out) { out = d * activation_derivative<math>(gelu_tanh{}, in); }, x, dy,
-        overwritten(dx));
+struct gelu_backward_of {
+  template <class T>
+  HEDDLE_HD T operator()(T in, T d) const {
+    return d * activation_derivative<math>(gelu_tanh{}, in);
   }
 };
 template <launcher L, class T>
 void launch_gelu_backward(const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
-  each_pack<T>(on, n, gelu_backward_body<T>{n, x, dy, dx});
+  each_pack<T>(on, n, of_two_body<gelu_backward_of, T>{n, x, dy, dx});
 }
-template <class A, class T>
-struct gated_body {
-  std::int64_t n;
-  const T *gate, *up;
-  T* h;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(
-        k, n, [](std::int64_t, T g, T u, T& out) { out = activation<math>(A{}, g) * u; }, gate, up, overwritten(h));
+template <class A>
+struct gated_by {
+  template <class T>
+  HEDDLE_HD T operator()(T gate, T up) const {
+    return activation<math>(A{}, gate) * up;
   }
 };
 template <class A, launcher L, class T>
 void launch_gated(const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
-  each_pack<T>(on, n, gated_body<A, T>{n, gate, up, h});
+  each_pack<T>(on, n, of_two_body<gated_by<A>, T>{n, gate, up, h});
 }
 template <class A, class T>
 struct gated_backward_body {
@@ -83,18 +95,9 @@ void launch_gated_backward(const L& on, std::int64_t n, const T* gate, const T* 
   each_pack<T>(on, n, gated_backward_body<A, T>{n, gate, up, dh, dgate, dup});
 }
 
-template <class T>
-struct add_body {
-  std::int64_t n;
-  const T *a, *b;
-  T* c;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(k, n, [](std::int64_t, T left, T right, T& out) { out = left + right; }, a, b, overwritten(c));
-  }
-};
 template <launcher L, class T>
 void launch_add(const L& on, std::int64_t n, const T* a, const T* b, T* c) {
-  each_pack<T>(on, n, add_body<T>{n, a, b, c});
+  each_pack<T>(on, n, of_two_body<plus, T>{n, a, b, c});
 }
 template <class T, class F>
 struct scale_body {
@@ -125,36 +128,30 @@ void launch_fill(const L& on, std::int64_t n, T* x, T value) {
 /// The wider of two types.
 template <class A, class B>
 using wider = std::conditional_t<(sizeof(A) > sizeof(B)), A, B>;
-template <class From, class To>
-struct cast_body {
-  std::int64_t n;
-  const From* x;
-  To* y;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(k, n, [](std::int64_t, From in, To& out) { out = converted<To>(in); }, x, overwritten(y));
+/// How a number becomes one of fewer digits, the i-th of a call.
+template <class To>
+struct round_to_nearest {
+  template <class From>
+  HEDDLE_HD To operator()(std::int64_t, From in) const {
+    return converted<To>(in);
+  }
+};
+/// With the random numbers of index first + i.
+struct round_by_chance {
+  counter_random random;
+  std::uint64_t first;
+  template <class From>
+  HEDDLE_HD bf16 operator()(std::int64_t i, From in) const {
+    return round_stochastically(static_cast<float>(in), random.bits16(first + static_cast<std::uint64_t>(i)));
   }
 };
 template <launcher L, class From, class To>
 void launch_cast(const L& on, std::int64_t n, const From* x, To* y) {
-  each_pack<wider<From, To>>(on, n, cast_body<From, To>{n, x, y});
+  each_pack<wider<From, To>>(on, n, of_one_body<round_to_nearest<To>, From, To>{n, x, y});
 }
-/// With the random numbers of index first + i.
-struct cast_stochastic_body {
-  std::int64_t n;
-  counter_random random;
-  std::uint64_t first;
-  const float* x;
-  bf16* y;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto rounded = [this](std::int64_t i, float in, bf16& out) {
-      out = round_stochastically(in, random.bits16(first + static_cast<std::uint64_t>(i)));
-    };
-    for_pack(k, n, rounded, x, overwritten(y));
-  }
-};
 template <launcher L>
 void launch_cast_stochastic(const L& on, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
-  each_pack<float>(on, n, cast_stochastic_body{n, rounding.random, rounding.first, x, y});
+  each_pack<float>(on, n, of_one_body<round_by_chance, float, bf16>{n, x, y, {rounding.random, rounding.first}});
 }
 template <class T>
 struct squared_error_backward_body {
@@ -246,17 +243,22 @@ void launch_rotary(const L& on, const head_rows<const T, Space>& x, const std::i
 
 // ---- embeddings ----
 
+/// The rows of a table that are here: those of `vocabulary` ids from `first_id` on.
+struct table_rows {
+  std::int64_t first_id, vocabulary, width;
+  HEDDLE_HD std::int64_t row(std::int32_t id) const { return id - first_id; }
+  HEDDLE_HD bool has(std::int32_t id) const { return row(id) >= 0 && row(id) < vocabulary; }
+};
 template <class T>
 struct embedding_row {
   const std::int32_t* ids;
-  std::int64_t vocabulary, width;
+  table_rows here;
   const T* table;
-  std::int64_t first_id;
   T* out;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    const std::int64_t row = ids[i] - first_id;
-    const T* const from = row >= 0 && row < vocabulary ? table + row * width : nullptr;
+    const std::int64_t width = here.width;
+    const T* const from = here.has(ids[i]) ? table + here.row(ids[i]) * width : nullptr;
     T* const to = out + i * width;
     for_each_of(g, width, [=](std::int64_t j) { to[j] = from != nullptr ? from[j] : T(0); });
   }
@@ -264,22 +266,21 @@ struct embedding_row {
 template <launcher L, class T>
 void launch_embedding(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
                       std::int64_t width, const T* table, std::int64_t first_id, T* out) {
-  on.each_row(tokens, width, embedding_row<T>{ids, vocabulary, width, table, first_id, out});
+  on.each_row(tokens, width, embedding_row<T>{ids, {first_id, vocabulary, width}, table, out});
 }
 /// The group of the first of equal ids adds all of them, in the order of the tokens.
 template <class T>
 struct embedding_backward_row {
   std::int64_t tokens;
   const std::int32_t *sorted, *places;
-  std::int64_t vocabulary, width;
+  table_rows here;
   const T* dout;
-  std::int64_t first_id;
   T* dtable;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t k) const {
     const std::int32_t id = sorted[k];
-    const std::int64_t row = id - first_id;
-    if (row < 0 || row >= vocabulary || (k > 0 && sorted[k - 1] == id)) return;
+    if (!here.has(id) || (k > 0 && sorted[k - 1] == id)) return;
+    const std::int64_t row = here.row(id), width = here.width;
     for (std::int64_t j = g.rank(); j < width; j += g.size()) {
       T sum = dtable[row * width + j];
       for (std::int64_t t = k; t < tokens && sorted[t] == id; ++t) sum += dout[places[t] * width + j];
@@ -293,9 +294,9 @@ void launch_embedding_backward(const L& on, std::int64_t tokens, const std::int3
   if (tokens == 0) return;
   auto sorted = on.template room<std::int32_t>(tokens), places = on.template room<std::int32_t>(tokens);
   on.sort_places(ids, tokens, sorted.address(), places.address());
-  on.each_row(
-      tokens, width,
-      embedding_backward_row<T>{tokens, sorted.address(), places.address(), vocabulary, width, dout, first_id, dtable});
+  on.each_row(tokens, width,
+              embedding_backward_row<T>{
+                  tokens, sorted.address(), places.address(), {first_id, vocabulary, width}, dout, dtable});
 }
 template <class T>
 struct add_positions_row {
@@ -334,7 +335,8 @@ void launch_add_positions_backward(const L& on, std::int64_t rows, std::int64_t 
 
 // ---- AdamW ----
 
-template <class T>
+/// A step, or one that is taken `Back`.
+template <class T, bool Back = false>
 struct adamw_body {
   std::int64_t n;
   adamw_scalars<T> s;
@@ -343,7 +345,7 @@ struct adamw_body {
   T *m, *v;
   HEDDLE_HD void operator()(std::int64_t k) const {
     const auto step = [this](std::int64_t, T& weight, T d, T& first, T& second) {
-      weight = s.updated(weight, d, first, second);
+      weight = Back ? s.taken_back(weight, d, first, second) : s.updated(weight, d, first, second);
     };
     for_pack(k, n, step, p, g, m, v);
   }
@@ -352,8 +354,17 @@ template <launcher L, class T>
 void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
 }
+/// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
+template <launcher L, class T>
+void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+  const adamw_scalars<T> s(step);
+  if (!(1.0 - step.lr * step.weight_decay > 0))
+    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
+  each_pack<T>(on, n, adamw_body<T, true>{n, s, p, g, m, v});
+}
+
 /// On master weights of type T, with weights of type W and gradients of type G.
-template <class T, class W, class G>
+template <class T, class W, class G, class Round = round_to_nearest<W>>
 struct master_adamw_body {
   std::int64_t n;
   adamw_scalars<T> s;
@@ -361,10 +372,11 @@ struct master_adamw_body {
   W* weights;
   const G* g;
   T *m, *v;
+  Round rounded{};
   HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto step = [this](std::int64_t, T& exact, W& weight, G d, T& first, T& second) {
+    const auto step = [this](std::int64_t i, T& exact, W& weight, G d, T& first, T& second) {
       exact = s.updated(exact, converted<T>(d), first, second);
-      weight = converted<W>(exact);
+      weight = rounded(i, exact);
     };
     for_pack(k, n, step, master, overwritten(weights), g, m, v);
   }
@@ -375,52 +387,12 @@ void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g
                                    master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
 }
 /// The same into weights that are rounded stochastically.
-template <class T, class G>
-struct stochastic_adamw_body {
-  std::int64_t n;
-  adamw_scalars<T> s;
-  T* master;
-  bf16* weights;
-  const G* g;
-  T *m, *v;
-  counter_random random;
-  std::uint64_t first;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto step = [this](std::int64_t i, T& exact, bf16& weight, G d, T& mean, T& square) {
-      exact = s.updated(exact, converted<T>(d), mean, square);
-      weight = round_stochastically(static_cast<float>(exact), random.bits16(first + static_cast<std::uint64_t>(i)));
-    };
-    for_pack(k, n, step, master, overwritten(weights), g, m, v);
-  }
-};
 template <launcher L, class T, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,
                   const stochastic& rounding) {
+  using body = master_adamw_body<T, bf16, G, round_by_chance>;
   each_pack<wider<T, G>>(on, n,
-                         stochastic_adamw_body<T, G>{n, adamw_scalars<T>(step), master, weights, g, m, v,
-                                                     rounding.random, rounding.first});
-}
-template <class T>
-struct undo_adamw_body {
-  std::int64_t n;
-  adamw_scalars<T> s;
-  T* p;
-  const T* g;
-  T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto back = [this](std::int64_t, T& weight, T d, T& first, T& second) {
-      weight = s.taken_back(weight, d, first, second);
-    };
-    for_pack(k, n, back, p, g, m, v);
-  }
-};
-/// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
-template <launcher L, class T>
-void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  const adamw_scalars<T> s(step);
-  if (!(1.0 - step.lr * step.weight_decay > 0))
-    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
-  each_pack<T>(on, n, undo_adamw_body<T>{n, s, p, g, m, v});
+                         body{n, adamw_scalars<T>(step), master, weights, g, m, v, {rounding.random, rounding.first}});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

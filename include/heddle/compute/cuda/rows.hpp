@@ -198,23 +198,32 @@ template <launcher L, class T>
 void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
   on.each_row(rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
-template <class T>
-struct pick_target_body {
+/// The targets of the rows among these columns, which are those of the words from `first_id` on.
+struct target_columns {
   std::int64_t columns;
-  const T* logits;
   const std::int32_t* targets;
   std::int64_t first_id;
+  /// Of row i; -1 if it has none here.
+  HEDDLE_HD std::int64_t operator[](std::int64_t i) const {
+    const std::int64_t target = targets[i], column = target - first_id;
+    return target >= 0 && column >= 0 && column < columns ? column : -1;
+  }
+};
+template <class T>
+struct pick_target_body {
+  target_columns target;
+  const T* logits;
   T* picked;
 
   HEDDLE_HD void operator()(std::int64_t i) const {
-    const std::int64_t target = targets[i], column = target - first_id;
-    picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
+    const std::int64_t column = target[i];
+    picked[i] = column >= 0 ? logits[i * target.columns + column] : T(0);
   }
 };
 template <launcher L, class T>
 void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
                         const std::int32_t* targets, std::int64_t first_id, T* picked) {
-  on.each(rows, pick_target_body<T>{columns, logits, targets, first_id, picked});
+  on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
 /// Greatest number and sum of exponentials of what came so far, in one pass.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
@@ -235,34 +244,31 @@ struct online_softmax {
 };
 template <class T>
 struct add_to_softmax_row {
-  std::int64_t columns;
+  target_columns target;
   const T* logits;
-  const std::int32_t* targets;
-  std::int64_t first_id;
   T lowest;
   T *m, *sum, *picked;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    const T* const row = logits + i * columns;
+    const T* const row = logits + i * target.columns;
     online_softmax<T> mine(lowest), before(lowest);
     before.top = m[i];
-    for_packs(g, columns, [&mine](std::int64_t, T e) { mine.add(e); }, row);
+    for_packs(g, target.columns, [&mine](std::int64_t, T e) { mine.add(e); }, row);
     const T top = larger(before.top, g.largest(mine.top));
     const T added = g.sum(mine.scaled(top));
     if (!g.leads()) return;  // the others have no further need of m
     before.sum = sum[i];
     m[i] = top;
     sum[i] = before.scaled(top) + added;
-    const std::int64_t target = targets[i], column = target - first_id;
-    if (target >= 0 && column >= 0 && column < columns) picked[i] = row[column];
+    if (const std::int64_t column = target[i]; column >= 0) picked[i] = row[column];
   }
 };
 template <launcher L, class T>
 void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
                            const std::int32_t* targets, std::int64_t first_id, T* m, T* sum, T* picked) {
   constexpr T lowest = -(std::numeric_limits<T>::infinity)();
-  on.each_row(rows, columns, add_to_softmax_row<T>{columns, logits, targets, first_id, lowest, m, sum, picked});
+  on.each_row(rows, columns, add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
 }
 template <class T>
 struct rescale_softmax_body {

@@ -23,6 +23,10 @@ namespace heddle::inline v0::compute::detail::in_groups {
 template <class Backend, class Space>
 class attention_members {
   template <class T>
+  using in_row = std::type_identity_t<row_view<const T, Space>>;
+  template <class T>
+  using also = std::type_identity_t<row_view<T, Space>>;
+  template <class T>
   using heads = head_rows<T, Space>;
   template <class T>
   using in_heads = std::type_identity_t<heads<const T>>;
@@ -30,10 +34,6 @@ class attention_members {
   using matrix = matrix_view<T, Space>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix<const T>>;
-  template <class T>
-  using in_row = std::type_identity_t<row_view<const T, Space>>;
-  template <class T>
-  using also = std::type_identity_t<row_view<T, Space>>;
   using slices_row = row_view<const attention_slice, Space>;
   using pages_in = key_pages_in<Space>;
 

@@ -17,6 +17,9 @@ struct listed_slices {
   const attention_slice* all;
   std::int64_t count;
 
+  HEDDLE_HD const attention_slice* begin() const { return all; }
+  HEDDLE_HD const attention_slice* end() const { return all + count; }
+
   HEDDLE_HD static bool ends_early(const attention_slice& s) {
     return s.mask == slice_mask::causal || s.mask == slice_mask::bi_causal;
   }
@@ -25,8 +28,7 @@ struct listed_slices {
   }
   template <class F>
   HEDDLE_HD void keys_of(std::int64_t q, const F& f) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const attention_slice& s = all[i];
+    for (const attention_slice& s : *this) {
       if (q < s.q_begin || q >= s.q_end) continue;
       std::int64_t from = s.k_begin, to = s.k_end;
       if (begins_late(s)) from += q - s.q_begin;
@@ -36,8 +38,7 @@ struct listed_slices {
   }
   template <class F>
   HEDDLE_HD void queries_of(std::int64_t key, const F& f) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const attention_slice& s = all[i];
+    for (const attention_slice& s : *this) {
       if (key < s.k_begin || key >= s.k_end) continue;
       std::int64_t from = s.q_begin, to = s.q_end;
       const std::int64_t first = s.q_end - (s.k_end - key), last = s.q_begin + (key - s.k_begin) + 1;

@@ -48,7 +48,7 @@ struct slice_of_tiles {
 /// f(slice) for all slices that queries, or keys, of [begin, end) may be in.
 template <class F>
 HEDDLE_HD void slices_of(const listed_slices& mask, std::int64_t, std::int64_t, const F& f) {
-  for (std::int64_t i = 0; i < mask.count; ++i) f(slice_of_tiles{mask.all[i]});
+  for (const attention_slice& s : mask) f(slice_of_tiles{s});
 }
 template <class F>
 HEDDLE_HD void slices_of(const causal_batch& mask, std::int64_t begin, std::int64_t end, const F& f) {
@@ -147,8 +147,8 @@ struct attention_backward_query_tile {
   attention_inputs<T, Mask> in;
   heads_at<const T> dout, out;
   const T* lse;
-  heads_at<T> dq;
   T* of_outs;
+  heads_at<T> dq;
   std::int64_t edge;
 
   static std::int64_t elements(std::int64_t edge, std::int64_t width, std::int64_t out_width) {
@@ -307,7 +307,7 @@ void attend_backward(const L& on, const attention_inputs<T, Mask>& in, std::int6
   if (in.heads == 0 || in.queries == 0) return;
   auto of_outs = on.template room<T>(in.heads * in.queries);
   on.template each_tile<T>(tiles_of(in.queries, edge) * in.heads, edge, of_queries::elements(edge, width, out_width),
-                           of_queries{in, dout, out, lse, dq, of_outs.address(), edge});
+                           of_queries{in, dout, out, lse, of_outs.address(), dq, edge});
   const bool paged = in.pages.page_rows != 0;
   const of_keys body{in,
                      dout,

@@ -8,6 +8,11 @@
 
 namespace heddle::inline v0::compute::detail::in_groups {
 
+/// What a group has memory for: tiles of both operands and of the sums.
+constexpr std::int64_t elements_of_products(std::int64_t edge) {
+  return 3 * edge * tile_stride(edge);
+}
+
 /// c = op(a) op(b) + beta c of row-major matrices without gaps: c is m x n, the contraction has length k. Sums are of type Sum, and are
 /// rounded once; with beta 0, c is not read.
 template <bool TA, bool TB, class In, class Out, class Sum>
@@ -60,7 +65,6 @@ struct product_tile {
   product_of_matrices<TA, TB, In, Out, Sum> product;
   std::int64_t edge;
 
-  static std::int64_t elements(std::int64_t edge) { return 3 * edge * tile_stride(edge); }
   std::int64_t items() const { return tiles_of(product.m, edge) * tiles_of(product.n, edge); }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item, Sum* memory) const {
@@ -80,7 +84,6 @@ struct grouped_product_tile {
   Sum beta;
   std::int64_t edge;
 
-  static std::int64_t elements(std::int64_t edge) { return 3 * edge * tile_stride(edge); }
   std::int64_t items() const { return (tiles_of(rows, edge) + experts) * tiles_of(to_width, edge); }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item, Sum* memory) const {
@@ -108,7 +111,6 @@ struct grouped_weight_tile {
   Sum beta;
   std::int64_t edge;
 
-  static std::int64_t elements(std::int64_t edge) { return 3 * edge * tile_stride(edge); }
   std::int64_t items() const { return experts * tiles_of(from_width, edge) * tiles_of(to_width, edge); }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item, Sum* memory) const {
@@ -129,7 +131,7 @@ struct grouped_weight_tile {
 template <class Sum>
 constexpr std::int64_t edge_of_products(std::int64_t bytes) {
   for (const std::int64_t edge : {64, 32, 16})
-    if (3 * edge * tile_stride(edge) * static_cast<std::int64_t>(sizeof(Sum)) <= bytes) return edge;
+    if (elements_of_products(edge) * static_cast<std::int64_t>(sizeof(Sum)) <= bytes) return edge;
   return 8;
 }
 

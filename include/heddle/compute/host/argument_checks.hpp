@@ -76,13 +76,16 @@ struct argument_checks {
         throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
                            " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
   }
-  static std::int64_t optimizer_sizes(std::size_t n, std::size_t weights, std::size_t g, std::size_t m, std::size_t v) {
+  static std::int64_t optimizer_sizes(const char* kernel, std::size_t n, std::size_t g, std::size_t m, std::size_t v) {
     const auto expected = static_cast<std::int64_t>(n);
-    expect("adamw", "elements of the weights", expected, weights);
-    expect("adamw", "elements of g", expected, g);
-    expect("adamw", "elements of m", expected, m);
-    expect("adamw", "elements of v", expected, v);
+    expect(kernel, "elements of g", expected, g);
+    expect(kernel, "elements of m", expected, m);
+    expect(kernel, "elements of v", expected, v);
     return expected;
+  }
+  static std::int64_t optimizer_sizes(std::size_t n, std::size_t weights, std::size_t g, std::size_t m, std::size_t v) {
+    expect("adamw", "elements of the weights", static_cast<std::int64_t>(n), weights);
+    return optimizer_sizes("adamw", n, g, m, v);
   }
   template <class T>
   static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,

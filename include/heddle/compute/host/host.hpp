@@ -444,8 +444,7 @@ class host : detail::argument_checks,
   template <class T>
   void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
              std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const std::int64_t n = size_of(std::span<const T>(p));
-    sizes("adamw", n, "elements of g", g.size(), "elements of m", m.size(), "elements of v", v.size());
+    const auto n = optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
     detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
   }
   template <class T, class W, class G>
@@ -469,8 +468,7 @@ class host : detail::argument_checks,
   template <class T>
   void undo_adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
                   std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const std::int64_t n = size_of(std::span<const T>(p));
-    sizes("undo_adamw", n, "elements of g", g.size(), "elements of m", m.size(), "elements of v", v.size());
+    const auto n = optimizer_sizes("undo_adamw", p.size(), g.size(), m.size(), v.size());
     detail::undo_adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
   }
 

@@ -135,24 +135,25 @@ inline void square_roots(const T* x, T* root) noexcept {
 #endif
 #elif defined(__GNUC__) && defined(__SSE2__)
 #if defined(__AVX__)
-  constexpr int lanes = 32 / static_cast<int>(sizeof(T));
-  using vector = typename native_vector<T, 32>::type;
+  constexpr int bytes = 32;
+#else
+  constexpr int bytes = 16;
+#endif
+  constexpr int lanes = bytes / static_cast<int>(sizeof(T));
+  using vector = typename native_vector<T, bytes>::type;
   const auto of = [](vector v) {
+#if defined(__AVX__)
     if constexpr (std::is_same_v<T, float>)
       return __builtin_ia32_sqrtps256(v);
     else
       return __builtin_ia32_sqrtpd256(v);
-  };
 #else
-  constexpr int lanes = 16 / static_cast<int>(sizeof(T));
-  using vector = typename native_vector<T, 16>::type;
-  const auto of = [](vector v) {
     if constexpr (std::is_same_v<T, float>)
       return __builtin_ia32_sqrtps(v);
     else
       return __builtin_ia32_sqrtpd(v);
-  };
 #endif
+  };
   static_assert(Count % lanes == 0);
   for (int i = 0; i < Count; i += lanes) {
     vector v;

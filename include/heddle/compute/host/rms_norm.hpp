@@ -9,15 +9,11 @@ namespace heddle::inline v0::compute::detail {
 
 template <class T>
 void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y, T* rstd) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T* in = x + i * columns;
-      const T s = T(1) / std::sqrt(sum_lanes<T>(columns, [](T v) { return v * v; }, in) * inverse + eps);
-      map_lanes(columns, y + i * columns, [s](T v, T g) { return v * s * g; }, in, w);
-      rstd[i] = s;
-    }
+  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+    const T* in = x + i * columns;
+    const T s = T(1) / std::sqrt(sum_lanes<T>(columns, [](T v) { return v * v; }, in) * inverse + eps);
+    map_lanes(columns, y + i * columns, [s](T v, T g) { return v * s * g; }, in, w);
+    rstd[i] = s;
   });
 }
 
@@ -25,18 +21,14 @@ void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x
 template <class T>
 void rms_norm_backward_input(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                              const T* w, const T* rstd, T* dx) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T *d = dy + i * columns, *in = x + i * columns;
-      T* out = dx + i * columns;
-      const T s = rstd[i];
-      const T gn = sum_lanes<T>(columns, [s](T a, T c, T v) { return a * c * (v * s); }, d, w, in) * inverse;
-      map_lanes(
-          columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - v * s * gn); },
-          static_cast<const T*>(out), d, w, in);
-    }
+  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+    const T *d = dy + i * columns, *in = x + i * columns;
+    T* out = dx + i * columns;
+    const T s = rstd[i];
+    const T gn = sum_lanes<T>(columns, [s](T a, T c, T v) { return a * c * (v * s); }, d, w, in) * inverse;
+    map_lanes(
+        columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - v * s * gn); }, static_cast<const T*>(out),
+        d, w, in);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -165,45 +166,62 @@ class open_tiles {
   shape before_;
 };
 
-/// c[i][j] = sum over `steps` tiles of a[i] and b[j], for one or two by one or two tiles, `ld` bytes between rows of c.
-template <int Rows, int Columns>
+/// c[i] = sum over `steps` tiles of a[i] and b, for one or two tiles of rows, `ld` bytes between rows of c. Four registers, because a hardware
+/// thread whose sibling multiplies in tiles, too, has few to rename: then a product took 15 ns, and 26 ns in blocks of two by two tiles, which
+/// hold all eight. Alone both take 8.
+template <int Rows>
 HEDDLE_TILES inline void multiply_tiles(std::int64_t steps, const bf16* a, const bf16* b, float* c,
                                         std::int64_t ld) noexcept {
   const std::int64_t next = steps * tile_size, line = 64;
-  __asm__ volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
+  __asm__ volatile("tilezero %tmm0");
+  if constexpr (Rows == 2) __asm__ volatile("tilezero %tmm1");
   for (std::int64_t p = 0; p < steps; ++p, a += tile_size, b += tile_size) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm4" : : "r"(a), "r"(line) : "memory");
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm6" : : "r"(b), "r"(line) : "memory");
-    __asm__ volatile("tdpbf16ps %tmm6, %tmm4, %tmm0");
-    if constexpr (Columns == 2) {
-      __asm__ volatile("tileloadd (%0,%1,1), %%tmm7" : : "r"(b + next), "r"(line) : "memory");
-      __asm__ volatile("tdpbf16ps %tmm7, %tmm4, %tmm1");
-    }
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm4" : : "r"(b), "r"(line) : "memory");
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm2" : : "r"(a), "r"(line) : "memory");
+    __asm__ volatile("tdpbf16ps %tmm4, %tmm2, %tmm0");
     if constexpr (Rows == 2) {
-      __asm__ volatile("tileloadd (%0,%1,1), %%tmm5" : : "r"(a + next), "r"(line) : "memory");
-      __asm__ volatile("tdpbf16ps %tmm6, %tmm5, %tmm2");
-      if constexpr (Columns == 2) __asm__ volatile("tdpbf16ps %tmm7, %tmm5, %tmm3");
+      __asm__ volatile("tileloadd (%0,%1,1), %%tmm2" : : "r"(a + next), "r"(line) : "memory");
+      __asm__ volatile("tdpbf16ps %tmm4, %tmm2, %tmm1");
     }
   }
-  const auto below = reinterpret_cast<char*>(c) + 16 * ld;
   __asm__ volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(c), "r"(ld) : "memory");
-  if constexpr (Columns == 2) __asm__ volatile("tilestored %%tmm1, (%0,%1,1)" : : "r"(c + 16), "r"(ld) : "memory");
-  if constexpr (Rows == 2) __asm__ volatile("tilestored %%tmm2, (%0,%1,1)" : : "r"(below), "r"(ld) : "memory");
-  if constexpr (Rows == 2 && Columns == 2)
-    __asm__ volatile("tilestored %%tmm3, (%0,%1,1)" : : "r"(below + 64), "r"(ld) : "memory");
+  if constexpr (Rows == 2)
+    __asm__ volatile("tilestored %%tmm1, (%0,%1,1)" : : "r"(reinterpret_cast<char*>(c) + 16 * ld), "r"(ld) : "memory");
 }
 
-/// c = sums + beta c, for sums of rows of 32.
+/// c = sums + beta c, for sums of rows of 16.
 HEDDLE_TILES inline void add_tiles(std::int64_t rows, std::int64_t columns, const float* sums, float beta, float* c,
                                    std::int64_t ldc) noexcept {
-  for (std::int64_t r = 0; r < rows; ++r, sums += 32, c += ldc) {
-    if (beta == 0.0f)
+  for (std::int64_t r = 0; r < rows; ++r, sums += tile_extent, c += ldc) {
+    if (beta == 0.0f) {
       std::memcpy(c, sums, static_cast<std::size_t>(columns) * sizeof(float));
-    else if (columns == 32)
-      for (int j = 0; j < 32; ++j) c[j] = sums[j] + beta * c[j];
-    else
+    } else if (columns == tile_extent) {
+      float __attribute__((vector_size(64))) sum, before;
+      __builtin_memcpy(&sum, sums, sizeof sum);
+      __builtin_memcpy(&before, c, sizeof before);
+      sum += beta * before;
+      __builtin_memcpy(c, &sum, sizeof sum);
+    } else {
       for (std::int64_t j = 0; j < columns; ++j) c[j] = sums[j] + beta * c[j];
+    }
   }
+}
+
+/// Memory for `size` elements of packed operands, aligned to 64 bytes, which the calling thread keeps for its next product: at most 1.25 MiB.
+/// Given back each time, the C library returned it to the system and faulted it in again, 3 % of a step of training.
+inline bf16* packed_operands(std::int64_t size) {
+  struct kept_room {
+    std::optional<gemm_panel<bf16>> panel;
+    std::int64_t size = 0;
+  };
+  static thread_local kept_room mine;
+  if (mine.size < size) {
+    mine.size = 0;
+    mine.panel.reset();
+    mine.panel.emplace(size);
+    mine.size = size;
+  }
+  return mine.panel->data;
 }
 
 /// c = op(a) op(b) + beta c for operands of float or bf16, the first rounded to the nearest bf16 as they are packed; m x n, k deep. Each
@@ -215,38 +233,37 @@ HEDDLE_TILES void multiply_in_tiles(std::int64_t m, std::int64_t n, std::int64_t
   constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
   const auto whole = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
   const std::int64_t most_deep = whole((std::min)(k, tile_depth), 32);
-  const gemm_panel<bf16> left(whole((std::min)(m, tile_rows), 16) * most_deep);
-  const gemm_panel<bf16> right(whole((std::min)(n, tile_columns), 16) * most_deep);
-  alignas(64) float sums[32 * 32];
+  const std::int64_t left_size = whole((std::min)(m, tile_rows), 16) * most_deep;
+  bf16* const left = packed_operands(left_size + whole((std::min)(n, tile_columns), 16) * most_deep);
+  bf16* const right = left + left_size;
+  alignas(64) float sums[32 * tile_extent];
   const open_tiles opened;
   for (std::int64_t i0 = 0; i0 < m; i0 += tile_rows)
     for (std::int64_t p = 0; p < k; p += tile_depth) {
       const std::int64_t rows = (std::min)(tile_rows, m - i0), depth = (std::min)(tile_depth, k - p);
       const std::int64_t steps = (depth + 31) / 32;
       const float keep = p == 0 ? beta : 1.0f;
-      pack_tiles<!ta, ta>(rows, depth, ta ? a + p * lda + i0 : a + i0 * lda + p, lda, left.data);
+      pack_tiles<!ta, ta>(rows, depth, ta ? a + p * lda + i0 : a + i0 * lda + p, lda, left);
       for (std::int64_t j0 = 0; j0 < n; j0 += tile_columns) {
         const std::int64_t columns = (std::min)(tile_columns, n - j0);
-        pack_tiles<tb, tb>(columns, depth, tb ? b + j0 * ldb + p : b + p * ldb + j0, ldb, right.data);
+        pack_tiles<tb, tb>(columns, depth, tb ? b + j0 * ldb + p : b + p * ldb + j0, ldb, right);
         for (std::int64_t i = 0; i < rows; i += 32)
-          for (std::int64_t j = 0; j < columns; j += 32) {  // along rows of c, as above
+          for (std::int64_t j = 0; j < columns; j += tile_extent) {  // along rows of c, as above
             const std::int64_t high = (std::min)(std::int64_t{32}, rows - i);
-            const std::int64_t wide = (std::min)(std::int64_t{32}, columns - j);
-            const bf16 *x = left.data + i * steps * 32, *y = right.data + j * steps * 32;
+            const std::int64_t wide = (std::min)(tile_extent, columns - j);
+            const bf16 *x = left + i * steps * 32, *y = right + j * steps * 32;
             float* const to = c + (i0 + i) * ldc + j0 + j;
             for (std::int64_t r = 0; r < high; ++r) {  // is on its way while tiles are multiplied
               __builtin_prefetch(to + r * ldc, 1);
               __builtin_prefetch(to + r * ldc + wide - 1, 1);
             }
-            const bool direct = keep == 0.0f && high == 32 && wide == 32;
-            if (high > 16 && wide > 16)
-              multiply_tiles<2, 2>(steps, x, y, direct ? to : sums, direct ? 4 * ldc : 128);
-            else if (high > 16)
-              multiply_tiles<2, 1>(steps, x, y, sums, 128);
-            else if (wide > 16)
-              multiply_tiles<1, 2>(steps, x, y, sums, 128);
+            const bool direct = keep == 0.0f && wide == tile_extent && high % tile_extent == 0;
+            float* const sum = direct ? to : sums;
+            const std::int64_t between = direct ? 4 * ldc : 64;
+            if (high > tile_extent)
+              multiply_tiles<2>(steps, x, y, sum, between);
             else
-              multiply_tiles<1, 1>(steps, x, y, sums, 128);
+              multiply_tiles<1>(steps, x, y, sum, between);
             if (!direct) add_tiles(high, wide, sums, keep, to, ldc);
           }
       }

@@ -164,11 +164,11 @@ template <class Backend, class Space>
 class expert_choice_members {
   using checks = argument_checks;
   template <class T>
+  using in_row = std::type_identity_t<vector_view<const T, Space>>;
+  template <class T>
   using matrix = matrix_view<T, Space>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix<const T>>;
-  template <class T>
-  using in_row = std::type_identity_t<vector_view<const T, Space>>;
 
  public:
   /// Errors: `layout_error` for sizes that do not fit, for groups that do not divide the experts, and for fewer experts in the kept groups

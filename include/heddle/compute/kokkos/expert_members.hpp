@@ -25,12 +25,12 @@ namespace heddle::inline v0::compute::detail::on_kokkos {
 template <class Backend, class Space>
 class expert_members {
   using checks = argument_checks;
+  using number = scalar_view<double, Space>;
   template <class T>
   using matrix = matrix_view<T, Space>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix<const T>>;
   using index_matrix = matrix<const std::int32_t>;
-  using number = scalar_view<double, Space>;
 
  public:
   template <class Rule, class T>

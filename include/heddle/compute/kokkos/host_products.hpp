@@ -54,43 +54,43 @@ class host_products {
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.template matmul<TA, TB>(for_host<space>(args)...); }
   void matmul(const Args&... args) {
-    queue_.wait();
-    host_.template matmul<TA, TB>(for_host<space>(args)...);
+    waited().template matmul<TA, TB>(for_host<space>(args)...);
   }
   template <class... Args>
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.attention(for_host<space>(args)...); }
   void attention(const Args&... args) {
-    queue_.wait();
-    host_.attention(for_host<space>(args)...);
+    waited().attention(for_host<space>(args)...);
   }
   template <class... Args>
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.attention_backward(for_host<space>(args)...); }
   void attention_backward(const Args&... args) {
-    queue_.wait();
-    host_.attention_backward(for_host<space>(args)...);
+    waited().attention_backward(for_host<space>(args)...);
   }
   template <transpose TB = transpose::no, class... Args>
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.template grouped_matmul<TB>(for_host<space>(args)...); }
   void grouped_matmul(const Args&... args) {
-    queue_.wait();
-    host_.template grouped_matmul<TB>(for_host<space>(args)...);
+    waited().template grouped_matmul<TB>(for_host<space>(args)...);
   }
   template <class... Args>
     requires kokkos_memory<Exec>::host_accessible && requires(host<Gemm>& h, const Args&... args) {
       h.grouped_matmul_backward_weight(for_host<space>(args)...);
     }
   void grouped_matmul_backward_weight(const Args&... args) {
-    queue_.wait();
-    host_.grouped_matmul_backward_weight(for_host<space>(args)...);
+    waited().grouped_matmul_backward_weight(for_host<space>(args)...);
   }
 
  protected:
   typename space::queue queue_{};
 
  private:
+  /// The host's backend, once the queue is done with the operands.
+  host<Gemm>& waited() {
+    queue_.wait();
+    return host_;
+  }
   lent_threads lent(int threads) const { return threads_of(queue_.instance(), threads); }
 
   host<Gemm> host_;  // may have threads of the queue's instance

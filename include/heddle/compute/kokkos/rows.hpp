@@ -11,13 +11,18 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
+/// f(i, 1 / columns) for each row i; rows without elements have no norm.
+template <class T, class Exec, class F>
+void each_normed_row(const on<Exec>& exec, const char* label, std::int64_t rows, std::int64_t columns, const F& f) {
+  if (columns == 0) return;
+  const T inverse = T(1) / static_cast<T>(columns);
+  each(exec, label, rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) { f(i, inverse); });
+}
 template <class Exec, class T>
 void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
                        const T* b, T eps, T* y, T* mean, T* rstd) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  each(
-      exec, "heddle::layer_norm", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+  each_normed_row<T>(
+      exec, "heddle::layer_norm", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T* const in = x + i * columns;
         const T rough = sum_of_block<Exec, T>(columns, [](T v) { return v; }, in) * inverse;
         // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
@@ -33,10 +38,8 @@ void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t col
 template <class Exec, class T>
 void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                       const T* x, const T* w, const T* mean, const T* rstd, T* dx) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  each(
-      exec, "heddle::layer_norm_backward_input", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+  each_normed_row<T>(
+      exec, "heddle::layer_norm_backward_input", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T mu = mean[i], s = rstd[i];
@@ -65,10 +68,8 @@ void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, 
 template <class Exec, class T>
 void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y,
                      T* rstd) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  each(
-      exec, "heddle::rms_norm", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+  each_normed_row<T>(
+      exec, "heddle::rms_norm", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T* const in = x + i * columns;
         const T squares = sum_of_block<Exec, T>(columns, [](T v) { return v * v; }, in);
         const T s = T(1) / square_root(squares * inverse + eps);
@@ -80,10 +81,8 @@ void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
 template <class Exec, class T>
 void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
                                     const T* x, const T* w, const T* rstd, T* dx) {
-  if (columns == 0) return;
-  const T inverse = T(1) / static_cast<T>(columns);
-  each(
-      exec, "heddle::rms_norm_backward_input", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+  each_normed_row<T>(
+      exec, "heddle::rms_norm_backward_input", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T s = rstd[i];

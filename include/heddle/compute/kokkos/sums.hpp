@@ -34,6 +34,17 @@ void add_blocks(const on<Exec>& exec, const char* label, std::int64_t n, double*
       });
 }
 
+/// *out += the sum of term(i), i < n.
+template <class Exec, class Term>
+void add_terms(const on<Exec>& exec, const char* label, std::int64_t n, double* parts, double* out, const Term& term) {
+  add_blocks(
+      exec, label, n, parts, out, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
+        double sum = 0;
+        for (std::int64_t i = begin; i < begin + count; ++i) sum += term(i);
+        return sum;
+      });
+}
+
 template <class Exec, class T>
 void launch_sum_of_squares(const on<Exec>& exec, std::int64_t n, const T* x, double* parts, double* out) {
   add_blocks(
@@ -84,30 +95,20 @@ void launch_count_nonfinite(const on<Exec>& exec, std::int64_t n, const T* x, do
 template <class Exec, class T>
 void launch_squared_error(const on<Exec>& exec, std::int64_t n, const T* x, const T* target, double* parts,
                           double* out) {
-  add_blocks(
-      exec, "heddle::squared_error", n, parts, out,
-      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
-        double sum = 0;
-        for (std::int64_t i = begin; i < begin + count; ++i) {
-          const double d = static_cast<double>(x[i]) - static_cast<double>(target[i]);
-          sum += d * d;
-        }
-        return sum;
+  add_terms(
+      exec, "heddle::squared_error", n, parts, out, KOKKOS_LAMBDA(const std::int64_t i)->double {
+        const double d = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+        return d * d;
       });
 }
 template <class Exec, class T>
 void launch_cross_entropy_loss(const on<Exec>& exec, std::int64_t rows, const T* m, const T* sum, const T* picked,
                                const std::int32_t* targets, double* parts, double* out) {
-  add_blocks(
-      exec, "heddle::cross_entropy_loss", rows, parts, out,
-      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
+  add_terms(
+      exec, "heddle::cross_entropy_loss", rows, parts, out, KOKKOS_LAMBDA(const std::int64_t i)->double {
         using std::log;
-        double loss = 0;
-        for (std::int64_t i = begin; i < begin + count; ++i) {
-          const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
-          if (targets[i] >= 0) loss += log(static_cast<double>(sum[i])) + below;
-        }
-        return loss;
+        const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
+        return targets[i] >= 0 ? log(static_cast<double>(sum[i])) + below : 0.0;
       });
 }
 

@@ -107,7 +107,7 @@ class team_products
   void launch_tiles(const char* kernel, Body body) {
     const auto on = group_launcher(kernel);
     body.edge = in_groups::edge_of_products<Sum>(on.tile_bytes());
-    on.template each_tile<Sum>(body.items(), body.edge, Body::elements(body.edge), body);
+    on.template each_tile<Sum>(body.items(), body.edge, in_groups::elements_of_products(body.edge), body);
   }
   template <transpose TA, transpose TB, class In, class Out, class Sum>
   void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {

@@ -19,12 +19,6 @@
 
 namespace heddle::inline v0::infer {
 
-/// What `medusa_heads.json` of a folder says: `{"heads": K, "tree": [[0], [1], [0, 0], ...]}`, a path of ranks for each node (`token_tree`).
-struct medusa_folder_settings {
-  std::int64_t heads = 0;
-  token_tree tree{};
-};
-
 namespace detail {
 // Calls f(name, values, shape) for each tensor of each head.
 template <class Heads, class F>
@@ -50,6 +44,12 @@ void write_medusa_folder(const std::filesystem::path& folder, medusa_heads<T, Ba
   io::write_safetensors(folder / "medusa_heads.safetensors", tensors);
   detail::write_settings(folder / "medusa_heads.json", {{"heads", heads.heads()}, {"tree", detail::paths_of(tree)}});
 }
+
+/// What `medusa_heads.json` of a folder says: `{"heads": K, "tree": [[0], [1], [0, 0], ...]}`, a path of ranks for each node (`token_tree`).
+struct medusa_folder_settings {
+  std::int64_t heads = 0;
+  token_tree tree{};
+};
 
 /// Reads `medusa_heads.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and the member for members that are not these, for other values, and for a tree that is none or
 /// deeper than the heads.

@@ -26,8 +26,7 @@ namespace heddle::inline v0::io {
 
 /// A tensor that is to be written: all but its elements.
 struct safetensors_outline {
-  std::string name;
-  std::string dtype;  ///< as in "F32", see `safetensors_dtypes`
+  std::string name, dtype;  ///< the type as in "F32", see `safetensors_dtypes`
   std::vector<std::int64_t> shape;
 
   /// Elements.

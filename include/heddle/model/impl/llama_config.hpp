@@ -4,6 +4,7 @@
 #include <heddle/model/llama_config.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/model/config_checks.hpp>
 
 #include <charconv>
 #include <cmath>
@@ -13,19 +14,11 @@
 namespace heddle::inline v0::model {
 
 HEDDLE_INLINE void llama_config::validate() const {
-  const auto in_range = [](const char* name, int value, int least, int most) {
-    if (value < least || value > most)
-      throw config_error("heddle: llama_config." + std::string(name) + " must be " + std::to_string(least) + " to " +
-                         std::to_string(most) + ", got " + std::to_string(value));
-  };
-  in_range("layers", layers, 0, most_layers);
-  in_range("heads", heads, 1, most_width);
-  in_range("kv_heads", kv_heads, 1, most_width);
-  in_range("width", width, 1, most_width);
-  in_range("ffn", ffn, 1, most_width);
-  in_range("context", context, 1, most_tokens);
-  in_range("vocabulary", vocabulary, 1, most_tokens);
-  in_range("head_elements", head_elements, 0, most_width / heads);
+  const detail::config_checks check{"llama_config"};
+  check.in_range(0, most_layers, {{"layers", layers}});
+  check.in_range(1, most_width, {{"heads", heads}, {"kv_heads", kv_heads}, {"width", width}, {"ffn", ffn}});
+  check.in_range(1, most_tokens, {{"context", context}, {"vocabulary", vocabulary}});
+  check.in_range(0, most_width / heads, {{"head_elements", head_elements}});
   if (head_elements == 0 && width % heads != 0)
     throw config_error("heddle: llama_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
                        std::to_string(heads) + "; every head has width / heads elements, or head_elements");
@@ -51,9 +44,7 @@ HEDDLE_INLINE void llama_config::validate() const {
                        " must be less than scaling.high = " + std::to_string(scaling.high) +
                        "; wavelengths between original / high and original / low are blended");
   positive("epsilon", epsilon);
-  if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
-    throw config_error("heddle: llama_config.initial_deviation must be a finite number >= 0, got " +
-                       std::to_string(initial_deviation));
+  check.deviation(initial_deviation);
 }
 
 HEDDLE_INLINE std::string to_string(const llama_config& c) {

@@ -126,12 +126,12 @@ template <class Layer, class Run>
 class call {
  public:
   using scalar = typename Run::scalar;
-  using layouts = typename Run::layouts;
   using space = typename Run::space;
   using view = matrix_view<scalar, space>;
-  using const_view = matrix_view<const scalar, space>;
   using row = row_view<scalar, space>;
+  using const_view = matrix_view<const scalar, space>;
   using const_row = row_view<const scalar, space>;
+  using layouts = typename Run::layouts;
   using token_ids = compute::token_ids_in<space>;
   /// Whether tensors lie in the host's memory, where kernels have run when their call returns.
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
@@ -327,9 +327,11 @@ class call {
   // ---- verbs ---------------------------------------------------------------------------------------------------
   template <class... X>
   auto forward(const X&... x) const {
-    if constexpr (has_kernels() && continues<X...>()) {
+    if constexpr (!has_kernels()) {
+      return detail::missing_verb{};
+    } else if constexpr (continues<X...>()) {
       return result_of([&] { return at_->layer.forward_cached(*this, x...); });
-    } else if constexpr (has_kernels()) {
+    } else {
       constexpr bool sees_one = !Run::has_cache || !requires { requires Layer::reads_sequences; };
       static_assert(
           detail::layer_has<sees_one, Layer>,
@@ -341,21 +343,19 @@ class call {
         return result_of([&] { return at_->layer.forward(*this, x...); });
       else
         return detail::missing_verb{};
-    } else {
-      return detail::missing_verb{};
     }
   }
   template <class... X>
   auto backward_input(const X&... x) const {
-    if constexpr (has_kernels()) {
+    if constexpr (!has_kernels()) {
+      return detail::missing_verb{};
+    } else {
       constexpr bool has = detail::runs_backward_input<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
       if constexpr (has)
         return result_of([&] { return at_->layer.backward_input(*this, x...); });
       else
         return detail::missing_verb{};
-    } else {
-      return detail::missing_verb{};
     }
   }
   /// Nothing where the layer and its children are frozen.

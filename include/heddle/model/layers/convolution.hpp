@@ -15,12 +15,6 @@ struct d_neighbours {};  ///< gradient of `neighbours`
 namespace detail {
 template <bool Ok, class How>
 inline constexpr bool images_are_whole = Ok;
-template <class Layouts>
-constexpr void require_whole_images() {
-  static_assert(
-      images_are_whole<!Layouts::template splits_rows<dims<dim::taps, dim::width>>, typename Layouts::how>,
-      "heddle: a convolution computes whole images, whose pixels are rows: leave dim::sequence out of the sharding");
-}
 }  // namespace detail
 
 /// y = f(neighbours of x): `F` takes the square neighbourhood of each pixel, tap by tap and zeros outside the image, so that a
@@ -49,7 +43,10 @@ struct convolution {
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    detail::require_whole_images<typename B::layouts>();
+    static_assert(
+        detail::images_are_whole<!B::layouts::template splits_rows<dims<dim::taps, dim::width>>,
+                                 typename B::layouts::how>,
+        "heddle: a convolution computes whole images, whose pixels are rows: leave dim::sequence out of the sharding");
     require_images(b.run().extent.sequence);
     auto [inner] = b.children();
     b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });

@@ -91,12 +91,12 @@ struct routed_limit {
 /// rows are those that leave for and arrive from ranks along all others, `received` for each of these ranks.
 template <class Tag, life Life, class Dims, class Over, class Within, class Inside = type_list<>>
 struct routed {
+  static constexpr life lives = Life;
   using tag = Tag;
   using own = Dims;
   using over = Over;
   using within = Within;
   using inside = Inside;
-  static constexpr life lives = Life;
   std::array<std::int64_t, Dims::count> extents{};
   routed_rows per_row{};
   activation_set role{};

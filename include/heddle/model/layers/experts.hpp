@@ -535,21 +535,24 @@ struct experts {
   // Rows of all ranks, or of those that send some to this rank's node, and back their sums.
   template <class B>
   static void gather(const B& b, typename B::const_view from, typename B::view to) {
-    exchange_tables& t = b.run().routing->exchange();
-    if constexpr (by_nodes<B>)
-      detail::to_nodes(b.compute(), group(b, axes_between<B>{}), group(b, axes_inside<B>{}), t,
-                       b[as_received{}].address(), from, to);
-    else
-      detail::gather_rows(group(b), t, elements_of(from), elements_of(to), to.extent(1));
+    between_ranks(
+        b, from, to, [](auto&&... of) { detail::to_nodes(of...); }, [](auto&&... of) { detail::gather_rows(of...); });
   }
   template <class B>
   static void sum(const B& b, typename B::const_view from, typename B::view to) {
+    between_ranks(
+        b, from, to, [](auto&&... of) { detail::sums_from_nodes(of...); },
+        [](auto&&... of) { detail::sum_rows(of...); });
+  }
+  template <class B, class ByNodes, class OfRanks>
+  static void between_ranks(const B& b, typename B::const_view from, typename B::view to,
+                            [[maybe_unused]] ByNodes by_nodes_of, [[maybe_unused]] OfRanks of_ranks) {
     exchange_tables& t = b.run().routing->exchange();
     if constexpr (by_nodes<B>)
-      detail::sums_from_nodes(b.compute(), group(b, axes_between<B>{}), group(b, axes_inside<B>{}), t,
-                              b[as_received{}].address(), from, to);
+      by_nodes_of(b.compute(), group(b, axes_between<B>{}), group(b, axes_inside<B>{}), t, b[as_received{}].address(),
+                  from, to);
     else
-      detail::sum_rows(group(b), t, elements_of(from), elements_of(to), to.extent(1));
+      of_ranks(group(b), t, elements_of(from), elements_of(to), to.extent(1));
   }
   // Where to make rows of all ranks, where these are gathered, of which `own` are this rank's.
   template <class B, class Routes>

@@ -22,8 +22,7 @@ class boundary_memory {
   using queue = typename Space::queue;
 
   boundary_memory() = default;
-  boundary_memory(const boundary_memory&) = delete;
-  boundary_memory& operator=(const boundary_memory&) = delete;
+  boundary_memory(boundary_memory&&) = delete;
   /// While an exception unwinds the stack the queue may still read what came.
   ~boundary_memory() {
     try {

@@ -38,15 +38,15 @@ inline constexpr bool broker_accepts<P> = contains<typename P::kind, score_kind,
 // Stops at the first mistake, so that one mistake gives one error.
 template <class... Ps>
 constexpr bool broker_policies_checked() {
-  if constexpr (!(broker_accepts<Ps> && ...)) {
-    static_assert((broker_accepts<Ps> && ...),
-                  "heddle: broker<...> takes a score (weighted, response_ratio) and a clearing (one_winner, "
-                  "interval_clearing)");
-    return false;
-  } else {
+  static_assert((broker_accepts<Ps> && ...),
+                "heddle: broker<...> takes a score (weighted, response_ratio) and a clearing (one_winner, "
+                "interval_clearing)");
+  if constexpr ((broker_accepts<Ps> && ...)) {
     static_assert(((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...),
                   "heddle: broker<...> got two policies of one kind; keep one of them");
     return ((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...);
+  } else {
+    return false;
   }
 }
 template <class Kind, class Default, class... Ps>

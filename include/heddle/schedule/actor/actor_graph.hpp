@@ -30,9 +30,7 @@ namespace heddle::inline v0::schedule {
 struct actor_entry {
   std::string_view name;
   int queue = 0;
-  int inputs = 0;
-  int outputs = 0;
-  int end = 0;
+  int inputs = 0, outputs = 0, end = 0;
 };
 
 /// A register of a graph. `initial` slots hold a value before anything ran, which is what a feedback edge begins with.

@@ -40,11 +40,8 @@ struct memory_need {
 /// of which W needs 32 s b h. A stage has `layers` layers.
 /// Source: Korthikanti et al. 2022, arXiv:2205.05198, equation 1; the part of W: arXiv:2401.10241, table 1.
 struct transformer_memory {
-  std::int64_t samples = 1;
-  std::int64_t sequence = 1;
-  std::int64_t hidden = 1;
-  std::int64_t heads = 1;
-  std::int64_t layers = 1;
+  std::int64_t samples = 1, sequence = 1;
+  std::int64_t hidden = 1, heads = 1, layers = 1;
 
   constexpr std::int64_t activation_bytes(int) const noexcept {
     return layers * samples * sequence * (34 * hidden + 5 * heads * sequence);
@@ -56,37 +53,32 @@ struct transformer_memory {
 
 namespace detail {
 
-template <class M>
-constexpr std::int64_t weight_input_bytes(const M& model, int stage) {
+constexpr std::int64_t weight_input_bytes(const auto& model, int stage) {
   if constexpr (requires { model.weight_input_bytes(stage); })
     return model.weight_input_bytes(stage);
   else
     return model.activation_bytes(stage);
 }
-template <class M>
-constexpr std::int64_t recompute_bytes(const M& model, int stage) {
+constexpr std::int64_t recompute_bytes(const auto& model, int stage) {
   if constexpr (requires { model.recompute_bytes(stage); })
     return model.recompute_bytes(stage);
   else
     return 0;
 }
-template <class M>
-constexpr std::int64_t offload_bytes(const M& model, int stage, bool recomputed) {
+constexpr std::int64_t offload_bytes(const auto& model, int stage, bool recomputed) {
   const std::int64_t kept = recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
   if constexpr (requires { model.offload_bytes(stage); })
     return (std::min)(kept, static_cast<std::int64_t>(model.offload_bytes(stage)));
   else
     return kept;
 }
-template <class M>
-constexpr std::int64_t resident_bytes(const M& model, int stage) {
+constexpr std::int64_t resident_bytes(const auto& model, int stage) {
   if constexpr (requires { model.resident_bytes(stage); })
     return model.resident_bytes(stage);
   else
     return 0;
 }
-template <class M>
-constexpr std::int64_t gathered_bytes(const M& model, int stage) {
+constexpr std::int64_t gathered_bytes(const auto& model, int stage) {
   if constexpr (requires { model.gathered_bytes(stage); })
     return model.gathered_bytes(stage);
   else

@@ -98,8 +98,7 @@ class execution {
     return true;
   }
   constexpr bool meet(int rank) {
-    const int begin = head_[rank];
-    const int end = t_.offset(rank + 1);
+    const int begin = head_[rank], end = t_.offset(rank + 1);
     int k = begin;
     for (; k != end; ++k) {
       const action& a = actions_[k];
@@ -114,8 +113,7 @@ class execution {
 
   // Sends return at once, or no transfers are placed. A pair begins when both its parts can.
   constexpr bool advance(int rank) {
-    const int begin = head_[rank];
-    const int end = t_.offset(rank + 1);
+    const int begin = head_[rank], end = t_.offset(rank + 1);
     int k = begin;
     for (; k != end; ++k) {
       const action& a = actions_[k];

@@ -14,12 +14,7 @@ namespace detail {
 class storage_check {
  public:
   constexpr storage_check(const table_view& t, const storage_view& s)
-      : t_(t),
-        s_(s),
-        m_(t.microbatches()),
-        first_slot_(t.stages() + 1),
-        slots_(slots_before(t.stages())),
-        buffers_(most_buffers()) {}
+      : t_(t), s_(s), first_slot_(t.stages() + 1), slots_(slots_before(t.stages())), buffers_(most_buffers()) {}
 
   constexpr report run() {
     for (int r = 0; r < t_.ranks() && found_.ok(); ++r) list(r);
@@ -157,7 +152,7 @@ class storage_check {
 
   const table_view& t_;
   const storage_view& s_;
-  int m_;
+  int m_ = t_.microbatches();
   scratch<int> first_slot_;
   scratch<kept> slots_;
   scratch<content> buffers_;

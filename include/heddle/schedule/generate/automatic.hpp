@@ -58,11 +58,8 @@ class zero_bubble_scheduler {
 
  private:
   struct state {
-    double clock = 0;
-    double waited = 0;
-    int forwards = 0;
-    int inputs = 0;
-    int weights = 0;
+    double clock = 0, waited = 0;
+    int forwards = 0, inputs = 0, weights = 0;
   };
 
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
@@ -176,10 +173,8 @@ HEDDLE_INLINE schedule_outcome run_lists(const rank_lists& lists, std::span<cons
 /// a double holds, for a map that has other numbers of stages, or several chains, and where a limit does not even hold
 /// one microbatch.
 /// Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 (heuristic scheduling).
-class automatic {
+class automatic : public detail::run_time_schedule {
  public:
-  using kind = schedule_kind;
-  static constexpr bool is_static = false;
   static constexpr double unlimited = (std::numeric_limits<double>::max)();
 
   automatic(microbatches<> m, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)

@@ -15,8 +15,7 @@ template <microbatches_like Microbatches = microbatches<>, int Chunks = 2>
 struct breadth_first : looped<Microbatches, Chunks> {
   using looped<Microbatches, Chunks>::looped;
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int v = this->chunks();
     for (int c = 0; c < v; ++c)

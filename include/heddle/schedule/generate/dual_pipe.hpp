@@ -19,12 +19,11 @@ struct dual_pipe : staged<Microbatches, bidirectional> {
     return ranks % 2 == 0 && m % 2 == 0 && m / 2 >= ranks;
   }
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int half = this->microbatch_count() / 2;
     const detail::dual_lane down{rank, 0}, up{2 * ranks - 1 - rank, half};
     const bool entered_by_down = rank < ranks / 2;
-    detail::dual_list<Sink>(entered_by_down ? down : up, entered_by_down ? up : down, emit)
+    detail::dual_list(entered_by_down ? down : up, entered_by_down ? up : down, emit)
         .write(entered_by_down ? rank : ranks - 1 - rank, ranks / 2, half);
   }
 };

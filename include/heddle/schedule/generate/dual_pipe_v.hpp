@@ -91,9 +91,8 @@ struct dual_pipe_v : staged<Microbatches, v_shape> {
 
   constexpr bool fits(int ranks) const noexcept { return this->microbatch_count() / 2 >= ranks; }
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    detail::dual_list<Sink>({rank, 0}, {2 * ranks - 1 - rank, 0}, emit).write(rank, ranks, this->microbatch_count());
+  constexpr void generate(int rank, int ranks, auto& emit) const {
+    detail::dual_list({rank, 0}, {2 * ranks - 1 - rank, 0}, emit).write(rank, ranks, this->microbatch_count());
   }
 };
 

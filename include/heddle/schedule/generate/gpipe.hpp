@@ -12,8 +12,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct gpipe : one_stage_per_rank<Microbatches> {
   using one_stage_per_rank<Microbatches>::one_stage_per_rank;
 
-  template <class Sink>
-  constexpr void generate(int rank, int /*ranks*/, Sink& emit) const {
+  constexpr void generate(int rank, int /*ranks*/, auto& emit) const {
     const int m = this->microbatch_count();
     for (int i = 0; i < m; ++i) emit(action_kind::forward, rank, i);
     for (int i = 0; i < m; ++i) emit(action_kind::backward, rank, i);

@@ -5,7 +5,6 @@
 #include <heddle/schedule/generate/list_scheduling.hpp>
 
 #include <cstdint>
-#include <string>
 
 namespace heddle::inline v0::schedule {
 namespace detail {
@@ -40,7 +39,8 @@ template <microbatches_like Microbatches>
 struct hanayo_base<Microbatches, dynamic> : staged<Microbatches> {
   static constexpr bool is_static = false;
 
-  constexpr hanayo_base(Microbatches m, int waves) : staged<Microbatches>(m), waves_(checked(waves)) {}
+  constexpr hanayo_base(Microbatches m, int waves)
+      : staged<Microbatches>(m), waves_(checked_count(waves, 32768, "hanayo runs in", "waves")) {}
   constexpr hanayo_base(int m, int waves)
     requires(!Microbatches::is_static)
       : hanayo_base(Microbatches{m}, waves) {}
@@ -50,14 +50,6 @@ struct hanayo_base<Microbatches, dynamic> : staged<Microbatches> {
   static constexpr int rank_of(int stage, int ranks) noexcept { return wave<1>::rank_of(stage, ranks); }
 
  private:
-  static constexpr int most = 32768;
-  static constexpr int checked(int waves) {
-    if (waves < 1 || waves > most)
-      throw schedule_error("heddle: hanayo runs in 1 to " + std::to_string(most) + " waves, got " +
-                           std::to_string(waves));
-    return waves;
-  }
-
   int waves_;
 };
 

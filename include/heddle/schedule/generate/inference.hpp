@@ -18,8 +18,7 @@ struct prefill : looped<Microbatches, Chunks> {
   using looped<Microbatches, Chunks>::looped;
   static constexpr table_form form() noexcept { return {.chains = 1, .forward_only = true}; }
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int rounds = detail::interleaved_order::rounds(m, ranks);
     const int size = m / rounds;
@@ -46,8 +45,7 @@ struct decode : looped<Microbatches, Steps> {
 
   constexpr int steps() const noexcept { return this->chunks(); }
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int q = this->microbatch_count();
     for (int t = 0; t < steps(); ++t)
       for (int i = 0; i < q; ++i) emit(action_kind::forward, t * ranks + rank, i);

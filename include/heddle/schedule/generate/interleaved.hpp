@@ -15,13 +15,12 @@ template <microbatches_like Microbatches = microbatches<>, int Chunks = 2>
 struct interleaved : looped<Microbatches, Chunks> {
   using looped<Microbatches, Chunks>::looped;
 
+  constexpr int action_count(int ranks) const noexcept { return 2 * this->stages(ranks) * this->microbatch_count(); }
   constexpr bool fits(int ranks) const noexcept {
     return detail::interleaved_order::fits(this->microbatch_count(), ranks);
   }
 
-  constexpr int action_count(int ranks) const noexcept { return 2 * this->stages(ranks) * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int v = this->chunks();
     const int total = this->microbatch_count() * v;
     const detail::interleaved_order order(this->microbatch_count(), ranks, v);

@@ -4,8 +4,6 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/schedule/stage_map.hpp>
 
-#include <string>
-
 namespace heddle::inline v0::schedule {
 
 /// A base for schedules whose rank r holds the stages r, p + r, 2p + r, ..: `Chunks` of them, or, with `dynamic`, a
@@ -23,15 +21,13 @@ class looped : public staged<Microbatches, loop<(Chunks > 0 ? Chunks : 1)>> {
 };
 
 template <microbatches_like Microbatches>
-class looped<Microbatches, dynamic> {
+class looped<Microbatches, dynamic> : public detail::run_time_schedule {
  public:
-  using kind = schedule_kind;
-  static constexpr bool is_static = false;
-
-  constexpr looped(Microbatches m, int chunks) : microbatches_(m), chunks_(checked(chunks)) {}
+  constexpr looped(Microbatches m, int chunks)
+      : microbatches_(m), chunks_(detail::checked_count(chunks, 65536, "a rank of a pipeline holds", "stages")) {}
   constexpr looped(int m, int chunks)
     requires(!Microbatches::is_static)
-      : microbatches_(m), chunks_(checked(chunks)) {}
+      : looped(Microbatches{m}, chunks) {}
 
   constexpr int microbatch_count() const noexcept { return microbatches_.count(); }
   constexpr int chunks() const noexcept { return chunks_; }
@@ -40,14 +36,6 @@ class looped<Microbatches, dynamic> {
   static constexpr table_form form() noexcept { return {}; }
 
  private:
-  static constexpr int most = 65536;
-  static constexpr int checked(int chunks) {
-    if (chunks < 1 || chunks > most)
-      throw schedule_error("heddle: a rank of a pipeline holds 1 to " + std::to_string(most) + " stages, got " +
-                           std::to_string(chunks));
-    return chunks;
-  }
-
   Microbatches microbatches_;
   int chunks_;
 };

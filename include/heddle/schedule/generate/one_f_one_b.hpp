@@ -12,8 +12,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct one_f_one_b : one_stage_per_rank<Microbatches> {
   using one_stage_per_rank<Microbatches>::one_stage_per_rank;
 
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int warm_up = ranks - 1 - rank < m ? ranks - 1 - rank : m;
     for (int i = 0; i < warm_up; ++i) emit(action_kind::forward, rank, i);

@@ -15,6 +15,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct v_min : staged<Microbatches, v_shape> {
   using staged<Microbatches, v_shape>::staged;
 
+  constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
   constexpr rank_lists lists(int ranks) const {
     const int p = ranks;
     const int wait = p % 3 == 0 ? 2 : 0;
@@ -23,7 +24,6 @@ struct v_min : staged<Microbatches, v_shape> {
                [=](int r) { return detail::v_block{r, 2 * p - 1 - r, 2 * p + wait + r, 4 * p + wait - 1 - r}; })
         .run();
   }
-  constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
 };
 
 }  // namespace heddle::inline v0::schedule

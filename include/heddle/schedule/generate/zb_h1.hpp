@@ -20,8 +20,7 @@ struct zb_h1 : looped<Microbatches, Chunks> {
   }
 
   constexpr int action_count(int ranks) const noexcept { return 3 * this->stages(ranks) * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int v = this->chunks();
     const int total = m * v;

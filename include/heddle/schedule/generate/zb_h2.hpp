@@ -14,8 +14,7 @@ struct zb_h2 : one_stage_per_rank<Microbatches> {
   using one_stage_per_rank<Microbatches>::one_stage_per_rank;
 
   constexpr int action_count(int ranks) const noexcept { return 3 * ranks * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int most = 2 * ranks - 1;
     const int n = m > most ? m : most;

@@ -16,9 +16,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct zb_v : staged<Microbatches, v_shape> {
   using staged<Microbatches, v_shape>::staged;
 
-  constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
+  constexpr void generate(int rank, int ranks, auto& emit) const {
     const int m = this->microbatch_count();
     const int n = m > 2 * ranks - 1 ? m : 2 * ranks - 1;
     std::array<int, 2> forwards{}, inputs{}, weights{};  // of the stage on the way down, and of that on the way up
@@ -42,6 +40,7 @@ struct zb_v : staged<Microbatches, v_shape> {
     while (weights[1] < n) w(1);
     while (weights[0] < n) w(0);
   }
+  constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
 };
 
 }  // namespace heddle::inline v0::schedule

@@ -72,8 +72,7 @@ struct static_storage {
 /// Storage of a table, made at run time.
 struct storage {
   std::vector<action_storage> actions;
-  std::vector<int> slots;
-  std::vector<int> buffers;
+  std::vector<int> slots, buffers;
   int in_flight = 0;
 
   constexpr storage_view view() const noexcept { return {actions, slots, buffers, in_flight}; }

@@ -69,6 +69,15 @@ template <class ExecSpace>
 inline constexpr bool kokkos_shares_threads = false;
 #endif
 
+// Whether kernels of this execution space are loops of the thread that launches them.
+#if defined(KOKKOS_ENABLE_SERIAL)
+template <class ExecSpace>
+inline constexpr bool kokkos_is_serial = std::is_same_v<ExecSpace, Kokkos::Serial>;
+#else
+template <class ExecSpace>
+inline constexpr bool kokkos_is_serial = false;
+#endif
+
 // For a catch of all: throws again, with what Kokkos threw under a name.
 [[noreturn, gnu::noinline, gnu::cold]] inline void kokkos_failed(const char* what) {
   try {
@@ -434,6 +443,31 @@ struct kokkos_memory {
         Kokkos::parallel_for(name, Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n),
                              body);
       });
+    }
+    /// Whether one thread runs all kernels: the one that launches them.
+    static constexpr bool has_one_thread = detail::kokkos_is_serial<ExecSpace>;
+    /// Whether work on so many elements is for the calling thread alone: where the instance has no other, and where two would share less
+    /// than the host's backend gives to two. To wake others and wait for them takes as long, and far longer where they wait for a core.
+    bool is_for_this_thread(std::int64_t elements) const
+      requires kernels_run_on_host
+    {
+      constexpr std::int64_t of_one_thread = 1 << 14;
+      if constexpr (has_one_thread)
+        return true;
+      else
+        return elements < 2 * of_one_thread || instance().concurrency() == 1;
+    }
+    /// `work()` on the calling thread, after all that the queue was given. Tools are told of a kernel.
+    template <class Work>
+    void on_this_thread(const Work& work)
+      requires kernels_run_on_host
+    {
+      if (Kokkos::Tools::profileLibraryLoaded()) [[unlikely]] {
+        launch_each(*this, 1, [&work](std::int64_t) { work(); });
+        return wait();
+      }
+      wait();
+      work();
     }
     /// Fences the instance.
     void wait() {

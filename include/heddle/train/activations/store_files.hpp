@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/file_descriptor.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/train/activations/store.hpp>
@@ -89,20 +90,20 @@ class store_files {
     const file& f = files_[static_cast<std::size_t>(p.file)];
     pieces all;
     std::size_t whole = 0;
-    if (f.direct.descriptor >= 0 && f.goes_direct.load(std::memory_order_relaxed) &&
+    if (f.direct.file() >= 0 && f.goes_direct.load(std::memory_order_relaxed) &&
         reinterpret_cast<std::uintptr_t>(memory) % page == 0)
       whole = bytes / page * page;
-    if (whole > 0) all.what[static_cast<std::size_t>(all.count++)] = {f.direct.descriptor, p.offset, 0, whole, true};
+    if (whole > 0) all.what[static_cast<std::size_t>(all.count++)] = {f.direct.file(), p.offset, 0, whole, true};
     if (whole < bytes)
-      all.what[static_cast<std::size_t>(all.count++)] = {
-          f.plain.descriptor, p.offset + static_cast<std::int64_t>(whole), whole, bytes - whole, false};
+      all.what[static_cast<std::size_t>(all.count++)] = {f.plain.file(), p.offset + static_cast<std::int64_t>(whole),
+                                                         whole, bytes - whole, false};
     return all;
   }
   /// The same piece through the page cache, now and from now on: the file system refused it.
   piece without_direct(const part& p, piece refused) noexcept {
     file& f = files_[static_cast<std::size_t>(p.file)];
     f.goes_direct.store(false, std::memory_order_relaxed);
-    refused.descriptor = f.plain.descriptor;
+    refused.descriptor = f.plain.file();
     refused.direct = false;
     return refused;
   }
@@ -126,7 +127,7 @@ class store_files {
   /// Whether any file is read and written past the page cache.
   bool direct() const noexcept {
     for (const file& f : files_)
-      if (f.direct.descriptor >= 0 && f.goes_direct.load(std::memory_order_relaxed)) return true;
+      if (f.direct.file() >= 0 && f.goes_direct.load(std::memory_order_relaxed)) return true;
     return false;
   }
   /// Bytes of all files.
@@ -140,19 +141,7 @@ class store_files {
   }
 
  private:
-  struct handle {
-    int descriptor = -1;
-    handle() = default;
-    explicit handle(int d) noexcept : descriptor(d) {}
-    handle(handle&& other) noexcept : descriptor(std::exchange(other.descriptor, -1)) {}
-    handle& operator=(handle&& other) noexcept {
-      std::swap(descriptor, other.descriptor);
-      return *this;
-    }
-    ~handle() {
-      if (descriptor >= 0) ::close(descriptor);
-    }
-  };
+  using handle = heddle::detail::file_descriptor;
   struct file {
     std::string directory;
     handle plain{};
@@ -163,7 +152,7 @@ class store_files {
     file(const std::string& in, bool want_direct) : directory(in) {
       std::string name = (std::filesystem::path(in) / "heddle-activations-XXXXXX").string();
       plain = handle(::mkostemp(name.data(), O_CLOEXEC));
-      if (plain.descriptor < 0) refuse("making a file for activations", errno);
+      if (plain.file() < 0) refuse("making a file for activations", errno);
 #if defined(O_DIRECT)
       if (want_direct) direct = handle(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
 #else
@@ -175,12 +164,12 @@ class store_files {
       const heddle::detail::file_size_signal_off no_signal;
       int code = 0;
       do {
-        code = ::posix_fallocate(plain.descriptor, size, to - size);
+        code = ::posix_fallocate(plain.file(), size, to - size);
       } while (code == EINTR);
-      if (code == EINVAL || code == EOPNOTSUPP) code = ::ftruncate(plain.descriptor, to) == 0 ? 0 : errno;
+      if (code == EINVAL || code == EOPNOTSUPP) code = ::ftruncate(plain.file(), to) == 0 ? 0 : errno;
       if (code == 0) return;
       // A full disk may have given what it had: others need it now.
-      if (::ftruncate(plain.descriptor, size) != 0) code = errno;
+      if (::ftruncate(plain.file(), size) != 0) code = errno;
       std::string what = "making room for " + std::to_string(to - size) + " bytes of activations behind ";
       what += std::to_string(size);
       refuse(what.c_str(), code);

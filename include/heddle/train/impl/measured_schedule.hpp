@@ -27,31 +27,19 @@ namespace detail {
 
 HEDDLE_INLINE bool action_kind_of(activity what, schedule::action_kind& kind) noexcept {
   using schedule::action_kind;
-  switch (what) {
-    case activity::forward:
-      kind = action_kind::forward;
+  constexpr std::pair<activity, action_kind> kinds[] = {{activity::forward, action_kind::forward},
+                                                        {activity::backward, action_kind::backward},
+                                                        {activity::backward_input, action_kind::backward_input},
+                                                        {activity::backward_weight, action_kind::backward_weight},
+                                                        {activity::send, action_kind::send_forward},
+                                                        {activity::recv, action_kind::recv_forward},
+                                                        {activity::optimizer, action_kind::optimizer_step}};
+  for (const auto& [of, to] : kinds)
+    if (of == what) {
+      kind = to;
       return true;
-    case activity::backward:
-      kind = action_kind::backward;
-      return true;
-    case activity::backward_input:
-      kind = action_kind::backward_input;
-      return true;
-    case activity::backward_weight:
-      kind = action_kind::backward_weight;
-      return true;
-    case activity::send:
-      kind = action_kind::send_forward;
-      return true;
-    case activity::recv:
-      kind = action_kind::recv_forward;
-      return true;
-    case activity::optimizer:
-      kind = action_kind::optimizer_step;
-      return true;
-    default:
-      return false;
-  }
+    }
+  return false;
 }
 
 }  // namespace detail

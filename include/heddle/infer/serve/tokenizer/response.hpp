@@ -18,9 +18,7 @@ namespace heddle::inline v0::infer {
 
 /// Tokens that a call used. `prompt`: each prompt once; `cached`: tokens of it that were found in the cache.
 struct call_usage {
-  std::int64_t prompt = 0;
-  std::int64_t answer = 0;
-  std::int64_t cached = 0;
+  std::int64_t prompt = 0, answer = 0, cached = 0;
   friend bool operator==(const call_usage&, const call_usage&) = default;
 };
 

@@ -29,44 +29,21 @@ HEDDLE_INLINE std::string to_string(const actor_report& found) {
     name += std::to_string(found.reg);
   else
     name.append("'").append(found.register_name).append("'");
-  switch (found.what) {
-    case actor_problem::none:
-      break;
-    case actor_problem::actor_twice:
-      text += "there are two actors of this name";
-      break;
-    case actor_problem::unknown_register:
-      text += name;
-      text += " does not exist";
-      break;
-    case actor_problem::no_producer:
-      text += name;
-      text += " is written by no actor";
-      break;
-    case actor_problem::two_producers:
-      text += name;
-      text += " is written twice; each register has one producer";
-      break;
-    case actor_problem::read_twice:
-      text += name;
-      text += " is read twice by this actor; name it once";
-      break;
-    case actor_problem::no_slots:
-      text += name;
-      text += " needs at least one slot";
-      break;
-    case actor_problem::too_many_tokens:
-      text += name;
-      text += " cannot hold its initial values; give it as many slots, or none below zero";
-      break;
-    case actor_problem::circular_wait:
-      text += "waits for ";
-      text += name;
-      text +=
-          " on a circle of actors that wait for each other; give the feedback register an initial value, or a slot "
-          "more";
-      break;
-  }
+  if (found.what == actor_problem::actor_twice) return text + "there are two actors of this name";
+  if (found.what == actor_problem::circular_wait) text += "waits for ";
+  text += name;
+  constexpr std::pair<actor_problem, const char*> of_register[] = {
+      {actor_problem::unknown_register, " does not exist"},
+      {actor_problem::no_producer, " is written by no actor"},
+      {actor_problem::two_producers, " is written twice; each register has one producer"},
+      {actor_problem::read_twice, " is read twice by this actor; name it once"},
+      {actor_problem::no_slots, " needs at least one slot"},
+      {actor_problem::too_many_tokens, " cannot hold its initial values; give it as many slots, or none below zero"},
+      {actor_problem::circular_wait,
+       " on a circle of actors that wait for each other; give the feedback register an initial value, or a slot "
+       "more"}};
+  for (const auto& [what, says] : of_register)
+    if (what == found.what) text += says;
   return text;
 }
 

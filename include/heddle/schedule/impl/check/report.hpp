@@ -70,10 +70,10 @@ HEDDLE_INLINE std::string to_string(const report& r) {
       text += "it overlaps the next action, but a pair is two computations, side by side";
       break;
     case problem::dependent_pair:
-      text += "it overlaps " + to_text(r.needs) + ", whose result it needs; put one behind the other";
-      break;
     case problem::pair_of_one_gradient:
-      text += "it overlaps " + to_text(r.needs) + ", and both add to one weight gradient; put one behind the other";
+      text += "it overlaps " + to_text(r.needs);
+      text += r.what == problem::dependent_pair ? ", whose result it needs" : ", and both add to one weight gradient";
+      text += "; put one behind the other";
       break;
     case problem::too_late:
       text += "it must stand before " + to_text(r.needs) + ", which comes earlier in the list";
@@ -82,12 +82,12 @@ HEDDLE_INLINE std::string to_string(const report& r) {
       text += "it needs " + to_text(r.needs) + " earlier in the list of this rank";
       break;
     case problem::missing:
-      text += to_text(r.needs);
-      text += r.needs.kind == action_kind::reshard ? " does not occur behind the last UNSHARD" : " never occurs";
+      text += to_text(r.needs) +
+              (r.needs.kind == action_kind::reshard ? " does not occur behind the last UNSHARD" : " never occurs");
       break;
     case problem::transfer_order:
-      text += "rank " + std::to_string(r.other_rank) + " sends " + to_text(r.needs) +
-              " at this place; both sides must list their messages in one order";
+      text += "rank " + std::to_string(r.other_rank) + " sends " + to_text(r.needs);
+      text += " at this place; both sides must list their messages in one order";
       break;
     case problem::deadlock:
       text += "deadlock: it waits for " + to_text(r.needs) + " of rank " + std::to_string(r.other_rank) + ", which ";

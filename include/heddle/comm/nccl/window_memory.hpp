@@ -1,0 +1,108 @@
+// heddle/comm/nccl/window_memory.hpp: memory of NCCL's that is registered with communicators as symmetric windows.
+#pragma once
+
+#include <heddle/comm/nccl/channel.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// Whether the NCCL of this program has symmetric windows (2.27 and later). Without, the same memory is not registered.
+inline constexpr bool nccl_has_windows = NCCL_VERSION_CODE >= 22700;
+
+namespace detail {
+
+/// Memory of NCCL's (`ncclMemAlloc`), registered with a communicator where that can be, and with further ones. Made and ended by all ranks
+/// together, which register equally much in one order; it ends before the communicators, when the stream has done what it was given.
+class nccl_window_memory {
+ public:
+  nccl_window_memory(std::shared_ptr<nccl_channel> channel, cudaStream_t stream, std::size_t bytes)
+      : stream_(stream), bytes_(bytes) {
+    static_cast<void>(channel->connected());
+    if (channel->grouped()) channel->refuse("a window cannot be made while a group of calls is open");
+    channel->flush();
+    if (const ncclResult_t taken = ncclMemAlloc(&memory_, bytes); taken != ncclSuccess) {
+      std::size_t free = 0, all = 0;
+      static_cast<void>(cudaGetLastError());
+      static_cast<void>(cudaMemGetInfo(&free, &all));
+      memory_ = nullptr;
+      channel->require_nccl(("ncclMemAlloc of a window of " + std::to_string(bytes) + " bytes, of which " +
+                             std::to_string(free) + " are free")
+                                .c_str(),
+                            taken);
+    }
+    try {
+      register_with(std::move(channel));
+    } catch (...) {
+      static_cast<void>(ncclMemFree(memory_));
+      throw;
+    }
+  }
+  nccl_window_memory(const nccl_window_memory&) = delete;
+  nccl_window_memory& operator=(const nccl_window_memory&) = delete;
+  ~nccl_window_memory() {
+    for (auto at = registered_.rbegin(); at != registered_.rend(); ++at) end(**at);
+    static_cast<void>(ncclMemFree(memory_));
+  }
+
+  /// With one more communicator, by all its ranks together; once with each.
+  void register_with(std::shared_ptr<nccl_channel> channel) {
+    if (std::any_of(registered_.begin(), registered_.end(), [&](const auto& r) { return r->channel == channel; }))
+      return;
+    auto made = std::make_unique<registration>();  // NCCL may write there later
+    made->channel = std::move(channel);
+    registered_.reserve(registered_.size() + 1);
+#if NCCL_VERSION_CODE >= 22700
+    nccl_channel& with = *made->channel;
+    const ncclComm_t comm = with.connected();
+    with.flush();
+    with.require_nccl("ncclCommWindowRegister",
+                      ncclCommWindowRegister(comm, memory_, bytes_, &made->window, NCCL_WIN_COLL_SYMMETRIC));
+    if (made->window != nullptr) with.add_window({static_cast<const std::byte*>(memory_), bytes_, made->window});
+#endif
+    registered_.push_back(std::move(made));
+  }
+
+  void* memory() const noexcept { return memory_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  /// With the first communicator.
+  bool registered() const noexcept {
+#if NCCL_VERSION_CODE >= 22700
+    return registered_.front()->window != nullptr;
+#else
+    return false;
+#endif
+  }
+
+ private:
+  struct registration {
+    std::shared_ptr<nccl_channel> channel;
+#if NCCL_VERSION_CODE >= 22700
+    ncclWindow_t window = nullptr;
+#endif
+  };
+  void end(registration& r) noexcept {
+    r.channel->remove_window(memory_);
+    if (!r.channel->usable()) return;
+    try {
+      r.channel->wait(stream_);
+#if NCCL_VERSION_CODE >= 22700
+      if (r.window != nullptr)
+        r.channel->require_nccl("ncclCommWindowDeregister", ncclCommWindowDeregister(r.channel->connected(), r.window));
+#endif
+    } catch (...) {  // all communicators of the rank have been aborted, and the next call says so
+    }
+  }
+  cudaStream_t stream_;
+  std::size_t bytes_;
+  void* memory_ = nullptr;
+  std::vector<std::unique_ptr<registration>> registered_;
+};
+
+}  // namespace detail
+}  // namespace heddle::inline v0
