@@ -20,6 +20,7 @@
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/language_stage.hpp>
+#include <heddle/model/language_stage_sizes.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layer_operations.hpp>
 #include <heddle/model/layers/attention.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/stage_sizes.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/checked_memory.hpp>
 #include <heddle/train/atomized.hpp>
@@ -59,7 +60,9 @@ outcome train(const std::string& mesh_text, std::int64_t bytes_of_last) {
     hd::launch<hd::threads>(mesh, [&](auto& world) {
       using strategy = hd::strategy<mesh_type, hd::zero<Zero, 1>, checked, hd::schedule::named, Policies...>;
       const hd::testing::limited_checked_memory device(world.rank() + 1 == world.size() ? bytes_of_last : unlimited);
-      tr::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+      using trainer_type = tr::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>>;
+      static_assert(hd::model::sizes_of_stage<typename trainer_type::stage_type>::known);
+      trainer_type trainer(world, o);
       const auto r = static_cast<std::size_t>(world.rank());
       all.forecast[r] = tr::predicted_memory(trainer).value();
       trainer.run(samples{});

@@ -8,6 +8,7 @@
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
+#include <heddle/model/language_stage_sizes.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
@@ -558,7 +559,6 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     call_type<in_layer>(at_.in, c).backward_weight(given_.inputs(slot, config_, b, c.extent),
                                                    const_matrix(memory_.embedding_gradient(end), c.extent));
   }
-  // ---- checks -------------------------------------------------------------------------------------------------------
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
     return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
   }
