@@ -164,11 +164,7 @@ template <class A = algo::automatic, communicator C, detail::spannable In, detai
 void gather(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {}) {
   const auto own = [&](auto& c) { c.gather(in, out, root); };
   detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
-    const std::int64_t n = arguments.length(x);
-    arguments.require_root(root);
-    if (comm.rank() == root) arguments.require_blocks_out("gather", x, y);
-    detail::move_by_rounds<A, comm_operation::gather>(comm, x, y, block_sizes::equal(n), comm.size() * n, root,
-                                                      plans.plans, own);
+    detail::move_with_root<A, comm_operation::gather>(comm, arguments, x, y, root, plans.plans, own);
   });
 }
 
@@ -177,11 +173,7 @@ template <class A = algo::automatic, communicator C, detail::spannable In, detai
 void scatter(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {}) {
   const auto own = [&](auto& c) { c.scatter(in, out, root); };
   detail::with_spans<A, In, Out>(comm, in, out, own, [&](const auto& arguments, auto x, auto y) {
-    const std::int64_t n = arguments.length(y);
-    arguments.require_root(root);
-    if (comm.rank() == root) arguments.require_blocks_in("scatter", x, y);
-    detail::move_by_rounds<A, comm_operation::scatter>(comm, x, y, block_sizes::equal(n), comm.size() * n, root,
-                                                       plans.plans, own);
+    detail::move_with_root<A, comm_operation::scatter>(comm, arguments, x, y, root, plans.plans, own);
   });
 }
 

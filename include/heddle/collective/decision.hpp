@@ -47,7 +47,7 @@ enum class algorithm_name : std::uint8_t {
 };
 
 /// How many algorithms a decision can name.
-inline constexpr std::size_t algorithm_names = 31;
+inline constexpr std::size_t algorithm_names = static_cast<std::size_t>(algorithm_name::dissemination) + 1;
 
 /// `"double_tree<8>"` for `algorithm_name::double_tree_8`.
 constexpr std::string_view to_string(algorithm_name name) noexcept {

@@ -129,7 +129,7 @@ class round_program {
 
   // Whether this rank has the item at the beginning, and whether it gets it.
   bool has(int item) const { return detail::has_block(what_, ranks_, root_, rank_, block_of(item)); }
-  bool gets(int item) const { return detail::gets_block(what_, ranks_, root_, rank_, block_of(item)); }
+  bool gets(int item) const { return detail::has_block(what_, ranks_, root_, rank_, block_of(item), true); }
   // Items of these collectives are copied to the output first thing, if this rank both has and gets them.
   bool only_moves() const {
     return what_ == comm_operation::all_gather || what_ == comm_operation::gather || what_ == comm_operation::scatter ||

@@ -14,40 +14,28 @@
 namespace heddle::inline v0 {
 
 namespace detail {
-// Whether a rank has a block before the collective, and whether it has it afterwards. Where contributions are folded, each rank has its
-// own of every block.
-constexpr bool has_block(comm_operation what, int ranks, int root, int rank, int block) {
+// Whether a rank has a block before the collective, or `after` it. Where contributions are folded, each rank has its own of every block.
+constexpr bool has_block(comm_operation what, int ranks, int root, int rank, int block, bool after = false) {
   switch (what) {
     case comm_operation::broadcast:
+      return after || rank == root;
+    case comm_operation::reduce:
+      return !after || rank == root;
     case comm_operation::scatter:
     case comm_operation::scatter_v:
-      return rank == root;
+      return after ? block == rank : rank == root;
+    case comm_operation::gather:
+    case comm_operation::gather_v:
+      return after ? rank == root : block == rank;
     case comm_operation::all_gather:
     case comm_operation::all_gather_v:
-    case comm_operation::gather:
-    case comm_operation::gather_v:
-      return block == rank;
-    case comm_operation::all_to_all:
-    case comm_operation::all_to_all_v:
-      return block / ranks == rank;
-    default:
-      return true;
-  }
-}
-constexpr bool gets_block(comm_operation what, int ranks, int root, int rank, int block) {
-  switch (what) {
-    case comm_operation::reduce:
-    case comm_operation::gather:
-    case comm_operation::gather_v:
-      return rank == root;
+      return after || block == rank;
     case comm_operation::reduce_scatter:
     case comm_operation::reduce_scatter_v:
-    case comm_operation::scatter:
-    case comm_operation::scatter_v:
-      return block == rank;
+      return !after || block == rank;
     case comm_operation::all_to_all:
     case comm_operation::all_to_all_v:
-      return block % ranks == rank;
+      return (after ? block % ranks : block / ranks) == rank;
     default:
       return true;
   }

@@ -96,7 +96,7 @@ struct round_promise {
   // Whether the rank is to end with the item.
   constexpr bool ends(int rank, int item) const {
     if (what == comm_operation::exclusive_scan) return rank > 0;  // rank 0 gets the identity, which no message carries
-    return gets_block(what, ranks, root, rank, item / parts);
+    return has_block(what, ranks, root, rank, item / parts, true);
   }
   // The result of the rank is made of the contributions of the ranks below this one.
   constexpr int contributors(int rank) const {

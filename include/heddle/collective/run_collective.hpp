@@ -459,6 +459,22 @@ void move_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const block_s
     by_rounds<A, What, T>(comm, x.data(), y.data(), sizes, elements, root, false, no_operator{}, plans, own);
 }
 
+// gather or scatter of equal blocks: the root has one for every rank.
+template <class A, comm_operation What, class T, class C, class Arguments, class Own>
+void move_with_root(C& comm, const Arguments& arguments, std::span<const T> x, std::span<T> y, int root,
+                    collective_plans* plans, const Own& own) {
+  constexpr bool gathers = What == comm_operation::gather;
+  const std::int64_t n = gathers ? arguments.length(x) : arguments.length(y);
+  arguments.require_root(root);
+  if (comm.rank() == root) {
+    if constexpr (gathers)
+      arguments.require_blocks_out("gather", x, y);
+    else
+      arguments.require_blocks_in("scatter", x, y);
+  }
+  move_by_rounds<A, What>(comm, x, y, block_sizes::equal(n), comm.size() * n, root, plans, own);
+}
+
 template <class A, class T, class C, class Op, class Own>
 void reduce_scatter_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const block_sizes& sizes,
                               std::int64_t own_at, const Op& op, collective_plans* plans, const Own& own) {

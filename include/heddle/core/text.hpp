@@ -5,7 +5,9 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,6 +44,9 @@ class text_part {
 
 // "heddle: rank 3 of 4" for {"heddle: rank ", 3, " of ", 4}.
 HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts);
+
+// "2 x 3" for the numbers 2 and 3 with " x " between them.
+HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between);
 
 }  // namespace heddle::inline v0::detail
 

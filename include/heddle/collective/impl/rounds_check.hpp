@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heddle::inline v0 {
@@ -21,58 +23,34 @@ HEDDLE_INLINE std::string to_string(const round_fault& f) {
         ", round " + std::to_string(f.round) + ", rank " + std::to_string(f.from) + " to rank " + std::to_string(f.to);
   if (f.item >= 0) text += ", item " + std::to_string(f.item);
   text += ": ";
-  const auto ends = [&] { return "rank " + std::to_string(f.rank) + " ends "; };
-  const auto of = [&] { return "the contribution of rank " + std::to_string(f.contribution); };
-  switch (f.what) {
-    case round_problem::none:
-      break;
-    case round_problem::no_rounds:
-      text += "this call is not made of rounds";
-      break;
-    case round_problem::malformed:
-      text += "ranks, root, blocks and parts of the table do not fit the collective";
-      break;
-    case round_problem::unsorted:
-      text += "messages must be sorted by round, from round 0 on";
-      break;
-    case round_problem::bad_rank:
-      text += "messages go from one existing rank to another";
-      break;
-    case round_problem::bad_item:
-      text += "a message carries at least one item, and only items that the table has";
-      break;
-    case round_problem::repeated:
-      text += "the message carries the item twice";
-      break;
-    case round_problem::not_held:
-      text += "the sender does not have the item when the round begins";
-      break;
-    case round_problem::folds:
-      text += "the message is folded, but the collective or the algorithm's own order says that nothing is";
-      break;
-    case round_problem::missing:
-      text += ends() + "without the item";
-      break;
-    case round_problem::incomplete:
-      text += ends() + "without " + of();
-      break;
-    case round_problem::unwanted:
-      text += ends() + "with " + of() + ", which has no part in its result";
-      break;
-    case round_problem::twice:
-      text += of() + " is folded in a second time, and rank " + std::to_string(f.rank) + " ends with the result";
-      break;
-    case round_problem::out_of_order:
-      text += "folded out of rank order, and rank " + std::to_string(f.rank) +
-              " ends with the result; the algorithm's order is fold_order::any";
-      break;
-    case round_problem::not_dyadic:
-      text += "folded in rank order but not as the aligned binary tree, and rank " + std::to_string(f.rank) +
-              " ends with the result; the algorithm's order is fold_order::rank";
-      break;
-    case round_problem::differs:
-      text += ends() + "with a result that is folded otherwise than rank 0's; their bits may differ";
-      break;
+  // In the order of `round_problem`; % is the rank, # the rank whose contribution it is.
+  constexpr std::string_view sentences[] = {
+      "",
+      "this call is not made of rounds",
+      "ranks, root, blocks and parts of the table do not fit the collective",
+      "messages must be sorted by round, from round 0 on",
+      "messages go from one existing rank to another",
+      "a message carries at least one item, and only items that the table has",
+      "the message carries the item twice",
+      "the sender does not have the item when the round begins",
+      "the message is folded, but the collective or the algorithm's own order says that nothing is",
+      "rank % ends without the item",
+      "rank % ends without the contribution of rank #",
+      "rank % ends with the contribution of rank #, which has no part in its result",
+      "the contribution of rank # is folded in a second time, and rank % ends with the result",
+      "folded out of rank order, and rank % ends with the result; the algorithm's order is fold_order::any",
+      "folded in rank order but not as the aligned binary tree, and rank % ends with the result; the algorithm's order "
+      "is "
+      "fold_order::rank",
+      "rank % ends with a result that is folded otherwise than rank 0's; their bits may differ"};
+  static_assert(std::size(sentences) == static_cast<std::size_t>(round_problem::differs) + 1);
+  for (const char c : sentences[static_cast<std::size_t>(f.what)]) {
+    if (c == '%')
+      text += std::to_string(f.rank);
+    else if (c == '#')
+      text += std::to_string(f.contribution);
+    else
+      text += c;
   }
   return text;
 }

@@ -28,11 +28,11 @@ class team_products
 
  private:
   template <class T>
+  using stack = view<T, dynamic_shape<3>, space>;
+  template <class T>
   using matrix = matrix_view<T, space>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix<const T>>;
-  template <class T>
-  using stack = view<T, dynamic_shape<3>, space>;
   template <class T>
   using element = std::remove_const_t<T>;
   template <class T>

@@ -4,8 +4,11 @@
 #include <heddle/core/text.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace heddle::inline v0::detail {
 
@@ -24,6 +27,15 @@ HEDDLE_INLINE void text_part::set_number(unsigned long long number, bool negativ
 HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts) {
   std::string text;
   for (const text_part& part : parts) text += part.words();
+  return text;
+}
+
+HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between) {
+  std::string text;
+  for (const std::int64_t n : numbers) {
+    if (!text.empty()) text += between;
+    text += std::to_string(n);
+  }
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/dtype.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
@@ -39,12 +40,7 @@ namespace heddle::inline v0::io {
 namespace detail {
 
 HEDDLE_INLINE std::string join(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t n : numbers) {
-    if (!text.empty()) text += ',';
-    text += std::to_string(n);
-  }
-  return text;
+  return heddle::v0::detail::joined_numbers(numbers, ",");
 }
 
 HEDDLE_INLINE std::string region_fault(const tensor_region& r) {

@@ -1,6 +1,7 @@
 // heddle/layout/impl/describe.hpp: bodies of heddle/layout/describe.hpp.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/layout/describe.hpp>
 #include <heddle/layout/tensor_holdings.hpp>
 
@@ -49,12 +50,7 @@ HEDDLE_INLINE std::string ranges_text(const held_dimension& d) {
 }
 
 HEDDLE_INLINE std::string extents_text(const std::vector<std::int64_t>& extents) {
-  std::string text;
-  for (const std::int64_t e : extents) {
-    if (!text.empty()) text += " x ";
-    text += std::to_string(e);
-  }
-  return text;
+  return joined_numbers(extents, " x ");
 }
 
 HEDDLE_INLINE std::string op_symbol(const std::string& op) {
