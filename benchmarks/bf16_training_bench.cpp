@@ -125,8 +125,7 @@ int main(int argc, char** argv) {
   const int steps = argument(1, 6), demo_steps = argument(2, 20), loss_steps = argument(3, 200);
   const hd::model::gpt2_config wide{.layers = 4, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257};
   const hd::model::gpt2_config demo{.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = 256};
-  std::printf("%s, products of bf16: %s\n", backend(1).gemm_name(),
-              backend(1).rounds_operands() ? "heddle's in tile registers (AMX)" : backend(1).half_product_name());
+  std::printf("%s, products of bf16: %s\n", backend(1).gemm_name(), backend(1).half_product_name());
 
   std::printf("%-42s %9s %9s %6s %9s %9s %6s\n", "milliseconds of a step", "used f32", "bf16", "ratio", "clock f32",
               "bf16", "ratio");

@@ -64,10 +64,14 @@ class host : detail::argument_checks,
   int threads() const noexcept { return team_.size(); }
   const char* gemm_name() const noexcept { return Gemm::name(); }
   /// Whether bf16 operands go to the library as they are; if not they are converted to float, block by block, as f16
-  /// operands always are.
+  /// operands always are. And whether heddle's tiles multiply floats that are rounded to bf16 (`rounds_operands()`).
   const char* half_product_name() const noexcept {
+    if (tiles_) return "bf16 of the library, rounded floats in heddle's tile registers (AMX)";
     if constexpr (bf16_gemm_library<Gemm>)
-      if (native_bf16_) return "bf16 of the library";
+      if (native_bf16_)
+        return detail::converts_bf16_products<Gemm>((std::numeric_limits<std::int64_t>::max)())
+                   ? "bf16 of the library for few rows, float after conversion for others"
+                   : "bf16 of the library";
     return "float after conversion";
   }
   /// Whether `matmul_rounded` may be called: products that round floats to bf16 themselves, in tile registers (AMX).

@@ -69,6 +69,15 @@ inline onednn_bf16_product onednn_bf16() {
   return found;
 }
 
+/// Whether the processor is one of Intel's.
+inline bool is_intel() noexcept {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace detail
 
 /// float by oneDNN's `dnnl_sgemm`, which picks kernels for the machine it runs on, whatever this program was compiled
@@ -97,6 +106,14 @@ struct basic_onednn {
     constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
     return detail::onednn_bf16() != nullptr &&
            (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & needed) == needed;
+  }
+  /// Whether a product of bf16 operands with so many rows takes less time after conversion to float: on Intel's processors without AMX, whose
+  /// instruction for bf16 multiplies at half the rate of float, from 32 rows; fewer are bound by reading the operands.
+  static bool converts_bf16_products(std::int64_t rows) {
+    constexpr auto tiles = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
+    static const bool slow = detail::is_intel() && has_bf16_products() &&
+                             (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & tiles) != tiles;
+    return slow && rows >= 32;
   }
   /// Whether heddle may multiply floats that it rounds to bf16 in tile registers: with AMX, unless oneDNN is told to keep to less (`ONEDNN_MAX_CPU_ISA`).
   static bool has_tile_products() {
