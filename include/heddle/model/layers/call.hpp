@@ -490,9 +490,11 @@ template <class Layer, class Run>
 void prepare_all(const call<Layer, Run>& b) {
   if constexpr (uses_constants<Layer>) {
     if constexpr (detail::lists_constants(std::type_identity<activations_of<Layer>>{})) {
-      static_assert(detail::layer_has<requires { b.layer().prepare(b); }, Layer>,
+      // Apart, since nvcc takes no requirement as an argument of a template.
+      constexpr bool prepares = requires { b.layer().prepare(b); };
+      static_assert(detail::layer_has<prepares, Layer>,
                     "heddle: a layer that lists a constant needs prepare(b), which fills it");
-      if constexpr (requires { b.layer().prepare(b); }) b.layer().prepare(b);
+      if constexpr (prepares) b.layer().prepare(b);
     }
     b.children().each([](auto, const auto& child) { prepare_all(child); });
   }
