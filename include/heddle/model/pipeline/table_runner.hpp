@@ -97,6 +97,15 @@ consteval bool times_messages_on() {
   else
     return false;
 }
+// Tells an observer of the end of a message in a queue, after an error, too.
+template <class Observer, class Queue>
+struct told_of_message {
+  Observer& to;
+  event e;
+  Queue& on;
+  ~told_of_message() { to.end_message(e, on); }
+};
+
 // Forward and backward traffic between two ranks are two orders of their own.
 constexpr int tag_of(schedule::action_kind kind) noexcept {
   return kind == schedule::action_kind::send_forward || kind == schedule::action_kind::recv_forward ? 0 : 1;
@@ -234,20 +243,15 @@ class table_runner {
   static constexpr bool times_messages = times_messages_on<Observer, Space>();
   // Gives a message to its queue, between what observers that measure queues are told.
   auto timed([[maybe_unused]] const action& a, [[maybe_unused]] std::int64_t elements) {
-    if constexpr (times_messages) {
+    if constexpr (times_messages)
       return [this, &a, elements](auto& queue, auto&& message) {
-        struct guard {
-          Observer& to;
-          event e;
-          decltype(queue) on;
-          ~guard() { to.end_message(e, on); }
-        } told{observer_, message_event(a, elements), queue};
+        const told_of_message<Observer, std::remove_reference_t<decltype(queue)>> told{
+            observer_, message_event(a, elements), queue};
         observer_.begin_message(told.e, queue);
         message();
       };
-    } else {
-      return [](auto& /*queue*/, auto&& message) { message(); };
-    }
+    else
+      return [](auto&, auto&& message) { message(); };
   }
   request start_receive(const action& a, int buffer, std::int64_t elements) {
     if constexpr (queued) {
