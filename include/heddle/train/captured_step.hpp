@@ -6,6 +6,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/launch_each.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/model/batch_checks.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -164,6 +165,13 @@ class captured_step {
         throw config_error(
             "heddle: captured_steps: each call of this transport waits until it is complete "
             "(nccl_settings::complete), which a graph cannot; take hd::nccl");
+    if (t.sharded_.rounds_by_turns())
+      throw config_error(
+          "heddle: captured_steps: with zero<3> and precision<products_in<bf16>> the stages of a rank must have as "
+          "many "
+          "elements each, since the memory of their rounded weights is given back otherwise, which a graph cannot; "
+          "take "
+          "zero<2>, one stage for each rank, or leave captured_steps out");
     queue_type& queue = t.backend_.queue();
     typename pinned::queue staging(queue);
     const auto on_host = [&]<class X>(buffer<X, pinned>& x, std::size_t n) {
@@ -188,7 +196,7 @@ class captured_step {
     t.executor_.send_in_order();
   }
 
-  /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again.
+  /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again. On all ranks together.
   void forget() noexcept { next_ = way::eager; }
   /// Operations of the graph; 0 before the second step.
   std::size_t operations() const noexcept { return graph_.operations(); }
@@ -199,11 +207,13 @@ class captured_step {
     const step_report report = t.new_report();
     queue_type& queue = t.backend_.queue();
     t.load(data);
+    check(t);
     given_[0] = t.beside_.rank() == 0 ? t.batches_.counted_targets() : 0.0;
     given_[1] = t.options_.stop != nullptr && *t.options_.stop ? 1.0 : 0.0;
     std::size_t k = 0;
     t.steps_.each_step(t.step_, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
     const auto give = [&] { give_step(t, queue); };
+    if (std::exchange(releases_, t.sharded_.releases()) != t.sharded_.releases()) forget();
     const way now = next_;
     next_ = way::eager;  // after an error
     if (now == way::eager) give();
@@ -212,7 +222,7 @@ class captured_step {
       graph_ = graph_type::capture(queue, give);
     }
     if (now != way::eager) graph_.launch(queue);
-    queue.wait();
+    wait(t, queue);
     next_ = now == way::eager ? way::capture : way::launch;
 
     t.stopped_ = t.stopped_ || sums_[3] > 0;
@@ -227,6 +237,28 @@ class captured_step {
 
  private:
   enum class way : unsigned char { eager, capture, launch };
+
+  // What the stages' forwards refuse, which a graph does not call.
+  template <class Trainer>
+  static void check(Trainer& t) {
+    if constexpr (requires(const Batch& b) {
+                    t.options_.model.context;
+                    t.options_.model.vocabulary;
+                    model::checked_batch(t.options_.model, t.max_samples_, b, true, true);
+                  })
+      t.batches_.check_ends([&](const Batch& b, bool begins, bool ends) {
+        static_cast<void>(model::checked_batch(t.options_.model, t.max_samples_, b, begins, ends));
+      });
+  }
+  // A communicator that waits looks out for failures of other ranks, without which this one's collectives would never end.
+  template <class Trainer>
+  static void wait(Trainer& t, queue_type& queue) {
+    auto& all = t.world_.all();
+    if constexpr (heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(all)>, queue_type>)
+      all.on(queue.stream()).wait();
+    else
+      queue.wait();
+  }
 
   // All of a step, in the order of the queue; nothing here waits.
   template <class Trainer>
@@ -256,6 +288,7 @@ class captured_step {
   buffer<scalars, Space> scalars_there_{};
   graph_type graph_{};
   way next_ = way::eager;
+  std::int64_t releases_ = 0;  // of the trainer's memory, before the last step
 };
 
 // Where the host gives each operation.

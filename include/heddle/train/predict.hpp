@@ -28,6 +28,7 @@ std::vector<typename Trainer::scalar> predict(
   using scalar = typename Trainer::scalar;
   using batch_type = typename Trainer::batch_type;
   using contents = model::batch_contents<batch_type>;
+  trainer.capture_again();  // also where there are no samples for this rank
   const auto& config = trainer.options().model;
   const std::int64_t of_one = contents::extents(config).inputs, given = static_cast<std::int64_t>(inputs.size());
   if (given % of_one != 0)

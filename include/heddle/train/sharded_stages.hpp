@@ -176,8 +176,9 @@ class sharded_stages {
       zero_stage >= 3 &&
       model::of_stage::can_lend_weights<std::remove_cvref_t<decltype(std::declval<held_type&>().stage)>>;
 
-  sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank)
-      : held_(held), group_(group), table_(table), rank_(rank) {
+  /// `by_size`: as much is kept for each size as a step uses at a time, so that none but the first step takes memory or gives it back.
+  sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank, bool by_size = false)
+      : held_(held), group_(group), table_(table), rank_(rank), by_size_(by_size) {
     weights_.resize(static_cast<std::size_t>(table.stages()));
     if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
     held.memory().set_limit(predicted_lent_bytes());
@@ -242,6 +243,7 @@ class sharded_stages {
   template <class Work>
   void with_weights(Work&& work) {
     const open_call open(open_);
+    if constexpr (shards_weights) ++releases_;
     std::deque<gathered_stage> whole;
     for (int k = 0; k < held_.size(); ++k) whole.emplace_back(*this, held_[k].index);
     std::forward<Work>(work)();
@@ -302,10 +304,27 @@ class sharded_stages {
     return bytes_that_stay() + predicted_lent_bytes() +
            of_keepers([this](const compute::kept_weight_memory& m) { return predicted_rounded_bytes(m); });
   }
-  /// Gives memory back that is kept between uses; the next step allocates it again, in fresh pages.
+  /// Gives memory back that is kept between uses; the next step allocates it again, in fresh pages. With `captured_steps` called on all ranks
+  /// together.
   void release_kept() {
+    ++releases_;
     held_.memory().release_kept();
     held_.for_each([](held_type& h) { model::of_stage::release_kept_weights(h.stage); });
+  }
+  /// How often that, and `with_weights`, may have given memory of steps back: as often on all ranks.
+  std::int64_t releases() const noexcept { return releases_; }
+  /// Whether copies of weights that come and go are made by turns of several sizes, each in the memory of the one before.
+  bool rounds_by_turns() {
+    if (!shards_weights) return false;
+    std::int64_t first = -1;
+    bool several = false;
+    held_.for_each([&](held_type& h) {
+      if (model::of_stage::kept_weights<compute::kept_weight_memory>(h.stage).of == nullptr) return;
+      const std::int64_t n = model::of_stage::flat_elements(h.stage);
+      several = several || (first >= 0 && n != first);
+      first = n;
+    });
+    return several;
   }
 
  private:
@@ -460,7 +479,7 @@ class sharded_stages {
   }
   std::int64_t predicted_lent_bytes() {
     if (zero_stage < 2 || alone()) return 0;
-    return in_bytes(detail::most_lent(table_, rank_, whole_stages(), shards_weights));
+    return in_bytes(detail::most_lent(table_, rank_, whole_stages(), shards_weights, by_size_));
   }
   std::vector<detail::whole_stage> whole_stages() {
     std::vector<detail::whole_stage> all;
@@ -475,6 +494,8 @@ class sharded_stages {
   Group& group_;
   schedule::table_view table_;
   int rank_;
+  bool by_size_;
+  std::int64_t releases_ = 0;
   int open_ = 0;                        // calls of with_weights that run
   std::vector<whole_weights> weights_;  // by the stage's number in the table
 };

@@ -108,6 +108,13 @@ class step_batches {
     return b;
   }
 
+  /// `check(batch, begins, ends)` of those that enter the model on this rank, leave it, or both.
+  template <class Check>
+  void check_ends(Check&& check) const {
+    for (std::size_t i = 0; i < batches_.size(); ++i)
+      if (begins_here_[i] || ends_here_[i]) check(batches_[i], bool{begins_here_[i]}, bool{ends_here_[i]});
+  }
+
   /// How many targets count, of the microbatches that leave the model on this rank: negative ids are ignored.
   double counted_targets() const {
     double n = 0;

@@ -18,7 +18,7 @@ struct eager_steps {
 /// backend's queue, which each rank launches with one call; then it waits, and reads loss and norm. The first step is done eagerly, so that all
 /// memory is there and communicators are connected, the second is captured; both, and those that follow, have the same bits. Samples, targets, learning rate and the
 /// scalars of AdamW are written to pinned memory before the launch, and the norm of all ranks is summed on the device. Behind a validation, sampled text or
-/// another pass outside of steps, the next step is done eagerly and the one behind it captured again.
+/// another pass outside of steps, the next step is done eagerly and the one behind it captured again, on all ranks.
 /// For backends on a device whose queue can be captured (`compute::cuda`), in the model's element type but for products (`precision<products_in<...>>`), with
 /// the norm known before a step, without an observer, with activations that stay on the device, and stages whose verbs read nothing on the host
 /// (`only_queues`). Several ranks talk over NCCL: those that are threads and share a device are refused (`config_error`).

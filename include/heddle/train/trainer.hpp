@@ -172,12 +172,10 @@ class trainer : public progress {
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
   /// Memory for weights, gradients and moments on this rank; with `zero<3>` `with_weights(work)` has them whole.
-  auto& parameter_memory() noexcept {
-    capture_again();  // whoever asks may give memory back
-    return sharded_;
-  }
-  /// With `captured_steps`: the next step is done eagerly, the one behind it captured again. For whoever has given memory back that steps use;
-  /// passes outside of steps and `parameter_memory` call it.
+  auto& parameter_memory() noexcept { return sharded_; }
+  /// With `captured_steps`: the next step is done eagerly, the one behind it captured again. Called on all ranks together, since collectives are
+  /// in a graph on all of them or on none. For whoever has given memory back that steps use; passes outside of steps, and
+  /// `parameter_memory()` where it gives memory back, do it by themselves.
   void capture_again() noexcept { captured_.forget(); }
   /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
   std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
@@ -307,6 +305,7 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   double validate(const Data& data) {
     refuse_ahead();
+    capture_again();  // also where there are no samples for this rank
     return detail::held_out_loss<detail::runs_together<trainer>>(
         world_.control(), sample_ranks_, batches_, data, options_.validation_samples, max_samples_,
         [&](const batch_type& batch) -> std::array<double, 2> {
@@ -373,7 +372,7 @@ class trainer : public progress {
         held_(
             detail::trained(plan_.view().table), parts_, pipeline_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_),
-        sharded_(held_, gradient_ranks_, table(), pipeline_.rank()),
+        sharded_(held_, gradient_ranks_, table(), pipeline_.rank(), steps_captured),
         gradients_(held_, world.template along_if<pipeline>(), gradient_ranks_, backend_),
         steps_(held_, backend_, options_),
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),

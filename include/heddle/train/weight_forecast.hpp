@@ -23,8 +23,9 @@ HEDDLE_INLINE std::int64_t most_whole_weights(schedule::table_view table, int ra
                                               std::span<const whole_stage> stages);
 // Of both: of gradients from the stage's first backward to REDUCE_GRAD, or to the end of the list where other stages have a share;
 // of weights, where they are shares (`zero<3>`), as above, and of one stage at a time for its first ones.
+// `by_size`: the sum over all sizes of the most of each, which is what there is where a buffer of one size is never another's memory.
 HEDDLE_INLINE std::int64_t most_lent(schedule::table_view table, int rank, std::span<const whole_stage> stages,
-                                     bool lends_weights);
+                                     bool lends_weights, bool by_size);
 
 }  // namespace heddle::inline v0::train::detail
 

@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
@@ -64,8 +65,15 @@ struct pinned_blocks {
     stream.require(result, "cudaHostAlloc");
     return memory;
   }
+  // While an exception is on its way nothing waits: what the stream has yet to do may wait for another rank, which this exception has to
+  // reach first. The memory is then the process's.
   static void give_back(const cuda_stream& stream, void* memory) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
+    if (std::uncaught_exceptions() > 0) {
+      const cudaError_t done = cudaStreamQuery(stream.get());
+      ignore_cuda(done);
+      if (done != cudaSuccess) return;
+    }
     ignore_cuda(cudaStreamSynchronize(stream.get()));
     ignore_cuda(cudaFreeHost(memory));
   }

@@ -9,18 +9,42 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train::detail {
 
+// Counts elements that come and go, of all sizes together or of each for itself.
+class size_meter {
+ public:
+  explicit size_meter(bool by_size) : by_size_(by_size) {}
+  void take(std::int64_t elements) { of(elements).take(elements); }
+  void give(std::int64_t elements) { of(elements).give(elements); }
+  // At least one buffer of so many has been there.
+  void once(std::int64_t elements) {
+    byte_meter& meter = of(elements);
+    meter.peak = (std::max)(meter.peak, elements);
+  }
+  std::int64_t peak() const {
+    std::int64_t sum = 0;
+    for (const auto& [size, meter] : meters_) sum += meter.peak;
+    return sum;
+  }
+
+ private:
+  byte_meter& of(std::int64_t elements) { return meters_[by_size_ ? elements : 0]; }
+  bool by_size_;
+  std::map<std::int64_t, byte_meter> meters_;
+};
+
 // Takes and gives the weights of the stages that UNSHARD and RESHARD of a stage are of.
 class whole_weight_meter {
  public:
   explicit whole_weight_meter(std::span<const whole_stage> stages) : stages_(stages), users_(stages.size(), 0) {}
 
-  void count(const schedule::action& a, byte_meter& meter) {
+  void count(const schedule::action& a, size_meter& meter) {
     using schedule::action_kind;
     if (a.kind != action_kind::unshard && a.kind != action_kind::reshard) return;
     const auto own = std::find_if(stages_.begin(), stages_.end(), [&](const auto& s) { return s.index == a.stage; });
@@ -38,23 +62,23 @@ class whole_weight_meter {
 
 HEDDLE_INLINE std::int64_t most_whole_weights(schedule::table_view table, int rank,
                                               std::span<const whole_stage> stages) {
-  byte_meter meter;
+  size_meter meter(false);
   whole_weight_meter weights(stages);
   for (const schedule::action& a : table.list(rank)) weights.count(a, meter);
-  return meter.peak;
+  return meter.peak();
 }
 
 HEDDLE_INLINE std::int64_t most_lent(schedule::table_view table, int rank, std::span<const whole_stage> stages,
-                                     bool lends_weights) {
+                                     bool lends_weights, bool by_size) {
   using schedule::action_kind;
-  byte_meter meter;
+  size_meter meter(by_size);
   whole_weight_meter weights(stages);
   std::vector<int> has_gradients(stages.size(), 0), reduced(stages.size(), 0);
   const auto gradients = [&](std::size_t k) {
     if (std::exchange(has_gradients[k], 1) == 0) meter.take(stages[k].elements);
   };
   if (lends_weights)
-    for (const whole_stage& s : stages) meter.peak = (std::max)(meter.peak, s.elements);
+    for (const whole_stage& s : stages) meter.once(s.elements);
   for (const schedule::action& a : table.list(rank)) {
     const bool backward = a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
                           a.kind == action_kind::backward_weight;
@@ -70,7 +94,7 @@ HEDDLE_INLINE std::int64_t most_lent(schedule::table_view table, int rank, std::
   }
   for (std::size_t k = 0; k < stages.size(); ++k)
     if (reduced[k] == 0) gradients(k);
-  return meter.peak;
+  return meter.peak();
 }
 
 }  // namespace heddle::inline v0::train::detail
