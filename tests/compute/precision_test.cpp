@@ -36,6 +36,17 @@ double to_double(T x) {
   return static_cast<double>(x);
 }
 
+// A library whose products of bf16 leave -1 in c, and are slower than conversion from 32 rows.
+struct marked_bf16 : hc::portable {
+  static bool has_bf16_products() { return true; }
+  static bool converts_bf16_products(int64_t rows) { return rows >= 32; }
+  template <hc::transpose TA, hc::transpose TB>
+  static void multiply_bf16(int64_t m, int64_t n, int64_t, const hd::bf16*, int64_t, const hd::bf16*, int64_t, float,
+                            float* c, int64_t ldc) {
+    for (int64_t i = 0; i < m; ++i) std::fill(c + i * ldc, c + i * ldc + n, -1.0f);
+  }
+};
+
 }  // namespace
 
 TEMPLATE_TEST_CASE("casts convert every element, for any length and number of threads", "[compute][precision]",
@@ -222,6 +233,27 @@ TEST_CASE("a backend says how it multiplies bf16, and the two paths agree to the
   own.matmul(matrix(a, 50, 70), matrix(b, 70, 60), matrix(second, 50, 60));
   CHECK(distance(first, second) <= 2 * 72 * 0x1p-24 * 70);
 #endif
+}
+
+TEST_CASE("all rows of a product of bf16 are multiplied in one way, whatever the threads", "[compute][precision]") {
+  const auto one = [](auto c, int64_t m, int64_t n, int64_t k, float want) {
+    const std::vector<hd::bf16> a(static_cast<std::size_t>(m * k), hd::bf16(1.0f)),
+        b(static_cast<std::size_t>(k * n), hd::bf16(1.0f));
+    for (const int threads : {1, 4}) {
+      hc::host<marked_bf16> backend(threads);
+      c.assign(static_cast<std::size_t>(m * n), {});
+      backend.matmul(matrix(a, m, k), matrix(b, k, n), matrix(c, m, n));
+      CAPTURE(m, threads);
+      CHECK(std::all_of(c.begin(), c.end(), [&](auto x) { return static_cast<float>(x) == want; }));
+    }
+  };
+  const std::vector<float> sums;
+  const std::vector<hd::bf16> halves;  // which are multiplied in blocks of 512 rows
+  one(sums, 100, 128, 512, 512.0f);    // cut among threads by rows, fewer than 32 each or not
+  one(halves, 100, 128, 512, 512.0f);
+  one(sums, 31, 512, 128, -1.0f);
+  one(halves, 31, 512, 128, -1.0f);
+  one(halves, 520, 16, 8, 8.0f);
 }
 
 // Whole numbers up to 8 and their sums are exact: any order gives the same bits. With k = 1 there is no sum, and the rounding shows.

@@ -7,6 +7,21 @@
 #include <limits>
 #include <random>
 
+// A type of a user, with an infinity and no minus.
+struct monoid_test_distance {
+  double metres = 0;
+  friend constexpr bool operator==(const monoid_test_distance&, const monoid_test_distance&) = default;
+  friend constexpr bool operator<(const monoid_test_distance& a, const monoid_test_distance& b) {
+    return a.metres < b.metres;
+  }
+};
+
+template <>
+struct std::numeric_limits<monoid_test_distance> {
+  static constexpr bool is_specialized = true, has_infinity = true;
+  static constexpr monoid_test_distance infinity() { return {std::numeric_limits<double>::infinity()}; }
+};
+
 namespace {
 
 // An operator of a user: keeps the right operand unless it is the identity. Associative, not commutative.
@@ -50,6 +65,7 @@ TEST_CASE("the operators are monoids, and say whether order matters", "[core][la
   STATIC_REQUIRE(plus{}(2, 3) == 5);
   STATIC_REQUIRE(maximum::identity<double>() == -std::numeric_limits<double>::infinity());
   STATIC_REQUIRE(maximum::identity<std::int8_t>() == -128);
+  STATIC_REQUIRE(minimum::identity<monoid_test_distance>() == monoid_test_distance{INFINITY});
   STATIC_REQUIRE(minimum::identity<unsigned>() == (std::numeric_limits<unsigned>::max)());
 }
 

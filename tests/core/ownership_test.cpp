@@ -10,7 +10,7 @@
 
 namespace {
 
-struct counted {
+struct counted final {
   int* ended = nullptr;
   explicit counted(int& count) : ended(&count) {}
   counted(counted&& other) noexcept : ended(std::exchange(other.ended, nullptr)) {}

@@ -1,3 +1,4 @@
+#include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
 
 #include "catch.hpp"
@@ -65,4 +66,10 @@ TEST_CASE("values out of range are named with what was expected and got", "[infe
   CHECK(refused([](inf::request& r) { r.sampling.repetition_penalty = 0; }).first == "repetition_penalty");
   CHECK(refused([&](inf::request& r) { r.sampling.frequency_penalty = nan; }).first == "frequency_penalty");
   CHECK(refused([&](inf::request& r) { r.sampling.presence_penalty = nan; }).first == "presence_penalty");
+}
+
+TEST_CASE("every reason for an end has a name, and what is none has that of none", "[infer]") {
+  STATIC_REQUIRE(inf::to_string(inf::finish_reason::error) == "error");
+  STATIC_REQUIRE(inf::to_string(static_cast<inf::finish_reason>(9)) == "none");
+  STATIC_REQUIRE(inf::to_string(static_cast<inf::finish_reason>(-1)) == "none");
 }

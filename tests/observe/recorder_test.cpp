@@ -1,10 +1,12 @@
 // The recorder keeps what ranks report, in bounds, without locks.
 #include "catch.hpp"
 
+#include <heddle/observe/activity.hpp>
 #include <heddle/observe/recorder.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -104,4 +106,9 @@ TEST_CASE("a recorder without ranks or room is refused", "[observe]") {
   CHECK_THROWS_AS(observe::recorder(0), heddle::config_error);
   CHECK_THROWS_AS(observe::recorder(1, {.events_per_rank = 0}), heddle::config_error);
   CHECK_THROWS_AS(observe::recorder(2).events(2), heddle::config_error);
+}
+
+TEST_CASE("every activity has a name, and what is none is another", "[observe]") {
+  STATIC_REQUIRE(std::string_view(observe::activity_name(activity::checkpoint)) == "checkpoint");
+  STATIC_REQUIRE(std::string_view(observe::activity_name(static_cast<activity>(200))) == "other");
 }

@@ -6,9 +6,12 @@
 #include "catch.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -76,6 +79,56 @@ TEST_CASE("what was predicted of a thread's memory is in its errors, as long as 
     CHECK(error() == alone + "; 100 were predicted");
   }
   CHECK(error() == alone);
+}
+
+TEST_CASE("a text of expected memory may ask for memory itself, and ends with its owner", "[tensor]") {
+  const auto error = [] {
+    heddle::testing::limited_checked_memory device(64);
+    heddle::testing::checked_memory::queue queue;
+    try {
+      const heddle::buffer<double, heddle::testing::checked_memory> x(queue, 9, "x");
+    } catch (const heddle::memory_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string alone = error();
+  {
+    const heddle::expected_memory asks([&] { return "then " + error(); });
+    const heddle::expected_memory fails([]() -> std::string { throw std::bad_alloc(); });
+    const heddle::expected_memory last([] { return "100 were predicted"; });
+    CHECK(error() == alone + "; then " + alone + "; 100 were predicted");
+    CHECK(error() == alone + "; then " + alone + "; 100 were predicted");
+  }
+  {  // a thread that begins where another has ended, with its memory, is not that thread
+    std::unique_ptr<heddle::expected_memory> left;
+    std::thread([&] { left = std::make_unique<heddle::expected_memory>([] { return "of another"; }); }).join();
+    for (int i = 0; i < 4; ++i) {
+      std::string later;
+      std::thread([&] { later = error(); }).join();
+      CHECK(later == alone);
+    }
+  }
+  // One that ends on another thread while its text is called ends after that.
+  std::atomic<bool> called = false, ends = false, said = false;
+  bool in_order = false;
+  auto expected = std::make_unique<heddle::expected_memory>([&] {
+    called = true;
+    while (!ends) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    said = true;
+    return "300 were predicted";
+  });
+  std::thread other([&] {
+    while (!called) std::this_thread::yield();
+    ends = true;
+    expected.reset();
+    in_order = said;
+  });
+  const std::string text = error();
+  other.join();
+  CHECK(text == alone + "; 300 were predicted");
+  CHECK(in_order);
 }
 
 TEST_CASE("a buffer moves, and does not copy", "[tensor][law]") {

@@ -342,7 +342,8 @@ class round_checker {
   std::vector<int> held_;            // [rank][item] -> value, -1: none
 };
 
-// The stride that bounds what a check of these rounds takes: 1 for up to 1,024 ranks and as many items. It shares no factor with the ranks, so that the items that are followed are those of all ranks in turn.
+// The stride that bounds what a check of these rounds takes: 1 for up to 1,024 ranks and as many items. It shares no factor with the ranks,
+// so that the items that are followed are those of all ranks in turn.
 constexpr int bounded_stride(round_view view) {
   constexpr std::int64_t most = std::int64_t{1} << 24;
   const bool folds = folds_contributions(view.what());

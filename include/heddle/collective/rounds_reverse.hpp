@@ -79,9 +79,5 @@ constexpr round_table from_all_gather(const round_table& gather) {
     return all_reduce_of(reversed_rounds(gather), gather);
 }
 
-template <comm_operation What>
-inline constexpr bool is_gather_or_reduction =
-    What == comm_operation::all_reduce || What == comm_operation::reduce_scatter || What == comm_operation::all_gather;
-
 }  // namespace detail
 }  // namespace heddle::inline v0

@@ -15,9 +15,9 @@
 namespace heddle::inline v0::compute {
 
 namespace detail {
-// A backend for the cross-entropy of logits that are made a chunk at a time.
+// What both gradients need: products, that of logits by `cross_entropy_backward`, and `fill` where a rank has no words.
 template <class B, class T>
-concept chunk_kernels = product_kernels<B, T> && elementwise_kernels<B, T> && cross_entropy_kernels<B, T>;
+concept chunk_gradient_kernels = product_kernels<B, T> && elementwise_kernels<B, T> && cross_entropy_kernels<B, T>;
 
 /// call(first word of a chunk, its words [words, width], room for its logits [rows, words]).
 template <class Space, class T, class W, class Call>
@@ -100,7 +100,7 @@ void same_words(const char* name, const Words& words, const Gradient& dwords) {
 /// Overwrites dx and adds to dwords.
 /// Shapes: as above; dx [rows, width], dwords [words, width].
 /// Errors: as above.
-template <class T, detail::chunk_kernels<T> B>
+template <class T, detail::chunk_gradient_kernels<T> B>
 void chunked_cross_entropy_backward(B& backend, matrix_view<const T, space_of<B>> x,
                                     matrix_view<const T, space_of<B>> words, token_ids_in<space_of<B>> targets,
                                     std::int64_t first_id, row_view<const T, space_of<B>> m,
@@ -116,7 +116,7 @@ void chunked_cross_entropy_backward(B& backend, matrix_view<const T, space_of<B>
                                     });
 }
 /// The same without that of the words: dx alone.
-template <class T, detail::chunk_kernels<T> B>
+template <class T, detail::chunk_gradient_kernels<T> B>
 void chunked_cross_entropy_backward_input(B& backend, matrix_view<const T, space_of<B>> x,
                                           matrix_view<const T, space_of<B>> words, token_ids_in<space_of<B>> targets,
                                           std::int64_t first_id, row_view<const T, space_of<B>> m,

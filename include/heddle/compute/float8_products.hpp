@@ -34,8 +34,9 @@ float float8_power_of_two(float greatest) noexcept {
 
 /// A backend with products of floats whose operands are rounded to 8 bits where its memory is, at scales that are there:
 /// - `find_greatest(x, most)`: most[0] = the greatest magnitude of x, 0 for none; NaN are passed over;
-/// - `scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: c = beta c + op(a) op(b) for c of float or bf16, whose operands are rounded to the formats `A` and `B`
-///   at the scales of tensors with these greatest magnitudes (`float8_scale`); the product of what was rounded is added up in float and divided by both scales.
+/// - `scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: c = beta c + op(a) op(b) for c of float or bf16, whose operands
+///   are rounded to the formats `A` and `B` at the scales of tensors with these greatest magnitudes (`float8_scale`); the product of what was
+///   rounded is added up in float and divided by both scales.
 /// All in the order of its queue: the host reads nothing.
 template <class B>
 concept scaled_product_kernels = requires(B& b, matrix_view<const float, space_of<B>> x,
@@ -59,8 +60,8 @@ concept row_scaled_product_kernels = requires(B& b, matrix_view<const float, spa
 /// one for each row of op(a) and each column of op(b). `matmul` and all other kernels are those of
 /// `Backend`; layers call `scaled_matmul` for the products that a policy wants in 8 bits (`model::layers::multiply`).
 /// Memory: the rounded operands, as floats, and the result of the largest product so far.
-/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`; with `float8_rows` `row_scaled_product_kernels`) they are its own; scales stay on
-/// the device.
+/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`; with `float8_rows` `row_scaled_product_kernels`)
+/// they are its own; scales stay on the device.
 template <class Backend, class Formats = float8>
   requires(product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>) ||
           (scaled_product_kernels<Backend> && std::is_same_v<Formats, float8>) ||

@@ -37,7 +37,7 @@ struct commutes_from {
     return T(Identity);
   }
 };
-// A commutative operator whose identity is the value that its type begins with.
+// A commutative operator whose identity is `T{}`.
 struct commutes_from_default {
   static constexpr bool commutative = true;
   template <class T>
@@ -55,10 +55,14 @@ struct commutes_from_end {
     using limits = std::numeric_limits<T>;
     static_assert(limits::is_specialized,
                   "heddle: maximum and minimum need std::numeric_limits of the element type for their identity");
-    if constexpr (limits::has_infinity)
-      return Below ? static_cast<T>(-limits::infinity()) : limits::infinity();
+    if constexpr (limits::has_infinity && Below)
+      return static_cast<T>(-limits::infinity());
+    else if constexpr (limits::has_infinity)
+      return limits::infinity();
+    else if constexpr (Below)
+      return limits::lowest();
     else
-      return Below ? limits::lowest() : (limits::max)();
+      return (limits::max)();
   }
 };
 }  // namespace detail

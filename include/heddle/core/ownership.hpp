@@ -2,6 +2,7 @@
 #pragma once
 
 #include <new>
+#include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::detail {
@@ -21,7 +22,11 @@ class uncopyable {
 // derives from, since a base cannot be replaced.
 template <class T>
 T& replace(T& old, T&& other) noexcept {
-  static_assert(noexcept(T(std::move(other))));
+  static_assert(std::is_final_v<T>,
+                "heddle: a class that is assigned by replacement is final, as a base is not replaced");
+  static_assert(
+      noexcept(T(std::move(other))),
+      "heddle: a class that is assigned by replacement is moved without exceptions: its old value is gone by then");
   if (&old != &other) {
     old.~T();
     ::new (static_cast<void*>(&old)) T(std::move(other));

@@ -44,10 +44,10 @@ concept accepts_by_threshold =
 /// What a decoding policy decides. `most_proposed`: tokens that it proposes for a sequence and step. `lossless`: answers have the distribution that
 /// they have without it. `needs`: capabilities of cache and runner. `propose(proposals)` fills `tokens` of each. The engine computes their
 /// rows behind the last token's and keeps those that it draws itself. `ended(id)`: the request needs no more proposals.
-/// Optional members: `trees`, true if proposals have `parents`; `reads_streams`, true if `verified(id, length, stream)` is to be called after each step with
-/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn; `reads_all_streams`, true if, too,
-/// `computed(id, position, streams)` is to be called with the streams of all rows of a text as they are computed, those of tokens position, position + 1, ...; `acceptance()`, a rule with a `threshold` such as
-/// `typical_acceptance`.
+/// Optional members: `trees`, true if proposals have `parents`; `reads_streams`, true if `verified(id, length, stream)` is to be called after
+/// each step with the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn;
+/// `reads_all_streams`, true if, too, `computed(id, position, streams)` is to be called with the streams of all rows of a text as they are
+/// computed, those of tokens position, position + 1, ...; `acceptance()`, a rule with a `threshold` such as `typical_acceptance`.
 template <class D>
 concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&
                           requires(D& d, std::span<proposal> proposals, request_id id) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,10 @@ enum class finish_reason { none, stop, length, cancelled, error };
 /// The name of a reason.
 constexpr std::string_view to_string(finish_reason r) noexcept {
   constexpr std::string_view names[] = {"none", "stop", "length", "cancelled", "error"};  // as the enumerators stand
-  return names[static_cast<std::size_t>(r)];
+  static_assert(std::size(names) == static_cast<std::size_t>(finish_reason::error) + 1,
+                "heddle: every reason has a name");
+  const auto at = static_cast<std::size_t>(r);
+  return at < std::size(names) ? names[at] : names[0];
 }
 
 /// A token and the natural logarithm of its probability.

@@ -19,7 +19,8 @@ constexpr auto describe_qwen3(const qwen3_config& c, Adapter adapt = {}) {
 }
 }  // namespace layers
 
-using layers::describe_qwen2, layers::describe_qwen3;
+using layers::describe_qwen2;
+using layers::describe_qwen3;
 static_assert(layers::count_parameters(describe_qwen2<true>(qwen2_0_5b())) == 494032768);
 static_assert(layers::count_parameters(describe_qwen2(qwen2_7b())) == 7615616512);
 static_assert(qwen2_7b().parameters() == 7615616512 && qwen3_8b().parameters() == 8190735360);

@@ -44,7 +44,9 @@ constexpr auto with_head_in_chunks(const Description& whole) {
 template <class Base, int Words>
 struct with_chunked_loss : detail::described_as<with_chunked_loss<Base, Words>, Base> {
   /// `adapt`: adapters, for `with_lora`; or nothing.
-  static constexpr auto describe(const typename Base::config& c, auto... adapt) {
+  static constexpr auto describe(const typename Base::config& c, auto... adapt)
+    requires requires { Base::describe(c, adapt...); }
+  {
     return detail::with_head_in_chunks<Words>(Base::describe(c, adapt...));
   }
 };

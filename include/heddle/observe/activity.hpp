@@ -4,6 +4,7 @@
 #include <heddle/core/observer.hpp>
 
 #include <cstddef>
+#include <iterator>
 
 namespace heddle::inline v0::observe {
 
@@ -11,7 +12,10 @@ namespace heddle::inline v0::observe {
 constexpr const char* activity_name(activity kind) noexcept {
   constexpr const char* names[] = {"forward",    "backward",  "backward input", "backward weight", "send", "recv",
                                    "collective", "optimizer", "data",           "checkpoint",      "other"};
-  return names[static_cast<std::size_t>(kind)];  // as the enumerators stand
+  constexpr auto last = static_cast<std::size_t>(activity::other);  // as the enumerators stand
+  static_assert(std::size(names) == last + 1, "heddle: every activity has a name");
+  const auto at = static_cast<std::size_t>(kind);
+  return names[at < last ? at : last];
 }
 
 /// Work of the model on a microbatch: what a pipeline schedule places.

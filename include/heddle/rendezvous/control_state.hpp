@@ -210,7 +210,7 @@ namespace heddle::inline v0 {
 /// A started message or collective of a `rendezvous_control`. Its buffers belong to it until `wait` has returned or `test`
 /// has said true. Destroying one that has not been waited for waits for it; an error met there is thrown by the
 /// communicator's next call. While an exception unwinds the stack it is left.
-class [[nodiscard("heddle: what was started must be waited for")]] control_request {
+class [[nodiscard("heddle: what was started must be waited for")]] control_request final {
  public:
   control_request() = default;
   control_request(std::shared_ptr<detail::control_state> state, std::unique_ptr<detail::control_work> work)

@@ -4,6 +4,8 @@
 #include <heddle/core/config.hpp>
 #include <heddle/rendezvous/tcp_socket.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>

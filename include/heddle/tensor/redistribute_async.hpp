@@ -286,7 +286,7 @@ class async_redistribution final : public messaging_job<Comm> {
 /// A redistribution that was started. `wait` gives the tensor; all others of its rank go on meanwhile. The end of one that was
 /// not waited for waits for it; while an exception unwinds the stack it is given up instead, and its messages are taken back.
 template <class T, std::size_t Rank, layout_like To>
-class [[nodiscard("heddle: a redistribution that was started must be waited for")]] pending_redistribution {
+class [[nodiscard("heddle: a redistribution that was started must be waited for")]] pending_redistribution final {
  public:
   pending_redistribution(pending_redistribution&&) = default;
   pending_redistribution& operator=(pending_redistribution&& other) noexcept {

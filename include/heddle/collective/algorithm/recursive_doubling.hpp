@@ -10,7 +10,7 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-// all_gather among the core ranks, each of which has the block of its number: 1, 2, 4, ... blocks. The first round after it.
+// all_gather among the core ranks, each of which has the block of its number: 1, 2, 4, ... blocks. Returns the first round after these.
 constexpr int double_blocks(round_builder& rounds, const core_ranks& core, int round) {
   for (int have = 1; have < core.size; have *= 2, ++round)
     for (int v = 0; v < core.size; ++v)

@@ -91,7 +91,7 @@ struct checked_message {
 /// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
 /// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack a receive
 /// is taken back instead, and a send is left to MPI: nobody should receive it any more.
-class [[nodiscard("heddle: a message that was started must be waited for")]] mpi_request {
+class [[nodiscard("heddle: a message that was started must be waited for")]] mpi_request final {
  public:
   mpi_request() = default;
   mpi_request(mpi_request&& other) noexcept

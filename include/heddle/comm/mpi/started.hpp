@@ -71,7 +71,7 @@ using mpi_started_handle = std::unique_ptr<mpi_started_call, mpi_started_end>;
 /// met there is thrown by the rank's next call or at the end of its body. MPI cannot take a collective back: while an
 /// exception unwinds the stack the destructor waits a tenth of a second for it, and then leaves it to MPI, which may
 /// use the buffers as long as the world lives.
-class [[nodiscard("heddle: a collective that was started must be waited for")]] mpi_started {
+class [[nodiscard("heddle: a collective that was started must be waited for")]] mpi_started final {
  public:
   mpi_started() = default;
   ~mpi_started() { end(); }

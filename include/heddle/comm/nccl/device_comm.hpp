@@ -212,7 +212,8 @@ void launch_among_peers(nccl_grid<Blocks, Threads>, const nccl_device_comm<Block
 
 /// A kernel of this grid on the stream, whose threads call `body(here)` (what `here` has: comm/nccl/peer_fold.hpp); each of its blocks has one of the device
 /// communicator's barriers, and as many blocks as there are barriers is part of the types. All ranks call it in one order, and the GPU must
-/// have room for all blocks. A kernel that waits for a rank that has failed ends with the process: aborting a communicator ends NCCL's kernels only. In files that nvcc compiles. Errors: `comm_error` if CUDA refuses the launch.
+/// have room for all blocks. A kernel that waits for a rank that has failed ends with the process: aborting a communicator ends NCCL's kernels
+/// only. In files that nvcc compiles. Errors: `comm_error` if CUDA refuses the launch.
 template <int Blocks, int Threads, int Barriers, class Body>
 void launch_with_barriers(nccl_grid<Blocks, Threads> grid, const nccl_device_comm<Barriers>& device,
                           cudaStream_t stream, const Body& body) {

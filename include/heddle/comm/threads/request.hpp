@@ -36,7 +36,7 @@ namespace heddle::inline v0 {
 /// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
 /// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack the
 /// message is taken back instead.
-class [[nodiscard("heddle: a message that was started must be waited for")]] threads_request {
+class [[nodiscard("heddle: a message that was started must be waited for")]] threads_request final {
  public:
   threads_request() = default;
   ~threads_request() {

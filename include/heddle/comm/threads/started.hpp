@@ -46,7 +46,7 @@ struct started_places {
 /// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
 /// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack the call
 /// is taken back instead, and the other ranks get a `comm_error`.
-class [[nodiscard("heddle: a collective that was started must be waited for")]] threads_started {
+class [[nodiscard("heddle: a collective that was started must be waited for")]] threads_started final {
  public:
   threads_started() = default;
   threads_started(threads_started&&) noexcept = default;

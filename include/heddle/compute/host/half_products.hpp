@@ -42,7 +42,7 @@ bool multiplies_in_tiles() {
     return false;
 }
 
-/// Whether the library says that its products of bf16 with so many rows are slower than those of float with the conversion.
+/// Whether the library says that its products of bf16 with so many rows in all are slower than those of float with the conversion.
 template <class G>
 bool converts_bf16_products(std::int64_t rows) {
   if constexpr (requires { G::converts_bf16_products(rows); })
@@ -99,16 +99,16 @@ void multiply_converted(std::int64_t m, std::int64_t n, std::int64_t k, const H*
 }
 
 /// What `multiply_shared` takes for a library: operands of type A, c in float or of type A, which is rounded once.
-/// `Native`: bf16 operands go to the library as they are, where it does not say that conversion is faster.
+/// `Native`: bf16 operands go to the library as they are. Who calls says so for the whole product: a thread's part has fewer rows.
 template <class G, bool Native>
 struct half_products {
   template <transpose TA, transpose TB, class A>
   static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, std::int64_t lda, const A* b,
                        std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
     if constexpr (Native && std::is_same_v<A, bf16>)
-      if (!converts_bf16_products<G>(m))
-        return G::template multiply_bf16<TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
-    multiply_converted<G, TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
+      G::template multiply_bf16<TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
+    else
+      multiply_converted<G, TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
   }
   template <transpose TA, transpose TB, class A>
   static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, std::int64_t lda, const A* b,

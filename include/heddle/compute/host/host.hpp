@@ -496,7 +496,8 @@ class host : detail::argument_checks,
   template <transpose TA, transpose TB, class A, class C>
   void half_product(matrix_view<const A> a, matrix_view<const A> b, float beta, matrix_view<C> c) {
     if constexpr (bf16_gemm_library<Gemm> && std::is_same_v<A, bf16>)
-      if (native_bf16_) return product<detail::half_products<Gemm, true>, TA, TB>(a, b, beta, c);
+      if (native_bf16_ && !detail::converts_bf16_products<Gemm>(c.extent(0)))
+        return product<detail::half_products<Gemm, true>, TA, TB>(a, b, beta, c);
     product<detail::half_products<Gemm, false>, TA, TB>(a, b, beta, c);
   }
   template <class T>

@@ -107,7 +107,7 @@ struct basic_onednn {
     return detail::onednn_bf16() != nullptr &&
            (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & needed) == needed;
   }
-  /// Whether a product of bf16 operands with so many rows takes less time after conversion to float: on Intel's processors without AMX, whose
+  /// Whether a product of bf16 operands with so many rows, on all threads, takes less time after conversion to float: on Intel's processors without AMX, whose
   /// instruction for bf16 multiplies at half the rate of float, from 32 rows; fewer are bound by reading the operands.
   static bool converts_bf16_products(std::int64_t rows) {
     constexpr auto tiles = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);

@@ -167,8 +167,8 @@ class open_tiles {
 };
 
 /// c[i] = sum over `steps` tiles of a[i] and b, for one or two tiles of rows, `ld` bytes between rows of c. Four registers, because a hardware
-/// thread whose sibling multiplies in tiles, too, has few to rename: then a product took 15 ns, and 26 ns in blocks of two by two tiles, which
-/// hold all eight. Alone both take 8.
+/// thread whose sibling multiplies in tiles, too, has few to rename: blocks of two by two tiles, which hold all eight, are slower there, and
+/// as fast on a core of their own (docs/benchmarks/bf16_training.md).
 template <int Rows>
 HEDDLE_TILES inline void multiply_tiles(std::int64_t steps, const bf16* a, const bf16* b, float* c,
                                         std::int64_t ld) noexcept {
@@ -208,7 +208,7 @@ HEDDLE_TILES inline void add_tiles(std::int64_t rows, std::int64_t columns, cons
 }
 
 /// Memory for `size` elements of packed operands, aligned to 64 bytes, which the calling thread keeps for its next product: at most 1.25 MiB.
-/// Given back each time, the C library returned it to the system and faulted it in again, 3 % of a step of training.
+/// Kept, because the C library returns pieces of that size to the system, which then faults in every page of the next one.
 inline bf16* packed_operands(std::int64_t size) {
   struct kept_room {
     std::optional<gemm_panel<bf16>> panel;

@@ -544,6 +544,8 @@ struct experts {
         b, from, to, [](auto&&... of) { detail::sums_from_nodes(of...); },
         [](auto&&... of) { detail::sum_rows(of...); });
   }
+  // by_nodes_of(backend, group between nodes, group inside one, tables, room, from, to): where rows travel in two steps;
+  // of_ranks(group, tables, elements of from, elements of to, width): where they travel in one.
   template <class B, class ByNodes, class OfRanks>
   static void between_ranks(const B& b, typename B::const_view from, typename B::view to,
                             [[maybe_unused]] ByNodes by_nodes_of, [[maybe_unused]] OfRanks of_ranks) {

@@ -4,6 +4,9 @@
 #include <heddle/rendezvous/tcp_table.hpp>
 #include <heddle/rendezvous/tcp_socket.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>

@@ -21,7 +21,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::activations {
