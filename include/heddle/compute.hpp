@@ -26,6 +26,7 @@
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/argument_checks.hpp>

@@ -8,6 +8,8 @@
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/float8_products.hpp>
+#include <heddle/compute/growing_room.hpp>
+#include <heddle/tensor/cuda/graph.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -288,6 +290,8 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
                     Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(t.backend.add_bias(c, bias), hd::layout_error);
+  CHECK_THROWS_WITH(t.backend.undo_adamw(bias, bias, bias, bias, {.lr = 0.5, .weight_decay = 2}),
+                    Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2.0"));
 }
 
 TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on the device", "[cuda][float8]") {
@@ -311,6 +315,53 @@ TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on 
   }
   cuda_double::float8_of_library() = float8_way::none;
   CHECK_THROWS_WITH((float8_trials::float8_difference<emulated<1>, float, transpose::no, transpose::no>(2, 2, 2, 0.0f)),
-                    Catch::Matchers::Contains("CUDA device 0 has 8.0"));
+                    Catch::Matchers::Contains("CUDA device 0 has 8.0") &&
+                        Catch::Matchers::Contains("leave products_in<float8> or products_in<float8_rows> out"));
   cuda_double::float8_of_library() = float8_way::library;
+}
+
+TEST_CASE("a captured product keeps its memory when a later product needs more", "[cuda][graph][float8]") {
+  using memory = hd::cuda_memory;
+  const auto replayed = []<class Backend>(Backend& backend, const auto& multiply) {
+    auto& queue = backend.queue();
+    const std::int64_t large = 64 * 64;
+    hd::buffer<float, memory> a(queue, large), b(queue, large), c(queue, large), d(queue, large);
+    queue.copy(numbers<float>(large, 1), a);
+    queue.copy(numbers<float>(large, 2), b);
+    const auto of = [](auto& x, std::int64_t n) { return hd::matrix_view<float, memory>(x.address(), {n, n}); };
+    multiply(backend, of(a, 4), of(b, 4), of(c, 4));  // takes its memory
+    std::vector<float> expected(16), got(16);
+    queue.copy(hd::detail::row_at<memory>(c.address(), 16), expected);
+    queue.wait();
+    auto graph = hd::cuda_graph::capture(queue, [&] { multiply(backend, of(a, 4), of(b, 4), of(c, 4)); });
+    multiply(backend, of(a, 64), of(b, 64), of(d, 64));
+    const hd::buffer<float, memory> where_it_was(queue, 16);  // would be written by the graph
+    queue.zero(c);
+    graph.launch(queue);
+    std::vector<float> untouched(16);
+    queue.copy(hd::detail::row_at<memory>(c.address(), 16), got);
+    queue.copy(where_it_was, untouched);
+    queue.wait();
+    return got == expected && untouched == std::vector<float>(16);
+  };
+  co::bf16_products<emulated<1>> halves;
+  CHECK(replayed(halves, [](auto& backend, auto a, auto b, auto c) { backend.matmul(a, b, c); }));
+  co::float8_products<emulated<1>, hd::float8_rows> by_rows;
+  CHECK(replayed(by_rows, [](auto& backend, auto a, auto b, auto c) {
+    const auto most = backend.template greatest_of<transpose::no, transpose::no>(a, b);
+    backend.template scaled_matmul<transpose::no, transpose::no, co::float8_operand::value, co::float8_operand::value>(
+        a, b, c, most);
+  }));
+}
+TEST_CASE("room that grows keeps what was too small on a device, and is below three times the last", "[cuda]") {
+  hd::cuda_memory::queue queue;
+  co::detail::growing_room<float, hd::cuda_memory> room;
+  const float* const first = room.of(queue, 10, "a test");
+  CHECK(room.of(queue, 7, "a test") == first);
+  const int before = cuda_double::open_resources();
+  CHECK(room.of(queue, 11, "a test") != first);
+  CHECK(cuda_double::open_resources() == before + 1);
+  const float* const second = room.of(queue, 15, "a test");  // half as many more were taken
+  CHECK(room.of(queue, 12, "a test") == second);
+  CHECK(cuda_double::open_resources() == before + 1);
 }

@@ -183,6 +183,7 @@ struct CUevent_st {
   std::shared_ptr<capture> of;  // of a captured recording, and the nodes that it waits for
   std::set<std::size_t> nodes;
   bool timed = false;
+  int device = 0;
 };
 
 namespace {
@@ -372,13 +373,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (const auto planned = count("cudaEventCreateWithFlags"); planned != cudaSuccess) return planned;
   *event = new CUevent_st;
+  (*event)->device = device_of_thread;
   (*event)->timed = (flags & cudaEventDisableTiming) == 0;
   add_other(1);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto planned = count("cudaEventRecord"); planned != cudaSuccess) return planned;
-  if (stream->device != device_of_thread) return failed(cudaErrorInvalidResourceHandle);
+  if (stream->device != device_of_thread || stream->device != event->device)
+    return failed(cudaErrorInvalidResourceHandle);
   event->of = stream->taking_part;
   event->nodes = stream->last;
   if (event->of != nullptr) return cudaSuccess;

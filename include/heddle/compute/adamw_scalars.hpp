@@ -12,6 +12,15 @@
 
 namespace heddle::inline v0::compute::detail {
 
+/// Whether a step can be taken back: its decay has left something. Errors: `config_error` where it has not.
+inline void require_reversible(const adamw_step& step) {
+  if (!(1.0 - step.lr * step.weight_decay > 0))
+    throw config_error(
+        "heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back; got learning "
+        "rate " +
+        std::to_string(step.lr) + " and weight decay " + std::to_string(step.weight_decay));
+}
+
 /// The scalars of a step, computed in double on the host and rounded once: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
 /// g^2; p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps).
 template <class T>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <heddle/compute/fused_products.hpp>
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/half_precision.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -19,7 +19,8 @@ namespace heddle::inline v0::compute {
 /// after conversion back, which saves no time. All other kernels, attention among them, and products of other types are those of
 /// `Backend`. A backend that rounds operands as it reads them (`rounds_operands()`: the host with AMX) does so for `matmul` of 32 rows and more. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
 /// Weights that stay for some time (`weights_stay`) are rounded once in it, not at each product: the same bits.
-/// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue.
+/// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue;
+/// on a device also the smaller ones before, since graphs have their addresses: below three times as much.
 template <class Backend>
   requires half_product_kernels<Backend, bf16> && cast_kernels<Backend, float, bf16>
 class bf16_products : public Backend {
@@ -132,17 +133,16 @@ class bf16_products : public Backend {
     return weights_.copy_of(x, n, [&](const float* from, bf16* to) { round(from, to, n); });
   }
   template <class T, class Shape>
-  view<const bf16, Shape, memory> rounded(view<T, Shape, memory> x, buffer<bf16, memory>& room) {
+  view<const bf16, Shape, memory> rounded(view<T, Shape, memory> x, detail::growing_room<bf16, memory>& room) {
     const std::int64_t n = x.shape().size();
     if (const bf16* const weight = copy_of_weights(x.address(), n); weight != nullptr) return {weight, x.shape()};
-    if (static_cast<std::int64_t>(room.size()) < n)
-      room = buffer<bf16, memory>(own_queue(), n, "operands of a product in bf16");
-    round(x.address(), room.address(), n);
-    return {room.address(), x.shape()};
+    bf16* const to = room.of(own_queue(), n, "operands of a product in bf16");
+    round(x.address(), to, n);
+    return {to, x.shape()};
   }
 
   rounded_weights<memory> weights_{};
-  buffer<bf16, memory> left_{}, right_{};
+  detail::growing_room<bf16, memory> left_{}, right_{};
 };
 
 }  // namespace heddle::inline v0::compute

@@ -1,6 +1,7 @@
 // heddle/compute/float8_products.hpp: a backend with products of float matrices whose operands are scaled and rounded to 8 bits.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -228,12 +229,10 @@ class float8_products<Backend, float8_rows> : public Backend {
   row_view<float, memory> greatest_of(matrix_view<const float, memory> a, matrix_view<const float, memory> b) {
     constexpr transpose columns_of_b = TB == transpose::yes ? transpose::no : transpose::yes;
     const std::int64_t rows = a.extent(TA == transpose::yes ? 1 : 0), columns = b.extent(TB == transpose::yes ? 0 : 1);
-    if (static_cast<std::int64_t>(greatest_.size()) < rows + columns)
-      greatest_ = buffer<float, memory>(this->queue(), rows + columns, "scales of products in 8 bits");
-    this->template find_greatest_of_rows<TA>(a, heddle::v0::detail::row_at<memory>(greatest_.address(), rows));
-    this->template find_greatest_of_rows<columns_of_b>(
-        b, heddle::v0::detail::row_at<memory>(greatest_.address() + rows, columns));
-    return heddle::v0::detail::row_at<memory>(greatest_.address(), rows + columns);
+    float* const found = greatest_.of(this->queue(), rows + columns, "scales of products in 8 bits");
+    this->template find_greatest_of_rows<TA>(a, heddle::v0::detail::row_at<memory>(found, rows));
+    this->template find_greatest_of_rows<columns_of_b>(b, heddle::v0::detail::row_at<memory>(found + rows, columns));
+    return heddle::v0::detail::row_at<memory>(found, rows + columns);
   }
   /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
   template <transpose TA, transpose TB, float8_operand A, float8_operand B>
@@ -246,7 +245,7 @@ class float8_products<Backend, float8_rows> : public Backend {
   }
 
  private:
-  buffer<float, memory> greatest_{};
+  detail::growing_room<float, memory> greatest_{};
 };
 
 }  // namespace heddle::inline v0::compute

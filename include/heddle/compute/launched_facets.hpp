@@ -1,6 +1,7 @@
 // heddle/compute/launched_facets.hpp: facets of backends whose kernels are launched in the order of a queue: their arguments are checked, then they are launched.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -12,7 +13,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -334,13 +334,8 @@ class launched_facets {
     argument_checks::sizes("adamw", n, "elements of the weights", weights);
     optimizer_sizes("adamw", n, g, m, v);
   }
-  // Room for the sums of blocks. What was too small is kept, too: a graph that was captured before has its address.
-  double* parts(std::int64_t elements) {
-    const std::int64_t n = sum_blocks(elements);
-    if (parts_.empty() || static_cast<std::int64_t>(parts_.back().size()) < n)
-      parts_.emplace_back(queue(), n, "the sums of blocks");
-    return parts_.back().address();
-  }
+  // Room for the sums of blocks.
+  double* parts(std::int64_t elements) { return parts_.of(queue(), sum_blocks(elements), "the sums of blocks"); }
   template <class Add>
   double number_of(Add add) {
     if (number_.empty()) number_ = buffer<double, Space>(queue(), 1, "a sum");
@@ -352,7 +347,7 @@ class launched_facets {
     return got;
   }
 
-  std::vector<buffer<double, Space>> parts_{};
+  growing_room<double, Space> parts_{};
   buffer<double, Space> number_{};
 };
 

@@ -450,6 +450,120 @@ TEST_CASE("kernels with the barriers of one device communicator run one after th
   nccl_double::reset();
 }
 
+TEST_CASE("a kernel with barriers waits for the last one also on a stream whose handle comes again", "[nccl]") {
+  nccl_double::reset();
+  const outcome got = on_ranks(2, [](auto& c, auto& wrong) {
+    hd::nccl_windows windows(c);
+    const auto x = windows.template take<float>(50);
+    std::fill(x.elements().begin(), x.elements().end(), 1.0f);
+    const auto waits = [] { return cuda_double::calls()["cudaStreamWaitEvent"]; };
+    hd::all_reduce<by_kernel>(c, x.elements(), hd::plus{});
+    c.barrier();
+    const int before = waits();
+    c.barrier();
+    hd::all_reduce<by_kernel>(c, x.elements(),
+                              hd::plus{});  // of the same handle, for all the device communicator knows
+    c.barrier();
+    wrong += waits() != before + 2;
+    wrong += x.elements()[49] != 4.0f;
+  });
+  CHECK(got.error == "");
+  CHECK(got.wrong == 0);
+  nccl_double::reset();
+}
+
+TEST_CASE("a device communicator needs one LSA team and a communicator that nothing has aborted", "[nccl]") {
+  nccl_double::reset();
+  nccl_double::lsa_ranks(2);
+  const outcome apart = on_ranks(4, [](auto& c, auto&) { hd::nccl_device_comm<3> device(c); });
+  CHECK(apart.error.find("nccl_device_comm: expected one LSA team of 4 ranks, GPUs that load and store each other's "
+                         "memory, got one of 2") != std::string::npos);
+  nccl_double::reset();
+  const outcome late = on_ranks(2, [](auto& c, auto& wrong) {
+    hd::nccl_windows windows(c);
+    const auto x = windows.template take<float>(8);
+    const auto at = hd::detail::place_in_window(*c.channel(), x.elements().data(), 8 * sizeof(float));
+    const hd::nccl_device_comm<3> device(c);
+    c.barrier();
+    hd::detail::nccl_channel::abort_all(c.channel()->site(), "heddle: a test has had enough");
+    try {
+      hd::launch_with_barriers(
+          hd::nccl_grid<3, 64>{}, device, c.stream(),
+          hd::detail::peer_fold<float, hd::plus, hd::detail::nccl_place>{{}, 8, at->place, at->place});
+      ++wrong;
+    } catch (const hd::aborted_error& e) {
+      wrong += std::string(e.what()).find("a test has had enough") == std::string::npos;
+    }
+  });
+  CHECK(late.wrong == 0);
+  CHECK(late.kernels == 0);
+  nccl_double::reset();
+}
+
+TEST_CASE("windows and kernels with barriers are on the device of a communicator that others have made", "[nccl]") {
+  nccl_double::reset();
+  const outcome got = on_ranks(2, [](auto& c, auto& wrong) {
+    const int of_communicator = cuda_double::current_device();
+    const int other = 1 - of_communicator;
+    {
+      auto same = hd::nccl_communicator::borrow(c.native(), c.stream());
+      static_cast<void>(cudaSetDevice(other));
+      hd::nccl_windows windows(same);
+      const auto x = windows.template take<float>(5);
+      wrong += nccl_double::device_of(x.elements().data()) != of_communicator;
+      std::fill(x.elements().begin(), x.elements().end(), 1.0f);
+      hd::all_reduce<by_kernel>(same, x.elements(), hd::plus{});
+      same.wait();
+      wrong += x.elements()[4] != 2.0f;
+      wrong += cuda_double::current_device() != other;
+      same.barrier();
+    }
+    static_cast<void>(cudaSetDevice(of_communicator));
+    c.barrier();
+  });
+  CHECK(got.error == "");
+  CHECK(got.wrong == 0);
+  CHECK(got.kernels == 2);
+  nccl_double::reset();
+}
+
+TEST_CASE("ranks that name different windows in one all-reduce are found at the next barrier", "[nccl]") {
+  nccl_double::reset();
+  const outcome got = on_ranks(2, [](auto& c, auto&) {
+    hd::nccl_windows windows(c);
+    const auto x = windows.template take<float>(8), y = windows.template take<float>(8);
+    hd::all_reduce<by_kernel>(c, (c.rank() == 0 ? x : y).elements(), hd::plus{});
+    c.barrier();
+  });
+  CHECK(got.error.find("the ranks' collectives differ") != std::string::npos);
+  nccl_double::reset();
+}
+
+TEST_CASE("a window that an exception ends does not wait for its stream", "[nccl]") {
+  nccl_double::reset();
+  const outcome got = on_ranks(2, [](auto& c, auto& wrong) {
+    const auto told = std::make_shared<std::atomic<bool>>(false);
+    struct teller {
+      std::atomic<bool>& told;
+      ~teller() { told = true; }
+    } const at_end{*told};
+    hd::nccl_windows windows(c);
+    const auto x = windows.template take<float>(50);
+    if (c.rank() == 1) {
+      cuda_double::enqueue(c.stream(), [told, &wrong] {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+        while (!*told && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        wrong += !*told;
+      });
+      throw hd::config_error("heddle: rank one has had enough");
+    }
+    c.barrier();
+  });
+  CHECK(got.error.find("rank one has had enough") != std::string::npos);
+  CHECK(got.wrong == 0);
+  nccl_double::reset();
+}
+
 TEST_CASE("a rank that fails after the device API's all-reduce ends the others", "[nccl]") {
   nccl_double::reset();
   const outcome got = on_ranks(2, [](auto& c, auto&) {

@@ -27,6 +27,7 @@ std::map<std::string, int> network_counts;
 std::vector<nccl_double::transfer> given;
 int version_code = NCCL_VERSION_CODE;
 std::map<void*, std::size_t> allocated;
+std::map<const void*, int> allocated_on;
 struct clique;
 struct registration {
   const void* of;  // whose communicator
@@ -403,6 +404,11 @@ std::vector<barrier_use> barrier_uses() {
   for (const auto& device : all_devices) all.push_back(device->use);
   return all;
 }
+int device_of(const void* memory) {
+  const std::lock_guard lock(big);
+  const auto at = allocated_on.find(memory);
+  return at == allocated_on.end() ? -1 : at->second;
+}
 void windows(bool has) {
   locked([&] { has_windows = has; });
 }
@@ -502,6 +508,7 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   const std::lock_guard lock(big);
   *memory = ::operator new(bytes, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
   allocated[*memory] = bytes;
+  allocated_on[*memory] = cuda_double::current_device();
   return ncclSuccess;
 }
 ncclResult_t ncclMemFree(void* memory) {
@@ -510,6 +517,7 @@ ncclResult_t ncclMemFree(void* memory) {
   for (const auto& [window, r] : registered)
     if (r.memory == memory) return ncclInvalidArgument;
   if (allocated.erase(memory) == 0) return ncclInvalidArgument;
+  allocated_on.erase(memory);
   ::operator delete(memory, std::align_val_t{NCCL_WIN_REQUIRED_ALIGNMENT});
   return ncclSuccess;
 }

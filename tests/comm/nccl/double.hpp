@@ -31,6 +31,8 @@ int open_resources();
 void reset();
 void devices(int count);
 void version(int code);
+/// The device that was the thread's when this memory was taken by `ncclMemAlloc`; -1 for other memory.
+int device_of(const void* memory);
 /// Whether windows are registered; else the calls succeed with none.
 void windows(bool has);
 /// How many ranks are in one LSA team, neighbours; 0: all of a communicator.

@@ -31,11 +31,18 @@ struct nccl_call_of_kernel {
   }
 };
 
-// Where elements are in a window of the communicator.
-inline std::optional<nccl_place> place_in_window(const nccl_channel& channel, const void* memory, std::size_t bytes) {
+// Where elements are in a window of the communicator, and which of its windows that is.
+struct numbered_place {
+  nccl_place place;
+  std::int64_t number;
+};
+inline std::optional<numbered_place> place_in_window(const nccl_channel& channel, const void* memory,
+                                                     std::size_t bytes) {
   const nccl_registered* const window = channel.window_of(memory, bytes);
   if (window == nullptr) return std::nullopt;
-  return nccl_place{window->window, static_cast<std::size_t>(static_cast<const std::byte*>(memory) - window->begin)};
+  return numbered_place{
+      {window->window, static_cast<std::size_t>(static_cast<const std::byte*>(memory) - window->begin)},
+      window->number};
 }
 
 }  // namespace detail
@@ -67,12 +74,12 @@ struct nccl_device_all_reduce {
       const auto to = impl::place_in_window(channel, y.data(), y.size_bytes());
       const bool grouped = channel.grouped(), in_windows = from.has_value() && to.has_value();
       if (!grouped && in_windows && nccl_one_lsa_team(comm)) {
-        const std::int64_t places[] = {Blocks, static_cast<std::int64_t>(from->offset),
-                                       static_cast<std::int64_t>(to->offset)};
+        const std::int64_t places[] = {Blocks, from->number, static_cast<std::int64_t>(from->place.offset), to->number,
+                                       static_cast<std::int64_t>(to->place.offset)};
         const auto count = static_cast<std::int64_t>(x.size());
         impl::nccl_call_of_kernel::run<T>(comm, comm_operation::all_reduce, count, impl::hash_of(places), [&] {
           launch_with_barriers(nccl_grid<Blocks, Threads>{}, nccl_device_comm<Blocks>(comm), comm.stream(),
-                               impl::peer_fold<T, Op, impl::nccl_place>{op, count, *from, *to});
+                               impl::peer_fold<T, Op, impl::nccl_place>{op, count, from->place, to->place});
         });
       } else if constexpr (nccl_operator<Op> != ncclNumOps && nccl_type<T> != ncclNumTypes) {
         comm.all_reduce(x, y, op);

@@ -78,7 +78,8 @@ struct nccl_attachment {
 struct nccl_registered {
   const std::byte* begin;
   std::size_t bytes;
-  void* window;  // an `ncclWindow_t`, where NCCL has them
+  void* window;             // an `ncclWindow_t`, where NCCL has them
+  std::int64_t number = 0;  // which of the communicator's windows: the same on all ranks
 };
 
 /// The groups of NCCL's calls that this thread has open: NCCL keeps them per thread, so this does, too. A failure closes
@@ -113,6 +114,7 @@ struct nccl_site {
   nccl_site& operator=(const nccl_site&) = delete;
   ~nccl_site() {
     for (void* memory : scratch) static_cast<void>(cudaFree(memory));
+    for (void* memory : left) static_cast<void>(ncclMemFree(memory));
   }
   launch_options options;
   nccl_settings settings;
@@ -126,6 +128,7 @@ struct nccl_site {
   int fused = 0;               // how many communicators are in an `nccl_group` that is open
   std::vector<void*> scratch;  // on the GPU; kept to the end: freeing memory waits for all that runs there
   std::size_t scratch_bytes = 0;
+  std::vector<void*> left;  // windows that were in use when an exception ended them; the communicators end before
 };
 
 /// Owns or borrows an `ncclComm_t`. Used by its rank's thread only.
@@ -261,6 +264,30 @@ class nccl_channel {
     wait(stream);
   }
 
+  /// While it lives the communicator's GPU is the thread's current one, which it need not be where others have made the communicator.
+  class on_device {
+   public:
+    /// Of a channel that is connected.
+    explicit on_device(nccl_channel& channel) {
+      int device = 0;
+      if (const auto result = ncclCommCuDevice(channel.comm_, &device); result != ncclSuccess)
+        channel.fail("ncclCommCuDevice", result);
+      channel.require_cuda("cudaGetDevice", cudaGetDevice(&before_));
+      if (device == before_) return;
+      channel.require_cuda("cudaSetDevice", cudaSetDevice(device));
+      changed_ = true;
+    }
+    on_device(const on_device&) = delete;
+    on_device& operator=(const on_device&) = delete;
+    ~on_device() {
+      if (changed_) static_cast<void>(cudaSetDevice(before_));
+    }
+
+   private:
+    int before_ = 0;
+    bool changed_ = false;
+  };
+
   /// Waits until `ready()`, and looks out for news of other ranks meanwhile.
   template <class Ready>
   void wait_until(const char* what, const Ready& ready) {
@@ -269,7 +296,10 @@ class nccl_channel {
   }
 
   // --- what is registered with the communicator, and what else belongs to it ---
-  void add_window(const nccl_registered& window) { windows_.push_back(window); }
+  void add_window(const nccl_registered& window) {
+    windows_.push_back(window);
+    windows_.back().number = windows_made_++;
+  }
   void remove_window(const void* begin) noexcept {
     std::erase_if(windows_, [begin](const nccl_registered& w) { return w.begin == begin; });
   }
@@ -409,17 +439,12 @@ class nccl_channel {
     mutable int turns_ = 0;
   };
 
-  // Memory on the communicator's GPU, which need not be the thread's current one where others have made it.
+  // Memory on the communicator's GPU.
   void* scratch(std::size_t bytes) {
     if (bytes > site_->scratch_bytes) {
-      int before = 0, device = 0;
-      if (const auto result = ncclCommCuDevice(comm_, &device); result != ncclSuccess) fail("ncclCommCuDevice", result);
-      require_cuda("cudaGetDevice", cudaGetDevice(&before));
-      if (device != before) require_cuda("cudaSetDevice", cudaSetDevice(device));
+      const on_device here(*this);
       void* memory = nullptr;
-      const cudaError_t result = cudaMalloc(&memory, bytes);
-      if (device != before) require_cuda("cudaSetDevice", cudaSetDevice(before));
-      require_cuda("cudaMalloc", result);
+      require_cuda("cudaMalloc", cudaMalloc(&memory, bytes));
       site_->scratch.push_back(memory);
       site_->scratch_bytes = bytes;
     }
@@ -503,6 +528,7 @@ class nccl_channel {
   int depth_ = 0;
   int fused_ = 0;
   std::vector<nccl_registered> windows_;
+  std::int64_t windows_made_ = 0;
   std::map<int, std::shared_ptr<nccl_attachment>> attached_;
   std::vector<message> waiting_;
   std::int64_t batch_ = 0;

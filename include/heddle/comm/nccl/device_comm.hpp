@@ -3,6 +3,7 @@
 
 #include <heddle/comm/nccl/channel.hpp>
 #include <heddle/comm/nccl/communicator.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -57,6 +58,8 @@ class nccl_device_state : public nccl_attachment {
     ncclDevCommRequirements needs{};
 #endif
     needs.lsaBarrierCount = barriers;
+    static_cast<void>(channel.connected());
+    const nccl_channel::on_device here(channel);
     try {
       channel.require_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
       channel.require_nccl("ncclDevCommCreate", ncclDevCommCreate(channel.connected(), &needs, comm_.get()));
@@ -73,13 +76,14 @@ class nccl_device_state : public nccl_attachment {
   /// What is put on the stream now begins when the last kernel has ended, also one on another stream. In a graph it is the
   /// caller who orders its launches and other kernels.
   void before_kernel(nccl_channel& channel, cudaStream_t stream) {
-    if (last_stream_ == nullptr || last_stream_ == stream || captured(channel, stream)) return;
+    // Also on the stream of the last kernel, which costs it nothing: handles do not tell streams apart, since those of destroyed ones come again.
+    if (!recorded_ || captured(channel, stream)) return;
     channel.require_cuda("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, last_, 0));
   }
   void after_kernel(nccl_channel& channel, cudaStream_t stream) {
     if (captured(channel, stream)) return;
     channel.require_cuda("cudaEventRecord", cudaEventRecord(last_, stream));
-    last_stream_ = stream;
+    recorded_ = true;
   }
   void give_back(nccl_channel& channel) override {
     channel.wait_until("a kernel with barriers among ranks", [&] {
@@ -104,7 +108,7 @@ class nccl_device_state : public nccl_attachment {
   }
   std::unique_ptr<ncclDevComm> comm_ = std::make_unique<ncclDevComm>();
   cudaEvent_t last_ = nullptr;
-  cudaStream_t last_stream_ = nullptr;
+  bool recorded_ = false;
 };
 
 #else
@@ -120,7 +124,7 @@ struct nccl_device_state : nccl_attachment {  // of what does not compile
 /// A device communicator of NCCL's with as many barriers among its ranks, for kernels with as many blocks: `launch_with_barriers` refuses
 /// others. Made by all ranks of `comm` together, when it is first named for this number of barriers; `comm` keeps it to its own end. A stream that is being captured has it before.
 /// It needs all ranks in one LSA team: GPUs that load and store each other's memory (`nccl_one_lsa_team`).
-/// Errors: `comm_error` with NCCL's own text; with an NCCL older than 2.28 it does not compile.
+/// Errors: `comm_error` with NCCL's own text, and where ranks are in several teams; with an NCCL older than 2.28 it does not compile.
 template <int Barriers>
 class nccl_device_comm {
   static_assert(
@@ -138,6 +142,12 @@ class nccl_device_comm {
       kept = std::make_shared<detail::nccl_device_state>(*channel_, Barriers);
     }
     state_ = std::static_pointer_cast<detail::nccl_device_state>(kept);
+#if NCCL_VERSION_CODE >= 22800 && __has_include(<nccl_device.h>)
+    // Known only now: NCCL finds its teams with the first window or device communicator.
+    if (const int team = ncclTeamLsa(channel_->connected()).nRanks; team != size())
+      channel_->refuse(detail::text_of({"nccl_device_comm: expected one LSA team of ", size(),
+                                        " ranks, GPUs that load and store each other's memory, got one of ", team}));
+#endif
   }
 
   int rank() const noexcept { return channel_->rank(); }
@@ -213,7 +223,8 @@ void launch_among_peers(nccl_grid<Blocks, Threads>, const nccl_device_comm<Block
 /// A kernel of this grid on the stream, whose threads call `body(here)` (what `here` has: comm/nccl/peer_fold.hpp); each of its blocks has one of the device
 /// communicator's barriers, and as many blocks as there are barriers is part of the types. All ranks call it in one order, and the GPU must
 /// have room for all blocks. A kernel that waits for a rank that has failed ends with the process: aborting a communicator ends NCCL's kernels
-/// only. In files that nvcc compiles. Errors: `comm_error` if CUDA refuses the launch.
+/// only. In files that nvcc compiles. Errors: `comm_error` if CUDA refuses the launch,
+/// `aborted_error` after a failure.
 template <int Blocks, int Threads, int Barriers, class Body>
 void launch_with_barriers(nccl_grid<Blocks, Threads> grid, const nccl_device_comm<Barriers>& device,
                           cudaStream_t stream, const Body& body) {
@@ -225,6 +236,8 @@ void launch_with_barriers(nccl_grid<Blocks, Threads> grid, const nccl_device_com
     constexpr bool launches = requires { launch_among_peers(grid, device, stream, body); };
     static_assert(launches, "heddle: kernels with barriers among ranks are launched in files that nvcc compiles");
     if constexpr (launches) {
+      static_cast<void>(device.channel()->connected());
+      const detail::nccl_channel::on_device here(*device.channel());
       device.state()->before_kernel(*device.channel(), stream);
       launch_among_peers(grid, device, stream, body);
       device.state()->after_kernel(*device.channel(), stream);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@ class nccl_window_memory {
     static_cast<void>(channel->connected());
     if (channel->grouped()) channel->refuse("a window cannot be made while a group of calls is open");
     channel->flush();
+    const nccl_channel::on_device here(*channel);
     if (const ncclResult_t taken = ncclMemAlloc(&memory_, bytes); taken != ncclSuccess) {
       std::size_t free = 0, all = 0;
       static_cast<void>(cudaGetLastError());
@@ -46,8 +48,18 @@ class nccl_window_memory {
   nccl_window_memory(const nccl_window_memory&) = delete;
   nccl_window_memory& operator=(const nccl_window_memory&) = delete;
   ~nccl_window_memory() {
-    for (auto at = registered_.rbegin(); at != registered_.rend(); ++at) end(**at);
-    static_cast<void>(ncclMemFree(memory_));
+    // An exception on its way is told before a stream that may wait for other ranks is done: the channels abort their communicators then.
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
+    bool in_use = false;
+    for (auto at = registered_.rbegin(); at != registered_.rend(); ++at) in_use = !end(**at, unwinding) || in_use;
+    if (!in_use) {
+      static_cast<void>(ncclMemFree(memory_));
+      return;
+    }
+    try {
+      registered_.front()->channel->site().left.push_back(memory_);
+    } catch (...) {  // it ends with the process
+    }
   }
 
   /// With one more communicator, by all its ranks together; once with each.
@@ -86,10 +98,12 @@ class nccl_window_memory {
     ncclWindow_t window = nullptr;
 #endif
   };
-  void end(registration& r) noexcept {
+  // False where nobody waits for a stream that is not done.
+  bool end(registration& r, bool unwinding) noexcept {
     r.channel->remove_window(memory_);
-    if (!r.channel->usable()) return;
+    if (!r.channel->usable()) return true;
     try {
+      if (unwinding && !r.channel->done(stream_)) return false;
       r.channel->wait(stream_);
 #if NCCL_VERSION_CODE >= 22700
       if (r.window != nullptr)
@@ -97,9 +111,11 @@ class nccl_window_memory {
 #endif
     } catch (...) {  // all communicators of the rank have been aborted, and the next call says so
     }
+    return true;
   }
   cudaStream_t stream_;
   std::size_t bytes_;
+  int exceptions_ = std::uncaught_exceptions();
   void* memory_ = nullptr;
   std::vector<std::unique_ptr<registration>> registered_;
 };

@@ -7,7 +7,6 @@
 #include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/random.hpp>
@@ -381,8 +380,7 @@ void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, con
 template <launcher L, class T>
 void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   const adamw_scalars<T> s(step);
-  if (!(1.0 - step.lr * step.weight_decay > 0))
-    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
+  require_reversible(step);
   each_pack<T>(on, n, adamw_body<T, true>{n, s, p, g, m, v});
 }
 

@@ -38,7 +38,7 @@ struct product_ending {
   throw config_error("heddle: products in 8 bits (float8) need compute capability 8.9 or higher; CUDA device " +
                      std::to_string(device) + " has " + std::to_string(major) + "." + std::to_string(minor) +
                      ": take compute::cuda_float8_in_bf16, which multiplies the same rounded numbers as bf16, or leave "
-                     "products_in<float8> out of precision<...>");
+                     "products_in<float8> or products_in<float8_rows> out of precision<...>");
 }
 
 /// The base of launchers, which brings the kernels of this namespace to calls of `launch_gelu(launcher, ...)`. A launcher has

@@ -104,7 +104,7 @@ class lt_products {
     std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
     if (!how) return false;
     const cublasStatus_t status = run(of, given, *how, stream);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+    if (has_none(status))
       how.reset();  // refused before anything is queued
     else
       require(status, "cublasLtMatmul");
@@ -149,9 +149,14 @@ class lt_products {
     const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
     const size_of_product size(types.in, types.in_right, types.out, false, true, m, n, k, aligned,
                                ByRows ? by_rows : no_end, beta == 0, factor_a != nullptr ? 1 : 0);
-    const std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
-    if constexpr (ByRows)
+    std::optional<cublasLtMatmulAlgo_t>& how = advice(of, size);
+    if constexpr (ByRows) {
       if (!how) return false;
+      const cublasStatus_t status = run(of, with, *how, stream);
+      if (!has_none(status)) require(status, "cublasLtMatmul");
+      if (has_none(status)) how.reset();  // refused before anything is queued, as it will be again
+      return how.has_value();
+    }
     if (!how) [[unlikely]]
       throw cuda_error("heddle: cuBLASLt has no product in 8 bits of " + std::to_string(m) + " x " + std::to_string(k) +
                        " by " + std::to_string(k) + " x " + std::to_string(n) + " on this device");
@@ -196,6 +201,10 @@ class lt_products {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
       throw cuda_error(std::string("heddle: ") + call + ": " + cublasLtGetStatusString(status));
   }
+  // What it returns where it does not have what is asked for, also where it is older than the header and does not know it.
+  static bool has_none(cublasStatus_t status) noexcept {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+  }
   // cuBLASLt's descriptions of things, destroyed with their owner.
   template <class Handle, cublasStatus_t (*Destroy)(Handle)>
   struct destroyer {
@@ -232,13 +241,15 @@ class lt_products {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_our_right);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_our_left);
     }
-    // The factors are those of rows and columns, if this version of cuBLASLt knows such.
+    // The factors are those of rows and columns, if the cuBLASLt of the header and that of the run know such (12.9 and later).
     bool scales_rows() {
 #if CUBLAS_VERSION >= 120900
       const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-      for (const auto what : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
-        require(cublasLtMatmulDescSetAttribute(product.get(), what, &mode, sizeof mode),
-                "cublasLtMatmulDescSetAttribute");
+      for (const auto what : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
+        const cublasStatus_t status = cublasLtMatmulDescSetAttribute(product.get(), what, &mode, sizeof mode);
+        if (has_none(status)) return false;
+        require(status, "cublasLtMatmulDescSetAttribute");
+      }
       return true;
 #else
       return false;
@@ -283,7 +294,7 @@ class lt_products {
       int count = 0;
       const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.get(), left.get(), right.get(),
                                                                    out.get(), out.get(), made, 1, &found, &count);
-      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
+      if (has_none(status)) return std::nullopt;
       require(status, "cublasLtMatmulAlgoGetHeuristic");
       if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
       return found.algo;

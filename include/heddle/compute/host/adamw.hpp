@@ -1,6 +1,7 @@
 // heddle/compute/host/adamw.hpp: one AdamW step in one pass over parameters, gradients and moments.
 #pragma once
 
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -109,8 +110,7 @@ void undo_adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, con
   const auto t = static_cast<double>(step.step);
   const double kept = 1.0 - step.lr * step.weight_decay;
   if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
-  if (!(kept > 0))
-    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
+  require_reversible(step);
   const T decay = static_cast<T>(kept);
   const T b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
   const T b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);

@@ -7,7 +7,6 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
-#include <heddle/core/error.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -75,8 +74,7 @@ void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, bf16* weights
 template <class Exec, class T>
 void launch_undo_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   const adamw_scalars<T> s(step);
-  if (!(1.0 - step.lr * step.weight_decay > 0))
-    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
+  require_reversible(step);
   each(
       exec, "heddle::undo_adamw", n, n,
       KOKKOS_LAMBDA(const std::int64_t i) { p[i] = s.taken_back(p[i], g[i], m[i], v[i]); });
