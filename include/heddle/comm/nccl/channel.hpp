@@ -129,6 +129,7 @@ struct nccl_site {
   std::vector<void*> scratch;  // on the GPU; kept to the end: freeing memory waits for all that runs there
   std::size_t scratch_bytes = 0;
   std::vector<void*> left;  // windows that were in use when an exception ended them; the communicators end before
+  std::vector<std::shared_ptr<void>> written_late;  // what threads of NCCL may still write to after an error
 };
 
 /// Owns or borrows an `ncclComm_t`. Used by its rank's thread only.

@@ -64,8 +64,8 @@ class nccl_device_state : public nccl_attachment {
       channel.require_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
       channel.require_nccl("ncclDevCommCreate", ncclDevCommCreate(channel.connected(), &needs, comm_.get()));
     } catch (...) {
-      static_cast<void>(comm_.release());  // a thread of NCCL may still write there
       forget_event();
+      channel.site().written_late.push_back(std::shared_ptr<ncclDevComm>(std::move(comm_)));
       throw;
     }
   }
