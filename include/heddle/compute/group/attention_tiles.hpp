@@ -48,7 +48,8 @@ struct slice_of_tiles {
 /// f(slice) for all slices that queries, or keys, of [begin, end) may be in.
 template <class F>
 HEDDLE_HD void slices_of(const listed_slices& mask, std::int64_t, std::int64_t, const F& f) {
-  for (const attention_slice& s : mask) f(slice_of_tiles{s});
+  // Counted: with a pointer to the end beside it ptxas spills registers of the gradient's tiles in double.
+  for (std::int64_t i = 0; i < mask.count; ++i) f(slice_of_tiles{mask.all[i]});
 }
 template <class F>
 HEDDLE_HD void slices_of(const causal_batch& mask, std::int64_t begin, std::int64_t end, const F& f) {
