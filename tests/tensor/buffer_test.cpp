@@ -51,61 +51,55 @@ TEST_CASE("memory that is not there is an error that names what it is for", "[te
   CHECK(heddle::memory_limit() > 1 << 20);
 }
 
+namespace {
+// The error of asking for more memory than there is.
+std::string error_of_memory() {
+  heddle::testing::limited_checked_memory device(64);
+  heddle::testing::checked_memory::queue queue;
+  try {
+    const heddle::buffer<double, heddle::testing::checked_memory> x(queue, 9, "x");
+  } catch (const heddle::memory_error& e) {
+    return e.what();
+  }
+  return "";
+}
+}  // namespace
+
 TEST_CASE("what was predicted of a thread's memory is in its errors, as long as it is expected", "[tensor]") {
-  const auto error = [] {
-    heddle::testing::limited_checked_memory device(64);
-    heddle::testing::checked_memory::queue queue;
-    try {
-      const heddle::buffer<double, heddle::testing::checked_memory> x(queue, 9, "x");
-    } catch (const heddle::memory_error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
   const std::string alone = "heddle: no memory for x: 9 elements of 8 bytes are 72 bytes; 64 are free there";
-  CHECK(error() == alone);
+  CHECK(error_of_memory() == alone);
   {
     const heddle::expected_memory first([] { return "100 were predicted"; });
     const heddle::expected_memory silent([] { return ""; });
     const heddle::expected_memory throwing([]() -> std::string { throw heddle::config_error("heddle: not known"); });
     auto second = std::make_unique<heddle::expected_memory>([] { return "200 by another"; });
-    CHECK(error() == alone + "; 100 were predicted; 200 by another");
+    CHECK(error_of_memory() == alone + "; 100 were predicted; 200 by another");
     std::string elsewhere;
     std::thread([&] {
-      elsewhere = error();
+      elsewhere = error_of_memory();
       second.reset();  // it may end on another thread
     }).join();
     CHECK(elsewhere == alone);
-    CHECK(error() == alone + "; 100 were predicted");
+    CHECK(error_of_memory() == alone + "; 100 were predicted");
   }
-  CHECK(error() == alone);
+  CHECK(error_of_memory() == alone);
 }
 
 TEST_CASE("a text of expected memory may ask for memory itself, and ends with its owner", "[tensor]") {
-  const auto error = [] {
-    heddle::testing::limited_checked_memory device(64);
-    heddle::testing::checked_memory::queue queue;
-    try {
-      const heddle::buffer<double, heddle::testing::checked_memory> x(queue, 9, "x");
-    } catch (const heddle::memory_error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
-  const std::string alone = error();
+  const std::string alone = error_of_memory();
   {
-    const heddle::expected_memory asks([&] { return "then " + error(); });
+    const heddle::expected_memory asks([] { return "then " + error_of_memory(); });
     const heddle::expected_memory fails([]() -> std::string { throw std::bad_alloc(); });
     const heddle::expected_memory last([] { return "100 were predicted"; });
-    CHECK(error() == alone + "; then " + alone + "; 100 were predicted");
-    CHECK(error() == alone + "; then " + alone + "; 100 were predicted");
+    CHECK(error_of_memory() == alone + "; then " + alone + "; 100 were predicted");
+    CHECK(error_of_memory() == alone + "; then " + alone + "; 100 were predicted");
   }
   {  // a thread that begins where another has ended, with its memory, is not that thread
     std::unique_ptr<heddle::expected_memory> left;
     std::thread([&] { left = std::make_unique<heddle::expected_memory>([] { return "of another"; }); }).join();
     for (int i = 0; i < 4; ++i) {
       std::string later;
-      std::thread([&] { later = error(); }).join();
+      std::thread([&] { later = error_of_memory(); }).join();
       CHECK(later == alone);
     }
   }
@@ -125,7 +119,7 @@ TEST_CASE("a text of expected memory may ask for memory itself, and ends with it
     expected.reset();
     in_order = said;
   });
-  const std::string text = error();
+  const std::string text = error_of_memory();
   other.join();
   CHECK(text == alone + "; 300 were predicted");
   CHECK(in_order);

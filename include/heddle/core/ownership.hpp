@@ -1,4 +1,4 @@
-// heddle/core/ownership.hpp: what classes that end something in their destructor say about copies and moves.
+// heddle/core/ownership.hpp: a base that forbids copies and moves, and move assignment by destructor and move constructor.
 #pragma once
 
 #include <new>

@@ -1,4 +1,4 @@
-// heddle/model/config_checks.hpp: what is checked alike of the numbers of all configurations of models.
+// heddle/model/config_checks.hpp: checks of ranges and deviations that all configurations of models share.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/expected_memory.hpp: what was predicted of a thread's memory, for the errors of memory that is not to be had.
+// heddle/tensor/expected_memory.hpp: appends a prediction of a thread's memory to its errors of memory.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_hooks.hpp: what an executor calls while a trainer's step runs.
+// heddle/train/step_hooks.hpp: calls by which an executor tells a trainer of finished forwards, gradients and optimizer steps.
 #pragma once
 
 #include <heddle/model/pipeline/optional_members.hpp>

@@ -366,10 +366,7 @@ struct adamw_at_body {
     if (scale < 0) return;
     adamw_scalars<T> s = *from.scalars;
     s.grad_scale = static_cast<T>(scale);
-    const auto step = [&s](std::int64_t, T& weight, T d, T& first, T& second) {
-      weight = s.updated(weight, d, first, second);
-    };
-    for_pack(k, n, step, p, g, m, v);
+    adamw_body<T>{n, s, p, g, m, v}(k);
   }
 };
 template <launcher L, class T>
