@@ -85,6 +85,10 @@ inline constexpr bool is_half_precision<bf16> = true;
 template <>
 inline constexpr bool is_half_precision<f16> = true;
 
+/// The type that sums and statistics of numbers of type T have: float for 16-bit types, else T itself.
+template <class T>
+using sum_of_type = std::conditional_t<is_half_precision<std::remove_cv_t<T>>, float, std::remove_cv_t<T>>;
+
 namespace detail {
 // The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
 // it gives what x itself would; the nearest float would round a second time.

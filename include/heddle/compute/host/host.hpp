@@ -48,10 +48,6 @@ class host : detail::argument_checks,
              public detail::cross_entropy_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
-  /// What products into elements of type T are added up in.
-  template <class T>
-  using sum_type = std::conditional_t<is_half_precision<T>, float, T>;
-
  public:
   using kind = backend_kind;
   using gemm = Gemm;
@@ -110,7 +106,7 @@ class host : detail::argument_checks,
 
   template <transpose TB = transpose::no, class X, class W, class Y>
   void grouped_matmul(matrix_view<X> x, std::span<const std::int64_t> offsets, stack_view<W> w, matrix_view<Y> y,
-                      std::type_identity_t<sum_type<Y>> beta = 0) {
+                      std::type_identity_t<sum_of_type<Y>> beta = 0) {
     constexpr bool tb = TB == transpose::yes;
     groups("grouped_matmul", offsets, w.extent(0), x.extent(0));
     detail::expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
@@ -121,7 +117,7 @@ class host : detail::argument_checks,
   }
   template <class X, class D, class W>
   void grouped_matmul_backward_weight(matrix_view<X> x, matrix_view<D> dy, std::span<const std::int64_t> offsets,
-                                      stack_view<W> dw, std::type_identity_t<sum_type<W>> beta = 0) {
+                                      stack_view<W> dw, std::type_identity_t<sum_of_type<W>> beta = 0) {
     groups("grouped_matmul_backward_weight", offsets, dw.extent(0), x.extent(0));
     detail::expect("grouped_matmul_backward_weight", "rows of dy", x.extent(0), dy.extent(0));
     detail::expect("grouped_matmul_backward_weight", "rows of dw", x.extent(1), dw.extent(1));

@@ -35,8 +35,6 @@ class team_products
   using in_matrix = std::type_identity_t<matrix<const T>>;
   template <class T>
   using element = std::remove_const_t<T>;
-  template <class T>
-  using sum_type = std::conditional_t<is_half_precision<T>, float, T>;
   using offsets_row = row_view<const std::int64_t, space>;
 
  public:
@@ -70,30 +68,30 @@ class team_products
   template <transpose TB = transpose::no, class X, class W, class Y>
     requires std::is_same_v<element<X>, element<W>>
   void grouped_matmul(matrix<X> x, offsets_row offsets, stack<W> w, matrix<Y> y,
-                      std::type_identity_t<sum_type<Y>> beta = 0) {
+                      std::type_identity_t<sum_of_type<Y>> beta = 0) {
     constexpr bool tb = TB == transpose::yes;
     expect("grouped_matmul", "offsets of groups", w.extent(0) + 1, offsets.size());
     expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
     expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
     expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
-    launch_tiles<sum_type<Y>>("heddle::grouped_matmul",
-                              in_groups::grouped_product_tile<tb, element<X>, Y, sum_type<Y>>{
-                                  x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(), w.address(),
-                                  offsets.address(), y.address(), beta, 0});
+    launch_tiles<sum_of_type<Y>>("heddle::grouped_matmul",
+                                 in_groups::grouped_product_tile<tb, element<X>, Y, sum_of_type<Y>>{
+                                     x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(), w.address(),
+                                     offsets.address(), y.address(), beta, 0});
   }
   template <class X, class D, class W>
     requires std::is_same_v<element<X>, element<D>>
   void grouped_matmul_backward_weight(matrix<X> x, matrix<D> dy, offsets_row offsets, stack<W> dw,
-                                      std::type_identity_t<sum_type<W>> beta = 0) {
+                                      std::type_identity_t<sum_of_type<W>> beta = 0) {
     constexpr const char* kernel = "grouped_matmul_backward_weight";
     expect(kernel, "offsets of groups", dw.extent(0) + 1, offsets.size());
     expect(kernel, "rows of dy", x.extent(0), dy.extent(0));
     expect(kernel, "rows of dw", x.extent(1), dw.extent(1));
     expect(kernel, "columns of dw", dy.extent(1), dw.extent(2));
-    launch_tiles<sum_type<W>>("heddle::grouped_matmul_backward_weight",
-                              in_groups::grouped_weight_tile<element<X>, W, sum_type<W>>{
-                                  dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(), offsets.address(),
-                                  dw.address(), beta, 0});
+    launch_tiles<sum_of_type<W>>("heddle::grouped_matmul_backward_weight",
+                                 in_groups::grouped_weight_tile<element<X>, W, sum_of_type<W>>{
+                                     dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(),
+                                     offsets.address(), dw.address(), beta, 0});
   }
 
  protected:
