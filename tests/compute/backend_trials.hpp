@@ -688,8 +688,8 @@ void compare_experts_and_rows_with_host(double tolerance) {
 }
 
 /// The sizes that are tried.
-inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},  {6, 64},
-                                                                            {33, 100}, {2, 700}, {3, 5003}};
+inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},   {6, 64},
+                                                                            {33, 100}, {2, 700}, {3, 5003}, {200, 3}};
 
 /// Every facet in T on B against the host's backend, products and attention to a tolerance of their own and at these sizes.
 template <class B, class T>

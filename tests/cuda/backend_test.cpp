@@ -6,6 +6,7 @@
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/growing_room.hpp>
@@ -54,6 +55,14 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
   STATIC_REQUIRE(co::scaled_product_kernels<tested>);
   STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
+}
+
+TEST_CASE("sums over the rows of a matrix have as many parts as its sizes say", "[cuda][law]") {
+  using co::detail::on_cuda::parts_of_columns;
+  STATIC_REQUIRE(parts_of_columns(200, 3) == 3);        // none has fewer than 64 rows
+  STATIC_REQUIRE(parts_of_columns(16384, 768) == 85);   // about 2048 groups of 32 columns
+  STATIC_REQUIRE(parts_of_columns(16384, 65536) == 1);  // the columns are enough
+  STATIC_REQUIRE(parts_of_columns(63, 0) == 1 && parts_of_columns(0, 7) == 1);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {
