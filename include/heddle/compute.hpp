@@ -23,6 +23,7 @@
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
@@ -40,6 +41,7 @@
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_attention.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
