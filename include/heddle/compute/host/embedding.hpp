@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 namespace heddle::inline v0::compute::detail {
 

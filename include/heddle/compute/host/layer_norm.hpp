@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 

@@ -4,6 +4,7 @@
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cstdint>
