@@ -5,6 +5,7 @@
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/launched_indices.hpp>
 
 #include <cstdint>
 #include <type_traits>
