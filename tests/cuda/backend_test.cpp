@@ -103,6 +103,10 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
   compare_with_host<emulated<4>, float>(1e-4, 1e-4);
 }
 
+TEST_CASE("kernels of bf16 compute in float and round once", "[cuda][bf16]") {
+  compare_bf16_with_host_and_double<emulated<4>>();
+  compare_ends_with_host<emulated<1>, hd::bf16>(0x1p-6);
+}
 // Vectors of 16 bytes: where arrays begin elsewhere, kernels read element by element, in the same order.
 TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[cuda]", float, double) {
   using T = TestType;

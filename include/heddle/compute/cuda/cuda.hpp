@@ -43,6 +43,8 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
+  template <class T>
+  using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
 
  public:
   using kind = backend_kind;
@@ -108,14 +110,14 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   }
 
   template <class T>
-  void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
-                      std::type_identity_t<vector_view<T, space>> sum,
-                      std::type_identity_t<vector_view<T, space>> picked) {
+  void add_to_softmax(matrix_view<T, space> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
+                      sums_of<T> sum, sums_of<T> picked) {
     detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
     detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
     detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
     detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
+    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1),
+                                           static_cast<const std::remove_const_t<T>*>(logits.address()),
                                            targets.address(), first_id, m.address(), sum.address(), picked.address());
   }
   template <class T>
