@@ -47,6 +47,7 @@ def table(results: dict[str, float]) -> list[str]:
     rows = ["| must hold | bound | measured | |", "|---|---|---|---|"]
     rows.append(at_most(results, "losses of 50 steps in float, furthest from the host's", 1e-4, "heddle.losses.float"))
     rows.append(at_most(results, "losses with products of bf16, furthest from the host's", 2e-2, "heddle.losses.bf16_products"))
+    rows.append(at_most(results, "losses of a model of bf16, furthest from the host's in float", 2e-2, "heddle.losses.bf16"))
     rows.append(at_least(results, "GPT-2 124M, MFU", 0.45, r"heddle\.gpt2-124m\.bf16\w*\.\w+\.mfu"))
     speed = best(results, r"heddle\.gpt2-124m\.bf16\w*\.\w+\.tokens_per_second")
     torch = results.get("torch.gpt2-124m.tokens_per_second")

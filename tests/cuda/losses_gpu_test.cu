@@ -1,61 +1,14 @@
 // Losses of fifty steps of a GPT-2 on a GPU against the host's: in float to 1e-4, with products of bf16 to 2e-2 of the host's in float.
-#include "catch.hpp"
-#include "train/random_tokens.hpp"
+#include "losses_trials.hpp"
 
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/model/gpt2.hpp>
-#include <heddle/train/trainer.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <span>
-#include <type_traits>
 #include <vector>
 
-namespace {
-
 namespace hd = heddle;
-using mesh_type = hd::mesh<hd::axis<hd::dp>>;
-constexpr int length = 32, words = 67, steps = 50;
-
-// Samples come again after five steps, so that there is something to learn.
-struct repeated_tokens : train_test::random_tokens<length, words> {
-  using all = train_test::random_tokens<length, words>;
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    all::fill_train({block.first % 40, block.count}, tokens, targets);
-  }
-};
-
-template <class Backend, class Precision = hd::precision<>>
-std::vector<double> losses() {
-  hd::train::options<hd::model::gpt2_config> o;
-  o.model = {.layers = 4, .heads = 4, .width = 64, .context = length, .vocabulary = words};
-  o.batch = 8;
-  o.steps = steps;
-  o.learning_rate = {.peak = 3e-3, .minimum = 3e-4, .warmup_steps = 5, .total_steps = steps};
-  std::vector<double> all;
-  hd::launch<hd::threads>(mesh_type{1}, [&](auto& world) {
-    using strategy = hd::strategy<mesh_type, Backend, Precision>;
-    hd::train::trainer<hd::model::gpt2<float>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
-    trainer.run(repeated_tokens{}, [&](const hd::train::step_report& report) { all.push_back(report.loss); });
-  });
-  return all;
-}
-
-double furthest(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == steps);
-  REQUIRE(b.size() == steps);
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = (std::max)(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
-  return most;
-}
-
-}  // namespace
+using losses_trials::furthest, losses_trials::losses;
 
 TEST_CASE("losses of fifty steps on a GPU are the host's", "[cuda][gpu][train][losses]") {
   const std::vector<double> host = losses<hd::compute::host<>>();
