@@ -62,6 +62,7 @@
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>

@@ -36,6 +36,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
+  STATIC_REQUIRE(co::cache_kernels<tested, double>);
   STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
   STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, double>);

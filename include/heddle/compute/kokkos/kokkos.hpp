@@ -15,6 +15,7 @@
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
+#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
@@ -67,7 +68,7 @@ template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSp
   requires detail::on_kokkos::are_teams<Gemm> || (gemm_library<Gemm, float> && gemm_library<Gemm, double>)
 class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
                public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::launched_cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::expert_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::expert_choice_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::head_part_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
@@ -111,7 +112,7 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
 
  private:
   friend class detail::launched_facets<kokkos, space>;
-  friend class detail::on_kokkos::cache_members<kokkos, space>;
+  friend class detail::launched_cache_members<kokkos, space>;
   friend class detail::on_kokkos::expert_members<kokkos, space>;
   friend class detail::on_kokkos::expert_choice_members<kokkos, space>;
   friend class detail::on_kokkos::head_part_members<kokkos, space>;
