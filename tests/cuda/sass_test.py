@@ -39,8 +39,8 @@ MATRIX_KERNELS = {
     "matrix_attention_key_gradients": (128, 64, 32),
 }
 MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS)
-# Of float: all of them. Of double these suffice: the packs are the same.
-INSTANCES = len(EXPECTED) + 2
+# Of float: all of them. Of double and bf16 these suffice: the packs are the same.
+INSTANCES = len(EXPECTED) + 2 + 6
 
 
 def run(*command):
