@@ -24,6 +24,7 @@
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
+#include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/threads.hpp>
@@ -42,6 +43,7 @@
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_attention.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
@@ -62,6 +64,7 @@
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>

@@ -156,6 +156,9 @@ struct kernel_arguments {
   row_view<T, Space> results{};
   token_ids_in<Space> ids{};
   T factor{};
+  row_view<const sum_of_type<T>, Space> statistics{};
+  row_view<sum_of_type<T>, Space> statistics_out{};
+  sum_of_type<T> sum_factor{};
   head_rows<const T, Space> heads_in{};
   head_rows<T, Space> heads_out{};
   view<const T, dynamic_shape<3>, Space> stack_in{};
@@ -274,23 +277,23 @@ concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// `attention_backward(dout, q, k, v, out, lse, slices, scale, dq, dk, dv, pages)` overwrites dq, dk and dv; out and lse
 /// may be those of more keys than the slices have, as in context parallelism: the gradients then are these keys' shares.
 /// Shapes: q, out [rows of queries, heads, head_dim], k [rows of keys, key-value heads, head_dim], v like k with a head_dim
-/// of its own (that of out); lse [heads, rows of queries].
+/// of its own (that of out); lse [heads, rows of queries]. The scale and lse are `sum_of_type<T>`: float for elements of 16 bits.
 /// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
 template <class B, class T>
 concept sliced_attention_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.results, x.pages);
-  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.values, x.slices, x.factor,
-                             x.heads_out, x.heads_out, x.heads_out, x.pages);
+  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.sum_factor, x.heads_out, x.statistics_out, x.pages);
+  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.statistics, x.slices,
+                             x.sum_factor, x.heads_out, x.heads_out, x.heads_out, x.pages);
 };
 
 /// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
 /// `attention_backward(dout, qkv, out, lse, shape, dqkv)` overwrites dqkv.
 /// Shapes: qkv [batch*sequence, 3*heads*head_dim] with columns q|k|v, each head-major; out [batch*sequence,
-/// heads*head_dim]; lse [heads, batch*sequence].
+/// heads*head_dim]; lse [heads, batch*sequence] of `sum_of_type<T>`.
 template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
-  backend.attention(x.in, s, x.out, x.results);
-  backend.attention_backward(x.in, x.in, x.in, x.values, s, x.out);
+  backend.attention(x.in, s, x.out, x.statistics_out);
+  backend.attention_backward(x.in, x.in, x.in, x.statistics, s, x.out);
 };
 
 /// Token and position embeddings. `embedding(ids, table, first_id, out)`: rows of a table that holds the ids from

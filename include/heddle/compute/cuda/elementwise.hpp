@@ -3,6 +3,7 @@
 
 #include <heddle/compute/activation_formulas.hpp>
 #include <heddle/compute/adamw_scalars.hpp>
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
@@ -184,21 +185,14 @@ void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y,
   on.each_row(rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
-struct add_bias_backward_column {
-  std::int64_t rows, columns;
+struct bias_terms {
+  std::int64_t columns;
   const T* dy;
-  T* db;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T* const d = dy;  // nothing is added to it where there are no rows
-    const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j]; });
-    if (g.leads()) db[j] += sum;
-  }
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, T (&sums)[1]) const { sums[0] += dy[i * columns + j]; }
 };
 template <launcher L, class T>
 void launch_add_bias_backward(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
-  on.each_column(columns, add_bias_backward_column<T>{rows, columns, dy, db});
+  add_column_sums<T>(on, rows, columns, bias_terms<T>{columns, dy}, {db});
 }
 
 /// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.

@@ -1,6 +1,7 @@
 // heddle/compute/cuda/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy for the CUDA backend, a group of threads per row.
 #pragma once
 
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/vectors.hpp>
 
@@ -65,32 +66,21 @@ void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64
                                       const T* w, const T* mean, const T* rstd, T* dx) {
   if (columns > 0) on.each_row(rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
 }
+/// Of dw and db, in one pass over dy and x.
 template <class T>
-struct layer_norm_backward_column {
-  std::int64_t rows, columns;
+struct layer_norm_weight_terms {
+  std::int64_t columns;
   const T *dy, *x, *mean, *rstd;
-  T *dw, *db;
-
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy, *const in = x, *const mu = mean, *const s = rstd;  // nothing is added to them without rows
-    const std::int64_t step = columns;
-    T scaled = 0, plain = 0;  // in one pass over dy and x
-    for_each_of(g, rows, [&](std::int64_t i) {
-      scaled += d[i * step + j] * ((in[i * step + j] - mu[i]) * s[i]);
-      plain += d[i * step + j];
-    });
-    scaled = g.sum(scaled), plain = g.sum(plain);
-    if (g.leads()) {
-      dw[j] += scaled;
-      db[j] += plain;
-    }
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, T (&sums)[2]) const {
+    const T d = dy[i * columns + j];
+    sums[0] += d * ((x[i * columns + j] - mean[i]) * rstd[i]);
+    sums[1] += d;
   }
 };
 template <launcher L, class T>
 void launch_layer_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                        const T* mean, const T* rstd, T* dw, T* db) {
-  on.each_column(columns, layer_norm_backward_column<T>{rows, columns, dy, x, mean, rstd, dw, db});
+  add_column_sums<T>(on, rows, columns, layer_norm_weight_terms<T>{columns, dy, x, mean, rstd}, {dw, db});
 }
 
 template <class T>
@@ -138,23 +128,17 @@ void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t
   if (columns > 0) on.each_row(rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
 }
 template <class T>
-struct rms_norm_backward_column {
-  std::int64_t rows, columns;
+struct rms_norm_weight_terms {
+  std::int64_t columns;
   const T *dy, *x, *rstd;
-  T* dw;
-
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy, *const in = x, *const s = rstd;
-    const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j] * (in[i * step + j] * s[i]); });
-    if (g.leads()) dw[j] += sum;
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, T (&sums)[1]) const {
+    sums[0] += dy[i * columns + j] * (x[i * columns + j] * rstd[i]);
   }
 };
 template <launcher L, class T>
 void launch_rms_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                      const T* rstd, T* dw) {
-  on.each_column(columns, rms_norm_backward_column<T>{rows, columns, dy, x, rstd, dw});
+  add_column_sums<T>(on, rows, columns, rms_norm_weight_terms<T>{columns, dy, x, rstd}, {dw});
 }
 
 // ---- softmax cross-entropy ----

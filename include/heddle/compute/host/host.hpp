@@ -13,6 +13,7 @@
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_attention.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/images.hpp>
@@ -233,16 +234,15 @@ class host : detail::argument_checks,
 
   template <class T>
   void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
-                 std::type_identity_t<T> scale, head_rows<T> out, std::type_identity_t<std::span<T>> lse,
-                 key_pages pages = {}) {
+                 sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
     attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
     detail::attention<Gemm>(team_, q, k, v, slices, scale, out, lse.data(), pages);
   }
   template <class T>
   void attention_backward(input_heads<T> dout, input_heads<T> q, input_heads<T> k, input_heads<T> v, input_heads<T> out,
-                          input_vector<T> lse, std::span<const attention_slice> slices, std::type_identity_t<T> scale,
-                          head_rows<T> dq, std::type_identity_t<head_rows<T>> dk, std::type_identity_t<head_rows<T>> dv,
-                          key_pages pages = {}) {
+                          input_vector<sum_of_type<T>> lse, std::span<const attention_slice> slices,
+                          sum_of_type<T> scale, head_rows<T> dq, std::type_identity_t<head_rows<T>> dk,
+                          std::type_identity_t<head_rows<T>> dv, key_pages pages = {}) {
     attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
     same_heads<T>("attention_backward", "dout", out, dout);
     same_heads<T>("attention_backward", "dq", q, dq);
@@ -252,7 +252,7 @@ class host : detail::argument_checks,
   }
 
   template <class T>
-  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::type_identity_t<std::span<T>> lse) {
+  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::span<sum_of_type<T>> lse) {
     attention_sizes<T>("attention", s, qkv, out, lse.size());
     const auto slices = causal_sequences(s.batch, s.sequence);
     detail::attention<Gemm>(team_, third<T>(qkv, s, 0), third<T>(qkv, s, 1), third<T>(qkv, s, 2),
@@ -260,8 +260,8 @@ class host : detail::argument_checks,
                             heads_of(out, s.heads, s.head_dim), lse.data(), key_pages{});
   }
   template <class T>
-  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out, input_vector<T> lse,
-                          attention_shape s, matrix_view<T> dqkv) {
+  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out,
+                          input_vector<sum_of_type<T>> lse, attention_shape s, matrix_view<T> dqkv) {
     attention_sizes<T>("attention_backward", s, qkv, out, lse.size());
     same_shape<T>("attention_backward", "dout", out, dout);
     same_shape<T>("attention_backward", "dqkv", qkv, dqkv);
@@ -513,8 +513,9 @@ class host : detail::argument_checks,
     return heads_of(qkv, s.heads, s.head_dim, i * s.width());
   }
   template <class T>
-  static T score_scale(const attention_shape& s) {
-    return s.head_dim == 0 ? T(1) : T(1) / std::sqrt(static_cast<T>(s.head_dim));
+  static sum_of_type<T> score_scale(const attention_shape& s) {
+    using S = sum_of_type<T>;
+    return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
   }
   template <rotary_pairs Pairs, bool Back, class T>
   void turn(const char* kernel, head_rows<const T> x, token_ids positions, matrix_view<const T> cos,

@@ -15,6 +15,7 @@
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
+#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>
@@ -71,7 +72,7 @@ template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSp
   requires detail::on_kokkos::are_teams<Gemm> || (gemm_library<Gemm, float> && gemm_library<Gemm, double>)
 class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
                public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::launched_cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::launched_experts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::launched_head_parts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
@@ -115,7 +116,7 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
 
  private:
   friend class detail::launched_facets<kokkos, space>;
-  friend class detail::on_kokkos::cache_members<kokkos, space>;
+  friend class detail::launched_cache_members<kokkos, space>;
   friend class detail::launched_experts<kokkos, space>;
   friend class detail::launched_expert_choice<kokkos, space>;
   friend class detail::launched_head_parts<kokkos, space>;

@@ -51,7 +51,8 @@ void reduce_greatest(const B& b, Row greatest) {
 
 /// c = beta c + op(x) op(y) for x and y in these layouts. With a backend that scales operands (`compute::float8_products`) both are
 /// rounded to 8 bits, at scales by the greatest magnitude of the whole tensor: over axes that split it, other than samples, that is one
-/// all_reduce of two floats for each product, on the device where the backend is one of a device. With `float8_rows` at scales by those of each row of op(x) and each column of op(y): over axes that split
+/// all_reduce of two floats for each product, on the device where the backend is one of a device. With
+/// `float8_rows` at scales by those of each row of op(x) and each column of op(y): over axes that split
 /// what the product adds up, one all_reduce of as many floats as there are rows and columns.
 /// Source: torchao, `float8/float8_utils.py`: dynamic scaling (`tensor_to_scale`).
 template <transpose TX, transpose TY, float8_operand X, float8_operand Y, class LayoutX, class LayoutY, class B>
