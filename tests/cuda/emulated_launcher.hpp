@@ -35,6 +35,7 @@ void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
   static_assert(sizeof(Body) + sizeof(n) <= cuda_memory::queue::largest_kernel_argument);
   if (n <= 0) return;
   ++cuda_double::launches();
+  cuda_double::give_arguments(queue.stream(), &body, sizeof body);
   cuda_double::enqueue(queue.stream(), [=] {
     for (std::int64_t i = n; i-- > 0;) body(i);  // no order is promised
   });
