@@ -224,6 +224,9 @@ std::map<void*, block> blocks;                                          // what 
 std::set<std::pair<int, int>> cut_pairs, enabled_peers, enabled_pools;  // (device, whose memory)
 int unreachable = 0;
 std::map<int, std::size_t> used;
+// What each device's pool has of its memory: it keeps what is given back to it as its threshold says.
+std::map<int, std::size_t> kept_by_pool;
+std::map<int, std::uint64_t> threshold_of_pool;
 int device_count = 8, others = 0;
 std::size_t bytes_of_each = std::size_t{1} << 40;
 thread_local int device_of_thread = 0;
@@ -253,6 +256,7 @@ cudaError_t take(void** memory, std::size_t bytes, int device, bool of_pool = fa
   std::memset(*memory, 0xff, bytes);  // no value
   blocks[*memory] = {bytes, device, of_pool};
   used[device] += bytes;
+  kept_by_pool[device] = (std::max)(kept_by_pool[device], used[device]);
   return cudaSuccess;
 }
 cudaError_t give_back(void* memory) {
@@ -260,7 +264,10 @@ cudaError_t give_back(void* memory) {
   const std::lock_guard lock(big);
   const auto at = blocks.find(memory);
   if (at == blocks.end()) return failed(cudaErrorInvalidValue);
-  used[at->second.device] -= at->second.bytes;
+  const int of = at->second.device;
+  used[of] -= at->second.bytes;
+  if (kept_by_pool[of] > threshold_of_pool[of])
+    kept_by_pool[of] = (std::max)(used[of], std::size_t{threshold_of_pool[of]});
   std::memset(memory, 0xff, at->second.bytes);
   blocks.erase(at);
   ::operator delete(memory, std::align_val_t{256});
@@ -321,6 +328,7 @@ void devices(int count, std::size_t bytes_each) {
   const std::lock_guard lock(big);
   device_count = count;
   bytes_of_each = bytes_each;
+  kept_by_pool = used;
 }
 void fail_next(const std::string& function, cudaError_t result) {
   planned_failures[function] = result;
@@ -581,7 +589,35 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   if (const auto planned = count("cudaMemGetInfo"); planned != cudaSuccess) return planned;
   const std::lock_guard lock(big);
   *all = bytes_of_each;
-  *free = bytes_of_each - used[device_of_thread];
+  *free = bytes_of_each - kept_by_pool[device_of_thread];
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  if (const auto planned = count("cudaMemPoolGetAttribute"); planned != cudaSuccess) return planned;
+  const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
+  const std::lock_guard lock(big);
+  if (what == cudaMemPoolAttrReleaseThreshold)
+    *static_cast<std::uint64_t*>(value) = threshold_of_pool[device];
+  else if (what == cudaMemPoolAttrReservedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = kept_by_pool[device];
+  else if (what == cudaMemPoolAttrUsedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = used[device];
+  else
+    return failed(cudaErrorInvalidValue);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  if (const auto planned = count("cudaMemPoolSetAttribute"); planned != cudaSuccess) return planned;
+  if (what != cudaMemPoolAttrReleaseThreshold) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(big);
+  threshold_of_pool[static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1] = *static_cast<std::uint64_t*>(value);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes) {
+  if (const auto planned = count("cudaMemPoolTrimTo"); planned != cudaSuccess) return planned;
+  const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
+  const std::lock_guard lock(big);
+  kept_by_pool[device] = (std::min)(kept_by_pool[device], (std::max)(bytes, used[device]));
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {

@@ -6,6 +6,7 @@
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -40,6 +41,19 @@ class launched_facets {
   using in_matrix = std::type_identity_t<matrix<const T>>;
   template <class T>
   using also = std::type_identity_t<row<T>>;
+  // Statistics and sums of elements of type T: float for those of 16 bits, and then T is deduced from what is summed.
+  template <class T>
+  using in_sums = std::type_identity_t<row<const sum_of_type<T>>>;
+  template <class T>
+  using sums = std::type_identity_t<row<sum_of_type<T>>>;
+  template <class T>
+  using sum_matrix = std::type_identity_t<matrix<sum_of_type<T>>>;
+  template <class T>
+  using in_sum_matrix = std::type_identity_t<matrix<const sum_of_type<T>>>;
+  template <class T>
+  static const std::remove_const_t<T>* reading(const matrix<T>& x) noexcept {
+    return x.address();
+  }
   using ids_row = row<const std::int32_t>;
   template <class T>
   using heads = head_rows<T, Space>;
@@ -55,9 +69,9 @@ class launched_facets {
     launch_add_bias(on(), y.extent(0), y.extent(1), y.address(), b.address());
   }
   template <class T>
-  void add_bias_backward(in_matrix<T> dy, row<T> db) {
+  void add_bias_backward(matrix<T> dy, sums<T> db) {
     expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
+    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), reading(dy), db.address());
   }
   template <class T>
   void gelu(in_row<T> x, row<T> y) {
@@ -87,12 +101,12 @@ class launched_facets {
     launch_add(on(), a.size(), a.address(), b.address(), c.address());
   }
   template <class T>
-  void scale(row<T> x, std::type_identity_t<T> factor) {
+  void scale(row<T> x, sum_of_type<T> factor) {
     launch_scale(on(), x.size(), x.address(), factor);
   }
   template <class T>
-  void fill(row<T> x, std::type_identity_t<T> value) {
-    launch_fill(on(), x.size(), x.address(), value);
+  void fill(row<T> x, sum_of_type<T> value) {
+    launch_fill(on(), x.size(), x.address(), heddle::v0::detail::converted<T>(value));
   }
   template <class T>
   void copy(in_row<T> x, row<T> y) {
@@ -108,18 +122,18 @@ class launched_facets {
   /// Errors: also `layout_error` for a position that the tables do not have, where kernels run on the host: then
   /// the positions are looked at after a wait for the queue.
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary(in_heads<T> x, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> y) {
+  void rotary(in_heads<T> x, ids_row positions, in_sum_matrix<T> cos, in_sum_matrix<T> sin, heads<T> y) {
     turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
   }
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary_backward(in_heads<T> dy, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> dx) {
+  void rotary_backward(in_heads<T> dy, ids_row positions, in_sum_matrix<T> cos, in_sum_matrix<T> sin, heads<T> dx) {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
   // ---- norms ----
   template <class T>
-  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, std::type_identity_t<T> eps, matrix<T> y, also<T> mean,
-                  also<T> rstd) {
+  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, sum_of_type<T> eps, matrix<T> y, sums<T> mean,
+                  sums<T> rstd) {
     same_shape("layer_norm", "y", x, y);
     argument_checks::sizes("layer_norm", x.extent(1), "elements of w", w.size(), "elements of b", b.size());
     argument_checks::sizes("layer_norm", x.extent(0), "elements of mean", mean.size(), "elements of rstd", rstd.size());
@@ -127,7 +141,7 @@ class launched_facets {
                       mean.address(), rstd.address());
   }
   template <class T>
-  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_row<T> mean, in_row<T> rstd,
+  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
                                  matrix<T> dx) {
     same_shape("layer_norm_backward_input", "dy", x, dy);
     same_shape("layer_norm_backward_input", "dx", x, dx);
@@ -138,25 +152,25 @@ class launched_facets {
                                      mean.address(), rstd.address(), dx.address());
   }
   template <class T>
-  void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
-                                  also<T> db) {
+  void layer_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> mean, in_sums<T> rstd,
+                                  sums<T> dw, sums<T> db) {
     same_shape("layer_norm_backward_weight", "dy", x, dy);
     argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
                            "elements of rstd", rstd.size());
     argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
                            db.size());
-    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
+    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), reading(dy), x.address(), mean.address(),
                                       rstd.address(), dw.address(), db.address());
   }
   template <class T>
-  void rms_norm(in_matrix<T> x, in_row<T> w, std::type_identity_t<T> eps, matrix<T> y, also<T> rstd) {
+  void rms_norm(in_matrix<T> x, in_row<T> w, sum_of_type<T> eps, matrix<T> y, sums<T> rstd) {
     same_shape("rms_norm", "y", x, y);
     expect("rms_norm", "elements of w", x.extent(1), w.size());
     expect("rms_norm", "elements of rstd", x.extent(0), rstd.size());
     launch_rms_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), eps, y.address(), rstd.address());
   }
   template <class T>
-  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_row<T> rstd, matrix<T> dx) {
+  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, matrix<T> dx) {
     same_shape("rms_norm_backward_input", "dy", x, dy);
     same_shape("rms_norm_backward_input", "dx", x, dx);
     expect("rms_norm_backward_input", "elements of w", x.extent(1), w.size());
@@ -165,11 +179,11 @@ class launched_facets {
                                    rstd.address(), dx.address());
   }
   template <class T>
-  void rms_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> rstd, row<T> dw) {
+  void rms_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> rstd, sums<T> dw) {
     same_shape("rms_norm_backward_weight", "dy", x, dy);
     expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
     expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
+    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), reading(dy), x.address(), rstd.address(),
                                     dw.address());
   }
 
@@ -182,10 +196,10 @@ class launched_facets {
                      out.address());
   }
   template <class T>
-  void embedding_backward(ids_row ids, in_matrix<T> dout, std::int64_t first_id, matrix<T> dtable) {
+  void embedding_backward(ids_row ids, matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
     expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
     expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), dout.address(),
+    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), reading(dout),
                               first_id, dtable.address());
   }
   template <class T>
@@ -194,33 +208,33 @@ class launched_facets {
     launch_add_positions(on(), x.extent(0), x.extent(1), sequence, x.address(), wpe.address());
   }
   template <class T>
-  void add_positions_backward(in_matrix<T> dx, std::int64_t sequence, matrix<T> dwpe) {
+  void add_positions_backward(matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
     argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
                                     dwpe.extent(1), sequence);
-    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
+    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, reading(dx), dwpe.address());
   }
 
   // ---- softmax cross-entropy ----
   template <class T>
-  void row_max(in_matrix<T> logits, row<T> m) {
+  void row_max(matrix<T> logits, sums<T> m) {
     expect("row_max", "elements of m", logits.extent(0), m.size());
-    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
+    launch_row_max(on(), logits.extent(0), logits.extent(1), reading(logits), m.address());
   }
   template <class T>
-  void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
+  void row_sum_exp(matrix<T> logits, in_sums<T> m, sums<T> sum) {
     argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
-    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
+    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), reading(logits), m.address(), sum.address());
   }
   template <class T>
-  void pick_target(in_matrix<T> logits, ids_row targets, std::int64_t first_id, row<T> picked) {
+  void pick_target(matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
     expect("pick_target", "number of targets", logits.extent(0), targets.size());
     expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
+    launch_pick_target(on(), logits.extent(0), logits.extent(1), reading(logits), targets.address(), first_id,
                        picked.address());
   }
   template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_row<T> m, in_row<T> sum, ids_row targets, std::int64_t first_id,
-                              std::type_identity_t<T> scale) {
+  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
+                              sum_of_type<T> scale) {
     argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
                            sum.size());
     expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
@@ -246,7 +260,7 @@ class launched_facets {
                          parts(x.size()), out.address());
   }
   template <class T>
-  void squared_error_backward(row<T> x, in_row<T> target, std::type_identity_t<T> scale) {
+  void squared_error_backward(row<T> x, in_row<T> target, sum_of_type<T> scale) {
     expect("squared_error_backward", "elements of target", x.size(), target.size());
     launch_squared_error_backward(on(), x.size(), x.address(), target.address(), scale);
   }
@@ -304,8 +318,8 @@ class launched_facets {
       wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
   template <rotary_pairs Pairs, bool Back, class T>
-  void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const matrix<const T>& cos,
-            const matrix<const T>& sin, const heads<T>& y) {
+  void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const in_sum_matrix<T>& cos,
+            const in_sum_matrix<T>& sin, const heads<T>& y) {
     using checks = argument_checks;
     // Their sizes and addresses are looked at, not what is there.
     const head_rows<const T> from{x.data, x.rows, x.heads, x.head_dim, x.stride};

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -24,15 +25,16 @@ void embedding(team& workers, token_ids ids, std::int64_t vocabulary, std::int64
 /// Threads share the columns and each walks the tokens in order, so that repeated tokens add up in that order.
 template <class T>
 void embedding_backward(team& workers, token_ids ids, std::int64_t vocabulary, std::int64_t width, const T* dout,
-                        std::int64_t first_id, T* dtable) {
+                        std::int64_t first_id, sum_of_type<T>* dtable) {
+  using S = sum_of_type<T>;
   const auto tokens = static_cast<std::int64_t>(ids.size());
-  workers.split(width, column_grain(tokens), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+  workers.split(width, column_grain(tokens), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < tokens; ++i) {
       const std::int64_t row = ids[static_cast<std::size_t>(i)] - first_id;
       if (row < 0 || row >= vocabulary) continue;
-      T* to = dtable + row * width;
+      S* to = dtable + row * width;
       map_lanes(
-          end - begin, to + begin, [](T old, T d) { return old + d; }, static_cast<const T*>(to) + begin,
+          end - begin, to + begin, [](S old, S d) { return old + d; }, static_cast<const S*>(to) + begin,
           dout + i * width + begin);
     }
   });
@@ -40,22 +42,24 @@ void embedding_backward(team& workers, token_ids ids, std::int64_t vocabulary, s
 
 template <class T>
 void add_positions(team& workers, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x, const T* wpe) {
+  using S = sum_of_type<T>;
   workers.split(rows, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       map_lanes(
-          width, x + i * width, [](T v, T p) { return v + p; }, static_cast<const T*>(x) + i * width,
+          width, x + i * width, [](S v, S p) { return v + p; }, static_cast<const T*>(x) + i * width,
           wpe + i % sequence * width);
   });
 }
 
 template <class T>
 void add_positions_backward(team& workers, std::int64_t rows, std::int64_t width, std::int64_t sequence, const T* dx,
-                            T* dwpe) {
+                            sum_of_type<T>* dwpe) {
+  using S = sum_of_type<T>;
   workers.split(sequence, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s)
       for (std::int64_t i = s; i < rows; i += sequence)
         map_lanes(
-            width, dwpe + s * width, [](T old, T d) { return old + d; }, static_cast<const T*>(dwpe) + s * width,
+            width, dwpe + s * width, [](S old, S d) { return old + d; }, static_cast<const S*>(dwpe) + s * width,
             dx + i * width);
   });
 }
