@@ -601,7 +601,7 @@ auto cached_rows(std::int64_t columns) {
   return t.results;
 }
 
-// Images, and stochastic rounding.
+// Images.
 template <class B, class T>
 auto images(std::int64_t columns) {
   trial<B, T> t;

@@ -19,6 +19,12 @@ TEST_CASE("kernels on a GPU compute what the host's do", "[cuda][gpu]") {
   backend_trials::compare_ends_with_host<co::cuda, heddle::bf16>(0x1p-6);
 }
 
+TEST_CASE("experts, parts of heads and images on a GPU are the host's", "[cuda][gpu]") {
+  namespace co = heddle::compute;
+  backend_trials::compare_experts_and_rows_with_host<co::cuda, double>(1e-10);
+  backend_trials::compare_experts_and_rows_with_host<co::cuda, float>(1e-4);
+}
+
 TEST_CASE("products of floats in TF32 are those of the host to 2^-9", "[cuda][gpu]") {
   namespace co = heddle::compute;
   for (const auto& [rows, columns] : backend_trials::trial_sizes) {

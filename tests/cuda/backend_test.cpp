@@ -53,7 +53,6 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
-  STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
   STATIC_REQUIRE(co::scaled_product_kernels<tested>);
   STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
 }
@@ -64,6 +63,21 @@ TEST_CASE("sums over the rows of a matrix have as many parts as its sizes say", 
   STATIC_REQUIRE(parts_of_columns(16384, 768) == 85);   // about 2048 groups of 32 columns
   STATIC_REQUIRE(parts_of_columns(16384, 65536) == 1);  // the columns are enough
   STATIC_REQUIRE(parts_of_columns(63, 0) == 1 && parts_of_columns(0, 7) == 1);
+}
+
+TEST_CASE("the CUDA backend offers what mixtures of experts, latent attention and images need", "[cuda][law]") {
+  using tested = emulated<2>;
+  STATIC_REQUIRE(co::offers<tested, float, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::grouped_product_kernels<co::bf16_products<tested>, float>);
+}
+
+TEST_CASE("experts, parts of heads and images of the CUDA backend are the host's", "[cuda]") {
+  compare_experts_and_rows_with_host<emulated<1>, double>(1e-10);
+  compare_experts_and_rows_with_host<emulated<1>, float>(1e-4);
+  compare_experts_and_rows_with_host<emulated<3>, double>(1e-10);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {

@@ -162,14 +162,14 @@ TEST_CASE("queues work on their device, whatever the thread's is", "[cuda]") {
 TEST_CASE("a device's pool keeps what is given back to it until it is told not to", "[cuda]") {
   cuda_double::reset();
   cudaMemPool_t pool = nullptr;
-  REQUIRE(cudaDeviceGetDefaultMemPool(&pool, 6) == cudaSuccess);
+  REQUIRE(cudaDeviceGetMemPool(&pool, 6) == cudaSuccess);
   std::uint64_t threshold = 4096;
   REQUIRE(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
   device::queue other(6);  // the first of this device, whose program has a threshold of its own
   REQUIRE(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
   CHECK(threshold == 4096);
   device::queue queue(7);
-  REQUIRE(cudaDeviceGetDefaultMemPool(&pool, 7) == cudaSuccess);
+  REQUIRE(cudaDeviceGetMemPool(&pool, 7) == cudaSuccess);
   REQUIRE(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
   CHECK(threshold == (std::numeric_limits<std::uint64_t>::max)());
   const auto free_for_others = [] {
@@ -190,7 +190,7 @@ TEST_CASE("a device's pool keeps what is given back to it until it is told not t
   CHECK(queue.free_bytes() == mine);  // those bytes are still to be had here
   queue.release_kept();
   CHECK(free_for_others() == before);
-  for (const char* call : {"cudaDeviceGetDefaultMemPool", "cudaMemPoolTrimTo"}) {
+  for (const char* call : {"cudaDeviceGetMemPool", "cudaMemPoolTrimTo"}) {
     cuda_double::fail_next(call, cudaErrorIllegalAddress);
     CHECK_THROWS_WITH(queue.release_kept(),
                       std::string("heddle: ") + call + " on CUDA device 7: an error of the double");

@@ -120,6 +120,17 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   const std::string& name() const noexcept { return comm_->name(); }
   int world_rank(int rank) const { return comm_->world_rank(rank); }
 
+  /// `work(queue)` with rank 0's queue, once for all ranks and by the last that makes this call, after what all queues were given before; the other
+  /// queues go on when that is done. A collective; each rank brings the same work. Errors: what the work throws, as of other calls here.
+  template <class Work>
+  void once(const Work& work) {
+    begin<void>(comm_operation::barrier, 0);
+    run([&work](Queue& q) -> std::int64_t {
+      work(q);
+      return 0;
+    });
+  }
+
  private:
   using event = decltype(std::declval<Queue&>().record());
   // Where the queue of a rank stands as it makes the call.

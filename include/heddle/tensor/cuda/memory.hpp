@@ -245,7 +245,7 @@ struct cuda_memory {
    private:
     cudaMemPool_t pool_of_device() const {
       cudaMemPool_t pool = nullptr;
-      detail::require_cuda(cudaDeviceGetDefaultMemPool(&pool, device()), "cudaDeviceGetDefaultMemPool", device());
+      detail::require_cuda(cudaDeviceGetMemPool(&pool, device()), "cudaDeviceGetMemPool", device());
       return pool;
     }
     struct staging_room {

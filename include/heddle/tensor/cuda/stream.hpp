@@ -136,7 +136,7 @@ inline void keep_pool_of(int device) {
   seen[at] = true;
   cudaMemPool_t pool = nullptr;
   std::uint64_t threshold = 0;
-  cudaError_t asked = cudaDeviceGetDefaultMemPool(&pool, device);
+  cudaError_t asked = cudaDeviceGetMemPool(&pool, device);
   if (asked == cudaSuccess) asked = cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
   if (asked == cudaSuccess && threshold == 0) {
     threshold = (std::numeric_limits<std::uint64_t>::max)();
