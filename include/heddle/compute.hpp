@@ -24,6 +24,7 @@
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
+#include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/growing_room.hpp>
