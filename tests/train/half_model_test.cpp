@@ -45,6 +45,10 @@ struct learnable_tokens : tokens {
 };
 
 using half_strategy = hd::strategy<mesh_type, hd::zero<1>, hd::precision<hd::masters_in<float>, hd::moments_in<float>>>;
+// Weights that are their own masters, rounded up or down at random, and gradients that are sent in bf16.
+using narrow_strategy = hd::strategy<mesh_type, hd::zero<1>,
+                                     hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>,
+                                                   hd::gradients_in<bf16>, hd::moments_in<float>>>;
 template <class Model, class Strategy>
 using trainer_of = tr::trainer<Model, Strategy, hd::world<hd::threads, mesh_type>>;
 template <class T>
@@ -120,6 +124,14 @@ TEMPLATE_TEST_CASE("a model in bf16 learns as one in float on every mesh, in the
     CHECK(worst < 2e-2);
     CHECK(got.held == got.predicted);
   }
+}
+
+TEST_CASE("a GPT-2 in bf16 without masters learns, its weights rounded stochastically", "[train][bf16]") {
+  const std::vector<double> expected = train<gpt2<bf16>, half_strategy>("", 50).losses;
+  const outcome got = train<gpt2<bf16>, narrow_strategy>("dp=2", 50);
+  REQUIRE(got.losses.size() == 50);
+  CHECK(std::abs(got.losses.back() - expected.back()) < 5e-2 * expected.back());
+  CHECK(got.held == got.predicted);
 }
 
 TEST_CASE("a GPT-2 in bf16 goes on from its save as if it had not stopped, on another mesh", "[train][bf16][save]") {
