@@ -122,6 +122,16 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     facets::optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
     detail::on_cuda::launch_adamw(launcher(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
   }
+  /// The same on master weights.
+  template <class T, class W, class G>
+  void adamw(vector_view<T, space> master, vector_view<W, space> weights, vector_view<G, space> g,
+             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
+             const adamw_step_at<T>& step) {
+    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
+                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
+                                  step);
+  }
 
   template <class T>
     requires(!is_half_precision<T>)
