@@ -2,7 +2,7 @@
 //   nvcc -std=c++20 -O2 -arch=sm_90 -Iinclude -DHEDDLE_NUMBERS=in_bf16_products benchmarks/gpt2_cuda.cu -o gpt2_cuda -lcublasLt
 //     -Xlinker --wrap=cudaGraphLaunch -Xlinker --wrap=cudaStreamSynchronize
 //   ./gpt2_cuda [--model tiny|124m|1558m] [--steps eager|captured|both] [--batch N] [--microbatches N] [--seconds S]
-// HEDDLE_NUMBERS is one of the structs in `numbers` below. Without --batch as many samples as fit the memory, by an estimate, halved where it was too high.
+// HEDDLE_NUMBERS is one of the structs in `numbers` below. Without --batch 32 samples, fewer where an estimate says that they do not fit, halved where it was wrong.
 //
 // MFU: gpt2_config::flops_per_token (6 for each number that enters a product, and 6 L D (S + 1) for the unmasked half of attention) times tokens per
 // second, over the peak: a product of 8192^3 in bf16 by cuBLASLt on random numbers, measured here before the steps. The peak is that of bf16 whatever the
@@ -202,6 +202,9 @@ hd::model::gpt2_config config_of(const settings& s) {
   return c;
 }
 
+// 32768 tokens fill a chip; logits of twice as many would be over 2^31 numbers.
+constexpr std::int64_t most_samples = 32;
+
 // Samples that the free memory is thought to hold beside weights, gradients and moments: about 17 tensors of the width of a layer, the logits, and what
 // products round.
 std::int64_t batch_that_fits(const hd::model::gpt2_config& c, std::size_t element) {
@@ -210,8 +213,7 @@ std::int64_t batch_that_fits(const hd::model::gpt2_config& c, std::size_t elemen
   const double state = 20.0 * static_cast<double>(c.parameters());
   const double token = static_cast<double>(element) * (17.0 * c.layers * c.width + 2.0 * c.vocabulary);
   const double samples = (0.9 * static_cast<double>(free) - state) / (token * c.context);
-  std::int64_t batch = (std::clamp)(static_cast<std::int64_t>(samples), std::int64_t{1}, std::int64_t{128});
-  return batch > 8 ? batch / 8 * 8 : batch;
+  return (std::clamp)(static_cast<std::int64_t>(samples), std::int64_t{1}, most_samples);
 }
 
 struct measured {
