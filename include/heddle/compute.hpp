@@ -27,6 +27,7 @@
 #include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
+#include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/growing_room.hpp>

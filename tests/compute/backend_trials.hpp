@@ -587,6 +587,66 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   return t.results;
 }
 
+// Attention as decoding asks for it: one or few rows of each sequence, keys in pages in any order, some of them infinitely far or not numbers.
+template <class B, class T>
+auto few_queries(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, std::int64_t out_width,
+                 std::int64_t missing, bool odd_numbers) {
+  trial<B, T> t;
+  using space = typename B::space;
+  struct sequence {
+    std::int64_t rows, keys;
+  };
+  constexpr std::int64_t page = 8;
+  std::vector<co::attention_slice> slices;
+  std::int64_t rows = 0, pages = 0, most = 0;
+  for (const auto& [n, keys] : {sequence{1, 1}, {1, 64}, {2, 65}, {1, 200}, {3, 131}, {1, 0}}) {
+    slices.push_back({rows, rows + n, pages * page, pages * page + keys, co::slice_mask::causal});
+    rows += n, pages += (keys + page - 1) / page, most = (std::max)(most, keys);
+  }
+  // Of a tree: two rows that see what came before, and of its last keys one each.
+  slices.push_back({rows, rows + 2, pages * page, pages * page + 70, co::slice_mask::full});
+  slices.push_back({rows, rows + 1, pages * page + 71, pages * page + 72, co::slice_mask::full});
+  slices.push_back({rows + 1, rows + 2, pages * page + 73, pages * page + 75, co::slice_mask::full});
+  rows += 2, pages += 10;
+  std::vector<std::int32_t> places;
+  for (std::int64_t p = 0; p < pages; ++p) places.push_back(static_cast<std::int32_t>((p * 11 + 3) % pages));
+  auto q = numbers<T>(rows * heads * width, 1), k = numbers<T>(pages * page * kv_heads * width, 2);
+  if (odd_numbers) {
+    k[5] = std::numeric_limits<T>::quiet_NaN();
+    q[static_cast<std::size_t>(3 * heads * width)] = std::numeric_limits<T>::infinity();
+  }
+  const auto matrix = [&](std::vector<T>& x, std::int64_t n) {
+    return hd::matrix_view<T, space>{t.keep(x), hd::dynamic_shape<2>(n, std::ssize(x) / n)};
+  };
+  const auto values = t.some(pages * page, kv_heads * out_width);
+  auto out = t.some(rows, heads * out_width);
+  auto lse = t.some(heads * rows);
+  const co::key_pages_in<space> where{
+      hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(places)), pages), page, most - missing};
+  t.backend.attention(
+      co::heads_of(matrix(q, rows), heads, width), co::heads_of(matrix(k, pages * page), kv_heads, width),
+      co::heads_of(values, kv_heads, out_width),
+      hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)), std::ssize(slices)), T(0.3),
+      co::heads_of(out, heads, out_width), lse, where);
+  t.note("attention of few queries", out), t.note("lse", lse);
+  return t.results;
+}
+/// The same on B and on the host. `missing`: keys that one query sees beyond what was said.
+template <class B, class T>
+void compare_few_queries_with_host(double tolerance) {
+  using host = co::host<>;
+  struct sizes {
+    std::int64_t heads, kv_heads, width, out_width, missing = 0;
+    bool odd_numbers = false;
+  };
+  for (const auto& [heads, kv_heads, width, out_width, missing, odd_numbers] :
+       {sizes{1, 1, 4, 4}, sizes{4, 2, 3, 3}, sizes{6, 1, 8, 5}, sizes{10, 2, 6, 6, 100}, sizes{2, 2, 4, 4, 0, true}}) {
+    CAPTURE(heads, kv_heads, width, out_width, missing, odd_numbers);
+    check(few_queries<B, T>(heads, kv_heads, width, out_width, missing, odd_numbers),
+          few_queries<host, T>(heads, kv_heads, width, out_width, missing, odd_numbers), tolerance, 2);
+  }
+}
+
 // Rows of a cache and of a table.
 template <class B, class T>
 auto cached_rows(std::int64_t columns) {

@@ -306,6 +306,21 @@ TEST_CASE("attention of the CUDA backend is the host's with tiles of every size"
   }
 }
 
+TEST_CASE("attention in parts of the keys is the host's for few queries over pages", "[cuda][infer]") {
+  struct restored {
+    ~restored() { cuda_double::offered_to_groups() = 0; }
+  } at_the_end;
+  cuda_double::last_edge() = 0;
+  compare_few_queries_with_host<emulated<1>, double>(1e-10);
+  CHECK(cuda_double::last_edge() == co::detail::in_groups::split_keys);
+  cuda_double::offered_to_groups() = 112 << 10;
+  compare_few_queries_with_host<emulated<3>, double>(1e-10);
+  compare_few_queries_with_host<emulated<1>, float>(1e-5);
+  cuda_double::offered_to_groups() = 4 << 10;  // room for tiles of queries alone
+  compare_few_queries_with_host<emulated<1>, double>(1e-10);
+  CHECK(cuda_double::last_edge() < co::detail::in_groups::split_keys);
+}
+
 TEST_CASE("masks, pages and what is not finite go through the CUDA backend as on the host", "[cuda]") {
   compare_corners_with_host<emulated<1>>();
   compare_corners_with_host<emulated<3>>();

@@ -41,7 +41,7 @@ class launched_facets {
   using in_matrix = std::type_identity_t<matrix<const T>>;
   template <class T>
   using also = std::type_identity_t<row<T>>;
-  // Statistics and sums of elements of type T: float for those of 16 bits, and then T is deduced from what is summed.
+  // Statistics and sums of elements of type T: float for those of 16 bits, and then T is deduced from what is summed: such a call has a second form.
   template <class T>
   using in_sums = std::type_identity_t<row<const sum_of_type<T>>>;
   template <class T>
@@ -50,10 +50,6 @@ class launched_facets {
   using sum_matrix = std::type_identity_t<matrix<sum_of_type<T>>>;
   template <class T>
   using in_sum_matrix = std::type_identity_t<matrix<const sum_of_type<T>>>;
-  template <class T>
-  static const std::remove_const_t<T>* reading(const matrix<T>& x) noexcept {
-    return x.address();
-  }
   using ids_row = row<const std::int32_t>;
   template <class T>
   using heads = head_rows<T, Space>;
@@ -69,9 +65,14 @@ class launched_facets {
     launch_add_bias(on(), y.extent(0), y.extent(1), y.address(), b.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void add_bias_backward(in_matrix<T> dy, row<T> db) {
+    add_bias_backward_into<T>(dy, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void add_bias_backward(matrix<T> dy, sums<T> db) {
-    expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), reading(dy), db.address());
+    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
   }
   template <class T>
   void gelu(in_row<T> x, row<T> y) {
@@ -152,15 +153,16 @@ class launched_facets {
                                      mean.address(), rstd.address(), dx.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
+                                  also<T> db) {
+    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void layer_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> mean, in_sums<T> rstd,
                                   sums<T> dw, sums<T> db) {
-    same_shape("layer_norm_backward_weight", "dy", x, dy);
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
-                           db.size());
-    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), reading(dy), x.address(), mean.address(),
-                                      rstd.address(), dw.address(), db.address());
+    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
   }
   template <class T>
   void rms_norm(in_matrix<T> x, in_row<T> w, sum_of_type<T> eps, matrix<T> y, sums<T> rstd) {
@@ -179,12 +181,14 @@ class launched_facets {
                                    rstd.address(), dx.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void rms_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> rstd, row<T> dw) {
+    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void rms_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> rstd, sums<T> dw) {
-    same_shape("rms_norm_backward_weight", "dy", x, dy);
-    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
-    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), reading(dy), x.address(), rstd.address(),
-                                    dw.address());
+    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
   }
 
   // ---- embeddings ----
@@ -196,11 +200,14 @@ class launched_facets {
                      out.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void embedding_backward(ids_row ids, in_matrix<T> dout, std::int64_t first_id, matrix<T> dtable) {
+    embedding_backward_into<T>(ids, dout, first_id, dtable);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void embedding_backward(ids_row ids, matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
-    expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
-    expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), reading(dout),
-                              first_id, dtable.address());
+    embedding_backward_into<std::remove_const_t<T>>(ids, dout, first_id, dtable);
   }
   template <class T>
   void add_positions(matrix<T> x, in_matrix<T> wpe, std::int64_t sequence) {
@@ -208,29 +215,46 @@ class launched_facets {
     launch_add_positions(on(), x.extent(0), x.extent(1), sequence, x.address(), wpe.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void add_positions_backward(in_matrix<T> dx, std::int64_t sequence, matrix<T> dwpe) {
+    add_positions_backward_into<T>(dx, sequence, dwpe);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void add_positions_backward(matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
-    argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
-                                    dwpe.extent(1), sequence);
-    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, reading(dx), dwpe.address());
+    add_positions_backward_into<std::remove_const_t<T>>(dx, sequence, dwpe);
   }
 
   // ---- softmax cross-entropy ----
   template <class T>
+    requires(!is_half_precision<T>)
+  void row_max(in_matrix<T> logits, row<T> m) {
+    row_max_into<T>(logits, m);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void row_max(matrix<T> logits, sums<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    launch_row_max(on(), logits.extent(0), logits.extent(1), reading(logits), m.address());
+    row_max_into<std::remove_const_t<T>>(logits, m);
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
+    row_sum_exp_into<T>(logits, m, sum);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void row_sum_exp(matrix<T> logits, in_sums<T> m, sums<T> sum) {
-    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
-    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), reading(logits), m.address(), sum.address());
+    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void pick_target(in_matrix<T> logits, ids_row targets, std::int64_t first_id, row<T> picked) {
+    pick_target_into<T>(logits, targets, first_id, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void pick_target(matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    launch_pick_target(on(), logits.extent(0), logits.extent(1), reading(logits), targets.address(), first_id,
-                       picked.address());
+    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
   }
   template <class T>
   void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
@@ -308,6 +332,60 @@ class launched_facets {
   friend Backend;
   launched_facets() = default;
 
+  template <class T>
+  void add_bias_backward_into(in_matrix<T> dy, sums<T> db) {
+    expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
+    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
+  }
+  template <class T>
+  void layer_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> mean, in_sums<T> rstd, sums<T> dw,
+                                       sums<T> db) {
+    same_shape("layer_norm_backward_weight", "dy", x, dy);
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
+                           "elements of rstd", rstd.size());
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
+                           db.size());
+    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
+                                      rstd.address(), dw.address(), db.address());
+  }
+  template <class T>
+  void rms_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> rstd, sums<T> dw) {
+    same_shape("rms_norm_backward_weight", "dy", x, dy);
+    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
+    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
+    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
+                                    dw.address());
+  }
+  template <class T>
+  void embedding_backward_into(ids_row ids, in_matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
+    expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
+    expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
+    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), dout.address(),
+                              first_id, dtable.address());
+  }
+  template <class T>
+  void add_positions_backward_into(in_matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
+    argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
+                                    dwpe.extent(1), sequence);
+    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
+  }
+  template <class T>
+  void row_max_into(in_matrix<T> logits, sums<T> m) {
+    expect("row_max", "elements of m", logits.extent(0), m.size());
+    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
+  }
+  template <class T>
+  void row_sum_exp_into(in_matrix<T> logits, in_sums<T> m, sums<T> sum) {
+    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
+    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
+  }
+  template <class T>
+  void pick_target_into(in_matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
+    expect("pick_target", "number of targets", logits.extent(0), targets.size());
+    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
+    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
+                       picked.address());
+  }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }
   auto on() noexcept { return self().launcher(); }

@@ -31,6 +31,7 @@ class step_inputs {
   /// Errors: `memory_error`.
   void set(queue_type& queue, const step_rows& rows, std::span<const std::int32_t> tokens) {
     page_rows_ = rows.pages().page_rows;
+    most_keys_ = rows.pages().most_keys;
     if constexpr (!in_place) {
       const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
                                  bytes_of(rows.wanted()) + bytes_of(rows.pages().pages) + bytes_of(tokens);
@@ -53,7 +54,7 @@ class step_inputs {
   row<std::int32_t> places() const noexcept { return places_; }
   row<std::int32_t> wanted() const noexcept { return wanted_; }
   row<compute::attention_slice> slices() const noexcept { return slices_; }
-  compute::key_pages_in<Space> pages() const noexcept { return {pages_, page_rows_}; }
+  compute::key_pages_in<Space> pages() const noexcept { return {pages_, page_rows_, most_keys_}; }
 
  private:
   template <class Q>
@@ -104,7 +105,7 @@ class step_inputs {
 
   row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{}, pages_{};
   row<compute::attention_slice> slices_{};
-  std::int64_t page_rows_ = 0;
+  std::int64_t page_rows_ = 0, most_keys_ = 0;
   [[no_unique_address]] memory<Space> there_{};
   [[no_unique_address]] memory<host_space> on_host_{};
 };

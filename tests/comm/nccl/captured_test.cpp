@@ -52,6 +52,7 @@ struct setup {
   int validate_every = 0;
   std::int64_t poisoned_before = -1;  // of rank 0, the step before which a weight is no number
   samples data{};
+  int devices = 1;        // for ranks that are threads, by turns
   bool asks = false;      // rank 0 what its memory is, after each step
   bool releases = false;  // all ranks what they keep, after the third step
   std::string fails =
@@ -94,6 +95,8 @@ outcome train(const setup& s) {
   nccl_double::reset();
   try {
     hd::launch<Transport>(hd::parse_mesh<mesh_type>(s.mesh), launch, [&](auto& world) {
+      const hd::detail::on_cuda_device mine(s.devices > 1 ? world.rank() % s.devices
+                                                          : hd::detail::cuda_device_of_thread());
       hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
       const auto state = [&] {
         std::vector<double> numbers;
@@ -184,6 +187,8 @@ void check_same(const setup& s) {
   for (const auto& [name, n] : got.calls) more[name] -= n;
   for (const auto& [name, n] : more) {
     if (name == "ncclCommGetAsyncError" || name == "cudaStreamQuery") continue;  // as often as it takes
+    if (s.devices > 1 && name == "cudaSetDevice")
+      continue;  // as the rank that launches is on the leader's device or not
     const std::map<std::string, int> expected_calls{
         {"cudaGraphLaunch", graphs},
         {"cudaStreamSynchronize", shared ? ranks : 0},
@@ -221,6 +226,10 @@ TEST_CASE("a step of ranks that share a device is one graph for all, with the bi
   check_same<hd::threads, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
   check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,tp=2"});
   check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,pp=2", "interleaved", 2, 4});
+  // On two devices that reach each other's memory.
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({.mesh = "dp=2,pp=2", .devices = 2});
+  check_same<hd::threads, gpt2, hd::zero<3>>({.mesh = "dp=2,tp=2", .devices = 2});
+  CHECK(cuda_double::unreachable_arguments() == 0);
   CHECK(cuda_double::open_resources() == before);
 }
 

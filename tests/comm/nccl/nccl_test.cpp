@@ -1057,6 +1057,12 @@ TEST_CASE("a window for which there is no memory ends all ranks and says how muc
   CHECK(contains(text, "ncclMemAlloc of a window of 4096 bytes, of which "));
 }
 
+// A program's own operators: those of the standard library.
+template <class T>
+struct hd::operator_of_cccl<std::plus<T>> : std::type_identity<hd::plus> {};
+template <class T>
+struct hd::operator_of_cccl<std::multiplies<T>> : std::type_identity<hd::multiplies> {};
+
 namespace {
 // What CCCL 3.6's communicator concept asks for, with a stream type that holds one, as cuda::stream_ref does.
 struct stream_holder {

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -19,14 +18,10 @@
 
 namespace heddle::inline v0 {
 
-/// heddle's operator for one of another library, for `cccl_communicator`: `std::plus`, `std::multiplies`, and CCCL's own four where its headers are there; those that NCCL
-/// folds with are their own. `void` for all others; a program specialises it for its own.
+/// heddle's operator for one of another library, for `cccl_communicator`: for CCCL's own four, where its headers are there, and for those of heddle's that NCCL folds
+/// with. `void` for all others; a program specialises it for its own.
 template <class Op>
 struct operator_of_cccl : std::type_identity<std::conditional_t<nccl_operator<Op> != ncclNumOps, Op, void>> {};
-template <class T>
-struct operator_of_cccl<std::plus<T>> : std::type_identity<plus> {};
-template <class T>
-struct operator_of_cccl<std::multiplies<T>> : std::type_identity<multiplies> {};
 #if __has_include(<cuda/functional>)
 template <class T>
 struct operator_of_cccl<::cuda::std::plus<T>> : std::type_identity<plus> {};

@@ -136,32 +136,46 @@ template <class Host>
 class cross_entropy_members {
  public:
   template <class T>
+    requires(!is_half_precision<T>)
+  void row_max(input_matrix<T> logits, std::span<T> m) {
+    row_max_into<T>(logits, m);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void row_max(matrix_view<T> logits, sums_of<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
+    row_max_into<std::remove_const_t<T>>(logits, m);
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void row_sum_exp(input_matrix<T> logits, input_vector<T> m, std::span<T> sum) {
+    row_sum_exp_into<T>(logits, m, sum);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void row_sum_exp(matrix_view<T> logits, input_sums<T> m, sums_of<T> sum) {
-    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
-    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
-    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                        m.data(), sum.data());
+    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void pick_target(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> picked) {
+    pick_target_into<T>(logits, targets, first_id, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void pick_target(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
+    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
+                      std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
+    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void add_to_softmax(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m, sums_of<T> sum,
                       sums_of<T> picked) {
-    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                           targets, first_id, m.data(), sum.data(), picked.data());
+    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
   }
   template <class T>
   void rescale_softmax(input_vector<T> before, input_vector<T> m, std::span<T> sum) {
@@ -188,6 +202,36 @@ class cross_entropy_members {
     expect("cross_entropy_loss", "elements of picked", rows, picked.size());
     expect("cross_entropy_loss", "number of targets", rows, targets.size());
     *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
+  }
+
+ private:
+  template <class T>
+  void row_max_into(input_matrix<T> logits, sums_of<T> m) {
+    expect("row_max", "elements of m", logits.extent(0), m.size());
+    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
+  }
+  template <class T>
+  void row_sum_exp_into(input_matrix<T> logits, input_sums<T> m, sums_of<T> sum) {
+    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
+    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
+    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                        m.data(), sum.data());
+  }
+  template <class T>
+  void pick_target_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
+    expect("pick_target", "number of targets", logits.extent(0), targets.size());
+    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
+    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
+  }
+  template <class T>
+  void add_to_softmax_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m,
+                           sums_of<T> sum, sums_of<T> picked) {
+    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                           targets, first_id, m.data(), sum.data(), picked.data());
   }
 };
 

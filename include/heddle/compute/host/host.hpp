@@ -47,6 +47,7 @@ class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
              public detail::cross_entropy_members<host<Gemm>>,
+             public detail::embedding_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
  public:
@@ -133,9 +134,14 @@ class host : detail::argument_checks,
     detail::add_bias(team_, y.extent(0), y.extent(1), y.data(), b.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void add_bias_backward(input_matrix<T> dy, std::span<T> db) {
+    add_bias_backward_into<T>(dy, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void add_bias_backward(matrix_view<T> dy, sums_of<T> db) {
-    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
+    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
   }
 
   template <class T>
@@ -170,14 +176,16 @@ class host : detail::argument_checks,
                                       dx.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void layer_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> mean, input_vector<T> rstd,
+                                  std::span<T> dw, std::type_identity_t<std::span<T>> db) {
+    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void layer_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> mean,
                                   input_sums<T> rstd, sums_of<T> dw, sums_of<T> db) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<std::remove_const_t<T>>("layer_norm_backward_weight", "dy", x, dy);
-    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
-    detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
-                                       db.data());
+    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
   }
 
   template <class T>
@@ -199,13 +207,15 @@ class host : detail::argument_checks,
     detail::rms_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), rstd.data(), dx.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
+  void rms_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> rstd, std::span<T> dw) {
+    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
   void rms_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> rstd,
                                 sums_of<T> dw) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<std::remove_const_t<T>>("rms_norm_backward_weight", "dy", x, dy);
-    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
-    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
-    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
+    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
   }
 
   /// Errors: also `layout_error` for a position that the tables do not have.
@@ -272,29 +282,6 @@ class host : detail::argument_checks,
                                      third<T>(qkv, s, 1), third<T>(qkv, s, 2), heads_of(out, s.heads, s.head_dim),
                                      lse.data(), std::span<const attention_slice>(slices), score_scale<T>(s),
                                      third_of(0), third_of(1), third_of(2), key_pages{});
-  }
-
-  template <class T>
-  void embedding(token_ids ids, input_matrix<T> table, std::int64_t first_id, matrix_view<T> out) {
-    detail::expect("embedding", "rows of out", out.extent(0), ids.size());
-    detail::expect("embedding", "columns of out", table.extent(1), out.extent(1));
-    detail::embedding(team_, ids, table.extent(0), table.extent(1), table.data(), first_id, out.data());
-  }
-  template <class T>
-  void embedding_backward(token_ids ids, matrix_view<T> dout, std::int64_t first_id, matrix_of_sums<T> dtable) {
-    detail::expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
-    detail::expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    detail::embedding_backward(team_, ids, dtable.extent(0), dtable.extent(1), dout.data(), first_id, dtable.data());
-  }
-  template <class T>
-  void add_positions(matrix_view<T> x, input_matrix<T> wpe, std::int64_t sequence) {
-    position_sizes("add_positions", x.extent(0), x.extent(1), wpe.extent(0), wpe.extent(1), sequence);
-    detail::add_positions(team_, x.extent(0), x.extent(1), sequence, x.data(), wpe.data());
-  }
-  template <class T>
-  void add_positions_backward(matrix_view<T> dx, std::int64_t sequence, matrix_of_sums<T> dwpe) {
-    position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0), dwpe.extent(1), sequence);
-    detail::add_positions_backward(team_, dx.extent(0), dx.extent(1), sequence, dx.data(), dwpe.data());
   }
 
   /// Errors: `layout_error` for more choices than experts.
@@ -474,6 +461,29 @@ class host : detail::argument_checks,
   }
 
  private:
+  template <class T>
+  void add_bias_backward_into(input_matrix<T> dy, sums_of<T> db) {
+    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
+    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
+  }
+  template <class T>
+  void layer_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> mean, input_sums<T> rstd,
+                                       sums_of<T> dw, sums_of<T> db) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("layer_norm_backward_weight", "dy", x, dy);
+    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
+    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
+    detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
+                                       db.data());
+  }
+  template <class T>
+  void rms_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> rstd, sums_of<T> dw) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("rms_norm_backward_weight", "dy", x, dy);
+    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
+    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
+    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
+  }
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;

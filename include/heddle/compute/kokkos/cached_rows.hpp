@@ -3,7 +3,6 @@
 
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
-#include <heddle/compute/launched_indices.hpp>
 
 #include <cstdint>
 

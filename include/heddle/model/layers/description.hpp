@@ -59,7 +59,7 @@ struct activation {
   activation_set role{};
 };
 
-/// The base of tags of tensors that are sums or statistics: their elements are of `sum_of_type` of the model's, float where those have 16 bits.
+/// The base of tags of tensors that are sums, statistics or tables of angles: their elements are of `sum_of_type` of the model's, float where those have 16 bits.
 struct statistic {};
 /// The elements that a tensor with this tag has in a model of elements T.
 template <class Tag, class T>

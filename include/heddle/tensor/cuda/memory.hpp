@@ -4,6 +4,7 @@
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/peers.hpp>
 #include <heddle/tensor/cuda/stream.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -224,6 +225,8 @@ struct cuda_memory {
     queue& operator=(queue&&) noexcept = default;
     /// Another stream of the same device.
     queue beside() const { return queue(device()); }
+    /// Whether kernels of this device use memory of the other, also through its pool; enabled for the process where the devices can.
+    bool reaches(int other) const { return detail::reaches_cuda_peer(device(), other); }
     /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
     void* staging(std::size_t slot, std::size_t bytes);
     /// Bytes that the device has left, with those that its pool keeps for the next allocation.
