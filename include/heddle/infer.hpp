@@ -33,6 +33,7 @@
 #include <heddle/infer/serve/statistics.hpp>
 #include <heddle/infer/slotted.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_inputs.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/infer/temporal_fusion.hpp>

@@ -6,6 +6,7 @@
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/growing_room.hpp>
@@ -35,6 +36,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
+  STATIC_REQUIRE(co::cache_kernels<tested, double>);
   STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
   STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, double>);
@@ -51,9 +53,31 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
-  STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
   STATIC_REQUIRE(co::scaled_product_kernels<tested>);
   STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
+}
+
+TEST_CASE("sums over the rows of a matrix have as many parts as its sizes say", "[cuda][law]") {
+  using co::detail::on_cuda::parts_of_columns;
+  STATIC_REQUIRE(parts_of_columns(200, 3) == 3);        // none has fewer than 64 rows
+  STATIC_REQUIRE(parts_of_columns(16384, 768) == 85);   // about 2048 groups of 32 columns
+  STATIC_REQUIRE(parts_of_columns(16384, 65536) == 1);  // the columns are enough
+  STATIC_REQUIRE(parts_of_columns(63, 0) == 1 && parts_of_columns(0, 7) == 1);
+}
+
+TEST_CASE("the CUDA backend offers what mixtures of experts, latent attention and images need", "[cuda][law]") {
+  using tested = emulated<2>;
+  STATIC_REQUIRE(co::offers<tested, float, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::grouped_product_kernels<co::bf16_products<tested>, float>);
+}
+
+TEST_CASE("experts, parts of heads and images of the CUDA backend are the host's", "[cuda]") {
+  compare_experts_and_rows_with_host<emulated<1>, double>(1e-10);
+  compare_experts_and_rows_with_host<emulated<1>, float>(1e-4);
+  compare_experts_and_rows_with_host<emulated<3>, double>(1e-10);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {
@@ -93,6 +117,10 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
   compare_with_host<emulated<4>, float>(1e-4, 1e-4);
 }
 
+TEST_CASE("kernels of bf16 compute in float and round once", "[cuda][bf16]") {
+  compare_bf16_with_host_and_double<emulated<4>>();
+  compare_ends_with_host<emulated<1>, hd::bf16>(0x1p-6);
+}
 // Vectors of 16 bytes: where arrays begin elsewhere, kernels read element by element, in the same order.
 TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[cuda]", float, double) {
   using T = TestType;
@@ -276,6 +304,21 @@ TEST_CASE("attention of the CUDA backend is the host's with tiles of every size"
     check(got, expected, 1e-10, 4);
     CHECK(cuda_double::last_edge() == edge);
   }
+}
+
+TEST_CASE("attention in parts of the keys is the host's for few queries over pages", "[cuda][infer]") {
+  struct restored {
+    ~restored() { cuda_double::offered_to_groups() = 0; }
+  } at_the_end;
+  cuda_double::last_edge() = 0;
+  compare_few_queries_with_host<emulated<1>, double>(1e-10);
+  CHECK(cuda_double::last_edge() == co::detail::in_groups::split_keys);
+  cuda_double::offered_to_groups() = 112 << 10;
+  compare_few_queries_with_host<emulated<3>, double>(1e-10);
+  compare_few_queries_with_host<emulated<1>, float>(1e-5);
+  cuda_double::offered_to_groups() = 4 << 10;  // room for tiles of queries alone
+  compare_few_queries_with_host<emulated<1>, double>(1e-10);
+  CHECK(cuda_double::last_edge() < co::detail::in_groups::split_keys);
 }
 
 TEST_CASE("masks, pages and what is not finite go through the CUDA backend as on the host", "[cuda]") {

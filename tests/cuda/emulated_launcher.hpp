@@ -2,6 +2,7 @@
 #pragma once
 
 #include "double.hpp"
+#include "emulated_warp.hpp"
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/cuda/launcher.hpp>
@@ -35,6 +36,7 @@ void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
   static_assert(sizeof(Body) + sizeof(n) <= cuda_memory::queue::largest_kernel_argument);
   if (n <= 0) return;
   ++cuda_double::launches();
+  cuda_double::give_arguments(queue.stream(), &body, sizeof body);
   cuda_double::enqueue(queue.stream(), [=] {
     for (std::int64_t i = n; i-- > 0;) body(i);  // no order is promised
   });
@@ -52,6 +54,17 @@ inline std::atomic<std::int64_t>& offered_to_groups() {
 inline std::atomic<std::int64_t>& last_edge() {
   static std::atomic<std::int64_t> edge{0};
   return edge;
+}
+
+/// Whether devices have the matrix instructions of warps.
+inline std::atomic<bool>& has_matrix_instructions() {
+  static std::atomic<bool> has{true};
+  return has;
+}
+/// Kernels of warps that were launched, by all threads together.
+inline std::atomic<int>& matrix_kernels() {
+  static std::atomic<int> count{0};
+  return count;
 }
 
 /// Whether the stand-in for the library of products has epilogues; without, backends make the same in two steps.
@@ -154,16 +167,39 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
     const auto memory = std::make_shared<std::vector<T>>(static_cast<std::size_t>(elements));
     groups(items, [=](group_thread& thread, std::int64_t i) { body(thread, i, memory->data()); });
   }
+  bool multiplies_matrices() const { return has_matrix_instructions(); }
+  template <class T, class Body>
+  void each_item_of_warps(std::int64_t items, Body body) const {
+    ++matrix_kernels();
+    const auto memory =
+        std::make_shared<std::vector<T>>(static_cast<std::size_t>(Body::elements) + 64, T::from_bits(0x7fff));
+    enqueue(queue.stream(), [=] {
+      auto at = reinterpret_cast<std::uintptr_t>(memory->data());
+      T* const aligned = reinterpret_cast<T*>((at + 127) / 128 * 128);
+      group_of_threads block(Body::warps);
+      block.run([&](int index) {
+        emulated_warp w(block, index);
+        for (std::int64_t i = 0; i < items; ++i) body(w, i, aligned);
+      });
+    });
+  }
   template <class T>
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
     return heddle::buffer<T, heddle::cuda_memory>(queue, n);
   }
-  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+  template <class Key>
+  void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
+                   [[maybe_unused]] int bits = 0) const {
     enqueue(queue.stream(), [=] {
       std::iota(places, places + n, 0);
       std::sort(places, places + n,
                 [&](std::int32_t a, std::int32_t b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
       for (std::int64_t i = 0; i < n; ++i) sorted[i] = keys[places[i]];
+    });
+  }
+  void lower_bounds(const std::int32_t* sorted, std::int64_t n, std::int64_t count, std::int64_t* bounds) const {
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t v = 0; v < count; ++v) bounds[v] = std::lower_bound(sorted, sorted + n, v) - sorted;
     });
   }
   template <bool TA, bool TB, class In, class Out, class Sum>

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_inputs.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
@@ -11,6 +12,8 @@
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_types.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -32,8 +35,6 @@ struct cache_extent {
 };
 
 namespace detail {
-template <bool Ok, class Space>
-inline constexpr bool host_can_use_cache = Ok;
 template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
 template <bool Ok, class Model>
@@ -57,8 +58,8 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
 /// The cache is allocated once: for each block of the stage, one behind the other the tensors that its layers list
 /// (`cached_tensors()`), each [blocks * block_rows, columns of this rank]. `cache_bytes()` is exact.
 ///
-/// Memory is the host's, or such as the host can use with kernels that run on its cores (`compute::kokkos` on execution spaces of the host): what
-/// the host reads of it, it reads after a wait for the queue. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
+/// Memory is the backend's, also a device's. What a step has on the host (tokens, positions, pages) goes there by `step_inputs`; what the host reads of the
+/// stage's memory, it copies, or reads where it can, after a wait for the queue. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
 template <class Model, class World, class Backend, class Pipeline = pp>
 class cached_stage : public model::detail::stage_types<Model, World, Backend, Pipeline> {
   using types = model::detail::stage_types<Model, World, Backend, Pipeline>;
@@ -68,10 +69,6 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   using typename types::config_type, typename types::description, typename types::how, typename types::whole_mesh;
   using typename types::const_row, typename types::row, typename types::space, typename types::T;
   using typename types::layouts, typename types::mesh_type, typename types::places;
-  static_assert(
-      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>,
-      "heddle: cached_stage keeps its cache in memory that the host can use, with kernels on cores of the host: "
-      "take a backend that computes there");
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
@@ -156,12 +153,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   void move_rows(std::span<const row_move> moves) {
     for (const row_move& m : moves) copy_cached(m.from, m.to, 1);
   }
-  /// On the last stage, after `forward`: the residual stream of these rows of the step as the last block left it.
-  /// Shapes: to [rows, width].
-  void streams(std::span<const std::int64_t> wanted, row to) {
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      backend_->copy(elements_of(const_matrix(last_ + wanted[i] * config_.width, 1)),
-                     elements_of(matrix(start_of(to) + static_cast<std::int64_t>(i) * config_.width, 1)));
+  /// On the last stage, after `forward`: the residual stream of the wanted rows of the step as the last block left it.
+  /// Shapes: to [wanted rows, width].
+  void streams(row to) {
+    const auto elements = static_cast<std::int64_t>(heddle::v0::detail::count_of(to));
+    if (elements > 0) pick(0, elements / config_.width, start_of(to));
   }
   /// Calls f(layer of the model, tensor of its layer counted from 0, view) for each tensor of the cache on this rank, in order: to read it, or to fill it with what another mesh computed.
   /// Shapes: the view is [blocks * block_rows, columns of this rank], which are as the layer's dimensions are split (`heddle::transfer` brings it elsewhere).
@@ -176,21 +172,23 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       });
     }
   }
-  /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave.
+  /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave. On a device all that the queue was
+  /// given before the last `forward` must be done; where kernels run on the host `rows` and `tokens` must live until the step is.
   /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
     const auto n = static_cast<std::int64_t>(rows.positions().size());
     run_type c = run_of(n);
-    c.positions = in_space(rows.positions());
-    c.sequences = in_space(rows.slices());
-    c.cache.places = in_space(rows.places());
-    c.cache.pages = {in_space(rows.pages().pages), rows.pages().page_rows};
+    inputs_.set(queue(), rows, tokens);
+    c.positions = inputs_.positions();
+    c.sequences = inputs_.slices();
+    c.cache.places = inputs_.places();
+    c.cache.pages = inputs_.pages();
     T* x = work(work_at_.x);
     T* y = work(work_at_.y);
     if (is_first()) {
       c.first_word = held_.first_input_word();
       model::detail::require_stream<layouts, in_layer>(
-          call_type<in_layer>(at_.in, c).forward(in_space(tokens), matrix(x, n)));
+          call_type<in_layer>(at_.in, c).forward(inputs_.tokens(), matrix(x, n)));
     } else {
       backend_->copy(in, elements_of(matrix(x, n)));
     }
@@ -201,18 +199,16 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       std::swap(x, y);
     }
     last_ = x;
+    rows_ = n;
     if (!is_last()) backend_->copy(elements_of(const_matrix(x, n)), out);
   }
   /// How many rows `logits` takes at once.
   static constexpr std::int64_t head_rows = 32;
-  /// On the last stage, after `forward`: the logits of these rows of the step, at most `head_rows`, on the first rank along the
-  /// axis that splits the vocabulary. Shapes: to [rows, vocabulary]; other ranks give an empty one.
-  void logits(std::span<const std::int64_t> wanted, row to) {
-    const auto n = static_cast<std::int64_t>(wanted.size());
+  /// On the last stage, after `forward`: the logits of n wanted rows of the step from `first` on, at most `head_rows`, on the first rank along the
+  /// axis that splits the vocabulary. Shapes: to [n, vocabulary]; other ranks give an empty one.
+  void logits(std::int64_t first, std::int64_t n, row to) {
     T* const picked = work(work_at_.picked);
-    for (std::int64_t i = 0; i < n; ++i)
-      backend_->copy(elements_of(const_matrix(last_ + wanted[static_cast<std::size_t>(i)] * config_.width, 1)),
-                     elements_of(matrix(picked + i * config_.width, 1)));
+    pick(first, n, picked);
     run_type c = run_of(n);
     held_.place(c);
     c.shared = work(work_at_.head);
@@ -295,10 +291,18 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     work_at_.room = take(head ? few * description_.out.outputs() : 0);
     return used;
   }
-  // Memory of the host as kernels take it: they run on its cores.
-  template <class E>
-  static row_view<E, space> in_space(std::span<E> x) noexcept {
-    return heddle::v0::detail::row_at<space>(x.data(), static_cast<std::int64_t>(x.size()));
+  // Wanted rows of the step's residual stream: on a device a look-up in the table that they are.
+  void pick(std::int64_t first, std::int64_t n, T* to) {
+    if constexpr (heddle::v0::detail::kernels_run_on_host<space>()) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t row = heddle::v0::detail::first_element(inputs_.wanted())[first + i];
+        backend_->copy(elements_of(const_matrix(last_ + row * config_.width, 1)),
+                       elements_of(matrix(to + i * config_.width, 1)));
+      }
+    } else {
+      backend_->embedding(heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
+                          const_matrix(last_, rows_), 0, matrix(to, n));
+    }
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>
@@ -347,7 +351,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   } work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
+  step_inputs<space> inputs_{};
   const T* last_ = nullptr;  ///< what left the last block in the last step
+  std::int64_t rows_ = 0;    ///< of that step
 };
 
 }  // namespace heddle::inline v0::infer

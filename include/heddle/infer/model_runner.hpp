@@ -8,6 +8,10 @@
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/mesh/axis.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,6 +29,7 @@ namespace heddle::inline v0::infer {
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
 /// returns after the leader's `finish` (or its destructor).
 ///
+/// On a device the step's tokens, positions and pages go there by one copy, the cache stays there, and logits of the wanted rows come to the leader's memory of the host.
 /// A step goes to all ranks over the control plane, the residual stream from stage to stage along `Pipeline`, and the logits of
 /// the wanted rows to the leader. Every rank of a group calls the same collectives in the same order, whatever the step holds.
 /// A step whose values are refused (`require_step`) is refused before any other rank hears of it. After any other error the ranks no
@@ -45,12 +50,13 @@ class model_runner {
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows)
       : world_(&world),
         stage_(checked(config, world), world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows) {
-    const auto elements = static_cast<std::size_t>(max_rows * config.width);
-    if (!stage_.is_first()) in_.resize(elements);
-    if (!stage_.is_last()) out_.resize(elements);
-    // Logits that are on their way to the leader.
-    if (stage_.is_last() && !leads() && has_logits())
-      found_.resize(static_cast<std::size_t>((std::min)(max_rows, stage_type::head_rows) * config.vocabulary));
+    const std::int64_t elements = max_rows * config.width;
+    auto& queue = stage_.queue();
+    if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");
+    if (!stage_.is_last()) out_ = memory(queue, elements, "what goes to the next stage");
+    // Logits that are on their way to the leader, or to its memory of the host.
+    if (has_logits() && (on_host ? stage_.is_last() && !leads() : stage_.is_last() || leads()))
+      found_ = memory(queue, (std::min)(max_rows, stage_type::head_rows) * config.vocabulary, "logits of a step");
   }
   model_runner(const model_runner&) = delete;
   model_runner& operator=(const model_runner&) = delete;
@@ -142,6 +148,13 @@ class model_runner {
 
  private:
   enum class state : unsigned char { ready, finished, failed };
+  // Where kernels run on cores of the host, messages are the host's, after a wait for them; on a device they go in the order of the queue, and the
+  // host waits once, at the end of a step.
+  using space = typename stage_type::space;
+  using row = typename stage_type::row;
+  using const_row = typename stage_type::const_row;
+  using memory = buffer<T, space>;
+  static constexpr bool on_host = heddle::v0::detail::kernels_run_on_host<space>();
 
   static model::stage_layers layers_of(const config_type& config, const whole_mesh& mesh, int rank) {
     if constexpr (whole_mesh::template has<Pipeline>)
@@ -178,50 +191,76 @@ class model_runner {
     if (s.rows() == 0) return;
     rows_.prepare(s, stage_.cache().block_rows);
     auto&& pipeline = world_->template along_if<Pipeline>();
-    const auto elements = static_cast<std::size_t>(s.rows() * stage_.config().width);
-    const std::span<T> in = std::span<T>(in_).first(stage_.is_first() ? 0 : elements);
-    const std::span<T> out = std::span<T>(out_).first(stage_.is_last() ? 0 : elements);
-    if (!stage_.is_first()) pipeline.recv(in, pipeline.rank() - 1, stream_tag);
-    stage_.forward(rows_, s.tokens, as_row(std::span<const T>(in)), as_row(out));
-    wait();  // the step's rows are the host's
-    if (!stage_.is_last()) pipeline.send(std::span<const T>(out), pipeline.rank() + 1, stream_tag);
-    const auto wanted = std::span<const std::int64_t>(s.wanted);
-    if (s.streams) {
-      streams_.resize(leads() || stage_.is_last() ? wanted.size() * static_cast<std::size_t>(stage_.config().width)
-                                                  : 0);
+    const std::int64_t elements = s.rows() * stage_.config().width;
+    const row in = part_of(in_, stage_.is_first() ? 0 : elements), out = part_of(out_, stage_.is_last() ? 0 : elements);
+    if (!stage_.is_first()) receive(pipeline, in, pipeline.rank() - 1, stream_tag);
+    stage_.forward(rows_, s.tokens, in, out);
+    wait_on_host();  // the step's rows are the host's
+    if (!stage_.is_last()) send(pipeline, out, pipeline.rank() + 1, stream_tag);
+    const auto wanted = static_cast<std::int64_t>(s.wanted.size());
+    if (s.streams) give_streams(pipeline, wanted * stage_.config().width);
+    const std::int64_t vocabulary = stage_.config().vocabulary;
+    for (std::int64_t i = 0; i < wanted; i += stage_type::head_rows) {
+      const std::int64_t rows = (std::min)(stage_type::head_rows, wanted - i), n = rows * vocabulary;
+      const std::span<T> asked =
+          leads() ? logits.subspan(static_cast<std::size_t>(i * vocabulary), static_cast<std::size_t>(n))
+                  : std::span<T>();
+      const row mine = on_host && leads() ? as_row(asked) : part_of(found_, found_.empty() ? 0 : n);
       if (stage_.is_last()) {
-        stage_.streams(wanted, as_row(std::span<T>(streams_)));
-        wait();
+        stage_.logits(i, rows, mine);
+        wait_on_host();
       }
       if (pipeline.size() > 1 && has_logits()) {
-        if (stage_.is_last()) pipeline.send(std::span<const T>(streams_), 0, streams_tag);
-        if (leads()) pipeline.recv(std::span<T>(streams_), pipeline.size() - 1, streams_tag);
+        if (stage_.is_last()) send(pipeline, mine, 0, logits_tag);
+        if (leads()) receive(pipeline, mine, pipeline.size() - 1, logits_tag);
       }
+      if (!on_host && leads()) stage_.queue().copy(const_row(mine), asked);
     }
-    const auto vocabulary = static_cast<std::size_t>(stage_.config().vocabulary);
-    for (std::size_t i = 0; i < wanted.size(); i += static_cast<std::size_t>(stage_type::head_rows)) {
-      const auto now =
-          wanted.subspan(i, (std::min)(static_cast<std::size_t>(stage_type::head_rows), wanted.size() - i));
-      const std::size_t n = now.size() * vocabulary;
-      const std::span<T> mine =
-          leads() ? logits.subspan(i * vocabulary, n) : std::span<T>(found_).first(found_.empty() ? 0 : n);
-      if (stage_.is_last()) {
-        stage_.logits(now, as_row(mine));
-        wait();
-      }
-      if (pipeline.size() == 1 || !has_logits()) continue;
-      if (stage_.is_last()) pipeline.send(std::span<const T>(mine), 0, logits_tag);
-      if (leads()) pipeline.recv(mine, pipeline.size() - 1, logits_tag);
+    if constexpr (!on_host) stage_.queue().wait();  // for what is the host's again, and once in a step
+  }
+  // Residual streams of the wanted rows, n elements, to `streams_` of the leader.
+  template <class Group>
+  void give_streams(Group& pipeline, std::int64_t n) {
+    const bool has_some = leads() || stage_.is_last();
+    streams_.resize(has_some && (on_host || leads()) ? static_cast<std::size_t>(n) : 0);
+    if (!on_host && has_some && static_cast<std::int64_t>(kept_.size()) < n)
+      kept_ = memory(stage_.queue(), stage_.max_rows() * stage_.config().width, "residual streams of a step");
+    const row mine = on_host ? as_row(std::span<T>(streams_)) : part_of(kept_, has_some ? n : 0);
+    if (stage_.is_last()) {
+      stage_.streams(mine);
+      wait_on_host();
     }
+    if (pipeline.size() > 1 && has_logits()) {
+      if (stage_.is_last()) send(pipeline, mine, 0, streams_tag);
+      if (leads()) receive(pipeline, mine, pipeline.size() - 1, streams_tag);
+    }
+    if (!on_host && leads()) stage_.queue().copy(const_row(mine), streams_);
   }
 
-  // Memory of the host as the backend's kernels take it, and a wait for what they have been given.
-  template <class E>
-  static auto as_row(std::span<E> x) noexcept {
-    return heddle::v0::detail::row_at<typename stage_type::space>(x.data(), static_cast<std::int64_t>(x.size()));
+  static row as_row(std::span<T> x) noexcept {
+    return heddle::v0::detail::row_at<space>(x.data(), static_cast<std::int64_t>(x.size()));
   }
-  void wait() {
-    if constexpr (!std::is_same_v<typename stage_type::space, host_memory>) stage_.queue().wait();
+  static row part_of(memory& x, std::int64_t n) noexcept { return heddle::v0::detail::row_at<space>(x.address(), n); }
+  template <class Element>
+  static std::span<Element> elements(const row& x) noexcept {
+    return {heddle::v0::detail::first_element(x), heddle::v0::detail::count_of(x)};
+  }
+  template <class Group>
+  void send(Group& group, const row& x, int to, int tag) {
+    if constexpr (on_host)
+      group.send(elements<const T>(x), to, tag);
+    else
+      heddle::v0::send(stage_.queue(), group, x, to, tag);
+  }
+  template <class Group>
+  void receive(Group& group, const row& x, int from, int tag) {
+    if constexpr (on_host)
+      group.recv(elements<T>(x), from, tag);
+    else
+      heddle::v0::recv(stage_.queue(), group, x, from, tag);
+  }
+  void wait_on_host() {
+    if constexpr (on_host && !std::is_same_v<space, host_memory>) stage_.queue().wait();
   }
 
   static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;
@@ -231,7 +270,8 @@ class model_runner {
   step_message message_{};
   step step_{};
   step_rows rows_{};
-  std::vector<T> in_{}, out_{}, found_{}, streams_{};
+  memory in_{}, out_{}, found_{}, kept_{};
+  std::vector<T> streams_{};
 };
 
 }  // namespace heddle::inline v0::infer

@@ -24,8 +24,12 @@ class step_rows {
     positions_.clear();
     places_.clear();
     slices_.clear();
+    most_keys_ = 0;
     pages_.assign(s.blocks.begin(), s.blocks.end());
+    wanted_.clear();
+    for (const std::int64_t w : s.wanted) wanted_.push_back(static_cast<std::int32_t>(w));
     for (const sequence_rows& q : s.sequences) {
+      most_keys_ = (std::max)(most_keys_, q.position + q.rows);
       if (!s.parents.empty()) {
         add_tree(s, q);
         continue;
@@ -43,9 +47,11 @@ class step_rows {
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
+  /// The rows whose logits are wanted.
+  std::span<const std::int32_t> wanted() const noexcept { return wanted_; }
   /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors.
   std::span<const compute::attention_slice> slices() const noexcept { return slices_; }
-  compute::key_pages pages() const noexcept { return {pages_, block_rows_}; }
+  compute::key_pages pages() const noexcept { return {pages_, block_rows_, most_keys_}; }
 
  private:
   // Rows that follow one another see what plain rows do. All others see together the tokens in the cache and the rows that all of them
@@ -82,8 +88,8 @@ class step_rows {
       }
   }
 
-  std::int64_t block_rows_ = 0;
-  std::vector<std::int32_t> positions_{}, places_{}, pages_{};
+  std::int64_t block_rows_ = 0, most_keys_ = 0;
+  std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{};
   std::vector<std::int64_t> depths_{};
   std::vector<compute::attention_slice> slices_{};
 };

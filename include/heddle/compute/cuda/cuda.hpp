@@ -1,17 +1,29 @@
 // heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream.
 #pragma once
 
+#include <heddle/compute/cuda/cached_rows.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/expert_choice.hpp>
 #include <heddle/compute/cuda/float8_products.hpp>
 #include <heddle/compute/cuda/fused_products.hpp>
+#include <heddle/compute/cuda/head_parts.hpp>
+#include <heddle/compute/cuda/images.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/routing.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/product_members.hpp>
+#include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/launched_cache.hpp>
+#include <heddle/compute/launched_expert_choice.hpp>
+#include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/launched_head_parts.hpp>
+#include <heddle/compute/launched_images.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
@@ -24,22 +36,33 @@
 namespace heddle::inline v0::compute {
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
-/// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
+/// embeddings (rotary ones too), rows of a cache, softmax cross-entropy, squared errors, sums, casts, attention, AdamW, the routing and products of experts, parts of heads and images are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
 /// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`);
 /// of operands that are scaled and rounded to 8 bits (`scaled_product_kernels`).
-/// Positions of rotary embeddings and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
+/// Positions of rotary embeddings, rows of a cache, slices and pages of attention, and ids, places and offsets of experts lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
 class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
-                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory> {
+                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_experts<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_head_parts<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_images<basic_cuda<Launcher>, cuda_memory> {
   using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
+  using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
+  template <class T>
+  using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
+  template <class T>
+  using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
 
  public:
   using kind = backend_kind;
@@ -77,6 +100,28 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     product<TA, TB, std::remove_const_t<A>>(a, b, beta, c);
   }
 
+  /// In parts of the keys where queries are few and see many (`key_pages_in::most_keys`, as in decoding), else by tiles of queries.
+  template <class T>
+  void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
+                 sum_of_type<T> scale, head_rows<T, space> out,
+                 std::type_identity_t<row_view<sum_of_type<T>, space>> lse, key_pages_in<space> pages = {}) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (detail::in_groups::splits_keys(q.rows, slices.size(), pages.most_keys)) {
+        attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
+        const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
+        if (detail::in_groups::attend_in_parts(group_launcher("heddle::attention"), in, pages.most_keys,
+                                               detail::in_groups::at(out), lse.address()))
+          return;
+      }
+    }
+    attention_facet::template attention<T>(q, k, v, slices, scale, out, lse, pages);
+  }
+  template <class T>
+  void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out,
+                 std::type_identity_t<row_view<sum_of_type<T>, space>> lse) {
+    attention_facet::template attention<T>(qkv, s, out, lse);
+  }
+
   using facets::adamw;
   using facets::cast;
   /// From float to bf16 with stochastic rounding.
@@ -105,15 +150,17 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   }
 
   template <class T>
+    requires(!is_half_precision<T>)
   void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
                       std::type_identity_t<vector_view<T, space>> sum,
                       std::type_identity_t<vector_view<T, space>> picked) {
-    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
-                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
+    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_to_softmax(matrix_view<T, space> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
+                      sums_of<T> sum, sums_of<T> picked) {
+    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
   }
   template <class T>
   void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
@@ -125,9 +172,25 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
 
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
+  friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
+  friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
+  friend class detail::launched_experts<basic_cuda, cuda_memory>;
+  friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
+  friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
+  friend class detail::launched_images<basic_cuda, cuda_memory>;
+  template <class T>
+  void add_to_softmax_into(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
+                           sums_of<T> sum, sums_of<T> picked) {
+    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
+                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
+  }
   Launcher launcher() noexcept { return {queue_, products_}; }
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 

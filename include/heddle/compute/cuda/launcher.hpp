@@ -47,6 +47,8 @@ struct product_ending {
 /// - `each_column(columns, body)`: body(group, j) for every column j;
 /// - `each_tile<T>(items, edge, n, body)`: body(group, i, memory) for every item i, whose group shares memory of n elements of T and
 ///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes()`;
+/// - `multiplies_matrices()`: whether the device has the instructions of warps (compute/group/warps.hpp); `each_item_of_warps<T>(items, body)`: body(w, i, memory) for every item
+///   i, by blocks of `Body::warps` warps that share memory of `Body::elements` elements of T from a multiple of 128 bytes on;
 /// - `room<T>(n)`: n elements on the device for the kernels that follow, with `address()`, given back in the order of the queue;
 /// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
 /// - `multiply_ending<TA, TB>(m, n, k, a, b, c, beta, ending)`: the same with such an end, if the library has that for these sizes, types
@@ -58,7 +60,9 @@ struct product_ending {
 /// - `attend_by_library(in, out, lse)`: attention of 16-bit elements (`in_groups::attention_inputs`, `heads_at`, lse of float on the device) by a library, if it has that for these
 ///   sizes, masks and addresses; else it does nothing and returns false, as here. Slices and pages lie on the device and are not looked at: `causal_batch` says all that it masks;
 /// - `attend_backward_by_library(in, dout, out, lse, dq, dk, dv)`: the same of its gradients;
-/// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
+/// - `sort_places(keys, n, sorted, places, bits)`: keys in ascending order and where they were, equal keys in the order they had; of keys that are
+///   not negative it may look at the lowest `bits` only, as all of them without it;
+/// - `lower_bounds(sorted, n, count, bounds)`: bounds[v] = how many of n numbers in ascending order are less than v, for v in [0, count).
 struct launcher_base {
   static constexpr bool host_can_read = false;
   template <class... Arguments>

@@ -5,6 +5,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/stream_kernels.hpp>
+#include <heddle/compute/cuda/warp_instructions.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/float8.hpp>
@@ -23,10 +24,14 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <thrust/binary_search.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/system/cuda/execution_policy.h>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
@@ -336,6 +341,18 @@ class lt_products {
   std::map<size_of_product, std::optional<cublasLtMatmulAlgo_t>> advised_;
 };
 
+/// Memory of the queue's pool for algorithms of Thrust, given back when this goes, in the order of the queue.
+struct pool_allocator {
+  using value_type = char;
+  cuda_memory::queue& queue;
+  std::vector<buffer<char, cuda_memory>> taken{};
+  char* allocate(std::ptrdiff_t n) {
+    taken.emplace_back(queue, n, "what algorithms need between");
+    return taken.back().address();
+  }
+  void deallocate(char*, std::size_t) noexcept {}
+};
+
 /// Launches on the stream of a queue.
 template <class Floats>
 struct stream_launcher : launcher_base {
@@ -365,41 +382,43 @@ struct stream_launcher : launcher_base {
   template <class T, class Body>
   void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, const Body& body) const {
     if (items <= 0) return;
-    const heddle::v0::detail::on_cuda_device here(queue.device());
-    constexpr auto kernel = tile_kernel<T, Body>;
-    const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
-    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
-      throw cuda_error("heddle: tiles of " + std::to_string(edge) + " rows want " + std::to_string(bytes) +
-                       " bytes of shared memory, device " + std::to_string(queue.device()) + " offers a block " +
-                       std::to_string(offered));
-    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
-      heddle::v0::detail::require_cuda(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "cudaFuncSetAttribute", queue.device());
-    cudaLaunchConfig_t how{};
-    how.gridDim = blocks(items);
-    how.blockDim = dim3(edge >= 64 ? 256 : 128);
-    how.dynamicSmemBytes = bytes;
-    how.stream = queue.stream();
-    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, kernel, items, body), "tile_kernel", queue.device());
+    launch_tiles("tile_kernel", tile_kernel<T, Body>, dim3(edge >= 64 ? 256 : 128), items,
+                 static_cast<std::size_t>(elements) * sizeof(T), "tiles of " + std::to_string(edge) + " rows", body);
+  }
+  /// Whether the device has the instructions of warps, from sm_80 on.
+  bool multiplies_matrices() const { return attribute(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  template <class T, class Body>
+  void each_item_of_warps(std::int64_t items, const Body& body) const {
+    if (items > 0)
+      launch_tiles("warp_kernel", warp_kernel<T, Body::warps, Body::blocks, Body>, dim3(32 * Body::warps), items,
+                   static_cast<std::size_t>(Body::elements) * sizeof(T), "tiles of matrices", body);
   }
   template <class T>
   buffer<T, cuda_memory> room(std::int64_t n) const {
     return buffer<T, cuda_memory>(queue, n, "what kernels need between");
   }
-  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+  template <class Key>
+  void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
+                   int bits = static_cast<int>(8 * sizeof(Key))) const {
     const auto numbers = room<std::int32_t>(n);
     each(n, index_body{const_cast<std::int32_t*>(numbers.address())});
     const heddle::v0::detail::on_cuda_device here(queue.device());
     const auto sort = [&](void* between, std::size_t& bytes) {
       heddle::v0::detail::require_cuda(cub::DeviceRadixSort::SortPairs(between, bytes, keys, sorted, numbers.address(),
-                                                                       places, n, 0, 32, queue.stream()),
+                                                                       places, n, 0, bits, queue.stream()),
                                        "cub::DeviceRadixSort::SortPairs", queue.device());
     };
     std::size_t bytes = 0;
     sort(nullptr, bytes);
     auto between = room<std::byte>(static_cast<std::int64_t>(bytes));
     sort(between.address(), bytes);
+  }
+  void lower_bounds(const std::int32_t* sorted, std::int64_t n, std::int64_t count, std::int64_t* bounds) const {
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    const thrust::counting_iterator<std::int32_t> values(0);
+    pool_allocator memory{queue, {}};
+    thrust::lower_bound(thrust::cuda::par_nosync(memory).on(queue.stream()), sorted, sorted + n, values, values + count,
+                        bounds);
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
@@ -423,12 +442,30 @@ struct stream_launcher : launcher_base {
   }
 
  private:
-  std::int64_t offered_to_block() const {
-    int bytes = 0;
-    heddle::v0::detail::require_cuda(
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, queue.device()),
-        "cudaDeviceGetAttribute", queue.device());
-    return bytes;
+  int attribute(cudaDeviceAttr what) const {
+    int value = 0;
+    heddle::v0::detail::require_cuda(cudaDeviceGetAttribute(&value, what, queue.device()), "cudaDeviceGetAttribute",
+                                     queue.device());
+    return value;
+  }
+  std::int64_t offered_to_block() const { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+  template <class Body>
+  void launch_tiles(const char* name, void (*kernel)(std::int64_t, Body), dim3 block, std::int64_t items,
+                    std::size_t bytes, const std::string& what, const Body& body) const {
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
+      throw cuda_error("heddle: " + what + " want " + std::to_string(bytes) + " bytes of shared memory, device " +
+                       std::to_string(queue.device()) + " offers a block " + std::to_string(offered));
+    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
+      heddle::v0::detail::require_cuda(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cudaFuncSetAttribute", queue.device());
+    cudaLaunchConfig_t how{};
+    how.gridDim = blocks(items);
+    how.blockDim = block;
+    how.dynamicSmemBytes = bytes;
+    how.stream = queue.stream();
+    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, kernel, items, body), name, queue.device());
   }
   static dim3 blocks(std::int64_t n) {
     constexpr std::int64_t most = 2147483647;

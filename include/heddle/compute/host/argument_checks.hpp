@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 #include <cstddef>

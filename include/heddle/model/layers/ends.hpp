@@ -6,6 +6,9 @@
 #include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
+#include <heddle/tensor/box_kernels.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/runs.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -133,10 +136,10 @@ struct embedding {
   }
 };
 
-struct logits {};               ///< activation: the logits of this rank's part of the vocabulary
-struct greatest {};             ///< activation: the greatest logit of each row, over the whole vocabulary
-struct sum_of_exponentials {};  ///< activation: the sum of exp(logit - greatest) of each row
-struct picked {};               ///< activation: the logit of each row's target
+struct logits {};                           ///< activation: the logits of this rank's part of the vocabulary
+struct greatest : statistic {};             ///< activation: the greatest logit of each row, over the whole vocabulary
+struct sum_of_exponentials : statistic {};  ///< activation: the sum of exp(logit - greatest) of each row
+struct picked : statistic {};               ///< activation: the logit of each row's target
 
 namespace detail {
 inline constexpr activation_set kept_logits = activation_named("head.logits");
@@ -247,13 +250,11 @@ struct language_head {
     gather_along(b, mine, all, vocabulary_axes<B>{});
   }
   /// The logits of several rows over the whole vocabulary, on the first rank of those that have a part of it. `room` is for the
-  /// parts as they come; it is not used where the vocabulary is not split. Nothing is written where `all` is empty, as on ranks that
+  /// parts as they come (on a device on every rank); it is not used where the vocabulary is not split. Nothing is written where `all` is empty, as on ranks that
   /// have the same rows along another axis.
   /// Shapes: x [rows, width], all [rows, vocabulary] (empty on the other ranks), room [rows * vocabulary].
   template <class B>
   void predict_rows(const B& b, typename B::const_view x, typename B::view all, typename B::row room) const {
-    static_assert(B::space::host_accessible,
-                  "heddle: logits of several rows are gathered in memory that the host can use");
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n] = b.children();
     detail::require_settled<Norm, stream>(n.forward(x, b[normed{}]));
@@ -261,7 +262,7 @@ struct language_head {
   }
   /// Turns the kept logits into their gradient times `scale`.
   template <class B>
-  auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::scalar scale,
+  auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
     using l = laid<typename B::layouts>;
     using stream = typename B::layouts::template edge<dims<dim::width>>;
@@ -297,7 +298,7 @@ struct language_head {
       return b[weight{}];
   }
   template <class B>
-  typename B::view words_gradient(const B& b) const {
+  typename B::sum_view words_gradient(const B& b) const {
     if constexpr (Tied)
       return b.run().tied_gradient;
     else
@@ -331,17 +332,37 @@ struct language_head {
     for (int r = 0; r < group.size(); ++r) counts.push_back(rows * cut.size(r));
     const bool is_first = group.rank() == 0;
     const typename B::const_row mine = b.vector(logits{});
-    if constexpr (!B::on_host) b.queue().wait();
-    const auto on_host = [](const auto& row) {
-      return std::span(heddle::v0::detail::first_element(row), heddle::v0::detail::count_of(row));
-    };
-    group.gather_v(on_host(mine), on_host(is_first ? room : typename B::row{}), std::span<const std::int64_t>(counts),
-                   0);
-    if (!is_first || all.extent(0) == 0) return;
-    const auto* part = on_host(room).data();
-    for (int p = 0; p < group.size(); ++p)
-      for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))
-        std::copy_n(part, cut.size(p), all.address() + r * vocabulary + cut.offset(p));
+    if constexpr (!heddle::v0::detail::kernels_run_on_host<typename B::space>()) {
+      all_gather_v(b.queue(), group, mine, room, std::span<const std::int64_t>(counts));
+      if (is_first && all.extent(0) > 0) put_beside(b, typename B::const_row(room), all, cut);
+      detail::keep_until_done<decltype(b.run().world.template along_if<Axis>())>(b.queue());
+    } else {
+      if constexpr (!B::on_host) b.queue().wait();
+      const auto on_host = [](const auto& row) {
+        return std::span(heddle::v0::detail::first_element(row), heddle::v0::detail::count_of(row));
+      };
+      group.gather_v(on_host(mine), on_host(is_first ? room : typename B::row{}), std::span<const std::int64_t>(counts),
+                     0);
+      if (!is_first || all.extent(0) == 0) return;
+      const auto* part = on_host(room).data();
+      for (int p = 0; p < group.size(); ++p)
+        for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))
+          std::copy_n(part, cut.size(p), all.address() + r * vocabulary + cut.offset(p));
+    }
+  }
+  // The same of parts in the memory of a device: one kernel copies all of them.
+  template <class B>
+  static void put_beside(const B& b, typename B::const_row parts, typename B::view all, const balanced_split& cut) {
+    using T = typename B::scalar;
+    const std::int64_t rows = all.extent(0), words = all.extent(1);
+    heddle::v0::detail::box_copies<T, typename B::space, 2> copies(b.queue(), parts, elements_of(all));
+    for (std::int64_t p = 0; p < cut.parts; ++p) {
+      heddle::v0::detail::memory_overlap<2> box;
+      box.along[0].push_back({0, 0, rows});
+      box.along[1].push_back({0, cut.offset(p), cut.size(p)});
+      if (cut.size(p) > 0) copies.unpack(box, rows * cut.offset(p), {rows, words});
+    }
+    copies.launch();
   }
   template <class B>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {

@@ -1,0 +1,50 @@
+// heddle/compute/cuda/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others, for the CUDA backend, a group of threads per row.
+#pragma once
+
+#include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <cstdint>
+
+namespace heddle::inline v0::compute::detail::on_cuda {
+
+/// Row rows[r] of `to` becomes row r of x.
+template <class T>
+struct store_row {
+  std::int64_t width;
+  const T* x;
+  std::int64_t stride;
+  const std::int32_t* rows;
+  T* to;
+  std::int64_t to_stride;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t r) const {
+    const T* const from = x + r * stride;
+    for_packs(g, width, [](std::int64_t, T in, T& out) { out = in; }, from, overwritten(to + rows[r] * to_stride));
+  }
+};
+template <launcher L, class T, class Space>
+void launch_store_rows(const L& on, const head_rows<const T, Space>& x, const std::int32_t* rows,
+                       const head_rows<T, Space>& to) {
+  on.each_row(x.rows, x.width(), store_row<T>{x.width(), x.data, x.stride, rows, to.data, to.stride});
+}
+/// x[r] += table[ids[r]].
+template <class T>
+struct add_row {
+  std::int64_t width;
+  T* x;
+  const T* table;
+  const std::int32_t* ids;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t r) const {
+    for_packs(g, width, [](std::int64_t, T& e, T p) { e += p; }, x + r * width, table + ids[r] * width);
+  }
+};
+template <launcher L, class T>
+void launch_add_rows(const L& on, std::int64_t rows, std::int64_t width, T* x, const T* table,
+                     const std::int32_t* ids) {
+  on.each_row(rows, width, add_row<T>{width, x, table, ids});
+}
+
+}  // namespace heddle::inline v0::compute::detail::on_cuda

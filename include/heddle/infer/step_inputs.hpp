@@ -1,0 +1,113 @@
+// heddle/infer/step_inputs.hpp: what kernels read of a step, in the memory where they read it.
+#pragma once
+
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/infer/step_rows.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::infer {
+
+/// Token ids, positions, rows of the cache, wanted rows, slices and pages of a step in memory of `Space`. Where kernels run on cores of the host they are
+/// those of the `step_rows` and the tokens themselves, which must live as long as the step. Elsewhere they are written to memory of the host that is kept
+/// (pinned where the queue has such), and one copy in the order of the queue brings all of them to the device.
+template <memory_space Space>
+class step_inputs {
+  static constexpr bool in_place = heddle::v0::detail::kernels_run_on_host<Space>();
+  using queue_type = typename Space::queue;
+  template <class E>
+  using row = row_view<const E, Space>;
+
+ public:
+  /// The next step's. On a device all that the queue was given before the last call must be done: the runner waits for it in each step.
+  /// Errors: `memory_error`.
+  void set(queue_type& queue, const step_rows& rows, std::span<const std::int32_t> tokens) {
+    page_rows_ = rows.pages().page_rows;
+    most_keys_ = rows.pages().most_keys;
+    if constexpr (!in_place) {
+      const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
+                                 bytes_of(rows.wanted()) + bytes_of(rows.pages().pages) + bytes_of(tokens);
+      make_room(queue, needed);
+    }
+    std::size_t at = 0;
+    slices_ = put(rows.slices(), at);  // first: their numbers are the widest
+    positions_ = put(rows.positions(), at);
+    places_ = put(rows.places(), at);
+    wanted_ = put(rows.wanted(), at);
+    pages_ = put(rows.pages().pages, at);
+    tokens_ = put(tokens, at);
+    if constexpr (!in_place)
+      queue.copy(heddle::v0::detail::row_at<host_space>(static_cast<const std::byte*>(on_host_.address()),
+                                                        static_cast<std::int64_t>(at)),
+                 heddle::v0::detail::row_at<Space>(there_.address(), static_cast<std::int64_t>(at)));
+  }
+  row<std::int32_t> tokens() const noexcept { return tokens_; }
+  row<std::int32_t> positions() const noexcept { return positions_; }
+  row<std::int32_t> places() const noexcept { return places_; }
+  row<std::int32_t> wanted() const noexcept { return wanted_; }
+  row<compute::attention_slice> slices() const noexcept { return slices_; }
+  compute::key_pages_in<Space> pages() const noexcept { return {pages_, page_rows_, most_keys_}; }
+
+ private:
+  template <class Q>
+  static auto host_space_for() {
+    if constexpr (requires { typename Q::pinned; })
+      return std::type_identity<typename Q::pinned>{};
+    else
+      return std::type_identity<host_memory>{};
+  }
+  using host_space = typename decltype(host_space_for<queue_type>())::type;
+
+  template <class E>
+  static std::size_t bytes_of(std::span<E> x) noexcept {
+    return x.size_bytes();
+  }
+  void make_room(queue_type& queue, std::size_t bytes) {
+    if (bytes <= there_.size()) return;
+    const auto size = static_cast<std::int64_t>(bytes + bytes / 2);
+    constexpr const char* what = "tokens, positions and pages of a step";
+    there_ = {};
+    there_ = buffer<std::byte, Space>(queue, size, what);
+    on_host_ = {};
+    if constexpr (std::is_same_v<host_space, host_memory>) {
+      on_host_ = buffer<std::byte>(size, what);
+    } else {
+      typename host_space::queue of_host(queue);
+      on_host_ = buffer<std::byte, host_space>(of_host, size, what);
+    }
+  }
+  template <class E>
+  row<E> put(std::span<const E> x, std::size_t& at) {
+    const auto count = static_cast<std::int64_t>(x.size());
+    if constexpr (in_place) {
+      return heddle::v0::detail::row_at<Space>(x.data(), count);
+    } else {
+      if (count > 0) std::memcpy(on_host_.address() + at, x.data(), x.size_bytes());
+      const auto* const first = reinterpret_cast<const E*>(there_.address() + at);
+      at += x.size_bytes();
+      return heddle::v0::detail::row_at<Space>(first, count);
+    }
+  }
+
+  struct nothing {
+    static constexpr std::size_t size() noexcept { return 0; }
+  };
+  template <class S>
+  using memory = std::conditional_t<in_place, nothing, buffer<std::byte, S>>;
+
+  row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{}, pages_{};
+  row<compute::attention_slice> slices_{};
+  std::int64_t page_rows_ = 0, most_keys_ = 0;
+  [[no_unique_address]] memory<Space> there_{};
+  [[no_unique_address]] memory<host_space> on_host_{};
+};
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,41 @@
+// Engines whose models, with their caches, are in the memory of a GPU, their ranks threads that share it: the tokens of the host's backend.
+#include "catch.hpp"
+#include "inference_trials.hpp"
+
+#include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+
+namespace {
+namespace hd = heddle;
+namespace inf = heddle::infer;
+namespace md = heddle::model;
+using namespace inference_trials;
+using device = hd::compute::cuda;
+
+constexpr md::gpt2_config small_gpt2{
+    .layers = 2, .heads = 4, .width = 16, .context = 20, .vocabulary = 23, .initial_deviation = 0.4};
+constexpr md::llama_config small_llama{.layers = 2,
+                                       .heads = 6,
+                                       .kv_heads = 2,
+                                       .width = 12,
+                                       .ffn = 17,
+                                       .context = 20,
+                                       .vocabulary = 23,
+                                       .initial_deviation = 0.4,
+                                       .head_elements = 4};
+}  // namespace
+
+TEST_CASE("an engine answers from a GPU's memory as from the host's", "[cuda][gpu][infer]") {
+  for (const char* mesh : {"", "tp=2", "pp=2,tp=2"})
+    for (const std::int64_t blocks : {24, 9}) {
+      const auto counts = check_answers<device, md::gpt2<double>, inf::prefix_shared, inf::ngram_speculation<3>>(
+          small_gpt2, mesh, blocks, 1e-9);
+      CHECK(counts.cache.found > 0);
+      CHECK((blocks > 9 || counts.preemptions > 0));
+    }
+}
+
+TEST_CASE("steps with trees, moves and copies give the host's logits from a GPU's memory", "[cuda][gpu][infer]") {
+  for (const char* mesh : {"", "pp=2,tp=2"}) check_steps<device, md::llama<float>>(small_llama, mesh, 1e-4);
+}

@@ -1,0 +1,60 @@
+// An engine whose model, with its cache, is in the memory of a device, over the stand-in for the CUDA runtime: the tokens of the host's backend.
+#include "emulated_launcher.hpp"
+
+#include "catch.hpp"
+#include "inference_trials.hpp"
+
+#include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/model/qwen.hpp>
+
+namespace {
+namespace hd = heddle;
+namespace inf = heddle::infer;
+namespace md = heddle::model;
+using namespace inference_trials;
+template <int Threads>
+using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<Threads>>;
+
+constexpr md::gpt2_config small_gpt2{
+    .layers = 2, .heads = 4, .width = 16, .context = 20, .vocabulary = 23, .initial_deviation = 0.4};
+constexpr md::llama_config small_llama{.layers = 2,
+                                       .heads = 6,
+                                       .kv_heads = 2,
+                                       .width = 12,
+                                       .ffn = 17,
+                                       .context = 20,
+                                       .vocabulary = 23,
+                                       .initial_deviation = 0.4,
+                                       .head_elements = 4};
+constexpr double tolerance = 1e-10;
+}  // namespace
+
+TEST_CASE("an engine answers from a device's memory as from the host's", "[cuda][infer][ranks]") {
+  using gpt2 = md::gpt2<double>;
+  using llama = md::llama<double>;
+  using qwen = md::qwen3<double>;
+  for (const char* mesh : {"", "tp=2", "pp=2,tp=2"}) {
+    const auto shared =
+        check_answers<emulated<1>, gpt2, inf::prefix_shared, inf::chunked_prefill<5>>(small_gpt2, mesh, 24, tolerance);
+    CHECK(shared.cache.found > 0);
+    for (const std::int64_t blocks : {24, 9}) {  // as in inference_gpu_test.cu
+      const auto counts = check_answers<emulated<1>, gpt2, inf::prefix_shared, inf::ngram_speculation<3>>(
+          small_gpt2, mesh, blocks, tolerance);
+      CHECK(counts.cache.found > 0);
+      CHECK((blocks > 9 || counts.preemptions > 0));
+    }
+    const auto tight = check_answers<emulated<1>, llama, inf::prefix_shared, inf::ngram_speculation<3>>(
+        small_llama, mesh, 9, tolerance);
+    CHECK(tight.preemptions > 0);
+    CHECK(tight.proposed_tokens > 0);
+  }
+  check_answers<emulated<2>, qwen, inf::paged>(md::qwen3_config(small_llama), "tp=2", 24, tolerance);
+}
+
+TEST_CASE("steps with trees, moves and copies give the host's logits from a device's memory", "[cuda][infer][ranks]") {
+  check_steps<emulated<2>, md::gpt2<double>>(small_gpt2, "", tolerance);
+  check_steps<emulated<3>, md::llama<double>>(small_llama, "pp=2,tp=2", tolerance);
+  check_steps<emulated<1>, md::llama<double>>(small_llama, "pp=2", tolerance);
+}

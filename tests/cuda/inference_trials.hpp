@@ -1,0 +1,184 @@
+// tests/cuda/inference_trials.hpp: answers and logits of models whose cache lies in the memory of a device, against those of the host's backend.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/infer/engine.hpp>
+#include <heddle/infer/model_runner.hpp>
+#include <heddle/infer/prefix_shared.hpp>
+#include <heddle/mesh/parse.hpp>
+
+#include "catch.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace inference_trials {
+
+namespace hd = heddle;
+namespace inf = heddle::infer;
+using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using host = hd::compute::host<>;
+
+/// A backend as it makes itself, one thread of it on the host.
+template <class Backend>
+struct kernels_of {
+  Backend kernels{};
+};
+template <>
+struct kernels_of<host> {
+  host kernels{1};
+};
+
+/// Runs `body(runner)` on the leader of a mesh, whose other ranks follow.
+template <class Model, class Backend, class Body>
+void on_leader(const typename Model::config& config, const char* mesh, inf::cache_extent cache, std::int64_t max_rows,
+               const Body& body) {
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
+    kernels_of<Backend> of;
+    inf::model_runner<Model, std::remove_reference_t<decltype(world)>, Backend> runner(config, world, of.kernels, cache,
+                                                                                       max_rows);
+    runner.stage().initialize(4);
+    if (!runner.leads()) return runner.follow();
+    body(runner);
+    runner.finish();
+  });
+}
+
+struct answer {
+  std::vector<std::int32_t> tokens{};
+  std::vector<double> log_probabilities{};
+  inf::finish_reason finish{};
+};
+struct answered {
+  std::vector<answer> answers{};
+  inf::engine_counts counts{};
+};
+
+/// Prompts of uneven lengths, three of which begin alike, drawn greedily and by chance.
+inline std::vector<inf::request> requests() {
+  std::vector<inf::request> all;
+  const std::vector<std::vector<std::int32_t>> prompts{
+      {3},        {5, 1, 7, 7, 2, 9, 4, 8},     {5, 1, 7, 7, 2, 9, 4, 1, 6},
+      {11, 2, 2}, {5, 1, 7, 7, 2, 9, 4, 8, 12}, {1, 2, 1, 2}};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    inf::request r{
+        .prompt = prompts[i], .max_tokens = static_cast<std::int64_t>(5 + i % 3 * 3), .log_probabilities = 0};
+    r.sampling.temperature = i % 2 == 0 ? 0 : 0.9;
+    r.sampling.top_k = i % 4 == 1 ? 7 : 0;
+    r.sampling.seed = 100 + i;
+    all.push_back(r);
+  }
+  return all;
+}
+
+/// Answers to all of them, some beside each other.
+template <class Model, class Backend, class... Policies>
+answered answers(const typename Model::config& config, const char* mesh, std::int64_t blocks) {
+  answered all;
+  all.answers.resize(requests().size());
+  on_leader<Model, Backend>(config, mesh, {blocks, 3}, 9, [&](auto& runner) {
+    inf::engine<std::remove_reference_t<decltype(runner)>, Policies...> engine(runner, {.max_running = 4});
+    for (const inf::request& r : requests()) engine.submit(r);
+    while (!engine.idle())
+      for (const inf::event& e : engine.step()) {
+        answer& a = all.answers[e.id - 1];
+        if (e.token) a.tokens.push_back(*e.token);
+        if (e.log_probability) a.log_probabilities.push_back(*e.log_probability);
+        a.finish = e.finish;
+      }
+    all.counts = engine.counts();
+  });
+  return all;
+}
+
+/// Checks that a backend gives the host's tokens, and its log-probabilities to `tolerance`. Returns the host's counts.
+template <class Backend, class Model, class... Policies>
+inf::engine_counts check_answers(const typename Model::config& config, const char* mesh, std::int64_t blocks,
+                                 double tolerance) {
+  CAPTURE(mesh, blocks);
+  const answered expected = answers<Model, host, Policies...>(config, mesh, blocks),
+                 got = answers<Model, Backend, Policies...>(config, mesh, blocks);
+  std::set<std::int32_t> words;
+  for (std::size_t i = 0; i < expected.answers.size(); ++i) {
+    CAPTURE(i);
+    const answer &want = expected.answers[i], &found = got.answers[i];
+    REQUIRE(want.tokens.size() == static_cast<std::size_t>(requests()[i].max_tokens));
+    words.insert(want.tokens.begin(), want.tokens.end());
+    CHECK(found.tokens == want.tokens);
+    CHECK(found.finish == want.finish);
+    REQUIRE(want.log_probabilities.size() == want.tokens.size());
+    REQUIRE(found.log_probabilities.size() == want.tokens.size());
+    for (std::size_t t = 0; t < want.tokens.size(); ++t)
+      CHECK(std::abs(found.log_probabilities[t] - want.log_probabilities[t]) < tolerance);
+  }
+  CHECK(words.size() > 3);  // not one word again and again
+  CHECK(got.counts.steps == expected.counts.steps);
+  CHECK(got.counts.preemptions == expected.counts.preemptions);
+  return got.counts;
+}
+
+/// All logits and residual streams of steps with trees of rows, moves of rows and copies of blocks.
+template <class Model, class Backend>
+std::vector<double> numbers_of_steps(const typename Model::config& config, const char* mesh) {
+  std::vector<double> all;
+  on_leader<Model, Backend>(config, mesh, {12, 3}, 40, [&](auto& runner) {
+    using T = typename Model::scalar;
+    std::vector<T> logits;
+    const auto run = [&](const inf::step& s) {
+      logits.assign(s.wanted.size() * static_cast<std::size_t>(config.vocabulary), std::numeric_limits<T>::quiet_NaN());
+      runner.run(s, logits);
+      all.insert(all.end(), logits.begin(), logits.end());
+      if (s.streams) all.insert(all.end(), runner.streams().begin(), runner.streams().end());
+    };
+    // Two texts of 4 and 2 tokens; then trees of rows behind them.
+    run({.tokens = {4, 9, 1, 7, 3, 3},
+         .sequences = {{0, 4, 0, 0, 2}, {4, 2, 0, 2, 1}},
+         .blocks = {7, 2, 5},
+         .wanted = {1, 5}});
+    run({.tokens = {2, 8, 8, 1, 6, 2, 2},
+         .sequences = {{0, 4, 4, 0, 3}, {4, 3, 2, 3, 2}},
+         .blocks = {7, 2, 0, 5, 11},
+         .wanted = {0, 1, 2, 3, 4, 5, 6},
+         .parents = {-1, 0, 0, 2, -1, -1, 1},
+         .streams = true});
+    // Of the first the path of rows 0, 2, 3 stays; the second goes on in a copy of its first block.
+    run({.tokens = {5, 6},
+         .sequences = {{0, 1, 7, 0, 3}, {1, 1, 2, 3, 1}},
+         .blocks = {7, 2, 0, 9},
+         .wanted = {0, 1},
+         .copies = {{5, 9}},
+         .moves = {{0, 8}, {1, 0}},
+         .streams = true});
+    run({.tokens = {1}, .sequences = {{0, 1, 8, 0, 3}}, .blocks = {7, 2, 0}, .wanted = {}, .copies = {}});
+  });
+  return all;
+}
+template <class Backend, class Model>
+void check_steps(const typename Model::config& config, const char* mesh, double tolerance) {
+  CAPTURE(mesh);
+  const std::vector<double> expected = numbers_of_steps<Model, host>(config, mesh),
+                            got = numbers_of_steps<Model, Backend>(config, mesh);
+  REQUIRE(expected.size() == static_cast<std::size_t>(11 * config.vocabulary + 9 * config.width));
+  REQUIRE(got.size() == expected.size());
+  double greatest = 0, off = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    greatest = std::abs(expected[i]) > greatest ? std::abs(expected[i]) : greatest;
+    if (!(std::abs(got[i] - expected[i]) <= off)) off = std::abs(got[i] - expected[i]);
+  }
+  CHECK(greatest > 0.1);
+  CHECK(off < tolerance);
+}
+
+}  // namespace inference_trials
