@@ -148,6 +148,36 @@ void products_and_attention(device& d) {
   });
 }
 
+// Decoding: one query of each sequence over keys and values in pages, which are what is read; in parts of the keys, and by tiles of queries.
+void decoding(device& d) {
+  constexpr std::int64_t keys = 4096, page = 16, heads = 32, kv_heads = 8, width = 128;
+  for (const std::int64_t sequences : {1, 16}) {
+    const std::int64_t rows = sequences * keys;
+    auto q = d.numbers(sequences * heads * width), k = d.numbers(rows * kv_heads * width),
+         v = d.numbers(rows * kv_heads * width), out = d.numbers(sequences * heads * width),
+         lse = d.numbers(sequences * heads);
+    auto pages = d.ids(rows / page, static_cast<std::int32_t>(rows / page));
+    std::vector<hc::attention_slice> here;
+    for (std::int64_t s = 0; s < sequences; ++s) here.push_back({s, s + 1, s * keys, (s + 1) * keys});
+    hd::buffer<hc::attention_slice, space> slices(d.queue(), sequences, "slices of a benchmark");
+    d.queue().copy(here, slices);
+    d.queue().wait();
+    const auto heads_of = [&](auto& x, std::int64_t n, std::int64_t h) {
+      return hc::heads_of(matrix(x, n, h * width), h, width);
+    };
+    for (const std::int64_t most : {keys, std::int64_t{0}}) {
+      const std::string name = std::to_string(sequences) + " queries of " + std::to_string(keys) + " keys, " +
+                               (most > 0 ? "in parts of the keys" : "by tiles of queries");
+      d.bytes(name.c_str(), 2.0 * sizeof(float) * static_cast<double>(rows * kv_heads * width), [&] {
+        const hd::row_view<const hc::attention_slice, space> seen = slices.view();
+        d.backend.attention(heads_of(q, sequences, heads), heads_of(k, rows, kv_heads), heads_of(v, rows, kv_heads),
+                            seen, 0.088f, heads_of(out, sequences, heads), lse.view(),
+                            hc::key_pages_in<space>{pages.view(), page, most});
+      });
+    }
+  }
+}
+
 // The least that a kernel of all ranks moves: each rank's elements read once, and written once.
 void ranks_on_one_gpu(device& d) {
   constexpr std::int64_t n = std::int64_t{1} << 24;
@@ -197,6 +227,7 @@ int run() {
   std::printf("| what | us | speed | ratio |\n|---|---|---|---|\n");
   rows_of_a_transformer(d);
   products_and_attention(d);
+  decoding(d);
   ranks_on_one_gpu(d);
   return 0;
 }
