@@ -21,6 +21,7 @@
 #include <heddle/comm/threads/request.hpp>
 #include <heddle/comm/threads/shared_state.hpp>
 #include <heddle/comm/threads/started.hpp>
+#include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
 #include <heddle/comm/threads/work.hpp>
 #include <heddle/comm/transport_by_network.hpp>

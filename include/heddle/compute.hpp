@@ -23,6 +23,9 @@
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/choices.hpp>
+#include <heddle/compute/group/half_attention.hpp>
+#include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
@@ -41,6 +44,7 @@
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_attention.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
@@ -62,7 +66,12 @@
 #include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
+#include <heddle/compute/launched_expert_choice.hpp>
+#include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/launched_head_parts.hpp>
+#include <heddle/compute/launched_images.hpp>
+#include <heddle/compute/launched_indices.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>

@@ -43,6 +43,7 @@
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_graph.hpp>
 #include <heddle/train/step_hooks.hpp>
 #include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>

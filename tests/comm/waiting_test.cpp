@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <ctime>
+#include <memory>
 #include <thread>
 
 using namespace comm_test;
@@ -125,4 +126,67 @@ TEST_CASE("the longest timeout and the longest polling there are do not end at o
     world.all().barrier();
   });
   SUCCEED();
+}
+
+TEST_CASE("ranks that take turns run one at a time, and give their turn away where they wait", "[comm][waiting]") {
+  struct shared {
+    hd::threads_communicator::turns turns{};
+    int inside = 0, rounds = 0;  // which nothing but the turns guards
+    bool first_has_ended = false;
+  };
+  for (const int ranks : {1, 2, 5}) {
+    std::vector<int> wrong(static_cast<std::size_t>(ranks), -1);
+    hd::launch<hd::threads>(line{ranks}, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      const auto all = c.shared_with_all(c.rank() == 0 ? std::make_shared<shared>() : nullptr);
+      int bad = 0;
+      for (int time = 0; time < 2; ++time)
+        c.by_turns(all->turns, [&] {
+          for (int i = 0; i < 10; ++i) {
+            bad += all->inside++ != 0 ? 1 : 0;
+            ++all->rounds;
+            std::this_thread::yield();
+            --all->inside;
+            int x = i, y = 0;
+            c.all_reduce(std::span(&x, 1), hd::plus{});
+            auto request = c.irecv(std::span(&y, 1), (c.rank() + 1) % c.size());
+            c.send(std::span(&x, 1), (c.rank() + c.size() - 1) % c.size());
+            request.wait();
+            bad += y != i * c.size() ? 1 : 0;
+          }
+        });
+      c.barrier();
+      wrong[static_cast<std::size_t>(c.rank())] = bad + (all->rounds != 20 * c.size() ? 1 : 0);
+    });
+    CHECK(wrong == std::vector<int>(static_cast<std::size_t>(ranks), 0));
+  }
+  // One that fails leaves when the first rank has ended, which waits for another or has the turn next.
+  for (const int failing : {0, 1, 2})
+    for (const bool waits : {false, true}) {
+      std::vector<int> ended(3, 1);
+      const ending end = run_to_the_end(3, options_ms(20'000), [&](auto& world) {
+        auto& c = world.all();
+        const auto all = c.shared_with_all(c.rank() == 0 ? std::make_shared<shared>() : nullptr);
+        try {
+          c.by_turns(all->turns, [&] {
+            struct at_end {
+              shared& of;
+              bool first;
+              ~at_end() {
+                if (first) of.first_has_ended = true;
+              }
+            } const mark{*all, c.rank() == 0};
+            c.barrier();
+            if (c.rank() == failing) throw hd::config_error("enough");
+            if (waits) c.barrier();
+            c.barrier();
+          });
+        } catch (const hd::error&) {
+          ended[static_cast<std::size_t>(c.rank())] = all->first_has_ended ? 1 : 0;
+          throw;
+        }
+      });
+      CHECK(end.thrown == "heddle: rank " + std::to_string(failing) + ": enough");
+      CHECK(ended == std::vector<int>(3, 1));
+    }
 }

@@ -43,13 +43,21 @@ B made_backend() {
     return B();
 }
 
+/// Whether trials are of numbers that bf16 has, whatever their type.
+inline bool& rounds_numbers() {
+  static bool rounds = false;
+  return rounds;
+}
 // Numbers in [-1, 1), the same for every backend and element type.
 template <class T>
 std::vector<T> numbers(std::int64_t n, std::uint64_t seed) {
   const hd::counter_random random(seed, 0);
   std::vector<T> x(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<T>(static_cast<double>(random.bits(i)[0]) / 2147483648.0 - 1.0);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double number = static_cast<double>(random.bits(i)[0]) / 2147483648.0 - 1.0;
+    x[i] = rounds_numbers() ? hd::detail::converted<T>(static_cast<float>(hd::detail::converted<hd::bf16>(number)))
+                            : hd::detail::converted<T>(number);
+  }
   return x;
 }
 
@@ -67,6 +75,9 @@ class trial {
   using space = typename B::space;
   using row = hd::row_view<T, space>;
   using matrix = hd::matrix_view<T, space>;
+  using sum = hd::sum_of_type<T>;
+  using sum_row = hd::row_view<sum, space>;
+  using sum_matrix = hd::matrix_view<sum, space>;
   B backend = made_backend<B>();
 
   template <class E>
@@ -80,9 +91,14 @@ class trial {
     return at;
   }
   row some(std::int64_t n) { return hd::detail::row_at<space>(keep(numbers<T>(n, ++seed_)), n); }
-  row positive(std::int64_t n) {
-    auto x = numbers<T>(n, ++seed_);
-    for (T& e : x) e = std::abs(e) + T(0.1);
+  /// Statistics, or gradients of weights.
+  sum_row sums(std::int64_t n) { return hd::detail::row_at<space>(keep(numbers<sum>(n, ++seed_)), n); }
+  sum_matrix sums(std::int64_t rows, std::int64_t columns) {
+    return {keep(numbers<sum>(rows * columns, ++seed_)), hd::dynamic_shape<2>(rows, columns)};
+  }
+  sum_row positive(std::int64_t n) {
+    auto x = numbers<sum>(n, ++seed_);
+    for (sum& e : x) e = std::abs(e) + sum(0.1);
     return hd::detail::row_at<space>(keep(x), n);
   }
   matrix some(std::int64_t rows, std::int64_t columns) {
@@ -108,7 +124,10 @@ class trial {
   void note(const std::string& name, std::span<E> x) {
     note_elements(name, x.data(), static_cast<std::int64_t>(x.size()));
   }
-  void note(const std::string& name, const matrix& x) { note_elements(name, x.address(), x.size()); }
+  template <class E>
+  void note(const std::string& name, const hd::matrix_view<E, space>& x) {
+    note_elements(name, x.address(), x.size());
+  }
   void note(const std::string& name, double x) { results.emplace_back(name, std::vector<double>{x}); }
 
   std::vector<std::pair<std::string, std::vector<double>>> results;
@@ -130,6 +149,7 @@ class trial {
 template <class B, class T>
 auto elementwise(std::int64_t rows, std::int64_t columns) {
   trial<B, T> t;
+  using S = hd::sum_of_type<T>;
   const std::int64_t n = rows * columns;
   const auto a = t.some(n), b = t.some(n);
   auto y = t.some(n), d = t.some(n);
@@ -137,9 +157,9 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   t.backend.gelu_backward(a, b, y), t.note("gelu_backward", y);
   t.backend.add(a, b, y), t.note("add", y);
   t.backend.add(y, b, y), t.note("add in place", y);
-  t.backend.scale(y, T(0.3)), t.note("scale", y);
+  t.backend.scale(y, S(0.3)), t.note("scale", y);
   t.backend.copy(a, y), t.note("copy", y);
-  t.backend.fill(y, T(2.5)), t.note("fill", y);
+  t.backend.fill(y, S(2.5)), t.note("fill", y);
   t.backend.template gated<co::silu>(a, b, y), t.note("silu", y);
   t.backend.template gated<co::gelu_tanh>(a, b, y), t.note("gelu_tanh", y);
   t.backend.template gated<co::relu>(a, b, y), t.note("relu", y);
@@ -148,20 +168,23 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
   t.backend.add_bias(m, bias), t.note("add_bias", m);
-  t.backend.add_bias_backward(m, bias), t.note("add_bias_backward", bias);
+  auto of_bias = t.sums(columns);
+  t.backend.add_bias_backward(m, of_bias), t.note("add_bias_backward", of_bias);
   const auto ids = t.ids(rows, 9);
   auto table = t.some(5, columns);
   t.backend.embedding(ids, table, 2, m), t.note("embedding", m);
-  t.backend.embedding_backward(ids, other, 2, table), t.note("embedding_backward", table);
+  auto of_table = t.sums(5, columns);
+  t.backend.embedding_backward(ids, other, 2, of_table), t.note("embedding_backward", of_table);
   const std::int64_t sequence = rows % 3 == 0 && rows > 0 ? rows / 3 : rows;
   auto positions = t.some(sequence + 1, columns);
   t.backend.add_positions(m, positions, sequence), t.note("add_positions", m);
-  t.backend.add_positions_backward(m, sequence, positions), t.note("add_positions_backward", positions);
+  auto of_positions = t.sums(sequence + 1, columns);
+  t.backend.add_positions_backward(m, sequence, of_positions), t.note("add_positions_backward", of_positions);
   // Two heads of five elements in rows of twelve; the tables turn the first four of each.
   if (columns >= 12) {
     const auto x = t.some(rows, 12);
     auto z = t.some(rows, 12);
-    const auto cosines = t.some(9, 2), sines = t.some(9, 2);
+    const auto cosines = t.sums(9, 2), sines = t.sums(9, 2);
     std::vector<std::int32_t> at(static_cast<std::size_t>(rows));
     for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::int32_t>(i * 5 % 9);
     const auto where = hd::detail::row_at<typename B::space>(static_cast<const std::int32_t*>(t.keep(at)), rows);
@@ -179,15 +202,16 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
 template <class B, class T>
 auto norms(std::int64_t rows, std::int64_t columns) {
   trial<B, T> t;
+  using S = hd::sum_of_type<T>;
   const auto x = t.some(rows, columns), dy = t.some(rows, columns);
   auto y = t.some(rows, columns);
   const auto w = t.some(columns), b = t.some(columns);
-  auto mean = t.some(rows), rstd = t.some(rows), dw = t.some(columns), db = t.some(columns);
-  t.backend.layer_norm(x, w, b, T(1e-5), y, mean, rstd);
+  auto mean = t.sums(rows), rstd = t.sums(rows), dw = t.sums(columns), db = t.sums(columns);
+  t.backend.layer_norm(x, w, b, S(1e-5), y, mean, rstd);
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y), t.note("layer_norm_backward_input", y);
   t.backend.layer_norm_backward_weight(dy, x, mean, rstd, dw, db), t.note("dw", dw), t.note("db", db);
-  t.backend.rms_norm(x, w, T(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
+  t.backend.rms_norm(x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
   t.backend.rms_norm_backward_input(dy, x, w, rstd, y), t.note("rms_norm_backward_input", y);
   t.backend.rms_norm_backward_weight(dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
   return t.results;
@@ -197,7 +221,7 @@ template <class B, class T>
 auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   trial<B, T> t;
   auto logits = t.some(rows, columns);
-  auto m = t.some(rows), sum = t.some(rows), picked = t.some(rows);
+  auto m = t.sums(rows), sum = t.sums(rows), picked = t.sums(rows);
   const auto targets = t.ids(rows, static_cast<std::int32_t>(columns) + 5);
   t.backend.row_max(logits, m), t.note("row_max", m);
   t.backend.row_sum_exp(logits, m, sum), t.note("row_sum_exp", sum);
@@ -206,7 +230,8 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   const auto ones = t.positive(rows);
   t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
-  t.backend.cross_entropy_backward(logits, m, sum, targets, 1, T(0.1)), t.note("cross_entropy_backward", logits);
+  t.backend.cross_entropy_backward(logits, m, sum, targets, 1, hd::sum_of_type<T>(0.1));
+  t.note("cross_entropy_backward", logits);
   return t.results;
 }
 
@@ -345,8 +370,8 @@ auto products_with_ends(std::int64_t rows, std::int64_t columns) {
   const auto x = t.some(rows, 6), w = t.some(6, columns), turned = t.some(columns, 6), dy = t.some(rows, columns);
   const auto bias = t.some(columns);
   auto y = t.some(rows, columns), z = t.some(rows, columns), h = t.some(rows, columns), dz = t.some(rows, 6);
-  auto dw = t.some(6, columns), dturned = t.some(columns, 6);
-  auto db = t.some(columns), db_turned = t.some(columns);
+  auto dw = t.sums(6, columns), dturned = t.sums(columns, 6);
+  auto db = t.sums(columns), db_turned = t.sums(columns);
   const auto all = [](const auto& m) { return hd::detail::row_at<typename B::space>(m.address(), m.size()); };
   auto& k = t.backend;
   if constexpr (Fused) {
@@ -636,7 +661,7 @@ auto cached_rows(std::int64_t columns) {
   return t.results;
 }
 
-// Images, and stochastic rounding.
+// Images.
 template <class B, class T>
 auto images(std::int64_t columns) {
   trial<B, T> t;
@@ -729,8 +754,8 @@ void compare_experts_and_rows_with_host(double tolerance) {
 }
 
 /// The sizes that are tried.
-inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},  {6, 64},
-                                                                            {33, 100}, {2, 700}, {3, 5003}};
+inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},   {6, 64},
+                                                                            {33, 100}, {2, 700}, {3, 5003}, {200, 3}};
 
 /// Every facet in T on B against the host's backend, products and attention to a tolerance of their own and at these sizes.
 template <class B, class T>
@@ -770,6 +795,49 @@ void compare_halves_with_host() {
   for (const std::int64_t n : {0, 1, 300}) {
     CAPTURE(n);
     check(stochastic_rounding<B>(n), stochastic_rounding<host>(n), 1e-6, 3);
+  }
+}
+
+// Sums of squares and counts of what is not finite, and a step of master weights in float with gradients in float.
+template <class B, class T>
+auto sums_and_masters(std::int64_t n) {
+  trial<B, T> t;
+  using space = typename B::space;
+  auto x = t.some(n), weights = t.some(n);
+  const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
+  double* const sum = t.keep(std::vector<double>{1.5, 10});
+  t.backend.sum_of_squares(x, t.number(sum));
+  if (n > 2) t.backend.queue().copy(infinity, hd::detail::part_of_row<space>(x, n / 2, 1));
+  t.backend.count_nonfinite(x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
+  t.note("all_finite", t.backend.all_finite(x) ? 1 : 0);
+  auto p = t.sums(n), m = t.sums(n), v = t.positive(n);
+  const auto g = t.sums(n);
+  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});
+  t.note("masters", p), t.note("weights", weights), t.note("m", m), t.note("v", v);
+  return t.results;
+}
+/// The facets of models in bf16 on B: to the host's, but for the order of sums; and to those of double of the same numbers, but for
+/// some units in the last place of bf16, 2^-8 each.
+template <class B>
+void compare_bf16_with_host_and_double() {
+  using half = hd::bf16;
+  struct rounded {
+    rounded() { rounds_numbers() = true; }
+    ~rounded() { rounds_numbers() = false; }
+  } const now;
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {4, 0}, {1, 1}, {3, 8}, {7, 13}, {6, 300}}) {
+    CAPTURE(rows, columns);
+    const auto all_of = []<class A, class T>(A*, T*, std::int64_t m, std::int64_t n) {
+      auto all = elementwise<A, T>(m, n);
+      for (auto& other : {norms<A, T>(m, n), cross_entropy<A, T>(m, n), sums_and_masters<A, T>(m * n)})
+        all.insert(all.end(), other.begin(), other.end());
+      return all;
+    };
+    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 5 + 6;
+    const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
+    check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
+    check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
   }
 }
 

@@ -17,6 +17,14 @@ TEST_CASE("kernels on a GPU compute what the host's do", "[cuda][gpu]") {
   backend_trials::compare_ends_with_host<co::cuda, float>(1e-4);
   backend_trials::compare_few_queries_with_host<co::cuda, double>(1e-10);
   backend_trials::compare_few_queries_with_host<co::cuda, float>(1e-4);
+  backend_trials::compare_bf16_with_host_and_double<co::cuda>();
+  backend_trials::compare_ends_with_host<co::cuda, heddle::bf16>(0x1p-6);
+}
+
+TEST_CASE("experts, parts of heads and images on a GPU are the host's", "[cuda][gpu]") {
+  namespace co = heddle::compute;
+  backend_trials::compare_experts_and_rows_with_host<co::cuda, double>(1e-10);
+  backend_trials::compare_experts_and_rows_with_host<co::cuda, float>(1e-4);
 }
 
 TEST_CASE("products of floats in TF32 are those of the host to 2^-9", "[cuda][gpu]") {

@@ -6,6 +6,7 @@
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/growing_room.hpp>
@@ -52,9 +53,31 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
-  STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
   STATIC_REQUIRE(co::scaled_product_kernels<tested>);
   STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
+}
+
+TEST_CASE("sums over the rows of a matrix have as many parts as its sizes say", "[cuda][law]") {
+  using co::detail::on_cuda::parts_of_columns;
+  STATIC_REQUIRE(parts_of_columns(200, 3) == 3);        // none has fewer than 64 rows
+  STATIC_REQUIRE(parts_of_columns(16384, 768) == 85);   // about 2048 groups of 32 columns
+  STATIC_REQUIRE(parts_of_columns(16384, 65536) == 1);  // the columns are enough
+  STATIC_REQUIRE(parts_of_columns(63, 0) == 1 && parts_of_columns(0, 7) == 1);
+}
+
+TEST_CASE("the CUDA backend offers what mixtures of experts, latent attention and images need", "[cuda][law]") {
+  using tested = emulated<2>;
+  STATIC_REQUIRE(co::offers<tested, float, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
+                            co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
+  STATIC_REQUIRE(co::grouped_product_kernels<co::bf16_products<tested>, float>);
+}
+
+TEST_CASE("experts, parts of heads and images of the CUDA backend are the host's", "[cuda]") {
+  compare_experts_and_rows_with_host<emulated<1>, double>(1e-10);
+  compare_experts_and_rows_with_host<emulated<1>, float>(1e-4);
+  compare_experts_and_rows_with_host<emulated<3>, double>(1e-10);
 }
 
 TEST_CASE("threads of a group wait for all others", "[cuda]") {
@@ -94,6 +117,10 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
   compare_with_host<emulated<4>, float>(1e-4, 1e-4);
 }
 
+TEST_CASE("kernels of bf16 compute in float and round once", "[cuda][bf16]") {
+  compare_bf16_with_host_and_double<emulated<4>>();
+  compare_ends_with_host<emulated<1>, hd::bf16>(0x1p-6);
+}
 // Vectors of 16 bytes: where arrays begin elsewhere, kernels read element by element, in the same order.
 TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[cuda]", float, double) {
   using T = TestType;

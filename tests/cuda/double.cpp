@@ -1,8 +1,10 @@
 #include "double.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -95,9 +97,30 @@ struct graph_nodes {
 };
 struct capture {
   CUstream_st* origin = nullptr;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread = std::this_thread::get_id();  // that began it
   std::shared_ptr<graph_nodes> graph = std::make_shared<graph_nodes>();
   std::set<CUstream_st*> streams;
-  bool invalid = false;
+  std::atomic<bool> invalid = false;
+  std::atomic<bool> in_use = false, in_use_twice = false;
+};
+// A call that adds to the graph of a capture, or reads of it. CUDA does not synchronize such calls: two at the same time are found at the end of the
+// capture. Nothing here orders them either, so that the thread sanitizer sees those that come after each other by chance.
+class use_of {
+ public:
+  explicit use_of(capture& of) : of_(of), mine_(!of.in_use.exchange(true, std::memory_order_relaxed)) {
+    if (!mine_) of_.in_use_twice = true;
+  }
+  use_of(const use_of&) = delete;
+  use_of& operator=(const use_of&) = delete;
+  ~use_of() {
+    if (mine_) of_.in_use.store(false, std::memory_order_relaxed);
+  }
+  explicit operator bool() const { return mine_; }
+
+ private:
+  capture& of_;
+  bool mine_;
 };
 }  // namespace
 
@@ -120,6 +143,8 @@ struct CUstream_st {
   }
   void add(std::function<void()> job, CUgraphNode_st node = {}) {
     if (taking_part != nullptr) {
+      const use_of graph(*taking_part);
+      if (!graph) return;
       node.job = std::move(job);
       node.after = last;
       taking_part->graph->nodes.push_back(std::move(node));
@@ -190,13 +215,24 @@ namespace {
 
 std::mutex big;
 std::map<std::string, int> call_counts;
-std::map<void*, std::pair<std::size_t, int>> blocks;  // bytes and device of what is taken; device -1: the host
+struct block {
+  std::size_t bytes = 0;
+  int device = 0;  // -1: the host
+  bool of_pool = false;
+};
+std::map<void*, block> blocks;                                          // what is taken
+std::set<std::pair<int, int>> cut_pairs, enabled_peers, enabled_pools;  // (device, whose memory)
+int unreachable = 0;
 std::map<int, std::size_t> used;
+// What each device's pool has of its memory: it keeps what is given back to it as its threshold says.
+std::map<int, std::size_t> kept_by_pool;
+std::map<int, std::uint64_t> threshold_of_pool;
 int device_count = 8, others = 0;
 std::size_t bytes_of_each = std::size_t{1} << 40;
 thread_local int device_of_thread = 0;
 thread_local std::map<std::string, cudaError_t> planned_failures;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local std::vector<std::shared_ptr<capture>> captures_of_thread;  // that it has begun, but for relaxed ones
 
 cudaError_t failed(cudaError_t result) {
   if (result != cudaSuccess) last_error = result;
@@ -211,15 +247,16 @@ cudaError_t count(const char* function) {
   return failed(result);
 }
 
-cudaError_t take(void** memory, std::size_t bytes, int device) {
+cudaError_t take(void** memory, std::size_t bytes, int device, bool of_pool = false) {
   const std::lock_guard lock(big);
   if (bytes > bytes_of_each - (std::min)(bytes_of_each, used[device]))  // the host has as many
     return failed(cudaErrorMemoryAllocation);
   *memory = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
   if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);  // no value
-  blocks[*memory] = {bytes, device};
+  blocks[*memory] = {bytes, device, of_pool};
   used[device] += bytes;
+  kept_by_pool[device] = (std::max)(kept_by_pool[device], used[device]);
   return cudaSuccess;
 }
 cudaError_t give_back(void* memory) {
@@ -227,8 +264,11 @@ cudaError_t give_back(void* memory) {
   const std::lock_guard lock(big);
   const auto at = blocks.find(memory);
   if (at == blocks.end()) return failed(cudaErrorInvalidValue);
-  used[at->second.second] -= at->second.first;
-  std::memset(memory, 0xff, at->second.first);
+  const int of = at->second.device;
+  used[of] -= at->second.bytes;
+  if (kept_by_pool[of] > threshold_of_pool[of])
+    kept_by_pool[of] = (std::max)(used[of], std::size_t{threshold_of_pool[of]});
+  std::memset(memory, 0xff, at->second.bytes);
   blocks.erase(at);
   ::operator delete(memory, std::align_val_t{256});
   return cudaSuccess;
@@ -239,16 +279,26 @@ cudaError_t not_captured(CUstream_st* stream) {
   stream->taking_part->invalid = true;
   return failed(cudaErrorStreamCaptureUnsupported);
 }
+// What a capture would not see, or what makes the host wait: not by a thread that has begun one, unless that is relaxed. It ends the capture.
+cudaError_t unsafe_in_capture() {
+  if (captures_of_thread.empty()) return cudaSuccess;
+  for (const auto& c : captures_of_thread) c->invalid = true;
+  return failed(cudaErrorStreamCaptureUnsupported);
+}
 void add_other(int n) {
   const std::lock_guard lock(big);
   others += n;
 }
+// Under the lock: the block that it lies in, or null.
+const block* block_of(const void* memory) {
+  auto at = blocks.upper_bound(const_cast<void*>(memory));
+  if (at == blocks.begin()) return nullptr;
+  --at;
+  return static_cast<const char*>(memory) < static_cast<char*>(at->first) + at->second.bytes ? &at->second : nullptr;
+}
 bool is_pinned(const void* memory) {
   const std::lock_guard lock(big);
-  auto at = blocks.upper_bound(const_cast<void*>(memory));
-  if (at == blocks.begin()) return false;
-  --at;
-  return static_cast<const char*>(memory) < static_cast<char*>(at->first) + at->second.first;
+  return block_of(memory) != nullptr;
 }
 
 graph_nodes::~graph_nodes() {
@@ -272,11 +322,13 @@ void reset() {
   call_counts.clear();
   device_count = 8;
   bytes_of_each = std::size_t{1} << 40;
+  cut_pairs.clear();
 }
 void devices(int count, std::size_t bytes_each) {
   const std::lock_guard lock(big);
   device_count = count;
   bytes_of_each = bytes_each;
+  kept_by_pool = used;
 }
 void fail_next(const std::string& function, cudaError_t result) {
   planned_failures[function] = result;
@@ -289,6 +341,27 @@ void enqueue_waiting(cudaStream_t stream, std::function<void()> job) {
 }
 bool is_captured(cudaStream_t stream) {
   return stream->taking_part != nullptr;
+}
+void cut(int device, int other) {
+  const std::lock_guard lock(big);
+  cut_pairs.insert({{device, other}, {other, device}});
+}
+void give_arguments(cudaStream_t stream, const void* arguments, std::size_t bytes) {
+  const std::lock_guard lock(big);
+  for (std::size_t i = 0; i + sizeof(void*) <= bytes; i += sizeof(void*)) {
+    const void* word = nullptr;
+    std::memcpy(&word, static_cast<const char*>(arguments) + i, sizeof word);
+    const block* const in = block_of(word);
+    if (in == nullptr || in->device < 0 || in->device == stream->device) continue;
+    if (!(in->of_pool ? enabled_pools : enabled_peers).contains({stream->device, in->device})) ++unreachable;
+  }
+}
+int unreachable_arguments() {
+  const std::lock_guard lock(big);
+  return unreachable;
+}
+std::shared_ptr<void> call_in_capture(cudaStream_t stream) {
+  return std::make_shared<use_of>(*stream->taking_part);
 }
 int current_device() {
   return device_of_thread;
@@ -326,6 +399,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const auto of = stream->taking_part; of != nullptr) {
+    of->invalid = true;
+    of->streams.erase(stream);
+  }
   delete stream;
   add_other(-1);
   return cudaSuccess;
@@ -348,6 +425,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const auto planned = count("cudaStreamWaitEvent"); planned != cudaSuccess) return planned;
   if (event->of != nullptr) {
+    const use_of graph(*event->of);
+    if (!graph) return cudaSuccess;
     if (stream->taking_part == nullptr) {
       if (event->of->origin == nullptr) return failed(cudaErrorCapturedEvent);
       stream->taking_part = event->of;
@@ -383,8 +462,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->device != device_of_thread || stream->device != event->device)
     return failed(cudaErrorInvalidResourceHandle);
   event->of = stream->taking_part;
-  event->nodes = stream->last;
-  if (event->of != nullptr) return cudaSuccess;
+  if (event->of != nullptr) {
+    if (const use_of graph(*event->of); graph) event->nodes = stream->last;
+    return cudaSuccess;
+  }
   event->last = std::make_shared<recording>();
   stream->add([last = event->last] {
     {
@@ -428,16 +509,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaMalloc(void** memory, std::size_t n) {
   if (const auto planned = count("cudaMalloc"); planned != cudaSuccess) return planned;
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   return take(memory, n, device_of_thread);
 }
 cudaError_t cudaFree(void* memory) {
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   return give_back(memory);
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t n, cudaStream_t stream) {
   if (const auto planned = count("cudaMallocAsync"); planned != cudaSuccess) return planned;
-  const cudaError_t taken = take(memory, n, stream->device);
+  const cudaError_t taken = take(memory, n, stream->device, true);
   if (taken == cudaSuccess && stream->taking_part != nullptr) {
-    stream->taking_part->graph->memory.push_back(*memory);
+    if (const use_of graph(*stream->taking_part); graph) stream->taking_part->graph->memory.push_back(*memory);
     stream->add([] {}, {.type = cudaGraphNodeTypeMemAlloc});
   }
   return taken;
@@ -445,12 +528,15 @@ cudaError_t cudaMallocAsync(void** memory, std::size_t n, cudaStream_t stream) {
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   count("cudaFreeAsync");
   if (stream->taking_part != nullptr) {
-    const auto& own = stream->taking_part->graph->memory;
-    if (std::find(own.begin(), own.end(), memory) == own.end()) return failed(cudaErrorInvalidValue);
+    {
+      const use_of graph(*stream->taking_part);
+      const auto& own = stream->taking_part->graph->memory;
+      if (!graph || std::find(own.begin(), own.end(), memory) == own.end()) return failed(cudaErrorInvalidValue);
+    }
     std::size_t bytes = 0;
     {
       const std::lock_guard lock(big);
-      bytes = blocks.at(memory).first;
+      bytes = blocks.at(memory).bytes;
     }
     stream->add([=] { std::memset(memory, 0xff, bytes); },
                 {.type = cudaGraphNodeTypeMemFree, .writes = static_cast<char*>(memory), .bytes = bytes});
@@ -461,30 +547,87 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t n, unsigned) {
   if (const auto planned = count("cudaHostAlloc"); planned != cudaSuccess) return planned;
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   return take(memory, n, -1);
 }
 cudaError_t cudaFreeHost(void* memory) {
   count("cudaFreeHost");
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   return give_back(memory);
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  if (const auto planned = count("cudaDeviceCanAccessPeer"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  if (device < 0 || device >= device_count || peer < 0 || peer >= device_count) return failed(cudaErrorInvalidDevice);
+  *can = device != peer && !cut_pairs.contains({device, peer}) ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  if (const auto planned = count("cudaDeviceEnablePeerAccess"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  if (peer == device_of_thread || cut_pairs.contains({device_of_thread, peer})) return failed(cudaErrorInvalidDevice);
+  return failed(enabled_peers.insert({device_of_thread, peer}).second ? cudaSuccess
+                                                                      : cudaErrorPeerAccessAlreadyEnabled);
+}
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  if (const auto planned = count("cudaDeviceGetMemPool"); planned != cudaSuccess) return planned;
+  *pool = reinterpret_cast<cudaMemPool_t>(static_cast<std::uintptr_t>(device + 1));  // nobody looks inside
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access, std::size_t n) {
+  if (const auto planned = count("cudaMemPoolSetAccess"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  const int owner = static_cast<int>(reinterpret_cast<std::uintptr_t>(pool)) - 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (access[i].location.type != cudaMemLocationTypeDevice || cut_pairs.contains({access[i].location.id, owner}))
+      return failed(cudaErrorInvalidDevice);
+    if (access[i].flags == cudaMemAccessFlagsProtReadWrite) enabled_pools.insert({access[i].location.id, owner});
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   if (const auto planned = count("cudaMemGetInfo"); planned != cudaSuccess) return planned;
   const std::lock_guard lock(big);
   *all = bytes_of_each;
-  *free = bytes_of_each - used[device_of_thread];
+  *free = bytes_of_each - kept_by_pool[device_of_thread];
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  if (const auto planned = count("cudaMemPoolGetAttribute"); planned != cudaSuccess) return planned;
+  const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
+  const std::lock_guard lock(big);
+  if (what == cudaMemPoolAttrReleaseThreshold)
+    *static_cast<std::uint64_t*>(value) = threshold_of_pool[device];
+  else if (what == cudaMemPoolAttrReservedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = kept_by_pool[device];
+  else if (what == cudaMemPoolAttrUsedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = used[device];
+  else
+    return failed(cudaErrorInvalidValue);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  if (const auto planned = count("cudaMemPoolSetAttribute"); planned != cudaSuccess) return planned;
+  if (what != cudaMemPoolAttrReleaseThreshold) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(big);
+  threshold_of_pool[static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1] = *static_cast<std::uint64_t*>(value);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes) {
+  if (const auto planned = count("cudaMemPoolTrimTo"); planned != cudaSuccess) return planned;
+  const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
+  const std::lock_guard lock(big);
+  kept_by_pool[device] = (std::min)(kept_by_pool[device], (std::max)(bytes, used[device]));
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
   if (const auto planned = count("cudaPointerGetAttributes"); planned != cudaSuccess) return planned;
   *attributes = {};
   const std::lock_guard lock(big);
-  auto at = blocks.upper_bound(const_cast<void*>(memory));
-  if (at == blocks.begin()) return cudaSuccess;
-  --at;
-  const auto [bytes, device] = at->second;
-  if (static_cast<const char*>(memory) >= static_cast<char*>(at->first) + bytes) return cudaSuccess;
-  attributes->type = device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-  attributes->device = device;
+  const block* const in = block_of(memory);
+  if (in == nullptr) return cudaSuccess;
+  attributes->type = in->device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = in->device;
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* at, int value, std::size_t n, cudaStream_t stream) {
@@ -517,12 +660,14 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
                                            : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (const auto planned = count("cudaStreamBeginCapture"); planned != cudaSuccess) return planned;
   if (stream->taking_part != nullptr) return failed(cudaErrorIllegalState);
   stream->taking_part = std::make_shared<capture>();
   stream->taking_part->origin = stream;
+  stream->taking_part->mode = mode;
   stream->taking_part->streams = {stream};
+  if (mode != cudaStreamCaptureModeRelaxed) captures_of_thread.push_back(stream->taking_part);
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -531,6 +676,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto of = stream->taking_part;
   if (of == nullptr) return failed(cudaErrorIllegalState);
   if (of->origin != stream) return failed(cudaErrorStreamCaptureUnmatched);
+  if (of->mode != cudaStreamCaptureModeRelaxed && of->thread != std::this_thread::get_id())
+    return failed(cudaErrorStreamCaptureWrongThread);
+  std::erase(captures_of_thread, of);
+  const use_of graph_of_all(*of);
   std::set<std::size_t> reached = stream->last;  // what the origin waits for at its end, one by the other
   for (std::size_t i = of->graph->nodes.size(); i-- > 0;)
     if (reached.contains(i)) reached.insert(of->graph->nodes[i].after.begin(), of->graph->nodes[i].after.end());
@@ -539,6 +688,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     s->taking_part = nullptr;
     s->last.clear();
   }
+  if (of->in_use_twice) return failed(cudaErrorAssert);  // CUDA does not see that
   if (of->invalid) return failed(cudaErrorStreamCaptureInvalidated);
   if (reached.size() != of->graph->nodes.size()) return failed(cudaErrorStreamCaptureUnjoined);
   if (of->graph->has_unordered()) return failed(cudaErrorAssert);  // CUDA does not see that

@@ -1,7 +1,8 @@
 // A stand-in for the CUDA runtime: the functions heddle calls, over host memory and threads. A stream is a queue with a
 // thread of its own; memory is taken and given back in its order. What was given back holds no value any more.
 // A captured graph runs in an order as far from that of its capture as its edges allow; where two copies or fills meet in memory and neither
-// waits for the other, the end of the capture is cudaErrorAssert.
+// waits for the other, the end of the capture is cudaErrorAssert, and so it is where two threads were in calls with its queues at the same time.
+// Captures of the mode cudaStreamCaptureModeGlobal are those of cudaStreamCaptureModeThreadLocal here: other threads are not watched.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 namespace cuda_double {
@@ -29,6 +31,14 @@ void enqueue(cudaStream_t stream, std::function<void()> job);
 void enqueue_waiting(cudaStream_t stream, std::function<void()> job);
 /// Whether what the stream is given now becomes part of a graph, and runs as often as that is launched.
 bool is_captured(cudaStream_t stream);
+/// A call that adds to the graph that the stream is captured into, as long as what is returned lives.
+std::shared_ptr<void> call_in_capture(cudaStream_t stream);
+/// Kernels of neither device can use the memory of the other; they can of all other pairs.
+void cut(int device, int other);
+/// What a kernel on the stream is given. A word that points to memory of another device, which the stream's cannot use (`cudaDeviceEnablePeerAccess`, of
+/// pools `cudaMemPoolSetAccess`), is counted.
+void give_arguments(cudaStream_t stream, const void* arguments, std::size_t bytes);
+int unreachable_arguments();
 /// The thread's device.
 int current_device();
 

@@ -35,6 +35,7 @@ void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
   static_assert(sizeof(Body) + sizeof(n) <= cuda_memory::queue::largest_kernel_argument);
   if (n <= 0) return;
   ++cuda_double::launches();
+  cuda_double::give_arguments(queue.stream(), &body, sizeof body);
   cuda_double::enqueue(queue.stream(), [=] {
     for (std::int64_t i = n; i-- > 0;) body(i);  // no order is promised
   });
@@ -158,12 +159,19 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
     return heddle::buffer<T, heddle::cuda_memory>(queue, n);
   }
-  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+  template <class Key>
+  void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
+                   [[maybe_unused]] int bits = 0) const {
     enqueue(queue.stream(), [=] {
       std::iota(places, places + n, 0);
       std::sort(places, places + n,
                 [&](std::int32_t a, std::int32_t b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
       for (std::int64_t i = 0; i < n; ++i) sorted[i] = keys[places[i]];
+    });
+  }
+  void lower_bounds(const std::int32_t* sorted, std::int64_t n, std::int64_t count, std::int64_t* bounds) const {
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t v = 0; v < count; ++v) bounds[v] = std::lower_bound(sorted, sorted + n, v) - sorted;
     });
   }
   template <bool TA, bool TB, class In, class Out, class Sum>

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -180,7 +181,107 @@ TEST_CASE("what may not be part of a graph is named, and the queues are as befor
   still_works();
 }
 
+namespace {
+// On a thread of its own, which has ended when this returns; what it has thrown.
+template <class Body>
+std::string on_a_thread(const Body& body) {
+  std::string text;
+  std::thread([&] {
+    try {
+      body();
+    } catch (const hd::cuda_error& e) {
+      text = e.what();
+    }
+  }).join();
+  return text;
+}
+}  // namespace
+
+TEST_CASE("queues of several threads are captured as one graph", "[cuda][graph]") {
+  device::queue queue, other, third;
+  hd::buffer<int, device> a(queue, 100), b(other, 100), c(third, 100);
+  for (device::queue* const q : {&queue, &other, &third}) q->wait();
+  hd::cuda_graph graph;
+  {
+    hd::cuda_graph::joint_capture capture(queue);
+    queue.copy(a, b);
+    const auto copied = queue.record();
+    CHECK(on_a_thread([&] {
+            capture.join(other);
+            capture.join(third);
+            const hd::buffer<int, device> brief(other, 100);
+            third.after(copied);
+            third.copy(b, c);
+            const auto read = third.record();
+            other.after(read);
+            other.copy(brief, b);
+          }) == "");
+    graph = capture.end();
+  }
+  queue.copy(counted_from(7), a);
+  for (int launch = 0; launch < 2; ++launch) {
+    graph.launch(queue);
+    CHECK(here(queue, c) == counted_from(7));
+    CHECK(here(queue, b) == std::vector<int>(100));
+  }
+  third.zero(c);  // as before
+  third.wait();
+
+  // One that ends on another thread, that is given up, or in which memory from before is released.
+  {
+    hd::cuda_graph::joint_capture capture(queue);
+    CHECK(on_a_thread([&] { static_cast<void>(capture.end()); }) ==
+          "heddle: the end of a capture (cudaStreamEndCapture) on CUDA device 0: a capture ends on the thread on which "
+          "it began");
+  }
+  std::string text;
+  try {
+    hd::cuda_graph::joint_capture capture(queue);
+    CHECK(on_a_thread([&] {
+            capture.join(other);
+            b = {};
+          }) == "");
+    static_cast<void>(capture.end());
+  } catch (const hd::cuda_capture_error& e) {
+    text = e.what();
+  }
+  CHECK_THAT(text, Catch::Contains("memory was released that was taken before the capture"));
+  for (device::queue* const q : {&queue, &other, &third}) {
+    q->zero(a);
+    q->wait();
+  }
+}
+
 #ifdef CUDA_DOUBLE
+TEST_CASE("the stand-in knows which threads take part in a capture", "[cuda][graph]") {
+  device::queue queue, other;
+  hd::buffer<int, device> a(other, 10);
+  other.wait();
+  {
+    hd::cuda_graph::joint_capture capture(queue);
+    CHECK(on_a_thread([&] { capture.join(other); }) == "");
+    {
+      const auto call = cuda_double::call_in_capture(queue.stream());
+      static_cast<void>(on_a_thread([&] { other.zero(a); }));
+    }
+    CHECK_THROWS_WITH(capture.end(),
+                      "heddle: the end of a capture (cudaStreamEndCapture) on CUDA device 0: an error of the double");
+  }
+  // What CUDA would not see ends a capture of the same thread, and of no other.
+  void* memory = nullptr;
+  CHECK_THROWS_AS(hd::cuda_graph::capture(queue, [&] { static_cast<void>(cudaMalloc(&memory, 8)); }),
+                  hd::cuda_capture_error);
+  CHECK(memory == nullptr);
+  CHECK(hd::cuda_graph::capture(queue, [&] {
+          CHECK(on_a_thread([&] { static_cast<void>(cudaMalloc(&memory, 8)); }) == "");
+        }).operations() == 0);
+  CHECK(cudaFree(memory) == cudaSuccess);
+  for (device::queue* const q : {&queue, &other}) {
+    q->zero(a);
+    q->wait();
+  }
+}
+
 TEST_CASE("the stand-in refuses a read that does not wait for its write", "[cuda][graph]") {
   device::queue queue;
   device::queue side = queue.beside();

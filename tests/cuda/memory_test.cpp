@@ -9,7 +9,10 @@
 #endif
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -154,6 +157,44 @@ TEST_CASE("queues work on their device, whatever the thread's is", "[cuda]") {
       "predicted 900 bytes on this rank");
   third.wait();
   cuda_double::reset();
+}
+
+TEST_CASE("a device's pool keeps what is given back to it until it is told not to", "[cuda]") {
+  cuda_double::reset();
+  cudaMemPool_t pool = nullptr;
+  REQUIRE(cudaDeviceGetMemPool(&pool, 6) == cudaSuccess);
+  std::uint64_t threshold = 4096;
+  REQUIRE(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
+  device::queue other(6);  // the first of this device, whose program has a threshold of its own
+  REQUIRE(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
+  CHECK(threshold == 4096);
+  device::queue queue(7);
+  REQUIRE(cudaDeviceGetMemPool(&pool, 7) == cudaSuccess);
+  REQUIRE(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
+  CHECK(threshold == (std::numeric_limits<std::uint64_t>::max)());
+  const auto free_for_others = [] {
+    std::size_t free = 0, all = 0;
+    CHECK(cudaSetDevice(7) == cudaSuccess);
+    CHECK(cudaMemGetInfo(&free, &all) == cudaSuccess);
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    return free;
+  };
+  queue.release_kept();
+  const std::size_t before = free_for_others(), mine = queue.free_bytes();
+  CHECK(before == mine);
+  {
+    const hd::buffer<double, device> x(queue, 1000);
+  }
+  queue.wait();
+  CHECK(free_for_others() == before - 8000);
+  CHECK(queue.free_bytes() == mine);  // those bytes are still to be had here
+  queue.release_kept();
+  CHECK(free_for_others() == before);
+  for (const char* call : {"cudaDeviceGetMemPool", "cudaMemPoolTrimTo"}) {
+    cuda_double::fail_next(call, cudaErrorIllegalAddress);
+    CHECK_THROWS_WITH(queue.release_kept(),
+                      std::string("heddle: ") + call + " on CUDA device 7: an error of the double");
+  }
 }
 
 TEST_CASE("what CUDA refuses names the call and the device", "[cuda]") {

@@ -15,6 +15,15 @@ TEST_CASE("calls of threads that share a GPU have the bits of those in the host'
   }
 }
 
+TEST_CASE("calls of threads on two GPUs that reach each other's memory have the bits of those in the host's",
+          "[cuda][gpu][ranks]") {
+  int devices = 0, there = 0, back = 0;
+  REQUIRE(cudaGetDeviceCount(&devices) == cudaSuccess);
+  if (devices > 1) REQUIRE(cudaDeviceCanAccessPeer(&there, 0, 1) == cudaSuccess);
+  if (devices > 1) REQUIRE(cudaDeviceCanAccessPeer(&back, 1, 0) == cudaSuccess);
+  CHECK(ranks_trials::first_wrong<float>(4, std::random_device{}(), there + back == 2 ? 2 : 1) == "");
+}
+
 TEMPLATE_TEST_CASE("redistributions of a GPU's memory have the bits of the host's", "[cuda][gpu][ranks]", double, float,
                    std::int8_t) {
   CHECK(box_trials::first_wrong_plan<heddle::cuda_memory, TestType>(std::random_device{}(), 24) == "");

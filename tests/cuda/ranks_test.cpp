@@ -93,6 +93,32 @@ TEST_CASE("a step of a redistribution is one kernel to pack, one to move, one to
   CHECK(kernels_of<last, all>(9) == 4);
 }
 
+TEST_CASE("ranks that are threads on several devices read each other's memory, which is enabled once for each pair",
+          "[cuda][comm][ranks]") {
+  cuda_double::reset();
+  CHECK(ranks_trials::first_wrong<float>(2, fresh_seed(), 2) == "");
+  CHECK(cuda_double::calls()["cudaDeviceEnablePeerAccess"] == 2);  // 0 to 1, and where 1 receives a message
+  CHECK(ranks_trials::first_wrong<double>(8, fresh_seed(), 4) == "");
+  const auto calls = cuda_double::calls();
+  CHECK(calls.at("cudaDeviceEnablePeerAccess") == 2 + 4);  // of 0 with 2 and 3, messages round the ranks
+  for (const char* name : {"cudaDeviceCanAccessPeer", "cudaMemPoolSetAccess"})
+    CHECK(calls.at(name) == calls.at("cudaDeviceEnablePeerAccess"));
+  CHECK(cuda_double::unreachable_arguments() == 0);
+  // The stand-in sees what is not enabled.
+  memory::queue here(6), there(7);
+  hd::buffer<float, memory> x(there, 8);
+  const float* const argument = x.address();
+  cuda_double::give_arguments(here.stream(), &argument, sizeof argument);
+  CHECK(cuda_double::unreachable_arguments() == 1);
+  CHECK(here.reaches(7));
+  cuda_double::give_arguments(here.stream(), &argument, sizeof argument);
+  CHECK(cuda_double::unreachable_arguments() == 1);
+  cuda_double::fail_next("cudaMemPoolSetAccess", cudaErrorInvalidValue);
+  CHECK_THROWS_WITH(there.reaches(6), "heddle: cudaMemPoolSetAccess on CUDA device 6: an error of the double");
+  CHECK(there.reaches(6));
+  CHECK(there.reaches(7));
+}
+
 TEST_CASE("a call among threads that share a device waits for no stream on the host", "[cuda][comm][ranks]") {
   hd::launch<hd::threads>(line{3}, {}, [&](auto& world) {
     memory::queue q;
@@ -191,23 +217,29 @@ TEST_CASE("ranks that disagree about the memory of a call are told", "[cuda][com
                           hd::send(q, world.all(), x, 1);
                       }),
              Catch::Contains("disagree about a message") && Catch::Contains("in the memory of a device"));
-  CHECK_THAT(error_of(2,
-                      [](auto& world) {
-                        memory::queue q(world.rank());
-                        hd::buffer<float, memory> x(q, 8);
-                        hd::all_reduce(q, world.all(), x, hd::plus{});
-                      }),
-             Catch::Contains("the queue of rank 1 is of device 1, that of rank 0 of device 0"));
-  CHECK_THAT(error_of(2,
-                      [](auto& world) {
-                        memory::queue q(world.rank());
-                        hd::buffer<float, memory> x(q, 8);
-                        if (world.rank() == 1)
-                          hd::recv(q, world.all(), x, 0);
-                        else
-                          hd::send(q, world.all(), x, 1);
-                      }),
-             Catch::Contains("is of device 0, the receiver's of device 1"));
+  cuda_double::cut(5, 6);
+  CHECK_THAT(
+      error_of(2,
+               [](auto& world) {
+                 memory::queue q(5 + world.rank());
+                 hd::buffer<float, memory> x(q, 8);
+                 hd::all_reduce(q, world.all(), x, hd::plus{});
+               }),
+      Catch::Contains("the queue of rank 0 is of device 5, whose kernels cannot use the memory of device 6, that "
+                      "of rank 1"));
+  CHECK_THAT(
+      error_of(2,
+               [](auto& world) {
+                 memory::queue q(5 + world.rank());
+                 hd::buffer<float, memory> x(q, 8);
+                 if (world.rank() == 1)
+                   hd::recv(q, world.all(), x, 0);
+                 else
+                   hd::send(q, world.all(), x, 1);
+               }),
+      Catch::Contains("the queue of rank 1 is of device 6, whose kernels cannot use the memory of device 5, that "
+                      "of rank 0"));
+  cuda_double::reset();
   CHECK_THAT(error_of(3,
                       [](auto& world) {
                         memory::queue q;

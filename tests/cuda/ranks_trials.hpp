@@ -93,13 +93,13 @@ class side {
   std::string wrong_;
 };
 
-/// All calls on so many ranks, with counts drawn by the seed, some of them 0. The first call whose bits differ, or nothing.
+/// All calls on so many ranks, with counts drawn by the seed, some of them 0, on so many devices by turns. The first call whose bits differ, or nothing.
 template <class T>
-std::string first_wrong(int ranks, unsigned seed) {
+std::string first_wrong(int ranks, unsigned seed, int devices = 1) {
   std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
   hd::launch<hd::threads>(line{ranks}, {}, [&](auto& world) {
     auto& comm = world.all();
-    memory::queue queue;
+    memory::queue queue(comm.rank() % devices);
     side<T, std::remove_reference_t<decltype(comm)>> me(comm, queue, seed);
     std::mt19937 random(seed);  // the same numbers on all ranks
     const auto below = [&](int n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };

@@ -29,8 +29,8 @@ EXPECTED = {
     "of_one_body": (1, 1),
     "of_two_body": (2, 1),
 }
-# Of float: all of them. Of double these suffice: the packs are the same.
-INSTANCES = len(EXPECTED) + 2
+# Of float: all of them. Of double and bf16 these suffice: the packs are the same.
+INSTANCES = len(EXPECTED) + 2 + 6
 
 
 def run(*command):

@@ -22,6 +22,11 @@ namespace hd = heddle;
 using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
 constexpr int context = 12, words = 37, steps = 4;
 
+struct setup {
+  const char *mesh, *schedule;
+  int microbatches;
+};
+
 // Loss and norm of each step.
 template <class Backend, class... Policies>
 std::vector<double> train(const std::string& mesh, const char* schedule, int microbatches) {
@@ -50,10 +55,6 @@ std::vector<double> train(const std::string& mesh, const char* schedule, int mic
 }  // namespace
 
 TEST_CASE("a GPT-2 trains on a GPU as on the host, its ranks threads", "[cuda][gpu][train]") {
-  struct setup {
-    const char *mesh, *schedule;
-    int microbatches;
-  };
   for (const setup& s : {setup{"", "1f1b", 1}, setup{"dp=2", "1f1b", 1}, setup{"tp=2", "1f1b", 1},
                          setup{"pp=2", "zb-h1", 4}, setup{"dp=2,pp=2,tp=2", "1f1b", 2}}) {
     CAPTURE(s.mesh, s.schedule);
@@ -65,8 +66,13 @@ TEST_CASE("a GPT-2 trains on a GPU as on the host, its ranks threads", "[cuda][g
 }
 
 TEST_CASE("steps that are launched as graphs on a GPU have the bits of eager ones", "[cuda][gpu][train][graph]") {
-  const std::vector<double> got = train<hd::compute::cuda, hd::captured_steps>("", "1f1b", 2),
-                            expected = train<hd::compute::cuda>("", "1f1b", 2);
-  REQUIRE(got.size() == 2 * steps);
-  CHECK(got == expected);
+  for (const setup& s :
+       {setup{"", "1f1b", 2}, setup{"dp=2", "1f1b", 1}, setup{"tp=2", "1f1b", 1}, setup{"pp=2", "1f1b", 4},
+        setup{"pp=2", "zb-h1", 4}, setup{"dp=2,tp=2", "1f1b", 2}, setup{"dp=2,pp=2", "zb-h1", 2}}) {
+    CAPTURE(s.mesh, s.schedule);
+    const std::vector<double> got = train<hd::compute::cuda, hd::captured_steps>(s.mesh, s.schedule, s.microbatches),
+                              expected = train<hd::compute::cuda>(s.mesh, s.schedule, s.microbatches);
+    REQUIRE(got.size() == 2 * steps);
+    CHECK(got == expected);
+  }
 }

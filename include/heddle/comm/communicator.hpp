@@ -252,7 +252,8 @@ class counts_span : public std::span<const std::int64_t> {
 /// every rank where both sides are equal; `size() * count` where one side holds a block per rank, in rank order; the
 /// `_v` forms take a count per rank. Elements are any trivially copyable type. Reductions fold in rank order, `((x0 op
 /// x1) op x2) ...`, for any associative operator with an identity (`monoid`), commutative or not, and give the same
-/// bits on every rank (`mpi` groups operands as MPI likes, and reorders those of operators that commute). In place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of
+/// bits on every rank (`mpi` groups operands as MPI likes, and reorders those of operators that commute). In
+/// place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of
 /// `all_gather` and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be
 /// the own block of the input. No other overlap. `all_reduce(x, op)` also takes one variable.
 ///

@@ -25,7 +25,7 @@ struct operator_kernel<op::attention> : detail::kernel_base {
   static constexpr slice_mask default_value = slice_mask::causal;
   template <class T>
   struct state {
-    buffer<T> lse{};
+    buffer<sum_of_type<T>> lse{};
     std::vector<attention_slice> slices{};
   };
   template <std::size_t...>
@@ -90,16 +90,16 @@ struct operator_kernel<op::attention> : detail::kernel_base {
   }
   template <class X>
   static auto scale_of(const X& q) {
-    using T = typename X::value_type;
-    return T(1) / std::sqrt(static_cast<T>(q.shape().extent(3)));
+    using S = sum_of_type<typename X::value_type>;
+    return S(1) / std::sqrt(static_cast<S>(q.shape().extent(3)));
   }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& q, const auto& k, const auto& v) {
     using T = typename X::value_type;
-    s.lse = buffer<T>(detail::rows_count(q));
+    s.lse = buffer<sum_of_type<T>>(detail::rows_count(q));
     s.slices = slices_of(c.setting, q, k);
     c.backend.attention(heads(q), heads(k), heads(v), std::span<const attention_slice>(s.slices), scale_of(q), heads(y),
-                        std::span<T>(s.lse), key_pages{});
+                        std::span<sum_of_type<T>>(s.lse), key_pages{});
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y& y, G& g, const X& q, const auto& k, const auto& v) {

@@ -17,7 +17,8 @@ namespace heddle::inline v0::compute {
 /// `Backend` whose `matmul`, `grouped_matmul` and `grouped_matmul_backward_weight` of floats round both operands to the nearest bf16
 /// and add products up in float: on the host by the library where the processor multiplies bf16 (`half_product_name()`), else
 /// after conversion back, which saves no time. All other kernels, attention among them, and products of other types are those of
-/// `Backend`. A backend that rounds operands as it reads them (`rounds_operands()`: the host with AMX) does so for `matmul` of 32 rows and more. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
+/// `Backend`. A backend that rounds operands as it reads them (`rounds_operands()`: the host with AMX) does so for `matmul` of 32
+/// rows and more. An error of a product of k terms is at most (2^-7 + 2^-16 + (k + 2) 2^-24) of the sum of |a b|.
 /// Weights that stay for some time (`weights_stay`) are rounded once in it, not at each product: the same bits.
 /// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue;
 /// on a device also the smaller ones before, since graphs have their addresses: below three times as much.

@@ -25,8 +25,8 @@ concept fused_product_kernels = requires(B& backend, detail::arguments_of<B, T> 
   backend.template matmul_add_bias_gelu<transpose::no, transpose::yes>(x.in, x.in, x.values, x.out, x.out);
   backend.template matmul_gelu_backward<transpose::no, transpose::no>(x.in, x.in, x.in, x.out);
   backend.template matmul_gelu_backward<transpose::no, transpose::yes>(x.in, x.in, x.in, x.out);
-  backend.template matmul_add_bias_backward<summed_operand::left>(x.in, x.in, x.out, x.results);
-  backend.template matmul_add_bias_backward<summed_operand::right>(x.in, x.in, x.out, x.results);
+  backend.template matmul_add_bias_backward<summed_operand::left>(x.in, x.in, x.gradient, x.added);
+  backend.template matmul_add_bias_backward<summed_operand::right>(x.in, x.in, x.gradient, x.added);
 };
 
 }  // namespace heddle::inline v0::compute

@@ -100,6 +100,14 @@ using input_vector = std::type_identity_t<std::span<const T>>;
 /// Rows of heads on the host that a kernel only reads; not deduced from.
 template <class T>
 using input_heads = std::type_identity_t<head_rows<const T>>;
+/// Statistics and sums of numbers of type T on the host (`sum_of_type`), which a kernel reads or writes; not deduced from.
+template <class T>
+using input_sums = std::type_identity_t<std::span<const sum_of_type<T>>>;
+template <class T>
+using sums_of = std::type_identity_t<std::span<sum_of_type<T>>>;
+/// A matrix of such sums, as of gradients of weights.
+template <class T>
+using matrix_of_sums = std::type_identity_t<matrix_view<sum_of_type<T>>>;
 /// Token ids on the host.
 using token_ids = std::span<const std::int32_t>;
 /// Token ids in any space.
@@ -157,7 +165,11 @@ struct kernel_arguments {
   row_view<const T, Space> values{};
   row_view<T, Space> results{};
   token_ids_in<Space> ids{};
-  T factor{};
+  sum_of_type<T> factor{};
+  row_view<const sum_of_type<T>, Space> sums{};
+  row_view<sum_of_type<T>, Space> added{};
+  matrix_view<const sum_of_type<T>, Space> tables{};
+  matrix_view<sum_of_type<T>, Space> gradient{};
   head_rows<const T, Space> heads_in{};
   head_rows<T, Space> heads_out{};
   view<const T, dynamic_shape<3>, Space> stack_in{};
@@ -204,9 +216,10 @@ typename space_of<B>::queue& queue_of(B& backend) noexcept {
   }
 }
 
-/// Matrix products and biases.
+/// Matrix products and biases. `S` below is `sum_of_type<T>`: float for elements of 16 bits, which kernels read and write rounded, and compute
+/// in float. Statistics, epsilons, factors, tables of angles and gradients of weights are of type S.
 /// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
-/// `add_bias(y, b)`: y += b on every row. `add_bias_backward(dy, db)`: db += column sums of dy.
+/// `add_bias(y, b)`: y += b on every row. `add_bias_backward(dy, db)`: db += column sums of dy, in S.
 template <class B, class T>
 concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::no, transpose::no>(x.in, x.in, x.out, x.factor);
@@ -214,7 +227,7 @@ concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
   backend.add_bias(x.out, x.values);
-  backend.add_bias_backward(x.in, x.results);
+  backend.add_bias_backward(x.in, x.added);
 };
 
 /// `gelu(x, y)` (tanh form) and `gelu_backward(x, dy, dx)`: dx = dy gelu'(x); `add(a, b, c)`: c = a + b;
@@ -234,9 +247,9 @@ concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x)
 /// `layer_norm_backward_weight(dy, x, mean, rstd, dw, db)` adds to dw and db.
 template <class B, class T>
 concept norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.layer_norm(x.in, x.values, x.values, x.factor, x.out, x.results, x.results);
-  backend.layer_norm_backward_input(x.in, x.in, x.values, x.values, x.values, x.out);
-  backend.layer_norm_backward_weight(x.in, x.in, x.values, x.values, x.results, x.results);
+  backend.layer_norm(x.in, x.values, x.values, x.factor, x.out, x.added, x.added);
+  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.out);
+  backend.layer_norm_backward_weight(x.in, x.in, x.sums, x.sums, x.added, x.added);
 };
 
 /// Root mean square norm over each row: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + eps). `rms_norm(x, w, eps, y,
@@ -245,9 +258,9 @@ concept norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
 template <class B, class T>
 concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.rms_norm(x.in, x.values, x.factor, x.out, x.results);
-  backend.rms_norm_backward_input(x.in, x.in, x.values, x.values, x.out);
-  backend.rms_norm_backward_weight(x.in, x.in, x.values, x.results);
+  backend.rms_norm(x.in, x.values, x.factor, x.out, x.added);
+  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.out);
+  backend.rms_norm_backward_weight(x.in, x.in, x.sums, x.added);
 };
 
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
@@ -255,10 +268,10 @@ concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// Source: Su et al. 2021, arXiv:2104.09864.
 template <class B, class T>
 concept rotary_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
-  backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::neighbours>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
+  backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
+  backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
+  backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
+  backend.template rotary_backward<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
 };
 
 /// Gated activations. `gated<A>(gate, up, h)`: h = A(gate) * up; `gated_backward<A>(gate, up, dh, dgate, dup)`. Outputs
@@ -276,23 +289,23 @@ concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// `attention_backward(dout, q, k, v, out, lse, slices, scale, dq, dk, dv, pages)` overwrites dq, dk and dv; out and lse
 /// may be those of more keys than the slices have, as in context parallelism: the gradients then are these keys' shares.
 /// Shapes: q, out [rows of queries, heads, head_dim], k [rows of keys, key-value heads, head_dim], v like k with a head_dim
-/// of its own (that of out); lse [heads, rows of queries].
+/// of its own (that of out); lse [heads, rows of queries]. The scale and lse are `sum_of_type<T>`: float for elements of 16 bits.
 /// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
 template <class B, class T>
 concept sliced_attention_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.results, x.pages);
-  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.values, x.slices, x.factor,
-                             x.heads_out, x.heads_out, x.heads_out, x.pages);
+  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.added, x.pages);
+  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.sums, x.slices,
+                             x.factor, x.heads_out, x.heads_out, x.heads_out, x.pages);
 };
 
 /// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
 /// `attention_backward(dout, qkv, out, lse, shape, dqkv)` overwrites dqkv.
 /// Shapes: qkv [batch*sequence, 3*heads*head_dim] with columns q|k|v, each head-major; out [batch*sequence,
-/// heads*head_dim]; lse [heads, batch*sequence].
+/// heads*head_dim]; lse [heads, batch*sequence] of `sum_of_type<T>`.
 template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
-  backend.attention(x.in, s, x.out, x.results);
-  backend.attention_backward(x.in, x.in, x.in, x.values, s, x.out);
+  backend.attention(x.in, s, x.out, x.added);
+  backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
 };
 
 /// Token and position embeddings. `embedding(ids, table, first_id, out)`: rows of a table that holds the ids from
@@ -301,9 +314,9 @@ concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, a
 template <class B, class T>
 concept embedding_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
   backend.embedding(x.ids, x.in, n, x.out);
-  backend.embedding_backward(x.ids, x.in, n, x.out);
+  backend.embedding_backward(x.ids, x.in, n, x.gradient);
   backend.add_positions(x.out, x.in, n);
-  backend.add_positions_backward(x.in, n, x.out);
+  backend.add_positions_backward(x.in, n, x.gradient);
 };
 
 /// Rows that a cache keeps, and positions that differ from row to row. `store_rows(x, rows, to)`: row rows[r] of `to` becomes row r
@@ -323,10 +336,10 @@ concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
 template <class B, class T>
 concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.row_max(x.in, x.results);
-  backend.row_sum_exp(x.in, x.values, x.results);
-  backend.pick_target(x.in, x.ids, n, x.results);
-  backend.cross_entropy_backward(x.out, x.values, x.values, x.ids, n, x.factor);
+  backend.row_max(x.in, x.added);
+  backend.row_sum_exp(x.in, x.sums, x.added);
+  backend.pick_target(x.in, x.ids, n, x.added);
+  backend.cross_entropy_backward(x.out, x.sums, x.sums, x.ids, n, x.factor);
 };
 
 /// The forward pass of a softmax cross-entropy whose logits come in chunks of columns, each read once: `add_to_softmax(logits, targets,
@@ -338,8 +351,8 @@ concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> 
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
 template <class B, class T>
 concept chunked_cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.add_to_softmax(x.in, x.ids, n, x.results, x.results, x.results);
-  backend.rescale_softmax(x.values, x.values, x.results);
+  backend.add_to_softmax(x.in, x.ids, n, x.added, x.added, x.added);
+  backend.rescale_softmax(x.sums, x.sums, x.added);
 };
 
 /// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.
@@ -371,7 +384,7 @@ concept reduction_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 /// `cross_entropy_kernels`, of the whole vocabulary.
 template <class B, class T>
 concept loss_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.cross_entropy_loss(x.values, x.values, x.values, x.ids, x.number);
+  backend.cross_entropy_loss(x.sums, x.sums, x.sums, x.ids, x.number);
 };
 
 /// `squared_error(x, target, out)`: adds the sum of (x - target)^2 to the number at `out`, in double and in order.

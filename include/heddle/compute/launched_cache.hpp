@@ -4,9 +4,9 @@
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/launched_indices.hpp>
 #include <heddle/tensor/view.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -28,7 +28,7 @@ class launched_cache_members {
     expect("store_rows", "columns of a head of the cache", x.head_dim, to.head_dim);
     checks::rows_apart<T>("store_rows", "x", {x.data, x.rows, x.heads, x.head_dim, x.stride});
     checks::rows_apart<T>("store_rows", "the cache", {to.data, to.rows, to.heads, to.head_dim, to.stride});
-    require_within("store_rows", "rows", rows, to.rows);
+    indices_within(self().launcher(), self().queue(), "store_rows", "rows", rows, 0, to.rows);
     launch_store_rows(self().launcher(), x, rows.address(), to);
   }
   /// Errors: `layout_error` for ids that the table does not have, where kernels run on the host.
@@ -36,7 +36,7 @@ class launched_cache_members {
   void add_rows(matrix_view<T, Space> x, std::type_identity_t<matrix_view<const T, Space>> table, ids_row ids) {
     expect("add_rows", "elements of ids", x.extent(0), ids.size());
     expect("add_rows", "columns of the table", x.extent(1), table.extent(1));
-    require_within("add_rows", "ids", ids, table.extent(0));
+    indices_within(self().launcher(), self().queue(), "add_rows", "ids", ids, 0, table.extent(0));
     launch_add_rows(self().launcher(), x.extent(0), x.extent(1), x.address(), table.address(), ids.address());
   }
 
@@ -45,13 +45,6 @@ class launched_cache_members {
   launched_cache_members() = default;
 
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
-  // Looks at indices where the host can, after a wait for the queue.
-  void require_within(const char* kernel, const char* what, const ids_row& indices, std::int64_t end) {
-    if constexpr (decltype(self().launcher())::host_can_read && checks_arguments) {
-      self().queue().wait();
-      argument_checks::within(kernel, what, {indices.address(), static_cast<std::size_t>(indices.size())}, 0, end);
-    }
-  }
 };
 
 }  // namespace heddle::inline v0::compute::detail

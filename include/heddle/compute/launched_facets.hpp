@@ -6,6 +6,7 @@
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -40,6 +41,15 @@ class launched_facets {
   using in_matrix = std::type_identity_t<matrix<const T>>;
   template <class T>
   using also = std::type_identity_t<row<T>>;
+  // Statistics and sums of elements of type T: float for those of 16 bits, and then T is deduced from what is summed: such a call has a second form.
+  template <class T>
+  using in_sums = std::type_identity_t<row<const sum_of_type<T>>>;
+  template <class T>
+  using sums = std::type_identity_t<row<sum_of_type<T>>>;
+  template <class T>
+  using sum_matrix = std::type_identity_t<matrix<sum_of_type<T>>>;
+  template <class T>
+  using in_sum_matrix = std::type_identity_t<matrix<const sum_of_type<T>>>;
   using ids_row = row<const std::int32_t>;
   template <class T>
   using heads = head_rows<T, Space>;
@@ -55,9 +65,14 @@ class launched_facets {
     launch_add_bias(on(), y.extent(0), y.extent(1), y.address(), b.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void add_bias_backward(in_matrix<T> dy, row<T> db) {
-    expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
+    add_bias_backward_into<T>(dy, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_bias_backward(matrix<T> dy, sums<T> db) {
+    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
   }
   template <class T>
   void gelu(in_row<T> x, row<T> y) {
@@ -87,12 +102,12 @@ class launched_facets {
     launch_add(on(), a.size(), a.address(), b.address(), c.address());
   }
   template <class T>
-  void scale(row<T> x, std::type_identity_t<T> factor) {
+  void scale(row<T> x, sum_of_type<T> factor) {
     launch_scale(on(), x.size(), x.address(), factor);
   }
   template <class T>
-  void fill(row<T> x, std::type_identity_t<T> value) {
-    launch_fill(on(), x.size(), x.address(), value);
+  void fill(row<T> x, sum_of_type<T> value) {
+    launch_fill(on(), x.size(), x.address(), heddle::v0::detail::converted<T>(value));
   }
   template <class T>
   void copy(in_row<T> x, row<T> y) {
@@ -108,18 +123,18 @@ class launched_facets {
   /// Errors: also `layout_error` for a position that the tables do not have, where kernels run on the host: then
   /// the positions are looked at after a wait for the queue.
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary(in_heads<T> x, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> y) {
+  void rotary(in_heads<T> x, ids_row positions, in_sum_matrix<T> cos, in_sum_matrix<T> sin, heads<T> y) {
     turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
   }
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary_backward(in_heads<T> dy, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> dx) {
+  void rotary_backward(in_heads<T> dy, ids_row positions, in_sum_matrix<T> cos, in_sum_matrix<T> sin, heads<T> dx) {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
   // ---- norms ----
   template <class T>
-  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, std::type_identity_t<T> eps, matrix<T> y, also<T> mean,
-                  also<T> rstd) {
+  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, sum_of_type<T> eps, matrix<T> y, sums<T> mean,
+                  sums<T> rstd) {
     same_shape("layer_norm", "y", x, y);
     argument_checks::sizes("layer_norm", x.extent(1), "elements of w", w.size(), "elements of b", b.size());
     argument_checks::sizes("layer_norm", x.extent(0), "elements of mean", mean.size(), "elements of rstd", rstd.size());
@@ -127,7 +142,7 @@ class launched_facets {
                       mean.address(), rstd.address());
   }
   template <class T>
-  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_row<T> mean, in_row<T> rstd,
+  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
                                  matrix<T> dx) {
     same_shape("layer_norm_backward_input", "dy", x, dy);
     same_shape("layer_norm_backward_input", "dx", x, dx);
@@ -138,25 +153,26 @@ class launched_facets {
                                      mean.address(), rstd.address(), dx.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
                                   also<T> db) {
-    same_shape("layer_norm_backward_weight", "dy", x, dy);
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
-                           db.size());
-    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
-                                      rstd.address(), dw.address(), db.address());
+    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
   }
   template <class T>
-  void rms_norm(in_matrix<T> x, in_row<T> w, std::type_identity_t<T> eps, matrix<T> y, also<T> rstd) {
+    requires is_half_precision<std::remove_const_t<T>>
+  void layer_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> mean, in_sums<T> rstd,
+                                  sums<T> dw, sums<T> db) {
+    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
+  }
+  template <class T>
+  void rms_norm(in_matrix<T> x, in_row<T> w, sum_of_type<T> eps, matrix<T> y, sums<T> rstd) {
     same_shape("rms_norm", "y", x, y);
     expect("rms_norm", "elements of w", x.extent(1), w.size());
     expect("rms_norm", "elements of rstd", x.extent(0), rstd.size());
     launch_rms_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), eps, y.address(), rstd.address());
   }
   template <class T>
-  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_row<T> rstd, matrix<T> dx) {
+  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, matrix<T> dx) {
     same_shape("rms_norm_backward_input", "dy", x, dy);
     same_shape("rms_norm_backward_input", "dx", x, dx);
     expect("rms_norm_backward_input", "elements of w", x.extent(1), w.size());
@@ -165,12 +181,14 @@ class launched_facets {
                                    rstd.address(), dx.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void rms_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> rstd, row<T> dw) {
-    same_shape("rms_norm_backward_weight", "dy", x, dy);
-    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
-    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
-                                    dw.address());
+    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void rms_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> rstd, sums<T> dw) {
+    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
   }
 
   // ---- embeddings ----
@@ -182,11 +200,14 @@ class launched_facets {
                      out.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void embedding_backward(ids_row ids, in_matrix<T> dout, std::int64_t first_id, matrix<T> dtable) {
-    expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
-    expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), dout.address(),
-                              first_id, dtable.address());
+    embedding_backward_into<T>(ids, dout, first_id, dtable);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void embedding_backward(ids_row ids, matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
+    embedding_backward_into<std::remove_const_t<T>>(ids, dout, first_id, dtable);
   }
   template <class T>
   void add_positions(matrix<T> x, in_matrix<T> wpe, std::int64_t sequence) {
@@ -194,33 +215,50 @@ class launched_facets {
     launch_add_positions(on(), x.extent(0), x.extent(1), sequence, x.address(), wpe.address());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void add_positions_backward(in_matrix<T> dx, std::int64_t sequence, matrix<T> dwpe) {
-    argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
-                                    dwpe.extent(1), sequence);
-    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
+    add_positions_backward_into<T>(dx, sequence, dwpe);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_positions_backward(matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
+    add_positions_backward_into<std::remove_const_t<T>>(dx, sequence, dwpe);
   }
 
   // ---- softmax cross-entropy ----
   template <class T>
+    requires(!is_half_precision<T>)
   void row_max(in_matrix<T> logits, row<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
+    row_max_into<T>(logits, m);
   }
   template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void row_max(matrix<T> logits, sums<T> m) {
+    row_max_into<std::remove_const_t<T>>(logits, m);
+  }
+  template <class T>
+    requires(!is_half_precision<T>)
   void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
-    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
-    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
+    row_sum_exp_into<T>(logits, m, sum);
   }
   template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void row_sum_exp(matrix<T> logits, in_sums<T> m, sums<T> sum) {
+    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
+  }
+  template <class T>
+    requires(!is_half_precision<T>)
   void pick_target(in_matrix<T> logits, ids_row targets, std::int64_t first_id, row<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
-                       picked.address());
+    pick_target_into<T>(logits, targets, first_id, picked);
   }
   template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_row<T> m, in_row<T> sum, ids_row targets, std::int64_t first_id,
-                              std::type_identity_t<T> scale) {
+    requires is_half_precision<std::remove_const_t<T>>
+  void pick_target(matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
+    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
+  }
+  template <class T>
+  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
+                              sum_of_type<T> scale) {
     argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
                            sum.size());
     expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
@@ -246,7 +284,7 @@ class launched_facets {
                          parts(x.size()), out.address());
   }
   template <class T>
-  void squared_error_backward(row<T> x, in_row<T> target, std::type_identity_t<T> scale) {
+  void squared_error_backward(row<T> x, in_row<T> target, sum_of_type<T> scale) {
     expect("squared_error_backward", "elements of target", x.size(), target.size());
     launch_squared_error_backward(on(), x.size(), x.address(), target.address(), scale);
   }
@@ -294,6 +332,60 @@ class launched_facets {
   friend Backend;
   launched_facets() = default;
 
+  template <class T>
+  void add_bias_backward_into(in_matrix<T> dy, sums<T> db) {
+    expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
+    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
+  }
+  template <class T>
+  void layer_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> mean, in_sums<T> rstd, sums<T> dw,
+                                       sums<T> db) {
+    same_shape("layer_norm_backward_weight", "dy", x, dy);
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
+                           "elements of rstd", rstd.size());
+    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
+                           db.size());
+    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
+                                      rstd.address(), dw.address(), db.address());
+  }
+  template <class T>
+  void rms_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> rstd, sums<T> dw) {
+    same_shape("rms_norm_backward_weight", "dy", x, dy);
+    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
+    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
+    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
+                                    dw.address());
+  }
+  template <class T>
+  void embedding_backward_into(ids_row ids, in_matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
+    expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
+    expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
+    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), dout.address(),
+                              first_id, dtable.address());
+  }
+  template <class T>
+  void add_positions_backward_into(in_matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
+    argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
+                                    dwpe.extent(1), sequence);
+    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
+  }
+  template <class T>
+  void row_max_into(in_matrix<T> logits, sums<T> m) {
+    expect("row_max", "elements of m", logits.extent(0), m.size());
+    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
+  }
+  template <class T>
+  void row_sum_exp_into(in_matrix<T> logits, in_sums<T> m, sums<T> sum) {
+    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
+    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
+  }
+  template <class T>
+  void pick_target_into(in_matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
+    expect("pick_target", "number of targets", logits.extent(0), targets.size());
+    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
+    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
+                       picked.address());
+  }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }
   auto on() noexcept { return self().launcher(); }
@@ -304,8 +396,8 @@ class launched_facets {
       wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
   template <rotary_pairs Pairs, bool Back, class T>
-  void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const matrix<const T>& cos,
-            const matrix<const T>& sin, const heads<T>& y) {
+  void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const in_sum_matrix<T>& cos,
+            const in_sum_matrix<T>& sin, const heads<T>& y) {
     using checks = argument_checks;
     // Their sizes and addresses are looked at, not what is there.
     const head_rows<const T> from{x.data, x.rows, x.heads, x.head_dim, x.stride};

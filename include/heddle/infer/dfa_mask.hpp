@@ -114,7 +114,8 @@ class token_set_cache {
   places places_{};
 };
 
-/// Lets answers be texts of a `byte_dfa`. The tokens that may follow a state are found once, when an answer first comes to it, and shared by all masks of this set as long as `sets` keeps them. Any thread
+/// Lets answers be texts of a `byte_dfa`. The tokens that may follow a state are found once, when an answer first
+/// comes to it, and shared by all masks of this set as long as `sets` keeps them. Any thread
 /// may use it.
 class dfa_masks : public std::enable_shared_from_this<dfa_masks> {
  public:

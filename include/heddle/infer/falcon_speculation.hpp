@@ -47,7 +47,8 @@ struct falcon_counts {
 /// one those of the next k depths, behind all nodes of the last depth that have children, at once: ceil(depth / k) passes of k rows for each of these. A node has the token of its rank among
 /// those of the block behind which it is. Answers are the same, token for token, as without it, greedy or sampled, for any drafter and tree.
 /// The drafter reads the residual stream of all rows of a text, so a step computes the logits of prompts, too. A text of which the beginning was in the cache is known to it from
-/// the first row that was computed on. Behind more rows than the drafter's context nothing is drafted. A new row's keys and LSTM state do not depend on the block it is in, so nothing is computed again where fewer than k tokens were gained.
+/// the first row that was computed on. Behind more rows than the drafter's context nothing is drafted. A new row's keys and LSTM
+/// state do not depend on the block it is in, so nothing is computed again where fewer than k tokens were gained.
 /// `Drafter`: `model::falcon_drafter`. `Most`: nodes of the largest tree. Source: Falcon, arXiv:2412.12639.
 template <class Drafter, std::int64_t Most = 64>
 class falcon_speculation {

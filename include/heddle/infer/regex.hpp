@@ -15,7 +15,8 @@
 namespace heddle::inline v0::infer {
 
 /// A regular expression over code points, as a tree. Syntax, of that of ECMAScript and RE2: characters, `.` (all but line feed and carriage return), classes `[a-z]`, `[^a-z]`, `\d \w \s \D \W \S`
-/// (ASCII), escapes `\n \r \t \f \v \0 \xHH \uHHHH \u{H...}` and of punctuation, groups `( )` and `(?: )`, `|`, `* + ?`, `{m}`, `{m,}`, `{m,n}` with at most 1000, each with a `?` behind it that changes
+/// (ASCII), escapes `\n \r \t \f \v \0 \xHH \uHHHH \u{H...}` and of punctuation, groups `( )` and `(?: )`, `|`,
+/// `* + ?`, `{m}`, `{m,}`, `{m,n}` with at most 1000, each with a `?` behind it that changes
 /// nothing, `^` as the first and `$` as the last character of an expression without alternatives outside groups. Refused by name: back references, looking around, `\b`, other groups.
 class regex {
  public:

@@ -51,7 +51,8 @@ struct falcon_base {
 
 /// Gathers embedding, head and final norm of a model from the stages of all ranks to rank 0, over the control plane. A collective: every rank of the world calls it with its own stage, those of an
 /// `infer::model_runner` before they `follow`. On other ranks the result is empty.
-/// Errors: `config_error` for weights that are not here, and on rank 0 for a model that has no embedding or no final norm of these names (`model.embed_tokens.weight`, `model.norm.weight`), or not all of one.
+/// Errors: `config_error` for weights that are not here, and on rank 0 for a model that has no embedding or no
+/// final norm of these names (`model.embed_tokens.weight`, `model.norm.weight`), or not all of one.
 template <class Stage, class World>
 falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& world) {
   using T = typename Stage::scalar;

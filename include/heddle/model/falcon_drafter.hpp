@@ -25,7 +25,8 @@
 
 namespace heddle::inline v0::model {
 
-/// Dropout of one pass: an element is zero where its random number is below the rate, else divided by 1 - rate, so that its mean stays. Numbers are those at the index of the element, row * width + column.
+/// Dropout of one pass: an element is zero where its random number is below the rate, else divided by 1 - rate,
+/// so that its mean stays. Numbers are those at the index of the element, row * width + column.
 struct falcon_dropout {
   double rate = 0;
   counter_random random{0, 0};
@@ -38,7 +39,8 @@ struct falcon_shape {
   double epsilon = 1e-5, theta = 10000;
 };
 
-/// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its residual stream after the model's final norm, side by side; two LSTM layers, a layer of
+/// The semi-autoregressive drafter of Falcon. Row i of a text has the token after it and the feature at it, its
+/// residual stream after the model's final norm, side by side; two LSTM layers, a layer of
 /// attention with the relaxed causal mask and an MLP make of it the feature of row i + block, from which the model's head gives the token at i + block + 1. With
 /// block = 1 it drafts token by token. Embedding, head and final norm are those of the model and stay as they are; all else is trained.
 /// Weights are whole, on one rank, in the memory of the host. Dropout between the LSTM layers is for training (`forward`); drafting has none.
@@ -150,7 +152,8 @@ class falcon_drafter {
       }
     }
   }
-  /// Takes embedding, head (the embedding where it is the head) and final norm of what a rank has of the model; where ranks have parts, one after the other is to be taken from, and until all of them were
+  /// Takes embedding, head (the embedding where it is the head) and final norm of what a rank has of the model;
+  /// where ranks have parts, one after the other is to be taken from, and until all of them were
   /// the drafter refuses to be used (`require_whole`). Across processes, and where one rank only has a drafter: `take(gather_falcon_base(stage, world))`.
   /// Returns the number of elements. Errors: `config_error` for other sizes, or weights that are not here.
   template <class Stage>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/description.hpp>
@@ -35,7 +36,7 @@ template <class T, class In, class Out, class Batch>
 struct batch_is_possible {
   using target = typename batch_contents<Batch>::target;
   static constexpr bool classes = std::is_integral_v<target>;
-  static constexpr bool has_scalar = std::is_same_v<decltype(Batch::loss_scale), T>;
+  static constexpr bool has_scalar = std::is_same_v<decltype(Batch::loss_scale), sum_of_type<T>>;
   static_assert(stage_can_run<has_scalar, Batch>,
                 "heddle: the batch of a model is of the model's scalar: model::batch<scalar>, or "
                 "model::pair_batch<scalar, ...>");

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/placed.hpp>
@@ -33,6 +34,8 @@ template <class T, class Layouts, class Description, memory_space Space = host_m
 class language_parameters {
  public:
   using mesh_type = typename Layouts::mesh_type;
+  /// Of gradients.
+  using sum = sum_of_type<T>;
   using placer = layers::placer<T, Layouts>;
   using buckets =
       trained_buckets<Layouts, layers::trained_of<Description>,
@@ -79,7 +82,7 @@ class language_parameters {
   void weights_written(Backend& backend) noexcept {
     if constexpr (compute::weight_keeper<Backend, T>) backend.weights_written(std::as_const(store_).weights());
   }
-  void lend_gradients(row_view<T, Space> gradients) {
+  void lend_gradients(row_view<sum, Space> gradients) {
     store_.lend_gradients(gradients);
     find_tied();
   }
@@ -109,7 +112,7 @@ class language_parameters {
   matrix_view<const T, Space> tied_weight() const noexcept {
     return lender_ != nullptr ? lender_->tied_weight() : matrix_view<const T, Space>(tied_weight_, tied_shape_);
   }
-  row_view<T, Space> tied_gradient() const noexcept { return tied_gradient_; }
+  row_view<sum, Space> tied_gradient() const noexcept { return tied_gradient_; }
   /// Elements of the tied gradient, wherever it lies; none where the embedding is frozen.
   std::int64_t tied_elements() const noexcept { return trains_table ? tied_shape_.size() : 0; }
   /// Whether the head uses the token embedding of another stage.
@@ -195,7 +198,7 @@ class language_parameters {
       if (queue == nullptr) return;
       if (borrows) lender_ = lender;
       if (borrows && trains_table) {
-        own_gradient_ = buffer<T, Space>(*queue, tied_shape_.size(), "the gradient of a tied embedding");
+        own_gradient_ = buffer<sum, Space>(*queue, tied_shape_.size(), "the gradient of a tied embedding");
         tied_gradient_ = elements_of(own_gradient_.view());
       }
       find_tied();
@@ -212,7 +215,7 @@ class language_parameters {
   template <class Run, class Offset>
   void place(Run& run, Offset&& offset) noexcept {
     T* const weights = heddle::v0::detail::first_element(store_.weights());
-    T* const gradients = heddle::v0::detail::first_element(store_.gradients());
+    sum* const gradients = heddle::v0::detail::first_element(store_.gradients());
     if constexpr (buckets::freezes)
       run.weights[buckets::count] = heddle::v0::detail::first_element(frozen_.weights()) + offset(buckets::count);
     for (std::size_t k = 0; k < buckets::count; ++k) {
@@ -230,7 +233,7 @@ class language_parameters {
     const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
     const bool gradients = heddle::v0::detail::first_element(store_.gradients()) != nullptr;
     tied_weight_ = weights ? heddle::v0::detail::first_element(store_.weight(tied_at_)) : nullptr;
-    tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<T, Space>{};
+    tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<sum, Space>{};
   }
 
   // Whether a tied head's weight is trained.
@@ -252,8 +255,8 @@ class language_parameters {
   dynamic_shape<2> tied_shape_{0, 0};
   const T* tied_weight_ = nullptr;
   const language_parameters* lender_ = nullptr;
-  row_view<T, Space> tied_gradient_{};
-  buffer<T, Space> own_gradient_{};
+  row_view<sum, Space> tied_gradient_{};
+  buffer<sum, Space> own_gradient_{};
 };
 
 }  // namespace heddle::inline v0::model

@@ -59,6 +59,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   using typename types::block_layer, typename types::in_layer, typename types::out_layer;
   using typename types::config_type, typename types::description, typename types::how, typename types::mesh_type;
   using typename types::const_row, typename types::row, typename types::space, typename types::T;
+  using typename types::const_sum_row, typename types::sum, typename types::sum_row;
   using typename types::layouts, typename types::places, typename types::trained;
   using batch_type = typename Model::batch;
   /// The flat buffers by the axes over which gradients are summed: `bucket_elements()` says how long each bucket is. The layout of
@@ -148,8 +149,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }
   row weights() noexcept { return held_.store().weights(); }
   const_row weights() const noexcept { return held_.store().weights(); }
-  row gradients() noexcept { return held_.store().gradients(); }
-  const_row gradients() const noexcept { return held_.store().gradients(); }
+  sum_row gradients() noexcept { return held_.store().gradients(); }
+  const_sum_row gradients() const noexcept { return held_.store().gradients(); }
   /// The flat buffers, and the tied gradient in them, may be lent and away (`of_stage`): so many elements have they.
   std::int64_t flat_elements() const noexcept { return held_.store().size(); }
   const auto& bucket_elements() const noexcept { return held_.bucket_elements(); }
@@ -159,13 +160,13 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   void weights_written() noexcept { held_.weights_written(*backend_); }
   compute::kept_weight_memory kept_weights() const noexcept { return compute::kept_weights_of<T>(*backend_); }
   void release_kept_weights() noexcept { compute::release_kept_weights(*backend_); }
-  void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
+  void lend_gradients(sum_row gradients) { held_.lend_gradients(gradients); }
   void zero_gradients() {  ///< sets every gradient to zero
-    backend_->fill(gradients(), T(0));
-    if (borrows_embedding()) backend_->fill(tied_gradient(), T(0));
+    backend_->fill(gradients(), sum(0));
+    if (borrows_embedding()) backend_->fill(tied_gradient(), sum(0));
   }
   /// The gradient of the token embedding where the head is tied and an end is here, else empty; in `gradients()` unless borrowed.
-  row tied_gradient() noexcept { return held_.tied_gradient(); }
+  sum_row tied_gradient() noexcept { return held_.tied_gradient(); }
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }
   /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.
@@ -382,7 +383,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
 
   // ---- what layers are called with ----------------------------------------------------------------------------------
-  run_type run_of(extent_of_batch e, T loss_scale = T(1)) {
+  run_type run_of(extent_of_batch e, sum loss_scale = 1) {
     run_type c{*backend_, *world_, e};
     c.loss_scale = loss_scale;
     c.scratch = memory_.scratch();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstddef>
@@ -27,7 +28,7 @@ template <class T>
 struct batch {
   std::span<const std::int32_t> tokens{}, targets{};
   int samples = 0;
-  T loss_scale = T(1);
+  sum_of_type<T> loss_scale = 1;
   int sequence = 0;
 };
 

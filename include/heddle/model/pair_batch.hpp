@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/layer.hpp>
 
 #include <cstddef>
@@ -20,7 +21,7 @@ struct pair_batch {
   std::span<const T> inputs{};
   std::span<const Target> targets{};
   int samples = 0;
-  T loss_scale = T(1);
+  sum_of_type<T> loss_scale = 1;
   int sequence = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
 #include <heddle/core/static_vector.hpp>
@@ -73,11 +74,12 @@ void for_each_run(const parameter& p, F&& f) {
 
 /// The table under construction and the two flat buffers. Parts begin at multiples of 64 bytes; the elements between
 /// them are zero and stay zero (a zero gradient moves no weight), so that optimizers and norms may take a buffer as
-/// one array. The buffers lie in `Space`.
+/// one array. The buffers lie in `Space`. Gradients are of `sum_of_type<T>`: float for weights of 16 bits.
 template <class T, memory_space Space = host_memory>
 class parameter_store {
  public:
   static constexpr std::int64_t alignment = 64 / static_cast<std::int64_t>(sizeof(T));
+  using sum = sum_of_type<T>;
 
   /// Adds a parameter whose whole is the box `logical`, distributed by `layout` over a mesh in which this rank is
   /// `rank`; returns its place in the table.
@@ -112,7 +114,7 @@ class parameter_store {
     weights_ = fitting(weights);
     own_weights_ = {};
   }
-  void lend_gradients(row_view<T, Space> gradients) {
+  void lend_gradients(row_view<sum, Space> gradients) {
     gradients_ = fitting(gradients);
     own_gradients_ = {};
   }
@@ -122,10 +124,10 @@ class parameter_store {
   const std::vector<parameter>& table() const noexcept { return table_; }
   row_view<T, Space> weights() noexcept { return whole(weights_); }
   row_view<const T, Space> weights() const noexcept { return whole<const T>(weights_); }
-  row_view<T, Space> gradients() noexcept { return whole(gradients_); }
-  row_view<const T, Space> gradients() const noexcept { return whole<const T>(gradients_); }
+  row_view<sum, Space> gradients() noexcept { return whole(gradients_); }
+  row_view<const sum, Space> gradients() const noexcept { return whole<const sum>(gradients_); }
   row_view<T, Space> weight(std::size_t i) noexcept { return part(weights_, i); }
-  row_view<T, Space> gradient(std::size_t i) noexcept { return part(gradients_, i); }
+  row_view<sum, Space> gradient(std::size_t i) noexcept { return part(gradients_, i); }
 
   /// Draws every weight from counter-based random numbers addressed by (seed, parameter id, index in the whole
   /// parameter), so that every mesh starts from the same model. Padding stays zero. Elsewhere than on the host they are drawn
@@ -152,27 +154,30 @@ class parameter_store {
                       std::span<const std::int64_t> start);
 
   void draw(std::uint64_t seed, std::span<T> all) const;
-  row_view<T, Space> part(T* all, std::size_t i) noexcept {
+  template <class U>
+  row_view<U, Space> part(U* all, std::size_t i) noexcept {
     return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);
   }
   template <class U>
   row_view<U, Space> whole(U* all) const noexcept {
     return heddle::v0::detail::row_at<Space>(all, all == nullptr ? 0 : size_);
   }
-  T* fitting(const row_view<T, Space>& lent) const {
+  template <class Row>
+  auto* fitting(const Row& lent) const {
     const std::size_t n = heddle::v0::detail::count_of(lent);
     if (n != 0 && static_cast<std::int64_t>(n) != size_)
       throw layout_error("heddle: a stage of " + std::to_string(size_) + " parameters is lent memory for " +
                          std::to_string(n));
-    return n == 0 ? nullptr : heddle::v0::detail::first_element(lent);
+    auto* const first = heddle::v0::detail::first_element(lent);
+    return n == 0 ? nullptr : first;
   }
 
   std::vector<parameter> table_;
   std::int64_t size_ = 0;
   buffer<T, Space> own_weights_;  // empty where they are lent
-  buffer<T, Space> own_gradients_;
+  buffer<sum, Space> own_gradients_;
   T* weights_ = nullptr;  // null where they are away
-  T* gradients_ = nullptr;
+  sum* gradients_ = nullptr;
 };
 
 template <class T, memory_space Space>
@@ -201,7 +206,7 @@ void parameter_store<T, Space>::allocate(typename Space::queue& queue, bool lent
     if (largest == nullptr || p.count > largest->count) largest = &p;
   if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
   if (!lent_weights) own_weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
-  if (!lent_gradients) own_gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
+  if (!lent_gradients) own_gradients_ = buffer<sum, Space>(queue, size_, "the gradients" + of);
   weights_ = own_weights_.address();
   gradients_ = own_gradients_.address();
 }
@@ -216,7 +221,7 @@ void parameter_store<T, Space>::draw(std::uint64_t seed, std::span<T> all) const
         double value = p.initial_mean;
         if (p.initial_deviation > 0)
           value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
-        w[static_cast<std::size_t>(local + k)] = static_cast<T>(value);
+        w[static_cast<std::size_t>(local + k)] = heddle::v0::detail::converted<T>(value);
       }
     });
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/model/sharding.hpp>
@@ -20,6 +21,10 @@ struct stage_types {
   using space = space_of<Backend>;
   using row = row_view<T, space>;
   using const_row = row_view<const T, space>;
+  // Of gradients of weights.
+  using sum = sum_of_type<T>;
+  using sum_row = row_view<sum, space>;
+  using const_sum_row = row_view<const sum, space>;
   using config_type = typename Model::config;
   using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
   using how = typename Model::how;

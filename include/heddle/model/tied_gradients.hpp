@@ -1,6 +1,7 @@
 // heddle/model/tied_gradients.hpp: sums the gradient of a tied token embedding over the two stages that use it.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/sum_among.hpp>
 
@@ -17,7 +18,7 @@ namespace heddle::inline v0::model {
 /// where rank r of `pipeline` has stage r. Nothing happens on the stages between, or when one stage has both.
 template <class Stage, class Pipeline, class Backend>
 void reduce_tied_gradients(Stage& stage, Pipeline& pipeline, Backend& backend) {
-  using T = typename Stage::scalar;
+  using T = sum_of_type<typename Stage::scalar>;
   constexpr int tag = 7001;
   constexpr std::int64_t at_once = std::int64_t{1} << 18;  // elements
   const std::span<T> mine = stage.tied_gradient();

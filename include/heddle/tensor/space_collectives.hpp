@@ -59,7 +59,7 @@ concept goes_on_stream_of = requires(const C& c, const Queue& q) {
   { c.on(q.stream()) } -> std::same_as<C>;
 };
 
-// A communicator of ranks that share a device, and read each other's memory there: `comm.in_order_of(queue)` has its calls.
+// A communicator of ranks that share a device, or are on several that reach each other's memory, and read that there: `comm.in_order_of(queue)` has its calls.
 template <class C, class Queue>
 concept shares_device_of = requires(C& c, Queue& q) { c.in_order_of(q); };
 
@@ -144,7 +144,7 @@ concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 /// Whether messages of `C` go in the order of `Queue` straight from and to its memory, beside what another queue computes: the
 /// communicator works in the order of the queue itself; or it moves memory that the host cannot use (`host_memory = false`) and
 /// `beside()` makes another one, which goes on the queue's stream or is called by host code of the queue; or its ranks are
-/// threads that share a device, whose queue launches kernels. `send` and `recv` below are the calls.
+/// threads that share a device, or are on several that reach each other's memory, whose queue launches kernels. `send` and `recv` below are the calls.
 template <class C, class Queue>
 concept sends_in_order_of =
     (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -171,7 +172,7 @@ class stage_bucket {
   row_view<scalar, space> weights() {
     return heddle::v0::detail::part_of_row<space>(stage_.weights(), begin_, end_ - begin_);
   }
-  row_view<scalar, space> gradients() {
+  row_view<sum_of_type<scalar>, space> gradients() {
     return heddle::v0::detail::part_of_row<space>(stage_.gradients(), begin_, end_ - begin_);
   }
   /// Those of this bucket; offsets are in the bucket.

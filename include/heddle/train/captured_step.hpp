@@ -17,6 +17,7 @@
 #include <heddle/train/report.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_graph.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/steps.hpp>
 
@@ -141,25 +142,20 @@ struct scale_of_step {
 
 /// The steps of a trainer whose strategy has `captured_steps`. What changes from step to step lies in pinned memory, which the graph
 /// reads; what the host reads of a step is there when the graph has run. Errors: `config_error` for ranks that cannot be captured.
-template <class T, class Batch, memory_space Space>
+/// Ranks that are threads and share a device have one graph together; `World` is theirs.
+template <class T, class Batch, memory_space Space, class World>
 class captured_step {
   using queue_type = typename Space::queue;
   using pinned = typename queue_type::pinned;
-  using graph_type = typename queue_type::graph;
   using contents = model::batch_contents<Batch>;
   using scalars = compute::detail::adamw_scalars<T>;
+  using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
 
  public:
   /// The last member of a trainer, which is ready but for it.
   template <class Trainer>
-  explicit captured_step(Trainer& t) {
+  explicit captured_step(Trainer& t) : graph_(t.world_.all()) {
     auto& all = t.world_.all();
-    if constexpr (requires { all.in_order_of(t.backend_.queue()); })
-      if (all.size() > 1)
-        throw config_error(
-            "heddle: captured_steps: the " + std::to_string(all.size()) +
-            " ranks are threads that share a device, and order their streams by events, which the capture of one rank "
-            "cannot have; take hd::nccl with a device for each rank, one rank, or leave captured_steps out");
     if constexpr (requires { all.completes_calls(); })
       if (all.completes_calls())
         throw config_error(
@@ -198,7 +194,7 @@ class captured_step {
 
   /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again. On all ranks together.
   void forget() noexcept { next_ = way::eager; }
-  /// Operations of the graph; 0 before the second step.
+  /// Operations of the graph, which may be that of all ranks; 0 before the second step.
   std::size_t operations() const noexcept { return graph_.operations(); }
 
   template <class Trainer, class Data>
@@ -217,10 +213,7 @@ class captured_step {
     const way now = next_;
     next_ = way::eager;  // after an error
     if (now == way::eager) give();
-    if (now == way::capture) {
-      graph_ = {};  // its memory goes back first
-      graph_ = graph_type::capture(queue, give);
-    }
+    if (now == way::capture) graph_.capture(queue, give);
     if (now != way::eager) graph_.launch(queue);
     wait(t, queue);
     next_ = now == way::eager ? way::capture : way::launch;
@@ -286,7 +279,7 @@ class captured_step {
   buffer<scalars, pinned> scalars_{};
   buffer<double, Space> given_there_{}, mine_{}, all_{}, step_{};
   buffer<scalars, Space> scalars_there_{};
-  graph_type graph_{};
+  step_graph<communicator, queue_type> graph_;
   way next_ = way::eager;
   std::int64_t releases_ = 0;  // of the trainer's memory, before the last step
 };
@@ -297,13 +290,13 @@ struct no_captured_step {
   explicit no_captured_step(Trainer&) noexcept {}
   static void forget() noexcept {}
 };
-template <bool Captured, class T, class Batch, class Space>
+template <bool Captured, class T, class Batch, class Space, class World>
 struct captured_step_if {
   using type = no_captured_step;
 };
-template <class T, class Batch, class Space>
-struct captured_step_if<true, T, Batch, Space> {
-  using type = captured_step<T, Batch, Space>;
+template <class T, class Batch, class Space, class World>
+struct captured_step_if<true, T, Batch, Space, World> {
+  using type = captured_step<T, Batch, Space, World>;
 };
 
 }  // namespace heddle::inline v0::train::detail

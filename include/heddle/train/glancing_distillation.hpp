@@ -20,7 +20,8 @@
 namespace heddle::inline v0::train {
 
 /// Options of a distillation. `batch`: texts of a step. `glance`: of the wrong positions those that are shown in the first epoch, falling to 0 in the last.
-/// `noise`: width of the uniform noise on features. `dropout`: rate of what is left out between the LSTM layers, in the passes that are trained on. Loss: smooth L1 of features + `head_weight` (`divergence_weight` KL + (1 - `divergence_weight`) cross-entropy).
+/// `noise`: width of the uniform noise on features. `dropout`: rate of what is left out between the LSTM layers, in the passes that are
+/// trained on. Loss: smooth L1 of features + `head_weight` (`divergence_weight` KL + (1 - `divergence_weight`) cross-entropy).
 /// `learning_rate.total_steps` 0: the steps of all epochs, with as many texts as the first has.
 struct distillation_options {
   std::int64_t epochs = 20;
@@ -139,7 +140,8 @@ double distillation_loss(Drafter& drafter, std::span<const T> drafted, std::span
   return loss;
 }
 
-/// Coupled sequential glancing distillation: a first pass, without dropout, finds how many rows of a text the drafter gets wrong; in a share of as many rows, whole blocks of them, feature and token of the
+/// Coupled sequential glancing distillation: a first pass, without dropout, finds how many rows of a text the
+/// drafter gets wrong; in a share of as many rows, whole blocks of them, feature and token of the
 /// input become those that the row should predict; a second pass on that input gives loss and gradient. So early epochs see right neighbours, the last one none.
 /// Texts are the model's own answers, of one length. A text of n tokens has (n - block - 1) rows, down to whole blocks.
 /// `Drafter`: `model::falcon_drafter`. One rank. Source: Falcon, arXiv:2412.12639.

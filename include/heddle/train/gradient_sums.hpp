@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -36,7 +37,7 @@ namespace heddle::inline v0::train {
 template <class HeldStages, communicator Pipeline, class Data, class Backend>
 class gradient_sums {
  public:
-  using scalar = typename HeldStages::scalar;
+  using scalar = sum_of_type<typename HeldStages::scalar>;  // of gradients
   using space = typename HeldStages::space;
   using row = row_view<scalar, space>;
   using const_row = row_view<const scalar, space>;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
@@ -55,7 +56,9 @@ struct held_stage {
         lent(stage, optimizer, groups.size(), memory) {}
 
   /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
-  row_view<typename Stage::scalar, space_of<Stage>> tied_gradient() { return model::of_stage::tied_gradient(stage); }
+  row_view<sum_of_type<typename Stage::scalar>, space_of<Stage>> tied_gradient() {
+    return model::of_stage::tied_gradient(stage);
+  }
   std::int64_t tied_elements() { return model::of_stage::tied_elements(stage); }
   bool borrows() const noexcept { return model::of_stage::borrows_embedding(stage); }
 };
@@ -135,7 +138,8 @@ class held_stages {
   using stage_type = Stage;
   using scalar = typename Stage::scalar;
   using space = space_of<Stage>;
-  using row = row_view<scalar, space>;
+  using sum = sum_of_type<scalar>;  // of gradients
+  using row = row_view<sum, space>;
 
   /// `make(stage, lender)` makes a stage; `lender` is the stage of this rank that has the embedding, where the stage
   /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
@@ -207,8 +211,8 @@ class held_stages {
     held* const owner = tied_too ? with_tied_gradient() : nullptr;
     for (const auto& h : all_)
       if (owner != nullptr && h->borrows()) {
-        const row sum = owner->tied_gradient();
-        backend.add(sum, h->tied_gradient(), sum);
+        const row all = owner->tied_gradient();
+        backend.add(all, h->tied_gradient(), all);
       }
     if (owner != nullptr && here_.tied_ranks().size() > 1)
       sums_.add(pipeline, backend, here_.tied_ranks(), owner->tied_gradient(), tied_tag);
@@ -241,7 +245,7 @@ class held_stages {
   std::unique_ptr<lent_memory<scalar, space>> memory_ = std::make_unique<lent_memory<scalar, space>>();
   std::vector<std::unique_ptr<held>> all_;
   std::vector<Stage*> pointers_;
-  detail::shared_sums<scalar, space> sums_;
+  detail::shared_sums<sum, space> sums_;
 };
 
 /// The passes of one step over all stages of a rank, from its begin to its end: in between, weights are written only by those who say so.

@@ -4,6 +4,7 @@
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/cast.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -33,12 +34,13 @@ struct kept_cast {
   }
 };
 
-// Conversions between T and the types W, G and M, and sums of type T, in the order of the backend's queue.
+// Conversions between T and W, between `sum_of_type<T>` and G, from T to M, and sums of `sum_of_type<T>`, in the order of the backend's queue.
 template <class T, class W, class G, class M, memory_space Space>
 class kept_casts {
  public:
-  using row = row_view<T, Space>;
-  using const_row = row_view<const T, Space>;
+  using sum = sum_of_type<T>;
+  using row = row_view<sum, Space>;
+  using const_row = row_view<const sum, Space>;
 
   // `backend` must live as long; `Needs` is what errors name.
   template <class Needs, class Backend>
@@ -49,7 +51,7 @@ class kept_casts {
     to_gradient_.template keep<Needs, Backend>();
     from_gradient_.template keep<Needs, Backend>();
     to_master_.template keep<Needs, Backend>();
-    add_ = [](void* b, const_row x, row sum) { static_cast<Backend*>(b)->add(const_row(sum), x, sum); };
+    add_ = [](void* b, const_row x, row all) { static_cast<Backend*>(b)->add(const_row(all), x, all); };
   }
   template <class From, class To>
   void convert(typename Space::queue& queue, row_view<const From, Space> x, row_view<To, Space> y) const {
@@ -57,24 +59,24 @@ class kept_casts {
       queue.copy(x, y);
     else if constexpr (std::is_same_v<To, T> && std::is_same_v<From, W>)
       from_weight_.call(backend_, x, y);
-    else if constexpr (std::is_same_v<To, T>)
+    else if constexpr (std::is_same_v<To, sum> && std::is_same_v<From, G>)
       from_gradient_.call(backend_, x, y);
-    else if constexpr (std::is_same_v<To, W>)
+    else if constexpr (std::is_same_v<To, W> && std::is_same_v<From, T>)
       to_weight_.call(backend_, x, y);
-    else if constexpr (std::is_same_v<To, G>)
+    else if constexpr (std::is_same_v<To, G> && std::is_same_v<From, sum>)
       to_gradient_.call(backend_, x, y);
     else
       to_master_.call(backend_, x, y);
   }
-  // sum := sum + x.
-  void add(const_row x, row sum) const { add_(backend_, x, sum); }
+  // all := all + x.
+  void add(const_row x, row all) const { add_(backend_, x, all); }
 
  private:
   void* backend_ = nullptr;
   kept_cast<T, W, Space> to_weight_{};
   kept_cast<W, T, Space> from_weight_{};
-  kept_cast<T, G, Space> to_gradient_{};
-  kept_cast<G, T, Space> from_gradient_{};
+  kept_cast<sum, G, Space> to_gradient_{};
+  kept_cast<G, sum, Space> from_gradient_{};
   kept_cast<T, M, Space> to_master_{};
   void (*add_)(void*, const_row, row) = nullptr;
 };

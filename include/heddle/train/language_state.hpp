@@ -56,7 +56,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
       return false;
   }();
 
-  /// The flat buffer of a stage's weights, whole; that of its gradients has as many.
+  /// The flat buffer of a stage's weights, whole; that of its gradients has as many elements, of `sum_of_type<T>`.
   static constexpr std::int64_t weight_bytes(int stage) noexcept {
     std::int64_t n = 0;
     for (std::size_t k = 0; k < buckets::count; ++k) n += elements(stage, k);
@@ -93,12 +93,14 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
     const bool one_more =
         trains_table && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
+    constexpr auto of_sums = static_cast<std::int64_t>(sizeof(sum_of_type<T>) / sizeof(T));  // gradients
     const std::int64_t share = activations_only::in_bytes(owned(stage));
     const std::int64_t weights = Zero::stage < 3 ? weight_bytes(stage) : share;
-    const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (shares ? weight_bytes(stage) : 0);
+    const std::int64_t gradients =
+        of_sums * (Zero::stage < 2 ? weight_bytes(stage) : share + (shares ? weight_bytes(stage) : 0));
     const std::int64_t copies = rounded_frozen_bytes(stage) + (Zero::stage < 3 ? rounded_bytes(stage) : 0);
     return weights + gradients + frozen_bytes(stage) + moment_bytes(stage) + master_bytes(stage) + copies +
-           (one_more ? activations_only::in_bytes(table()) : 0);
+           (one_more ? of_sums * activations_only::in_bytes(table()) : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
     return activations_only::resident_bytes(stage) + state_bytes(stage);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/stage_sizes.hpp>
 #include <heddle/schedule/lower/plan.hpp>
@@ -85,6 +86,9 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
     using strategy = typename Trainer::strategy;
     constexpr int zero = Trainer::zero_stage;
     const auto bytes = [](std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(scalar)); };
+    const auto bytes_of_sums = [](std::int64_t n) {
+      return n * static_cast<std::int64_t>(sizeof(sum_of_type<scalar>));
+    };
     const auto& options = trainer.options();
     const stage_parts& parts = trainer.parts();
     const schedule::plan_view plan = trainer.plan();
@@ -107,7 +111,7 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
                                                   std::make_integer_sequence<int, sizes_type::buckets>{});
       f.parameters.weights += bytes((zero >= 3 ? owned : n.flat_elements) + n.frozen_elements);
       f.parameters.gradients +=
-          bytes((zero >= 2 ? owned : n.flat_elements) + (n.borrows_embedding ? n.tied_elements : 0));
+          bytes_of_sums((zero >= 2 ? owned : n.flat_elements) + (n.borrows_embedding ? n.tied_elements : 0));
       f.activations.saved += plan.storage.slots(s) * n.saved_bytes_per_slot;
       f.activations.waiting += detail::most_deferred(list, s) * n.deferred_bytes;
       f.activations.scratch += n.workspace_bytes;
@@ -123,7 +127,7 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
     if (zero >= 3) stay += detail::most_whole_weights(plan.table, rank, whole);
     if (kept.of != nullptr) f.parameters.rounded = kept.bytes_per_weight * stay;
     f.between_stages = bytes(plan.storage.buffers(rank) * largest);
-    if (here.ties_two_ranks() && here.has_embedding()) f.between_stages += bytes(tied);
+    if (here.ties_two_ranks() && here.has_embedding()) f.between_stages += bytes_of_sums(tied);
     return f;
   }
 }

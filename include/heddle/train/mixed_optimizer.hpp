@@ -49,7 +49,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
  public:
   using base::gradients_begin, base::owned, base::weights_begin;
-  using typename base::const_row, typename base::row;
+  using typename base::const_row, typename base::row, typename base::sum_row, typename base::const_sum_row;
+  using sum_type = typename base::sum;
   using weight_type = typename Precision::template weight<T>;
   using gradient_type = typename Precision::template gradient<T>;
   using master_type = typename Precision::template master<T>;
@@ -92,7 +93,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
       weights_sent_ = buffer<weight_type, Space>(queue, (1 + ranks) * window_, "weights on their way");
     if constexpr (sends_gradients)
       gradients_sent_ = buffer<gradient_type, Space>(queue, 2 * ranks * window_, "gradients on their way");
-    if constexpr (sends_gradients && !on_host) sum_room_ = buffer<T, Space>(queue, window_, "gradients on their way");
+    if constexpr (sends_gradients && !on_host)
+      sum_room_ = buffer<sum_type, Space>(queue, window_, "gradients on their way");
   }
 
   row_view<moment_type, Space> first_moment() noexcept { return all_of(first_moment_); }
@@ -123,7 +125,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     const std::int64_t window = window_of(elements, ranks);
     if constexpr (sends_weights) all += bytes_of((1 + ranks) * window, sizeof(weight_type));
     if constexpr (sends_gradients) all += bytes_of(2 * ranks * window, sizeof(gradient_type));
-    if constexpr (sends_gradients && !on_host) all += bytes_of(window, sizeof(T));
+    if constexpr (sends_gradients && !on_host) all += bytes_of(window, sizeof(sum_type));
     return all;
   }
   /// Of that, the rooms for blocks of elements that are converted.
@@ -162,10 +164,10 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
   /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& group, row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
+  void reduce(Communicator& group, sum_row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
     end = (std::min)(end, static_cast<std::int64_t>(gradients.size()));
     if (group.size() == 1 || begin >= end) return;
-    const row part = part_of(gradients, begin, end);
+    const sum_row part = part_of(gradients, begin, end);
     const std::vector<std::int64_t> shares = base::shares_within(begin, end);
     if constexpr (sends_gradients) {
       reduce_rounded(group, part, begin, shares);
@@ -179,8 +181,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
   /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
   template <class Backend>
-  void update(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
-              std::int64_t step, double gradient_scale) {
+  void update(Backend& backend, row weights, const_sum_row gradients, const adamw_options& constants,
+              double learning_rate, std::int64_t step, double gradient_scale) {
     if constexpr (require_kernels<Backend>()) {
       compute::adamw_step hyper{};
       hyper.lr = learning_rate;
@@ -248,7 +250,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   using base::begin_, base::end_, base::queue_, base::shares_, base::weights_;
   static constexpr bool on_host = std::is_same_v<Space, host_memory>;
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
-  static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;
+  static constexpr bool sends_gradients = !std::is_same_v<gradient_type, sum_type>;
   static constexpr bool sends_weights = Zero::stage >= 1 && !std::is_same_v<weight_type, T>;
   static constexpr bool copies_moments = !std::is_same_v<moment_type, arithmetic>;
   // Whether the stage's weights are what AdamW steps, where they are.
@@ -290,7 +292,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (in_place)
       there = require_facet<mixed_optimizer, compute::optimizer_facet, Backend, T>();
     else
-      there = require_facet<mixed_optimizer, compute::master_optimizer_facet<weight_type, T>, Backend, arithmetic>();
+      there =
+          require_facet<mixed_optimizer, compute::master_optimizer_facet<weight_type, sum_type>, Backend, arithmetic>();
     if constexpr (copies_moments)
       there = there && require_facet<mixed_optimizer, compute::cast_facet<moment_type>, Backend, arithmetic>();
     if constexpr (rounds_weights || rounds_moments)
@@ -318,11 +321,11 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   }
 
   template <class Backend>
-  void update_block(Backend& backend, row weights, const_row gradients, std::int64_t begin, std::int64_t end,
+  void update_block(Backend& backend, row weights, const_sum_row gradients, std::int64_t begin, std::int64_t end,
                     const compute::adamw_step& hyper) {
     const std::int64_t n = end - begin, in_state = begin - begin_;
     const row w = part_of(weights, begin - weights_begin(), end - weights_begin());
-    const const_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
+    const const_sum_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
     const row_view<moment_type, Space> first = part_of(first_moment(), in_state, in_state + n);
     const row_view<moment_type, Space> second = part_of(second_moment(), in_state, in_state + n);
     row_view<arithmetic, Space> m, v;
@@ -348,7 +351,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
   template <class Backend>
-  void update_masters(Backend& backend, row w, const_row g, row_view<arithmetic, Space> m,
+  void update_masters(Backend& backend, row w, const_sum_row g, row_view<arithmetic, Space> m,
                       row_view<arithmetic, Space> v, std::int64_t begin, const compute::adamw_step& hyper) {
     const auto n = static_cast<std::int64_t>(w.size());
     row_view<arithmetic, Space> p;
@@ -398,8 +401,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
   // Every rank gets all shares of `flat` in a window, in another type.
-  template <class Communicator, class U>
-  void gather_window(Communicator& group, row flat, const std::vector<std::int64_t>& shares, std::int64_t at,
+  template <class Communicator, class Row, class U>
+  void gather_window(Communicator& group, Row flat, const std::vector<std::int64_t>& shares, std::int64_t at,
                      const std::vector<std::int64_t>& counts, buffer<U, Space>& room) const {
     const std::int64_t mine = counts[static_cast<std::size_t>(rank_)];
     std::int64_t all = 0;
@@ -415,14 +418,14 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   }
   // The sum over all ranks of `flat`, elements from `first` on, each rounded: of a rank's share, with `zero<0>` of all.
   template <class Communicator>
-  void reduce_rounded(Communicator& group, row flat, std::int64_t first, const std::vector<std::int64_t>& shares) {
+  void reduce_rounded(Communicator& group, sum_row flat, std::int64_t first, const std::vector<std::int64_t>& shares) {
     for_each_window(shares, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
       const std::int64_t mine = counts[static_cast<std::size_t>(rank_)], ranks = group.size();
       std::int64_t all = 0;
       for (const std::int64_t n : counts) all += n;
       const auto out = part_of(all_of(gradients_sent_), 0, all);
       const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
-      row sum{};
+      sum_row sum{};
       for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
         convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
         if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
@@ -434,9 +437,9 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
       for (std::int64_t r = 0; r < ranks; ++r) {
         const auto from = part_of(in, r * mine, (r + 1) * mine);
         if constexpr (on_host) {
-          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(from[i]);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<sum_type>(from[i]);
         } else if (mine > 0) {
-          const row given = part_of(all_of(sum_room_), 0, mine);
+          const sum_row given = part_of(all_of(sum_room_), 0, mine);
           convert(from, given);
           casts_.add(given, sum);
         }
@@ -454,7 +457,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   buffer<master_type, Space> masters_;
   buffer<moment_type, Space> first_moment_;
   buffer<moment_type, Space> second_moment_;
-  buffer<T, Space> sum_room_;                  // not on the host
+  buffer<sum_type, Space> sum_room_;           // not on the host
   buffer<weight_type, Space> weights_before_;  // the copies are empty if nobody asks for them
   buffer<moment_type, Space> moments_before_;
   buffer<master_type, Space> masters_before_;

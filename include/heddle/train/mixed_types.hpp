@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/train/precision.hpp>
 
@@ -16,19 +17,32 @@ namespace detail {
 // The types below carry what the compiler prints next to the advice.
 template <class T, class Part>
 inline constexpr bool scalar_holds = heddle::v0::detail::holds_exactly<Part, T>;
+template <class T>
+inline constexpr bool scalar_is_trained = !std::is_same_v<T, f16>;
+template <class T, class Master>
+inline constexpr bool steps_are_kept = !std::is_same_v<T, Master>;
 template <class Arithmetic, class Rounding>
 inline constexpr bool is_rounded_stochastically_from =
     !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class T, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
 constexpr bool mixed_types_checked() {
-  if constexpr (!scalar_holds<T, W>)
+  if constexpr (std::is_same_v<T, f16>)
+    static_assert(
+        scalar_is_trained<T>,
+        "heddle: a model of f16 would need its loss scaled, which heddle does not do: gradients below 2^-24 would be "
+        "lost; take bf16, float or double");
+  else if constexpr (is_half_precision<T> && std::is_same_v<M, W> && std::is_same_v<WeightRounding, rounding::nearest>)
+    static_assert(steps_are_kept<T, M>,
+                  "heddle: weights of bf16 that are their own masters lose steps of less than half a last place: leave "
+                  "masters_in<bf16> out (masters are float then), or take weights_in<bf16, rounding::stochastic>");
+  else if constexpr (!scalar_holds<T, W>)
     static_assert(scalar_holds<T, W>,
                   "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
                   "elements, or masters_in<M> for more bits in the optimizer");
-  else if constexpr (!scalar_holds<T, G>)
+  else if constexpr (!scalar_holds<sum_of_type<T>, G>)
     static_assert(
-        scalar_holds<T, G>,
+        scalar_holds<sum_of_type<T>, G>,
         "heddle: gradients_in<G> is wider than the model's scalar, in which gradients are computed and added up");
   else if constexpr (!scalar_holds<M, W>)
     static_assert(

@@ -59,14 +59,14 @@ nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
   auto& stage = held.stage;
   using stage_type = std::remove_reference_t<decltype(stage)>;
   using space = space_of<stage_type>;
-  using row = row_view<typename stage_type::scalar, space>;
   nonfinite_finding found;
-  const auto is_finite = [&](row kept, std::int64_t begin, const auto& p) {
+  const auto is_finite = [&](const auto& kept, std::int64_t begin, const auto& p) {
+    using element = heddle::v0::detail::element_of<decltype(kept)>;
     bool finite = true;
     for_kept_part(p, begin, static_cast<std::size_t>(kept.size()),
                   [&](std::int64_t, std::int64_t count, std::int64_t at) {
-                    finite = backend.all_finite(row_view<const typename stage_type::scalar, space>(
-                        heddle::v0::detail::part_of_row<space>(kept, at, count)));
+                    finite = backend.all_finite(
+                        row_view<const element, space>(heddle::v0::detail::part_of_row<space>(kept, at, count)));
                   });
     return finite;
   };

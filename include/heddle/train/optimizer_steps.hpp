@@ -3,6 +3,7 @@
 
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -34,6 +35,7 @@ class optimizer_steps {
   using scalar = typename HeldStages::scalar;
   using space = typename HeldStages::space;
   using const_row = row_view<const scalar, space>;
+  using const_sum_row = row_view<const sum_of_type<scalar>, space>;  // of gradients
 
   template <class Options>
   optimizer_steps(HeldStages& held, Backend& backend, const Options& options)
@@ -56,7 +58,7 @@ class optimizer_steps {
   double squares_of(held_type& h) const {
     double sum = 0;
     for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
-      sum += optimizer.counted_sum_of_squares(backend_, const_row(optimizer.gradients_of(stage)));
+      sum += optimizer.counted_sum_of_squares(backend_, const_sum_row(optimizer.gradients_of(stage)));
     });
     return sum;
   }
@@ -83,7 +85,7 @@ class optimizer_steps {
     queue.zero(sums_);
     for (int k = 0; k < held_.size(); ++k)
       for_each_bucket(held_[k], [&](auto& stage, auto& optimizer, auto) {
-        optimizer.add_counted_squares(backend_, const_row(optimizer.gradients_of(stage)),
+        optimizer.add_counted_squares(backend_, const_sum_row(optimizer.gradients_of(stage)),
                                       scalar_view<double, space>(sums_.address() + k, {}));
       });
     return heddle::v0::detail::row_at<space>(sums_.address(), held_.size());
@@ -96,7 +98,7 @@ class optimizer_steps {
     for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
       if constexpr (Copies)
         if (gradient_scale == 1.0) optimizer.remember(const_row(optimizer.weights_of(stage)));
-      optimizer.update(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
+      optimizer.update(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), adamw_,
                        learning_rate_(step), step + 1, gradient_scale);
     });
     h.stepped = true;
@@ -114,7 +116,7 @@ class optimizer_steps {
   void update_at(compute::adamw_step_at<scalar> at) {
     held_.for_each([&](held_type& h) {
       for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
-        at = optimizer.update_at(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)),
+        at = optimizer.update_at(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)),
                                  adamw_, at);
       });
       h.stepped = true;
@@ -144,7 +146,7 @@ class optimizer_steps {
         if constexpr (Copies)
           optimizer.restore(optimizer.weights_of(stage));
         else
-          optimizer.undo(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
+          optimizer.undo(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), adamw_,
                          learning_rate_(step), step + 1, 1.0);
       });
       model::of_stage::weights_written(h.stage);

@@ -153,7 +153,8 @@ using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
 }  // namespace detail
 
 /// The element types of what training holds and sends, apart from the type it computes with, which is the model's `scalar` T
-/// (`gpt2<float>`). What is left out is of type T; a `precision` of T alone changes nothing, not one instruction.
+/// (`gpt2<float>`). What is left out is of type T; a `precision` of T alone changes nothing, not one instruction. Of a model of bf16
+/// (`gpt2<bf16>`) what is left out is float, all but the weights: gradients, masters and moments (`sum_of_type<T>`).
 ///
 /// - `weights_in<W>`: after each step the weights are numbers of type W. Each rank keeps them in a working copy of type T,
 ///   exactly the same numbers, as W must be no wider than T: so the model computes what weights of type W with sums,
@@ -186,11 +187,11 @@ struct precision {
   template <class T>
   using weight = detail::or_default<typename parts::weights::element, T>;
   template <class T>
-  using gradient = detail::or_default<typename parts::gradients::element, T>;
+  using gradient = detail::or_default<typename parts::gradients::element, sum_of_type<T>>;
   template <class T>
-  using master = detail::or_default<typename parts::masters::element, T>;
+  using master = detail::or_default<typename parts::masters::element, sum_of_type<T>>;
   template <class T>
-  using moment = detail::or_default<typename parts::moments::element, T>;
+  using moment = detail::or_default<typename parts::moments::element, sum_of_type<T>>;
   /// Of the operands of products: bf16, `float8`, `float8_rows`, or void. Whether they are rounded to bf16, and those of linear layers to 8 bits.
   using product = typename parts::products::element;
   static constexpr bool rounds_products = std::is_same_v<product, bf16>;
@@ -203,8 +204,9 @@ struct precision {
   using moment_rounding = typename parts::moments::round;
   /// Whether all are of type T.
   template <class T>
-  static constexpr bool is_plain = std::is_same_v<weight<T>, T> && std::is_same_v<gradient<T>, T> &&
-                                   std::is_same_v<master<T>, T> && std::is_same_v<moment<T>, T>;
+  static constexpr bool is_plain =
+      !is_half_precision<T> && std::is_same_v<weight<T>, T> && std::is_same_v<gradient<T>, T> &&
+      std::is_same_v<master<T>, T> && std::is_same_v<moment<T>, T>;
   /// Whether the optimizer keeps master weights beside a model's weights of type T: not where they are the same numbers.
   template <class T>
   static constexpr bool keeps_masters = !std::is_same_v<master<T>, weight<T>>;

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -28,6 +29,10 @@ class rank_shares {
   using space = Space;
   using row = row_view<T, Space>;
   using const_row = row_view<const T, Space>;
+  /// Of gradients, which are added up in float where weights have 16 bits.
+  using sum = sum_of_type<T>;
+  using sum_row = row_view<sum, Space>;
+  using const_sum_row = row_view<const sum, Space>;
 
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
   std::int64_t owned_begin() const noexcept { return begin_; }
@@ -46,7 +51,7 @@ class rank_shares {
     else
       return stage.weights();
   }
-  row gradients_of(auto& stage) noexcept {
+  sum_row gradients_of(auto& stage) noexcept {
     if constexpr (Zero::stage >= 2)
       return all_of(gradients_);
     else
@@ -58,7 +63,7 @@ class rank_shares {
   /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
   /// with every logical parameter once. `gradients`: those of `gradients_of`.
   template <class Backend>
-  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
+  double counted_sum_of_squares(Backend& backend, const_sum_row gradients) const {
     double sum = 0;
     for (const segment& s : segments_)
       if (s.counted)
@@ -67,7 +72,7 @@ class rank_shares {
   }
   /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
   template <class Backend>
-  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
+  void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> sum) const {
     for (const segment& s : segments_)
       if (s.counted)
         backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()), sum);
@@ -110,7 +115,7 @@ class rank_shares {
         segments_.push_back(s);
     }
     if constexpr (Zero::stage >= 2)
-      gradients_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the gradients");
+      gradients_ = buffer<sum, Space>(queue, end_ - begin_, "a rank's share of the gradients");
     if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
   }
 
@@ -151,14 +156,14 @@ class rank_shares {
     return shares;
   }
   // Elements [from, to) of the flat buffer, of the owned ones, where their sum goes.
-  row share_of(row gradients, std::int64_t from, std::int64_t to) noexcept {
+  sum_row share_of(sum_row gradients, std::int64_t from, std::int64_t to) noexcept {
     if constexpr (Zero::stage >= 2)
-      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : row{};
+      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : sum_row{};
     else
       return part_of(gradients, from, to);
   }
   // The same of those owned ones that lie in [begin, end).
-  row share_within(row gradients, std::int64_t begin, std::int64_t end) noexcept {
+  sum_row share_within(sum_row gradients, std::int64_t begin, std::int64_t end) noexcept {
     return share_of(gradients, (std::clamp)(begin_, begin, end), (std::clamp)(end_, begin, end));
   }
 
@@ -177,8 +182,9 @@ class rank_shares {
   std::int64_t end_ = 0;
   std::vector<std::int64_t> shares_;  // elements that each rank owns
   std::vector<segment> segments_;
-  std::vector<named_range> named_;        // of parameters, for rates by name
-  buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
+  std::vector<named_range> named_;  // of parameters, for rates by name
+  buffer<sum, Space> gradients_;    // the owned part, where the whole is not kept
+  buffer<T, Space> weights_;
 };
 
 }  // namespace heddle::inline v0::train

@@ -1,6 +1,7 @@
 // heddle/train/registered_gradients.hpp: memory for the gradients of a rank's stages that the communicators which sum them have registered.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -45,7 +46,7 @@ struct registered_memory_of<Communicator, Queue> {
 template <class HeldStages, class Data>
 class registered_gradients {
   using stage_type = typename HeldStages::stage_type;
-  using scalar = typename HeldStages::scalar;
+  using scalar = sum_of_type<typename HeldStages::scalar>;
   using space = typename HeldStages::space;
   using queue_type = typename space::queue;
   using optimizer_type = std::remove_reference_t<decltype(std::declval<typename HeldStages::held&>().optimizer)>;

@@ -5,6 +5,7 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
 #include <heddle/schedule/lower/passes.hpp>
@@ -91,9 +92,16 @@ struct started_of_buckets<bucket_groups<World, Axes...>> {
   }
 };
 
+template <bool Ok, class Stage>
+inline constexpr bool sums_can_be_lent = Ok;
 template <class Stage, int Zero>
 consteval bool stage_can_be_sharded() {
   if constexpr (!requires { Stage::is_refused; }) {
+    if constexpr (requires { typename Stage::scalar; })
+      static_assert(
+          sums_can_be_lent < Zero < 2 || !is_half_precision<typename Stage::scalar>, Stage >,
+          "heddle: zero<2> and zero<3> lend weights and gradients the same memory, and those of a model of bf16 "
+          "are bf16 and float: take zero<0> or zero<1>");
     constexpr bool gradients = Zero < 2 || model::of_stage::can_lend_gradients<Stage>;
     static_assert(
         model::detail::stage_has_it<gradients, Stage>::value,
@@ -288,7 +296,7 @@ class sharded_stages {
         owned += optimizer.owned_end() - optimizer.owned_begin();
       });
       b.weights += in_bytes((zero_stage >= 3 ? owned : n) + model::of_stage::frozen_elements(h.stage));
-      b.gradients += in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
+      b.gradients += of_sums * in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
       b.moments += h.optimizer.state_bytes();
     });
     b.lent = held_.memory().lent_bytes();
@@ -378,6 +386,8 @@ class sharded_stages {
     }
   };
 
+  // Bytes of a gradient for one of a weight.
+  static constexpr auto of_sums = static_cast<std::int64_t>(sizeof(sum_of_type<scalar>) / sizeof(scalar));
   static std::int64_t in_bytes(std::int64_t elements) noexcept {
     return elements * static_cast<std::int64_t>(sizeof(scalar));
   }

@@ -1,6 +1,7 @@
 // heddle/train/trainable.hpp: concepts of a model and a stage that a trainer can train.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
@@ -36,7 +37,7 @@ inline constexpr bool has_weights = requires(S& s) {
 };
 template <class S>
 inline constexpr bool has_gradients = requires(S& s) {
-  { s.gradients() } -> std::convertible_to<row_view<typename S::scalar, space_of<S>>>;
+  { s.gradients() } -> std::convertible_to<row_view<sum_of_type<typename S::scalar>, space_of<S>>>;
 };
 template <class S>
 inline constexpr bool has_zero_gradients = requires(S& s) { s.zero_gradients(); };

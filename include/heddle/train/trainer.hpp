@@ -416,7 +416,7 @@ class trainer : public progress {
   }
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
   friend detail::step_hooks<trainer, steps_first>;
-  using captured_step_type = typename detail::captured_step_if<steps_captured, scalar, batch_type, space>::type;
+  using captured_step_type = typename detail::captured_step_if<steps_captured, scalar, batch_type, space, World>::type;
   friend captured_step_type;
 
   // The samples of a step.

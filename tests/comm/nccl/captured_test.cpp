@@ -1,4 +1,5 @@
-// Steps that each rank launches as a graph have the bits of steps that the host gives operation by operation, over the stand-ins for CUDA and NCCL.
+// Steps that are launched as graphs, by each rank or once for all ranks that share a device, have the bits of steps that the host gives operation by
+// operation, over the stand-ins for CUDA and NCCL.
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
@@ -15,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -50,14 +52,20 @@ struct setup {
   int validate_every = 0;
   std::int64_t poisoned_before = -1;  // of rank 0, the step before which a weight is no number
   samples data{};
+  int devices = 1;        // for ranks that are threads, by turns
   bool asks = false;      // rank 0 what its memory is, after each step
   bool releases = false;  // all ranks what they keep, after the third step
+  std::string fails =
+      "";  // the next call of this function of CUDA's behind step `failing_after`, of rank `failing` or (-1) of all
+  int failing = -1;
+  std::int64_t failing_after = 0;
 };
 struct outcome {
   std::vector<double> numbers;  // of each step loss, norm and learning rate, and losses on held-out samples
   std::map<int, std::vector<double>> weights;  // of each rank behind the last step, with both moments
   std::map<std::string, int> calls;
   bool unchanged = true;  // by the step behind the one that was poisoned
+  bool captured = false;  // a rank's queue, behind an error
   std::string error;
 };
 
@@ -87,6 +95,8 @@ outcome train(const setup& s) {
   nccl_double::reset();
   try {
     hd::launch<Transport>(hd::parse_mesh<mesh_type>(s.mesh), launch, [&](auto& world) {
+      const hd::detail::on_cuda_device mine(s.devices > 1 ? world.rank() % s.devices
+                                                          : hd::detail::cuda_device_of_thread());
       hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
       const auto state = [&] {
         std::vector<double> numbers;
@@ -116,6 +126,8 @@ outcome train(const setup& s) {
             [&](auto& t) {
               if (s.asks && world.rank() == 0) static_cast<void>(t.parameter_memory().bytes());
               if (s.releases && t.steps_done() == 3) t.parameter_memory().release_kept();
+              if (s.fails != "" && t.steps_done() == s.failing_after && (s.failing < 0 || s.failing == world.rank()))
+                cuda_double::fail_next(s.fails, cudaErrorIllegalAddress);
               if (t.steps_done() != s.poisoned_before) return;
               if (world.rank() == 0) {
                 const std::vector<typename Model::scalar> bad{std::numeric_limits<double>::quiet_NaN()};
@@ -126,6 +138,10 @@ outcome train(const setup& s) {
             });
       } catch (const hd::numeric_error& e) {
         error = e.what();
+      } catch (const hd::error&) {
+        const std::lock_guard lock(guard);
+        all.captured = all.captured || cuda_double::is_captured(trainer.backend().queue().stream());
+        throw;
       }
       auto& memory = trainer.parameter_memory();
       if (memory.peak_bytes() > memory.predicted_peak_bytes())
@@ -157,19 +173,32 @@ void check_same(const setup& s) {
   CHECK(got.numbers == expected.numbers);
   CHECK(got.weights == expected.weights);
   const int ranks = hd::parse_mesh<mesh_type>(s.mesh).size();
+  constexpr bool shared = std::is_same_v<Transport, hd::threads>;  // one graph for all
+  const int graphs = shared ? 1 : ranks, together = shared && ranks > 1 ? ranks : 0;
   const bool again = s.validate_every > 0;
-  CHECK(got.calls.at("cudaGraphLaunch") == ranks * (again ? s.steps / 2 : s.steps - 1 - (s.releases ? 1 : 0)));
+  CHECK(got.calls.at("cudaGraphLaunch") == graphs * (again ? s.steps / 2 : s.steps - 1 - (s.releases ? 1 : 0)));
+  CHECK(got.calls.at("cudaGraphInstantiate") == graphs * (again ? s.steps / 2 : s.releases ? 2 : 1));
   if (again || s.releases) return;
-  // What one more step costs the host: a launch, and waiting for it.
+  // What one more step costs the host: a launch, and waiting for it. Of ranks that share a graph its launch waits for all their streams, which
+  // wait for it.
   setup longer = s;
   longer.steps += 2;
   auto more = train<Transport, Model, hd::captured_steps, Policies...>(longer).calls;
   for (const auto& [name, n] : got.calls) more[name] -= n;
   for (const auto& [name, n] : more) {
     if (name == "ncclCommGetAsyncError" || name == "cudaStreamQuery") continue;  // as often as it takes
-    const bool waits = name == "cudaStreamSynchronize" && std::is_same_v<Transport, hd::threads>;
+    if (s.devices > 1 && name == "cudaSetDevice")
+      continue;  // as the rank that launches is on the leader's device or not
+    const std::map<std::string, int> expected_calls{
+        {"cudaGraphLaunch", graphs},
+        {"cudaStreamSynchronize", shared ? ranks : 0},
+        {"cudaEventCreateWithFlags", together > 0 ? together + 1 : 0},
+        {"cudaEventRecord", together > 0 ? together + 1 : 0},
+        {"cudaStreamWaitEvent", together > 0 ? 2 * (together - 1) : 0},
+    };
     CAPTURE(name);
-    CHECK(n == (name == "cudaGraphLaunch" || waits ? 2 * ranks : 0));
+    const auto found = expected_calls.find(name);
+    CHECK(n == 2 * (found == expected_calls.end() ? 0 : found->second));
   }
 }
 
@@ -183,6 +212,25 @@ TEST_CASE("a step that one rank launches as a graph has the bits of an eager one
       {"", "1f1b", 1});
   check_same<hd::threads, hd::model::llama<double>, hd::activations::recompute<hd::activations::full>>({"", "1f1b", 3});
   check_same<hd::threads, gpt2>({.mesh = "", .steps = 6, .validate_every = 2});
+}
+
+TEST_CASE("a step of ranks that share a device is one graph for all, with the bits of an eager one",
+          "[cuda][graph][train]") {
+  const int before = cuda_double::open_resources();
+  for (const setup& s : {setup{"dp=2"}, setup{"tp=2"}, setup{"pp=2", "1f1b", 4}, setup{"pp=2", "zb-h1"},
+                         setup{.mesh = "dp=2", .steps = 6, .validate_every = 2}})
+    check_same<hd::threads, gpt2>(s);
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"dp=3"});
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"dp=2,pp=2", "zb-h1"});
+  check_same<hd::threads, gpt2, hd::zero<2>>({"dp=2,tp=2"});
+  check_same<hd::threads, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
+  check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,tp=2"});
+  check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,pp=2", "interleaved", 2, 4});
+  // On two devices that reach each other's memory.
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({.mesh = "dp=2,pp=2", .devices = 2});
+  check_same<hd::threads, gpt2, hd::zero<3>>({.mesh = "dp=2,tp=2", .devices = 2});
+  CHECK(cuda_double::unreachable_arguments() == 0);
+  CHECK(cuda_double::open_resources() == before);
 }
 
 TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones over the stand-in for NCCL",
@@ -215,20 +263,46 @@ TEST_CASE("a captured step whose loss is not finite is an error, and changes not
 
 TEST_CASE("samples of a captured step are checked as those of an eager one, and a rank that fails ends the others",
           "[nccl][cuda][graph][train]") {
-  for (const std::int64_t sample : {11, 17}) {  // of five a step: in the third and in the fourth, on one of two ranks
-    setup s{.mesh = "dp=2", .data = {{}, sample}};
-    CHECK(train<hd::nccl, gpt2, hd::captured_steps>(s).error.find(
-              "tokens hold the id 20, outside the vocabulary of 20") != std::string::npos);
-    s.data = {{}, -1, sample};
-    CHECK(train<hd::nccl, gpt2, hd::captured_steps>(s).error.find("sample " + std::to_string(sample) +
-                                                                  " cannot be read") != std::string::npos);
-    nccl_double::reset();
-  }
+  const auto check = []<class Transport>(Transport) {
+    for (const std::int64_t sample : {11, 17}) {  // of five a step: in the third and in the fourth, on one of two ranks
+      setup s{.mesh = "dp=2", .data = {{}, sample}};
+      CHECK(train<Transport, gpt2, hd::captured_steps>(s).error.find(
+                "tokens hold the id 20, outside the vocabulary of 20") != std::string::npos);
+      s.data = {{}, -1, sample};
+      CHECK(train<Transport, gpt2, hd::captured_steps>(s).error.find("sample " + std::to_string(sample) +
+                                                                     " cannot be read") != std::string::npos);
+      nccl_double::reset();
+    }
+  };
+  check(hd::nccl{});
+  check(hd::threads{});
 }
 
-TEST_CASE("captured steps are refused where ranks share a device, and where calls wait", "[nccl][cuda][graph][train]") {
-  CHECK(train<hd::threads, gpt2, hd::captured_steps>({"dp=2"}).error.find(
-            "heddle: captured_steps: the 2 ranks are threads that share a device") != std::string::npos);
+TEST_CASE(
+    "a rank that fails while all are captured, or as the graph is launched, ends the others, and no queue is captured",
+    "[cuda][graph][train]") {
+  int before = cuda_double::open_resources();
+  for (const char* mesh : {"dp=2", "dp=2,pp=2"})
+    for (const auto& [function, rank, after] :
+         {std::tuple{"cudaMemcpyAsync", 1, 1}, std::tuple{"cudaMemcpyAsync", 0, 1},
+          std::tuple{"cudaStreamWaitEvent", 1, 1}, std::tuple{"cudaEventRecord", 1, 1},
+          std::tuple{"cudaMemsetAsync", 1, 1}, std::tuple{"cudaStreamBeginCapture", 0, 1},
+          std::tuple{"cudaGraphInstantiate", 0, 1}, std::tuple{"cudaGraphLaunch", -1, 2}}) {
+      CAPTURE(mesh, function, rank);
+      const outcome got = train<hd::threads, gpt2, hd::captured_steps>(
+          {.mesh = mesh, .fails = function, .failing = rank, .failing_after = after});
+      CHECK_THAT(got.error, Catch::Contains(function));
+      CHECK_FALSE(got.captured);
+      CHECK(got.numbers.size() == 4 * static_cast<std::size_t>(after));
+      cuda_double::reset();
+      // Nobody waits while an exception is on its way, so that the five pinned buffers of a rank may stay the process's.
+      CHECK(cuda_double::open_resources() <= before + 5 * hd::parse_mesh<mesh_type>(mesh).size());
+      before = cuda_double::open_resources();
+    }
+}
+
+TEST_CASE("captured steps are refused where calls wait, and where rounded weights come and go",
+          "[nccl][cuda][graph][train]") {
   CHECK(train<hd::nccl_complete, gpt2, hd::captured_steps>({"dp=2"}).error.find(
             "heddle: captured_steps: each call of this transport waits until it is complete") != std::string::npos);
   using rounded = hd::precision<hd::products_in<hd::bf16>>;

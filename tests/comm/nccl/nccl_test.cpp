@@ -1,12 +1,17 @@
 // The nccl transport over the stand-in for NCCL and CUDA: no GPU takes part.
 #include <heddle/comm/transport_by_network.hpp>
 #include <heddle/comm/nccl.hpp>
+#include <heddle/comm/nccl/cccl.hpp>
 #include <heddle/comm/nccl/windows.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <array>
 #include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -1050,4 +1055,154 @@ TEST_CASE("a window for which there is no memory ends all ranks and says how muc
   });
   CAPTURE(text);
   CHECK(contains(text, "ncclMemAlloc of a window of 4096 bytes, of which "));
+}
+
+// A program's own operators: those of the standard library.
+template <class T>
+struct hd::operator_of_cccl<std::plus<T>> : std::type_identity<hd::plus> {};
+template <class T>
+struct hd::operator_of_cccl<std::multiplies<T>> : std::type_identity<hd::multiplies> {};
+
+namespace {
+// What CCCL 3.6's communicator concept asks for, with a stream type that holds one, as cuda::stream_ref does.
+struct stream_holder {
+  cudaStream_t stream;
+  cudaStream_t get() const { return stream; }
+};
+template <class C>
+concept like_cccls = requires(C& c, typename C::group_guard_type& guard, void* bytes, int* x, std::size_t n,
+                              std::int32_t peer, stream_holder stream) {
+  { c.native_handle() } noexcept -> std::same_as<typename C::native_handle_type>;
+  { c.rank() } -> std::convertible_to<std::int32_t>;
+  { c.size() } -> std::convertible_to<std::int32_t>;
+  { c.group_guard() } -> std::same_as<typename C::group_guard_type>;
+  { c.send(guard, bytes, n, peer, stream) } -> std::same_as<void>;
+  { c.recv(guard, bytes, n, peer, stream) } -> std::same_as<void>;
+  { c.reduce(guard, x, x, n, std::plus<>(), peer, stream) } -> std::same_as<void>;
+  { c.all_reduce(guard, x, x, n, std::plus<>(), stream) } -> std::same_as<void>;
+  { c.gather(guard, x, x, n, peer, stream) } -> std::same_as<void>;
+  { c.all_gather(guard, x, x, n, stream) } -> std::same_as<void>;
+  { c.broadcast(guard, x, x, n, peer, stream) } -> std::same_as<void>;
+  { c.all_to_all(guard, x, x, n, stream) } -> std::same_as<void>;
+  { c.gather_v(guard, x, n, x, &n, &n, peer, stream) } -> std::same_as<void>;
+  { c.all_gather_v(guard, x, n, x, &n, &n, stream) } -> std::same_as<void>;
+  { c.all_to_all_v(guard, x, &n, &n, x, &n, &n, stream) } -> std::same_as<void>;
+};
+static_assert(like_cccls<hd::cccl_communicator> && hd::cccl_communicator_over_nccl<hd::cccl_communicator>);
+template <class C, class T, class Op>
+concept folds = requires(C& c, typename C::group_guard_type& guard, T* x, Op op, stream_holder stream) {
+  c.all_reduce(guard, x, x, 1, op, stream);
+};
+static_assert(folds<hd::cccl_communicator, float, std::multiplies<float>> &&
+              !folds<hd::cccl_communicator, float, std::minus<>> && !folds<hd::cccl_communicator, point, std::plus<>>);
+// One that says more ranks than its handle has.
+struct liar {
+  using group_guard_type = int;
+  ncclComm_t handle;
+  ncclComm_t native_handle() const { return handle; }
+  static int rank() { return 0; }
+  static int size() { return 17; }
+};
+}  // namespace
+
+TEST_CASE("nccl: a communicator as CCCL asks for one, and one of CCCL's taken") {
+  const clean clean;
+  notes notes;
+  const std::string failure = on_ranks<hd::nccl>(3, {}, [&](auto& world) {
+    auto& ours = world.all();
+    const hd::cccl_communicator c(ours);
+    const int r = c.rank(), p = c.size();
+    const auto at = [](int i) { return static_cast<std::size_t>(i); };
+    const stream_holder stream{ours.stream()};
+    point there = value<point>(r, 7), here{};
+    {
+      auto guard = c.group_guard();
+      c.send(guard, &there, 1, (r + 1) % p, stream);
+      c.recv(guard, &here, 1, (r + p - 1) % p, stream);
+    }
+    ours.wait();
+    notes.expect(r, here == value<point>((r + p - 1) % p, 7), "a ring of messages in one group");
+    void* const bytes = &here;
+    {
+      auto guard = c.group_guard();
+      if (r == 0) c.send(guard, static_cast<const void*>(&there), sizeof there, 2, stream.stream);
+      if (r == 2) c.recv(guard, bytes, sizeof here, 0, stream.stream);
+    }
+    ours.wait();
+    if (r == 2) notes.expect(r, here == value<point>(0, 7), "bytes");
+
+    const auto x = buffer<float>(r, 4);
+    const auto sums = folded<float>(p, 4, 0, hd::plus{});
+    std::vector<float> y(4), root(4), all(at(4 * p)), swapped(at(4 * p)), mine(at(4 * p)), gathered(at(4 * p));
+    for (int i = 0; i < 4 * p; ++i) mine[at(i)] = static_cast<float>(100 * r + i);
+    std::vector<float> told{static_cast<float>(r), 5}, told_to(2);
+    {
+      auto guard = c.group_guard();
+      c.all_reduce(guard, x.data(), y.data(), 4, std::plus<>(), stream);
+      c.reduce(guard, x.data(), root.data(), 4, hd::plus{}, 1, stream);
+    }
+    {
+      auto guard = c.group_guard();
+      c.all_gather(guard, x.data(), all.data(), 4, stream);
+      c.all_to_all(guard, mine.data(), swapped.data(), 4, stream);
+    }
+    {
+      auto guard = c.group_guard();
+      c.broadcast(guard, told.data(), told_to.data(), 2, 2, stream);
+      c.gather(guard, x.data(), gathered.data(), 4, 0, stream);
+    }
+    // Rank r has r + 1 elements, which lie one apart, in the order of the ranks turned round.
+    const std::vector<std::size_t> counts{1, 2, 3}, places{7, 4, 0}, own(3, at(r + 1)), starts{1, 0, 2};
+    std::vector<float> gathered_v(8, -1), all_v(8, -1), swapped_v(8, -1);
+    {
+      auto guard = c.group_guard();
+      c.gather_v(guard, x.data(), at(r + 1), gathered_v.data(), counts.data(), places.data(), 1, stream);
+      c.all_gather_v(guard, x.data(), at(r + 1), all_v.data(), counts.data(), places.data(), stream);
+      c.all_to_all_v(guard, mine.data(), own.data(), starts.data(), swapped_v.data(), counts.data(), places.data(),
+                     stream);
+    }
+    ours.wait();
+    for (int from = 0; from < p; ++from)
+      for (int i = 0; i <= from; ++i) {
+        const std::size_t place = places[at(from)] + at(i);
+        notes.expect(r, all_v[place] == value<float>(from, i), "all_gather_v");
+        notes.expect(r, gathered_v[place] == (r == 1 ? value<float>(from, i) : -1), "gather_v");
+        notes.expect(r, swapped_v[place] == static_cast<float>(100 * from + i) + static_cast<float>(starts[at(r)]),
+                     "all_to_all_v");
+      }
+    notes.expect(r, all_v[3] == -1 && all_v[6] == -1, "all_gather_v between the parts");
+    notes.expect(r, same(y, sums), "all_reduce");
+    if (r == 1) notes.expect(r, same(root, sums), "reduce");
+    notes.expect(r, told_to == std::vector<float>{2, 5}, "broadcast from other memory");
+    bool gathers = true, swaps = true;
+    for (int from = 0; from < p; ++from)
+      for (int i = 0; i < 4; ++i) {
+        gathers = gathers && all[at(4 * from + i)] == value<float>(from, i) &&
+                  (r != 0 || gathered[at(4 * from + i)] == value<float>(from, i));
+        swaps = swaps && swapped[at(4 * from + i)] == static_cast<float>(100 * from + 4 * r + i);
+      }
+    notes.expect(r, gathers, "all_gather and gather");
+    notes.expect(r, swaps, "all_to_all");
+
+    auto taken = hd::borrow_cccl(c, ours.stream());
+    int one = r + 1;
+    taken.all_reduce(std::span(&one, 1), hd::plus{});
+    taken.wait();
+    notes.expect(r, one == p * (p + 1) / 2, "a communicator of CCCL's");
+    const liar wrong{c.native_handle()};
+    try {
+      static_cast<void>(hd::borrow_cccl(wrong, ours.stream()));
+      notes.expect(r, false, "another size is an error");
+    } catch (const hd::comm_error& e) {
+      notes.expect(r, contains(e.what(), "a communicator that says rank 0 of 17 has an NCCL handle of rank"), e.what());
+    }
+    try {
+      auto guard = c.group_guard();
+      c.send(guard, &there, 1, p, stream);
+      notes.expect(r, false, "no such peer is an error");
+    } catch (const hd::comm_error& e) {
+      notes.expect(r, contains(e.what(), "rank 3 of a communicator of 3"), e.what());
+    }
+  });
+  CHECK(failure == "");
 }

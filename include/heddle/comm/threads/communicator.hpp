@@ -11,11 +11,13 @@
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
 #include <heddle/comm/threads/started.hpp>
+#include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/work.hpp>
 #include <heddle/core/type_name.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,6 +73,47 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void barrier() {
     begin<void>(comm_operation::barrier, 0);
     group_->collective(rank_, {});
+  }
+
+  /// What rank 0 gives, on all ranks. A collective.
+  template <class X>
+  [[nodiscard]] std::shared_ptr<X> shared_with_all(std::shared_ptr<X> x) {
+    using pointer = std::shared_ptr<X>;
+    begin<pointer>(comm_operation::broadcast, 1, 0);
+    buffers(std::span<const pointer>(&x, 1), std::span<pointer>(&x, 1));
+    const auto work = [this](std::int64_t) -> std::int64_t {
+      for (int r = 1; r < size(); ++r) *out<pointer>(r) = *in<pointer>(0);
+      return 0;
+    };
+    run(1, work);
+    return x;
+  }
+
+  /// Turns of the ranks of a communicator; all of them have the same, by `shared_with_all`.
+  using turns = detail::rank_turns;
+  /// `body()` on each rank, of all of which one runs at a time: a rank that waits for another in a call of the world gives its turn away meanwhile.
+  /// A collective. Errors: what a body throws ends the world at once; it is thrown when rank 0's body has ended, too.
+  template <class Body>
+  void by_turns(turns& of_all, Body&& body) {
+    detail::rank_turns*& mine = world_->rank(group_->world_rank(rank_)).turns;
+    of_all.take();
+    mine = &of_all;
+    if (rank_ == 0) of_all.open();
+    try {
+      body();
+    } catch (...) {
+      mine = nullptr;
+      world_->abort(group_->world_rank(rank_), std::current_exception());
+      if (rank_ == 0)
+        of_all.close();
+      else
+        of_all.wait_until_closed();
+      of_all.give();
+      throw;
+    }
+    mine = nullptr;
+    if (rank_ == 0) of_all.close();
+    of_all.give();
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.

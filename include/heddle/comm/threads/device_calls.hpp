@@ -1,4 +1,4 @@
-// heddle/comm/threads/device_calls.hpp: calls of ranks that are threads and share a device: kernels that read and write the memory of all of them.
+// heddle/comm/threads/device_calls.hpp: calls of ranks that are threads in the memory of devices: kernels that read and write that of all of them.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
@@ -88,8 +88,8 @@ struct copy_pieces {
   }
 };
 
-/// The calls of a communicator of threads in the memory of a device that its ranks share, in the order of a queue of it; spans are that
-/// memory. Each rank has a queue of its own, and brings the same kind of queue to the same call. `Comm` is the communicator, which says what the calls
+/// The calls of a communicator of threads in the memory of a device that its ranks share, or of several devices that reach each other's, in the order of
+/// a queue; spans are the memory of its device. Each rank has a queue of its own, and brings the same kind of queue to the same call. `Comm` is the communicator, which says what the calls
 /// mean; results have the bits that it gives in the host's memory. There are no `start_` calls, since no call waits for the device.
 ///
 /// What waits for what. On the host a call is a rendezvous, as in the host's memory: it returns when all ranks have made it (a
@@ -98,7 +98,8 @@ struct copy_pieces {
 /// other queues go on when it is done. That of a message is in the receiver's queue, after what the sender's was given, which goes on
 /// when it is done. So memory may be written, or given back in the order of its queue, at once.
 ///
-/// Errors: as the communicator's; `comm_error` for more ranks than `most_device_ranks`, or on several devices. What the launch throws, the rank
+/// Errors: as the communicator's; `comm_error` for more ranks than `most_device_ranks`, or if the device whose kernel it is does not reach the memory of another
+/// (`Queue::reaches`). What the launch throws, the rank
 /// that launched throws, and the others a `comm_error` that names it.
 template <class Comm, class Queue>
 class device_calls : private argument_checks<device_calls<Comm, Queue>>,
@@ -120,6 +121,17 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   const std::string& name() const noexcept { return comm_->name(); }
   int world_rank(int rank) const { return comm_->world_rank(rank); }
 
+  /// `work(queue)` with rank 0's queue, once for all ranks and by the last that makes this call, after what all queues were given before; the other
+  /// queues go on when that is done. A collective; each rank brings the same work. Errors: what the work throws, as of other calls here.
+  template <class Work>
+  void once(const Work& work) {
+    begin<void>(comm_operation::barrier, 0);
+    run([&work](Queue& q) -> std::int64_t {
+      work(q);
+      return 0;
+    });
+  }
+
  private:
   using event = decltype(std::declval<Queue&>().record());
   // Where the queue of a rank stands as it makes the call.
@@ -127,6 +139,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
     const void* kind;  // of queue; first, so that it can be read where the kind is another
     Queue* queue;
     event ready;
+    int rank;  // in the world
   };
   static constexpr char kind_of_queue = 0;
 
@@ -157,7 +170,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   // `launch(queue)` by the rank that comes last; returns the bytes that are written.
   template <class Launch, class Check>
   void run(const Launch& launch, const Check& check) {
-    const place here{&kind_of_queue, queue_, queue_->record()};
+    const place here{&kind_of_queue, queue_, queue_->record(), world_rank(rank())};
     comm_->slot(rank()).device = &here;
     const auto work = [this, &launch](std::int64_t) -> std::int64_t { return in_order_of_all(launch); };
     comm_->run(1, work, check);
@@ -169,7 +182,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   template <class Launch>
   std::int64_t in_order_of_all(const Launch& launch) const {
     Queue& first = *place_of(0).queue;
-    for (int r = 1; r < size(); ++r) require_same_device(first, *place_of(r).queue, r);
+    for (int r = 1; r < size(); ++r) require_reach(first, world_rank(0), *place_of(r).queue, world_rank(r));
     for (int r = 1; r < size(); ++r) first.after(place_of(r).ready);
     try {
       const std::int64_t bytes = launch(first);
@@ -190,12 +203,19 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
       fail("rank " + std::to_string(world_rank(r)) + " makes this call with another kind of queue");
     return *static_cast<const place*>(at);
   }
-  void require_same_device(const Queue& first, const Queue& other, int r) const {
-    if constexpr (requires { first.device(); })
-      if (first.device() != other.device())
-        fail("the queue of rank " + std::to_string(world_rank(r)) + " is of device " + std::to_string(other.device()) +
-             ", that of rank " + std::to_string(world_rank(0)) + " of device " + std::to_string(first.device()) +
-             ": ranks that are threads share one device; on several take the transport nccl");
+  // A kernel in the order of `queue` uses the memory of both.
+  static void require_reach(const Queue& queue, int rank, const Queue& other, int other_rank) {
+    if constexpr (requires { queue.device(); }) {
+      if (queue.device() == other.device()) [[likely]]
+        return;
+      if constexpr (requires { queue.reaches(other.device()); })
+        if (queue.reaches(other.device())) return;
+      throw comm_error("heddle: the queue of rank " + std::to_string(rank) + " is of device " +
+                       std::to_string(queue.device()) + ", whose kernels cannot use the memory of device " +
+                       std::to_string(other.device()) + ", that of rank " + std::to_string(other_rank) +
+                       ": ranks that are threads share one device, or are on devices that reach each other's memory; "
+                       "on others take the transport nccl");
+    }
   }
   // After an error nobody waits for what was launched: it ends before memory is given back.
   static void finish(Queue& queue) noexcept {
@@ -383,7 +403,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   }
   template <class T>
   void exchange(message_arguments arguments) {
-    const place here{&kind_of_queue, queue_, queue_->record()};
+    const place here{&kind_of_queue, queue_, queue_->record(), world_rank(rank())};
     arguments.call.memory = "a device";
     comm_->exchange(arguments, &here, move<T>);
   }
@@ -392,11 +412,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   static void move(const message& sent, const message& received) {
     if (sent.bytes == 0) return;
     const place &from = *static_cast<const place*>(sent.device), &to = *static_cast<const place*>(received.device);
-    if constexpr (requires { from.queue->device(); })
-      if (from.queue->device() != to.queue->device())
-        throw comm_error("heddle: the sender's queue is of device " + std::to_string(from.queue->device()) +
-                         ", the receiver's of device " + std::to_string(to.queue->device()) +
-                         ": ranks that are threads share one device; on several take the transport nccl");
+    require_reach(*to.queue, to.rank, *from.queue, from.rank);
     to.queue->after(from.ready);
     try {
       copy_pieces<T> one{};

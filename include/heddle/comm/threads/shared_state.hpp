@@ -5,6 +5,7 @@
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
 #include <heddle/core/durations.hpp>
 
@@ -37,7 +38,8 @@ struct alignas(64) rank_record {
   std::atomic<bool> finished{false};
   std::atomic<bool> has_late_error{false};
   std::weak_ptr<void>
-      work_under_way;  // what all worlds of the rank share of a higher room's; touched by the rank alone
+      work_under_way;           // what all worlds of the rank share of a higher room's; touched by the rank alone
+  rank_turns* turns = nullptr;  // those that it takes part in, if any: it has the turn; touched by the rank alone
   std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
   std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
@@ -148,7 +150,8 @@ class waiter {
 
 // Waits until `w` is ready: polls for a short while, then sleeps on `bell` until it holds. While asleep it looks out for
 // trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws. Whatever it throws, the call
-// has been withdrawn.
+// has been withdrawn. A rank that has the turn (`rank_turns`) gives it away while it waits, and has it again when this returns or throws;
+// it also throws then if the world has failed meanwhile, with the call complete.
 HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
                                   const waiter& w);
 template <class Waiter>

@@ -3,18 +3,27 @@
 
 #include <heddle/compute/cuda/cached_rows.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/expert_choice.hpp>
 #include <heddle/compute/cuda/float8_products.hpp>
 #include <heddle/compute/cuda/fused_products.hpp>
+#include <heddle/compute/cuda/head_parts.hpp>
+#include <heddle/compute/cuda/images.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/routing.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
+#include <heddle/compute/launched_expert_choice.hpp>
+#include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/launched_head_parts.hpp>
+#include <heddle/compute/launched_images.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
@@ -27,11 +36,11 @@
 namespace heddle::inline v0::compute {
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
-/// embeddings (rotary ones too), rows of a cache, softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
+/// embeddings (rotary ones too), rows of a cache, softmax cross-entropy, squared errors, sums, casts, attention, AdamW, the routing and products of experts, parts of heads and images are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
 /// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`);
 /// of operands that are scaled and rounded to 8 bits (`scaled_product_kernels`).
-/// Positions of rotary embeddings, rows of a cache and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
+/// Positions of rotary embeddings, rows of a cache, slices and pages of attention, and ids, places and offsets of experts lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
@@ -40,11 +49,18 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                    public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
-                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory> {
+                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_experts<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_head_parts<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::launched_images<basic_cuda<Launcher>, cuda_memory> {
   using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
+  template <class T>
+  using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
   template <class T>
   using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
 
@@ -134,15 +150,17 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   }
 
   template <class T>
+    requires(!is_half_precision<T>)
   void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
                       std::type_identity_t<vector_view<T, space>> sum,
                       std::type_identity_t<vector_view<T, space>> picked) {
-    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
-                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
+    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_to_softmax(matrix_view<T, space> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
+                      sums_of<T> sum, sums_of<T> picked) {
+    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
   }
   template <class T>
   void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
@@ -158,6 +176,21 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
+  friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
+  friend class detail::launched_experts<basic_cuda, cuda_memory>;
+  friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
+  friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
+  friend class detail::launched_images<basic_cuda, cuda_memory>;
+  template <class T>
+  void add_to_softmax_into(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
+                           sums_of<T> sum, sums_of<T> picked) {
+    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
+                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
+  }
   Launcher launcher() noexcept { return {queue_, products_}; }
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 

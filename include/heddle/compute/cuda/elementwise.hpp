@@ -3,6 +3,7 @@
 
 #include <heddle/compute/activation_formulas.hpp>
 #include <heddle/compute/adamw_scalars.hpp>
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
@@ -15,7 +16,8 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-// Bodies of elements take pack k of n elements (vectors.hpp). Outputs may be the same memory as inputs.
+// Bodies of elements take pack k of n elements (vectors.hpp). Outputs may be the same memory as inputs. Bodies of 16-bit elements
+// compute in float (`sum_of_type`) and round what they write once.
 
 /// Launches body(k) for each pack of n elements of `Widest`, the widest of the types of the body's arrays.
 template <class Widest, launcher L, class Body>
@@ -34,21 +36,24 @@ struct of_one_body {
     for_pack(k, n, [this](std::int64_t i, X in, Y& out) { out = f(i, in); }, x, overwritten(y));
   }
 };
-/// c = f(a, b).
+/// c = f(a, b), computed in `sum_of_type<T>`.
 template <class F, class T>
 struct of_two_body {
   std::int64_t n;
   const T *a, *b;
   T* c;
   HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(k, n, [](std::int64_t, T left, T right, T& out) { out = F{}(left, right); }, a, b, overwritten(c));
+    using S = sum_of_type<T>;
+    for_pack(
+        k, n, [](std::int64_t, S left, S right, T& out) { out = converted<T>(F{}(left, right)); }, a, b,
+        overwritten(c));
   }
 };
 
 struct gelu_of {
   template <class T>
   HEDDLE_HD T operator()(std::int64_t, T in) const {
-    return activation<math>(gelu_tanh{}, in);
+    return converted<T>(activation<math>(gelu_tanh{}, static_cast<sum_of_type<T>>(in)));
   }
 };
 template <launcher L, class T>
@@ -82,9 +87,10 @@ struct gated_backward_body {
   const T *gate, *up, *dh;
   T *dgate, *dup;
   HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto both = [](std::int64_t, T g, T u, T d, T& of_gate, T& of_up) {
-      of_gate = d * u * activation_derivative<math>(A{}, g);
-      of_up = d * activation<math>(A{}, g);
+    using S = sum_of_type<T>;
+    const auto both = [](std::int64_t, S g, S u, S d, T& of_gate, T& of_up) {
+      of_gate = converted<T>(d * u * activation_derivative<math>(A{}, g));
+      of_up = converted<T>(d * activation<math>(A{}, g));
     };
     for_pack(k, n, both, gate, up, dh, overwritten(dgate), overwritten(dup));
   }
@@ -157,13 +163,14 @@ struct squared_error_backward_body {
   std::int64_t n;
   T* x;
   const T* target;
-  T factor;
+  sum_of_type<T> factor;
   HEDDLE_HD void operator()(std::int64_t k) const {
-    for_pack(k, n, [by = T(2) * factor](std::int64_t, T& e, T t) { e = by * (e - t); }, x, target);
+    using S = sum_of_type<T>;
+    for_pack(k, n, [by = S(2) * factor](std::int64_t, T& e, S t) { e = converted<T>(by * (e - t)); }, x, target);
   }
 };
 template <launcher L, class T>
-void launch_squared_error_backward(const L& on, std::int64_t n, T* x, const T* target, T factor) {
+void launch_squared_error_backward(const L& on, std::int64_t n, T* x, const T* target, sum_of_type<T> factor) {
   each_pack<T>(on, n, squared_error_backward_body<T>{n, x, target, factor});
 }
 
@@ -176,7 +183,8 @@ struct add_bias_row {
   const T* bias;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    for_packs(g, columns, [](std::int64_t, T& e, T b) { e += b; }, y + i * columns, bias);
+    using S = sum_of_type<T>;
+    for_packs(g, columns, [](std::int64_t, T& e, S b) { e = converted<T>(e + b); }, y + i * columns, bias);
   }
 };
 template <launcher L, class T>
@@ -184,21 +192,16 @@ void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y,
   on.each_row(rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
-struct add_bias_backward_column {
-  std::int64_t rows, columns;
+struct bias_terms {
+  std::int64_t columns;
   const T* dy;
-  T* db;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T* const d = dy;  // nothing is added to it where there are no rows
-    const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j]; });
-    if (g.leads()) db[j] += sum;
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, sum_of_type<T> (&sums)[1]) const {
+    sums[0] += static_cast<sum_of_type<T>>(dy[i * columns + j]);
   }
 };
 template <launcher L, class T>
-void launch_add_bias_backward(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
-  on.each_column(columns, add_bias_backward_column<T>{rows, columns, dy, db});
+void launch_add_bias_backward(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+  add_column_sums<sum_of_type<T>>(on, rows, columns, bias_terms<T>{columns, dy}, {db});
 }
 
 /// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.
@@ -208,7 +211,7 @@ struct rotary_row {
   std::int64_t from_stride, heads, width;
   const std::int32_t* positions;
   std::int64_t pairs;
-  const T *cos, *sin;
+  const sum_of_type<T>*cos, *sin;
   T* to;
   std::int64_t to_stride;
 
@@ -222,10 +225,11 @@ struct rotary_row {
       const T* const in = from + r * from_stride + h * width;
       T* const out = to + r * to_stride + h * width;
       if (i < pairs) {
-        const T a = in[i * step], b = in[i * step + other], c = cos[at + i];
-        const T s = Back ? -sin[at + i] : sin[at + i];
-        out[i * step] = a * c - b * s;
-        out[i * step + other] = b * c + a * s;
+        using S = sum_of_type<T>;
+        const S a = in[i * step], b = in[i * step + other], c = cos[at + i];
+        const S s = Back ? -sin[at + i] : sin[at + i];
+        out[i * step] = converted<T>(a * c - b * s);
+        out[i * step + other] = converted<T>(b * c + a * s);
       } else {
         out[i + pairs] = in[i + pairs];
       }
@@ -234,7 +238,7 @@ struct rotary_row {
 };
 template <rotary_pairs Pairs, bool Back, launcher L, class T, class Space>
 void launch_rotary(const L& on, const head_rows<const T, Space>& x, const std::int32_t* positions, std::int64_t pairs,
-                   const T* cos, const T* sin, const head_rows<T, Space>& y) {
+                   const sum_of_type<T>* cos, const sum_of_type<T>* sin, const head_rows<T, Space>& y) {
   on.each_row(
       x.rows, x.width(),
       rotary_row<Pairs, Back, T>{x.data, x.stride, x.heads, x.head_dim, positions, pairs, cos, sin, y.data, y.stride});
@@ -274,14 +278,14 @@ struct embedding_backward_row {
   const std::int32_t *sorted, *places;
   table_rows here;
   const T* dout;
-  T* dtable;
+  sum_of_type<T>* dtable;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t k) const {
     const std::int32_t id = sorted[k];
     if (!here.has(id) || (k > 0 && sorted[k - 1] == id)) return;
     const std::int64_t row = here.row(id), width = here.width;
     for (std::int64_t j = g.rank(); j < width; j += g.size()) {
-      T sum = dtable[row * width + j];
+      sum_of_type<T> sum = dtable[row * width + j];
       for (std::int64_t t = k; t < tokens && sorted[t] == id; ++t) sum += dout[places[t] * width + j];
       dtable[row * width + j] = sum;
     }
@@ -289,7 +293,7 @@ struct embedding_backward_row {
 };
 template <launcher L, class T>
 void launch_embedding_backward(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                               std::int64_t width, const T* dout, std::int64_t first_id, T* dtable) {
+                               std::int64_t width, const T* dout, std::int64_t first_id, sum_of_type<T>* dtable) {
   if (tokens == 0) return;
   auto sorted = on.template room<std::int32_t>(tokens), places = on.template room<std::int32_t>(tokens);
   on.sort_places(ids, tokens, sorted.address(), places.address());
@@ -304,7 +308,9 @@ struct add_positions_row {
   const T* wpe;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    for_packs(g, width, [](std::int64_t, T& e, T p) { e += p; }, x + i * width, wpe + i % sequence * width);
+    using S = sum_of_type<T>;
+    for_packs(
+        g, width, [](std::int64_t, T& e, S p) { e = converted<T>(e + p); }, x + i * width, wpe + i % sequence * width);
   }
 };
 template <launcher L, class T>
@@ -316,11 +322,11 @@ template <class T>
 struct add_positions_backward_row {
   std::int64_t rows, width, sequence;
   const T* dx;
-  T* dwpe;
+  sum_of_type<T>* dwpe;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t s) const {
     for (std::int64_t j = g.rank(); j < width; j += g.size()) {
-      T sum = dwpe[s * width + j];
+      sum_of_type<T> sum = dwpe[s * width + j];
       for (std::int64_t i = s; i < rows; i += sequence) sum += dx[i * width + j];
       dwpe[s * width + j] = sum;
     }
@@ -328,7 +334,7 @@ struct add_positions_backward_row {
 };
 template <launcher L, class T>
 void launch_add_positions_backward(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence,
-                                   const T* dx, T* dwpe) {
+                                   const T* dx, sum_of_type<T>* dwpe) {
   on.each_row(rows < sequence ? rows : sequence, width, add_positions_backward_row<T>{rows, width, sequence, dx, dwpe});
 }
 

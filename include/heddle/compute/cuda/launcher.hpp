@@ -55,9 +55,22 @@ struct product_ending {
 /// - `multiply_float8(m, n, k, a, b, c, beta, factor_a, factor_b)`: c[m, n] = factor_a[0] factor_b[0] a[m, k] b[n, k]' + beta c, of operands of 8 bits, added up in float; factors on
 ///   the device, or null for 1; sizes are multiples of 16 and addresses of 16 bytes;
 /// - `multiply_float8_rows(...)`: the same with factors factor_a[i] factor_b[j], if the library has that here; else it does nothing and returns false;
-/// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
+/// - `attend_by_library(in, out, lse)`: attention of 16-bit elements (`in_groups::attention_inputs`, `heads_at`, lse of float on the device) by a library, if it has that for these
+///   sizes, masks and addresses; else it does nothing and returns false, as here. Slices and pages lie on the device and are not looked at: `causal_batch` says all that it masks;
+/// - `attend_backward_by_library(in, dout, out, lse, dq, dk, dv)`: the same of its gradients;
+/// - `sort_places(keys, n, sorted, places, bits)`: keys in ascending order and where they were, equal keys in the order they had; of keys that are
+///   not negative it may look at the lowest `bits` only, as all of them without it;
+/// - `lower_bounds(sorted, n, count, bounds)`: bounds[v] = how many of n numbers in ascending order are less than v, for v in [0, count).
 struct launcher_base {
   static constexpr bool host_can_read = false;
+  template <class... Arguments>
+  static bool attend_by_library(const Arguments&...) {
+    return false;
+  }
+  template <class... Arguments>
+  static bool attend_backward_by_library(const Arguments&...) {
+    return false;
+  }
 };
 template <class L>
 concept launcher = std::derived_from<L, launcher_base>;

@@ -1,32 +1,41 @@
 // heddle/compute/cuda/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy for the CUDA backend, a group of threads per row.
 #pragma once
 
+#include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+// Rows of 16-bit elements are summed and normed in float (`sum_of_type`), and rounded once where they are written.
 namespace heddle::inline v0::compute::detail::on_cuda {
+
+using heddle::v0::detail::converted;
 
 template <class T>
 struct layer_norm_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
   const T *x, *w, *b;
-  T eps;
-  T *y, *mean, *rstd;
+  S eps;
+  T* y;
+  S *mean, *rstd;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const in = x + i * columns;
-    const T inverse = T(1) / static_cast<T>(columns);
-    const T rough = sum_packs<T>(g, columns, [](T e) { return e; }, in) * inverse;
+    const S inverse = S(1) / static_cast<S>(columns);
+    const S rough = sum_packs<S>(g, columns, [](S e) { return e; }, in) * inverse;
     // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
-    const T mu = rough + sum_packs<T>(g, columns, [rough](T e) { return e - rough; }, in) * inverse;
-    const T variance = sum_packs<T>(g, columns, [mu](T e) { return (e - mu) * (e - mu); }, in) * inverse;
-    const T s = T(1) / std::sqrt(variance + eps);
-    const auto normed = [mu, s](std::int64_t, T e, T factor, T shift, T& out) { out = (e - mu) * s * factor + shift; };
+    const S mu = rough + sum_packs<S>(g, columns, [rough](S e) { return e - rough; }, in) * inverse;
+    const S variance = sum_packs<S>(g, columns, [mu](S e) { return (e - mu) * (e - mu); }, in) * inverse;
+    const S s = S(1) / std::sqrt(variance + eps);
+    const auto normed = [mu, s](std::int64_t, S e, S factor, S shift, T& out) {
+      out = converted<T>((e - mu) * s * factor + shift);
+    };
     for_packs(g, columns, normed, in, w, b, overwritten(y + i * columns));
     if (g.leads()) {
       mean[i] = mu;
@@ -35,126 +44,122 @@ struct layer_norm_row {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b, T eps,
-                       T* y, T* mean, T* rstd) {
+void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
+                       sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
   if (columns > 0) on.each_row(rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
 template <class T>
 struct layer_norm_backward_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
-  const T *dy, *x, *w, *mean, *rstd;
+  const T *dy, *x, *w;
+  const S *mean, *rstd;
   T* dx;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
-    const T mu = mean[i], s = rstd[i], inverse = T(1) / static_cast<T>(columns);
-    const T of_g = sum_packs<T>(g, columns, [](T e, T f) { return e * f; }, d, factor) * inverse;
-    const auto projected = [mu, s](T e, T f, T at) { return e * f * ((at - mu) * s); };
-    const T of_gn = sum_packs<T>(g, columns, projected, d, factor, in) * inverse;
-    const auto added = [mu, s, of_g, of_gn](std::int64_t, T e, T f, T at, T& out) {
-      out += s * (e * f - of_g - (at - mu) * s * of_gn);
+    const S mu = mean[i], s = rstd[i], inverse = S(1) / static_cast<S>(columns);
+    const S of_g = sum_packs<S>(g, columns, [](S e, S f) { return e * f; }, d, factor) * inverse;
+    const auto projected = [mu, s](S e, S f, S at) { return e * f * ((at - mu) * s); };
+    const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) * inverse;
+    const auto added = [mu, s, of_g, of_gn](std::int64_t, S e, S f, S at, T& out) {
+      out = converted<T>(out + s * (e * f - of_g - (at - mu) * s * of_gn));
     };
     for_packs(g, columns, added, d, factor, in, dx + i * columns);
   }
 };
 template <launcher L, class T>
 void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const T* mean, const T* rstd, T* dx) {
+                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
   if (columns > 0) on.each_row(rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
 }
+/// Of dw and db, in one pass over dy and x.
 template <class T>
-struct layer_norm_backward_column {
-  std::int64_t rows, columns;
-  const T *dy, *x, *mean, *rstd;
-  T *dw, *db;
-
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy, *const in = x, *const mu = mean, *const s = rstd;  // nothing is added to them without rows
-    const std::int64_t step = columns;
-    T scaled = 0, plain = 0;  // in one pass over dy and x
-    for_each_of(g, rows, [&](std::int64_t i) {
-      scaled += d[i * step + j] * ((in[i * step + j] - mu[i]) * s[i]);
-      plain += d[i * step + j];
-    });
-    scaled = g.sum(scaled), plain = g.sum(plain);
-    if (g.leads()) {
-      dw[j] += scaled;
-      db[j] += plain;
-    }
+struct layer_norm_weight_terms {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T *dy, *x;
+  const S *mean, *rstd;
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, S (&sums)[2]) const {
+    const S d = dy[i * columns + j];
+    sums[0] += d * ((x[i * columns + j] - mean[i]) * rstd[i]);
+    sums[1] += d;
   }
 };
 template <launcher L, class T>
 void launch_layer_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                       const T* mean, const T* rstd, T* dw, T* db) {
-  on.each_column(columns, layer_norm_backward_column<T>{rows, columns, dy, x, mean, rstd, dw, db});
+                                       const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw,
+                                       sum_of_type<T>* db) {
+  add_column_sums<sum_of_type<T>>(on, rows, columns, layer_norm_weight_terms<T>{columns, dy, x, mean, rstd}, {dw, db});
 }
 
 template <class T>
 struct rms_norm_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
   const T *x, *w;
-  T eps;
-  T *y, *rstd;
+  S eps;
+  T* y;
+  S* rstd;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const in = x + i * columns;
-    const T squares = sum_packs<T>(g, columns, [](T e) { return e * e; }, in);
-    const T s = T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
-    const auto normed = [s](std::int64_t, T e, T factor, T& out) { out = e * s * factor; };
+    const S squares = sum_packs<S>(g, columns, [](S e) { return e * e; }, in);
+    const S s = S(1) / std::sqrt(squares / static_cast<S>(columns) + eps);
+    const auto normed = [s](std::int64_t, S e, S factor, T& out) { out = converted<T>(e * s * factor); };
     for_packs(g, columns, normed, in, w, overwritten(y + i * columns));
     if (g.leads()) rstd[i] = s;
   }
 };
 template <launcher L, class T>
-void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y,
-                     T* rstd) {
+void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps,
+                     T* y, sum_of_type<T>* rstd) {
   if (columns > 0) on.each_row(rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class T>
 struct rms_norm_backward_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
-  const T *dy, *x, *w, *rstd;
+  const T *dy, *x, *w;
+  const S* rstd;
   T* dx;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
-    const T s = rstd[i];
-    const auto projected = [s](T e, T f, T at) { return e * f * (at * s); };
-    const T of_gn = sum_packs<T>(g, columns, projected, d, factor, in) / static_cast<T>(columns);
-    const auto added = [s, of_gn](std::int64_t, T e, T f, T at, T& out) { out += s * (e * f - at * s * of_gn); };
+    const S s = rstd[i];
+    const auto projected = [s](S e, S f, S at) { return e * f * (at * s); };
+    const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) / static_cast<S>(columns);
+    const auto added = [s, of_gn](std::int64_t, S e, S f, S at, T& out) {
+      out = converted<T>(out + s * (e * f - at * s * of_gn));
+    };
     for_packs(g, columns, added, d, factor, in, dx + i * columns);
   }
 };
 template <launcher L, class T>
 void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                    const T* w, const T* rstd, T* dx) {
+                                    const T* w, const sum_of_type<T>* rstd, T* dx) {
   if (columns > 0) on.each_row(rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
 }
 template <class T>
-struct rms_norm_backward_column {
-  std::int64_t rows, columns;
-  const T *dy, *x, *rstd;
-  T* dw;
-
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy, *const in = x, *const s = rstd;
-    const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j] * (in[i * step + j] * s[i]); });
-    if (g.leads()) dw[j] += sum;
+struct rms_norm_weight_terms {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T *dy, *x;
+  const S* rstd;
+  HEDDLE_HD void add(std::int64_t i, std::int64_t j, S (&sums)[1]) const {
+    sums[0] += dy[i * columns + j] * (x[i * columns + j] * rstd[i]);
   }
 };
 template <launcher L, class T>
 void launch_rms_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                     const T* rstd, T* dw) {
-  on.each_column(columns, rms_norm_backward_column<T>{rows, columns, dy, x, rstd, dw});
+                                     const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
+  add_column_sums<sum_of_type<T>>(on, rows, columns, rms_norm_weight_terms<T>{columns, dy, x, rstd}, {dw});
 }
 
 // ---- softmax cross-entropy ----
@@ -162,40 +167,45 @@ void launch_rms_norm_backward_weight(const L& on, std::int64_t rows, std::int64_
 /// -inf for no columns; NaN if there is one.
 template <class T>
 struct row_max_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
   const T* logits;
-  T lowest;
-  T* m;
+  S lowest;
+  S* m;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * columns;
-    T top = lowest;
-    for_packs(g, columns, [&top](std::int64_t, T e) { top = larger(top, e); }, row);
+    S top = lowest;
+    for_packs(g, columns, [&top](std::int64_t, S e) { top = larger(top, e); }, row);
     top = g.largest(top);
     if (g.leads()) m[i] = top;
   }
 };
 template <launcher L, class T>
-void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
-  on.each_row(rows, columns, row_max_row<T>{columns, logits, -(std::numeric_limits<T>::infinity)(), m});
+void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
+  constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
+  on.each_row(rows, columns, row_max_row<T>{columns, logits, lowest, m});
 }
 template <class T>
 struct row_sum_exp_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
-  const T *logits, *m;
-  T* sum;
+  const T* logits;
+  const S* m;
+  S* sum;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * columns;
-    const T top = m[i];
-    const T all = sum_packs<T>(g, columns, [top](T e) { return math::exponential(e - top); }, row);
+    const S top = m[i];
+    const S all = sum_packs<S>(g, columns, [top](S e) { return math::exponential(e - top); }, row);
     if (g.leads()) sum[i] = all;
   }
 };
 template <launcher L, class T>
-void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
+void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
+                        sum_of_type<T>* sum) {
   on.each_row(rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
 /// The targets of the rows among these columns, which are those of the words from `first_id` on.
@@ -213,16 +223,17 @@ template <class T>
 struct pick_target_body {
   target_columns target;
   const T* logits;
-  T* picked;
+  sum_of_type<T>* picked;
 
   HEDDLE_HD void operator()(std::int64_t i) const {
     const std::int64_t column = target[i];
-    picked[i] = column >= 0 ? logits[i * target.columns + column] : T(0);
+    using S = sum_of_type<T>;
+    picked[i] = column >= 0 ? static_cast<S>(logits[i * target.columns + column]) : S(0);
   }
 };
 template <launcher L, class T>
 void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                        const std::int32_t* targets, std::int64_t first_id, T* picked) {
+                        const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
 /// Greatest number and sum of exponentials of what came so far, in one pass.
@@ -244,19 +255,20 @@ struct online_softmax {
 };
 template <class T>
 struct add_to_softmax_row {
+  using S = sum_of_type<T>;
   target_columns target;
   const T* logits;
-  T lowest;
-  T *m, *sum, *picked;
+  S lowest;
+  S *m, *sum, *picked;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * target.columns;
-    online_softmax<T> mine(lowest), before(lowest);
+    online_softmax<S> mine(lowest), before(lowest);
     before.top = m[i];
-    for_packs(g, target.columns, [&mine](std::int64_t, T e) { mine.add(e); }, row);
-    const T top = larger(before.top, g.largest(mine.top));
-    const T added = g.sum(mine.scaled(top));
+    for_packs(g, target.columns, [&mine](std::int64_t, S e) { mine.add(e); }, row);
+    const S top = larger(before.top, g.largest(mine.top));
+    const S added = g.sum(mine.scaled(top));
     if (!g.leads()) return;  // the others have no further need of m
     before.sum = sum[i];
     m[i] = top;
@@ -266,8 +278,9 @@ struct add_to_softmax_row {
 };
 template <launcher L, class T>
 void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                           const std::int32_t* targets, std::int64_t first_id, T* m, T* sum, T* picked) {
-  constexpr T lowest = -(std::numeric_limits<T>::infinity)();
+                           const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
+                           sum_of_type<T>* picked) {
+  constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
   on.each_row(rows, columns, add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
 }
 template <class T>
@@ -284,27 +297,29 @@ void launch_rescale_softmax(const L& on, std::int64_t rows, const T* before, con
 }
 template <class T>
 struct cross_entropy_backward_row {
+  using S = sum_of_type<T>;
   std::int64_t columns;
   T* logits;
-  const T *m, *sum;
+  const S *m, *sum;
   const std::int32_t* targets;
   std::int64_t first_id;
-  T factor;
+  S factor;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     T* const row = logits + i * columns;
     const std::int64_t target = targets[i], here = target - first_id;
-    const T top = m[i], share = target < 0 ? T(0) : factor / sum[i], taken = factor;
+    const S top = m[i], share = target < 0 ? S(0) : factor / sum[i], taken = factor;
     const auto gradient = [=](std::int64_t j, T& e) {
-      e = target < 0 ? T(0) : math::exponential(e - top) * share - (j == here ? taken : T(0));
+      e = converted<T>(target < 0 ? S(0) : math::exponential(e - top) * share - (j == here ? taken : S(0)));
     };
     for_packs(g, columns, gradient, row);
   }
 };
 template <launcher L, class T>
-void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
-                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, T factor) {
+void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+                                   const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
+                                   std::int64_t first_id, sum_of_type<T> factor) {
   on.each_row(rows, columns, cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
 }
 

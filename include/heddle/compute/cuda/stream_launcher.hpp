@@ -23,10 +23,14 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <thrust/binary_search.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/system/cuda/execution_policy.h>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
@@ -336,6 +340,18 @@ class lt_products {
   std::map<size_of_product, std::optional<cublasLtMatmulAlgo_t>> advised_;
 };
 
+/// Memory of the queue's pool for algorithms of Thrust, given back when this goes, in the order of the queue.
+struct pool_allocator {
+  using value_type = char;
+  cuda_memory::queue& queue;
+  std::vector<buffer<char, cuda_memory>> taken{};
+  char* allocate(std::ptrdiff_t n) {
+    taken.emplace_back(queue, n, "what algorithms need between");
+    return taken.back().address();
+  }
+  void deallocate(char*, std::size_t) noexcept {}
+};
+
 /// Launches on the stream of a queue.
 template <class Floats>
 struct stream_launcher : launcher_base {
@@ -387,19 +403,28 @@ struct stream_launcher : launcher_base {
   buffer<T, cuda_memory> room(std::int64_t n) const {
     return buffer<T, cuda_memory>(queue, n, "what kernels need between");
   }
-  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+  template <class Key>
+  void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
+                   int bits = static_cast<int>(8 * sizeof(Key))) const {
     const auto numbers = room<std::int32_t>(n);
     each(n, index_body{const_cast<std::int32_t*>(numbers.address())});
     const heddle::v0::detail::on_cuda_device here(queue.device());
     const auto sort = [&](void* between, std::size_t& bytes) {
       heddle::v0::detail::require_cuda(cub::DeviceRadixSort::SortPairs(between, bytes, keys, sorted, numbers.address(),
-                                                                       places, n, 0, 32, queue.stream()),
+                                                                       places, n, 0, bits, queue.stream()),
                                        "cub::DeviceRadixSort::SortPairs", queue.device());
     };
     std::size_t bytes = 0;
     sort(nullptr, bytes);
     auto between = room<std::byte>(static_cast<std::int64_t>(bytes));
     sort(between.address(), bytes);
+  }
+  void lower_bounds(const std::int32_t* sorted, std::int64_t n, std::int64_t count, std::int64_t* bounds) const {
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    const thrust::counting_iterator<std::int32_t> values(0);
+    pool_allocator memory{queue, {}};
+    thrust::lower_bound(thrust::cuda::par_nosync(memory).on(queue.stream()), sorted, sorted + n, values, values + count,
+                        bounds);
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {

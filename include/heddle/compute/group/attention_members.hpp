@@ -2,9 +2,11 @@
 #pragma once
 
 #include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cmath>
@@ -23,9 +25,9 @@ namespace heddle::inline v0::compute::detail::in_groups {
 template <class Backend, class Space>
 class attention_members {
   template <class T>
-  using in_row = std::type_identity_t<row_view<const T, Space>>;
+  using statistics_in = std::type_identity_t<row_view<const sum_of_type<T>, Space>>;
   template <class T>
-  using also = std::type_identity_t<row_view<T, Space>>;
+  using statistics = std::type_identity_t<row_view<sum_of_type<T>, Space>>;
   template <class T>
   using heads = head_rows<T, Space>;
   template <class T>
@@ -39,14 +41,14 @@ class attention_members {
 
  public:
   template <class T>
-  void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, slices_row slices, std::type_identity_t<T> scale,
-                 heads<T> out, also<T> lse, pages_in pages = {}) {
+  void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, slices_row slices, sum_of_type<T> scale, heads<T> out,
+                 statistics<T> lse, pages_in pages = {}) {
     check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
     attend(launcher("heddle::attention"), inputs<T>(q, k, v, listed(slices), scale, pages), at(out), lse.address());
   }
   template <class T>
-  void attention_backward(in_heads<T> dout, in_heads<T> q, in_heads<T> k, in_heads<T> v, in_heads<T> out, in_row<T> lse,
-                          slices_row slices, std::type_identity_t<T> scale, heads<T> dq,
+  void attention_backward(in_heads<T> dout, in_heads<T> q, in_heads<T> k, in_heads<T> v, in_heads<T> out,
+                          statistics_in<T> lse, slices_row slices, sum_of_type<T> scale, heads<T> dq,
                           std::type_identity_t<heads<T>> dk, std::type_identity_t<heads<T>> dv, pages_in pages = {}) {
     using checks = argument_checks;
     constexpr const char* kernel = "attention_backward";
@@ -59,7 +61,7 @@ class attention_members {
     backward<T>(inputs<T>(q, k, v, listed(slices), scale, pages), k.rows, k.heads, keys, dout, out, lse, dq, dk, dv);
   }
   template <class T>
-  void attention(in_matrix<T> qkv, attention_shape s, matrix<T> out, also<T> lse) {
+  void attention(in_matrix<T> qkv, attention_shape s, matrix<T> out, statistics<T> lse) {
     check_sizes<T>("attention", s, qkv, out, lse.size());
     attend(launcher("heddle::attention"),
            inputs<T>(third(qkv, s, 0), third(qkv, s, 1), third(qkv, s, 2), causal_batch{s.sequence}, score_scale<T>(s),
@@ -67,8 +69,8 @@ class attention_members {
            at(heads_of(out, s.heads, s.head_dim)), lse.address());
   }
   template <class T>
-  void attention_backward(in_matrix<T> dout, in_matrix<T> qkv, in_matrix<T> out, in_row<T> lse, attention_shape s,
-                          matrix<T> dqkv) {
+  void attention_backward(in_matrix<T> dout, in_matrix<T> qkv, in_matrix<T> out, statistics_in<T> lse,
+                          attention_shape s, matrix<T> dqkv) {
     constexpr const char* kernel = "attention_backward";
     check_sizes<T>(kernel, s, qkv, out, lse.size());
     check_sizes<T>(kernel, s, matrix<const T>(dqkv), dout, lse.size());
@@ -96,7 +98,7 @@ class attention_members {
   }
   template <class T>
   static void check_heads(const char* kernel, const heads<const T>& q, const heads<const T>& k, const heads<const T>& v,
-                          T scale, const heads<const T>& out, std::int64_t lse, const pages_in& pages) {
+                          sum_of_type<T> scale, const heads<const T>& out, std::int64_t lse, const pages_in& pages) {
     argument_checks::attention_arguments<T>(kernel, addresses(q), addresses(k), addresses(v), {}, scale, addresses(out),
                                             static_cast<std::size_t>(lse), key_pages{{}, pages.page_rows});
     if (checks_arguments && pages.page_rows == 0 && pages.pages.size() != 0) [[unlikely]]
@@ -110,17 +112,18 @@ class attention_members {
   }
   template <class T, class Mask>
   static attention_inputs<T, Mask> inputs(const heads<const T>& q, const heads<const T>& k, const heads<const T>& v,
-                                          const Mask& mask, T scale, const pages_in& pages) {
+                                          const Mask& mask, sum_of_type<T> scale, const pages_in& pages) {
     return {at(q),   at(k),
             at(v),   q.rows,
             q.heads, k.heads == 0 ? 1 : q.heads / k.heads,
             mask,    {pages.pages.address(), pages.pages.size(), pages.page_rows},
-            scale,   -(std::numeric_limits<T>::infinity)()};
+            scale,   -(std::numeric_limits<sum_of_type<T>>::infinity)(),
+            k.rows};
   }
   template <class T, class Mask>
   void backward(const attention_inputs<T, Mask>& in, std::int64_t rows, std::int64_t kv_heads, std::int64_t keys,
-                const heads<const T>& dout, const heads<const T>& out, const row_view<const T, Space>& lse,
-                const heads<T>& dq, const heads<T>& dk, const heads<T>& dv) {
+                const heads<const T>& dout, const heads<const T>& out, const statistics_in<T>& lse, const heads<T>& dq,
+                const heads<T>& dk, const heads<T>& dv) {
     attend_backward(launcher("heddle::attention_backward"), in, rows, kv_heads, keys, at(dout), at(out), lse.address(),
                     at(dq), at(dk), at(dv));
   }
@@ -130,8 +133,9 @@ class attention_members {
     return heads_of(qkv, s.heads, s.head_dim, i * s.width());
   }
   template <class T>
-  static T score_scale(const attention_shape& s) {
-    return s.head_dim == 0 ? T(1) : T(1) / std::sqrt(static_cast<T>(s.head_dim));
+  static sum_of_type<T> score_scale(const attention_shape& s) {
+    using S = sum_of_type<T>;
+    return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
   }
 };
 

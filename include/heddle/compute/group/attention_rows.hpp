@@ -4,6 +4,7 @@
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -99,11 +100,14 @@ struct attention_inputs {
   std::int64_t queries, heads, shared;
   Mask mask;
   page_table pages;
-  T scale;
-  T lowest;  // -inf: no key was seen, or none with a score above it
+  sum_of_type<T> scale;
+  sum_of_type<T> lowest;  // -inf: no key was seen, or none with a score above it
+  std::int64_t key_rows;  // of k and v
 
   /// The share of a key in its query, whose log-sum-exp is `level`.
-  HEDDLE_HD T share(T score, T level) const { return level == lowest ? T(0) : math::exponential(score - level); }
+  HEDDLE_HD sum_of_type<T> share(sum_of_type<T> score, sum_of_type<T> level) const {
+    return level == lowest ? sum_of_type<T>(0) : math::exponential(score - level);
+  }
 };
 
 /// A group has one query of one head. The output is scaled again where a larger score than before comes.

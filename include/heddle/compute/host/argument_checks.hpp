@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -109,8 +110,9 @@ struct argument_checks {
   }
   template <class T>
   static void attention_arguments(const char* kernel, const head_rows<const T>& q, const head_rows<const T>& k,
-                                  const head_rows<const T>& v, std::span<const attention_slice> slices, T scale,
-                                  const head_rows<const T>& out, std::size_t lse, const key_pages& pages) {
+                                  const head_rows<const T>& v, std::span<const attention_slice> slices,
+                                  sum_of_type<T> scale, const head_rows<const T>& out, std::size_t lse,
+                                  const key_pages& pages) {
     if constexpr (!checks_arguments) return;
     const auto wrong = [kernel](const std::string& text) {
       throw layout_error("heddle: " + std::string(kernel) + ": " + text);
@@ -125,7 +127,7 @@ struct argument_checks {
     if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0) [[unlikely]]
       wrong("heads of q should be a multiple of the " + std::to_string(k.heads) + " heads of k, got " +
             std::to_string(q.heads));
-    if (!(scale > T(0)) || !std::isfinite(scale)) [[unlikely]]
+    if (!(scale > 0) || !std::isfinite(scale)) [[unlikely]]
       wrong("the scale of scores should be a positive number, got " + std::to_string(scale));
     rows_apart(kernel, "q", q);
     rows_apart(kernel, "k", k);

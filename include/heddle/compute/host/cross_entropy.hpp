@@ -4,6 +4,7 @@
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -17,13 +18,14 @@ namespace heddle::inline v0::compute::detail {
 
 /// The largest element, -inf for none; NaN if there is one.
 template <class T>
-T largest(std::int64_t n, const T* x) {
-  constexpr int width = block_size<T>;
-  T top[width];
-  for (int l = 0; l < width; ++l) top[l] = -(std::numeric_limits<T>::infinity)();
+sum_of_type<T> largest(std::int64_t n, const T* x) {
+  using S = sum_of_type<T>;
+  constexpr int width = block_size<S>;
+  S top[width];
+  for (int l = 0; l < width; ++l) top[l] = -(std::numeric_limits<S>::infinity)();
   // A NaN compares false with everything: `top < v` would lose it, `!(v <= top)` takes it, and the sum of the block's
   // comparisons keeps it, because nothing but a larger number or a NaN replaces a value and a NaN is never replaced.
-  const auto larger = [](T a, T b) { return a != a || !(b > a || b != b) ? a : b; };
+  const auto larger = [](S a, S b) { return a != a || !(b > a || b != b) ? a : b; };
   std::int64_t i = 0;
   for (; i + width <= n; i += width)
     for (int l = 0; l < width; ++l) top[l] = larger(top[l], x[i + l]);
@@ -34,44 +36,48 @@ T largest(std::int64_t n, const T* x) {
 }
 
 template <class T>
-void row_max(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
+void row_max(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) m[i] = largest(columns, logits + i * columns);
   });
 }
 
 template <class T>
-void row_sum_exp(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
+void row_sum_exp(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
+                 sum_of_type<T>* sum) {
+  using S = sum_of_type<T>;
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const T top = m[i];
-      sum[i] = sum_lanes<T>(columns, [top](T v) { return exp_lane(v - top); }, logits + i * columns);
+      const S top = m[i];
+      sum[i] = sum_lanes<S>(columns, [top](S v) { return exp_lane(v - top); }, logits + i * columns);
     }
   });
 }
 
 template <class T>
 void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets, std::int64_t first_id,
-                 T* picked) {
+                 sum_of_type<T>* picked) {
+  using S = sum_of_type<T>;
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t target = targets[static_cast<std::size_t>(i)];
     const std::int64_t column = target - first_id;
-    picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
+    picked[i] = target >= 0 && column >= 0 && column < columns ? S(logits[i * columns + column]) : S(0);
   }
 }
 
 /// Adds a chunk of columns to the greatest logit and the sum of exponentials of each row, and picks the targets that are in it.
 template <class T>
 void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets,
-                    std::int64_t first_id, T* m, T* sum, T* picked) {
-  constexpr T lowest = -(std::numeric_limits<T>::infinity)();
+                    std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum, sum_of_type<T>* picked) {
+  using S = sum_of_type<T>;
+  constexpr S lowest = -(std::numeric_limits<S>::infinity)();
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const T* const row = logits + i * columns;
-      const T before[2] = {m[i], largest(columns, row)}, top = largest(2, before);
+      const S before[2] = {m[i], largest(columns, row)}, top = largest(2, before);
       // Nothing has been added, or -inf alone: exp(-inf + inf) would be NaN.
-      if (sum[i] != T(0)) sum[i] *= std::exp(before[0] - top);
-      if (top != lowest) sum[i] += sum_lanes<T>(columns, [top](T v) { return exp_lane(v - top); }, row);
+      if (sum[i] != S(0)) sum[i] *= std::exp(before[0] - top);
+      if (top != lowest) sum[i] += sum_lanes<S>(columns, [top](S v) { return exp_lane(v - top); }, row);
       m[i] = top;
       const std::int64_t target = targets[static_cast<std::size_t>(i)], column = target - first_id;
       if (target >= 0 && column >= 0 && column < columns) picked[i] = row[column];
@@ -99,8 +105,9 @@ double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* 
 }
 
 template <class T>
-void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const T* m, const T* sum,
-                            token_ids targets, std::int64_t first_id, T scale) {
+void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const sum_of_type<T>* m,
+                            const sum_of_type<T>* sum, token_ids targets, std::int64_t first_id, sum_of_type<T> scale) {
+  using S = sum_of_type<T>;
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       T* row = logits + i * columns;
@@ -109,10 +116,17 @@ void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t colum
         std::fill_n(row, columns, T(0));
         continue;
       }
-      const T top = m[i], factor = scale / sum[i];
-      map_lanes(columns, row, [=](T v) { return exp_lane(v - top) * factor; }, static_cast<const T*>(row));
+      const S top = m[i], factor = scale / sum[i];
       const std::int64_t column = target - first_id;
-      if (column >= 0 && column < columns) row[column] -= scale;
+      const bool here = column >= 0 && column < columns;
+      const auto gradient = [=](S v) { return exp_lane(v - top) * factor; };
+      const S of_target = is_half_precision<T> && here ? gradient(row[column]) : S(0);  // before it is rounded
+      map_lanes(columns, row, gradient, static_cast<const T*>(row));
+      if constexpr (is_half_precision<T>) {
+        if (here) row[column] = T(of_target - scale);
+      } else {
+        if (here) row[column] -= scale;
+      }
     }
   });
 }
@@ -122,32 +136,46 @@ template <class Host>
 class cross_entropy_members {
  public:
   template <class T>
+    requires(!is_half_precision<T>)
   void row_max(input_matrix<T> logits, std::span<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
+    row_max_into<T>(logits, m);
   }
   template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void row_max(matrix_view<T> logits, sums_of<T> m) {
+    row_max_into<std::remove_const_t<T>>(logits, m);
+  }
+  template <class T>
+    requires(!is_half_precision<T>)
   void row_sum_exp(input_matrix<T> logits, input_vector<T> m, std::span<T> sum) {
-    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
-    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
-    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                        m.data(), sum.data());
+    row_sum_exp_into<T>(logits, m, sum);
   }
   template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void row_sum_exp(matrix_view<T> logits, input_sums<T> m, sums_of<T> sum) {
+    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
+  }
+  template <class T>
+    requires(!is_half_precision<T>)
   void pick_target(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
+    pick_target_into<T>(logits, targets, first_id, picked);
   }
   template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void pick_target(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
+    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
+  }
+  template <class T>
+    requires(!is_half_precision<T>)
   void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
                       std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
-    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                           targets, first_id, m.data(), sum.data(), picked.data());
+    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_to_softmax(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m, sums_of<T> sum,
+                      sums_of<T> picked) {
+    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
   }
   template <class T>
   void rescale_softmax(input_vector<T> before, input_vector<T> m, std::span<T> sum) {
@@ -157,8 +185,8 @@ class cross_entropy_members {
     detail::rescale_softmax(rows, before.data(), m.data(), sum.data());
   }
   template <class T>
-  void cross_entropy_backward(matrix_view<T> logits, input_vector<T> m, input_vector<T> sum, token_ids targets,
-                              std::int64_t first_id, std::type_identity_t<T> scale) {
+  void cross_entropy_backward(matrix_view<T> logits, input_sums<T> m, input_sums<T> sum, token_ids targets,
+                              std::int64_t first_id, sum_of_type<T> scale) {
     expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
     expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
     expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
@@ -174,6 +202,36 @@ class cross_entropy_members {
     expect("cross_entropy_loss", "elements of picked", rows, picked.size());
     expect("cross_entropy_loss", "number of targets", rows, targets.size());
     *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
+  }
+
+ private:
+  template <class T>
+  void row_max_into(input_matrix<T> logits, sums_of<T> m) {
+    expect("row_max", "elements of m", logits.extent(0), m.size());
+    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
+  }
+  template <class T>
+  void row_sum_exp_into(input_matrix<T> logits, input_sums<T> m, sums_of<T> sum) {
+    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
+    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
+    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                        m.data(), sum.data());
+  }
+  template <class T>
+  void pick_target_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
+    expect("pick_target", "number of targets", logits.extent(0), targets.size());
+    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
+    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
+  }
+  template <class T>
+  void add_to_softmax_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m,
+                           sums_of<T> sum, sums_of<T> picked) {
+    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
+    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
+    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
+    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
+    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
+                           targets, first_id, m.data(), sum.data(), picked.data());
   }
 };
 

@@ -4,6 +4,7 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/team.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+// Kernels of 16-bit elements compute in float (`sum_of_type`) and round what they write once.
 namespace heddle::inline v0::compute::detail {
 
 /// Elements below which sharing simple work among threads costs more than it saves.
@@ -28,12 +30,13 @@ void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
 
 template <class T>
 void gelu(team& workers, std::int64_t n, const T* x, T* y) {
-  map_shared(workers, n, y, [](T v) { return gelu_lane(v); }, x);
+  map_shared(workers, n, y, [](sum_of_type<T> v) { return gelu_lane(v); }, x);
 }
 
 template <class T>
 void gelu_backward(team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
-  map_shared(workers, n, dx, [](T v, T d) { return d * gelu_derivative_lane(v); }, x, dy);
+  using S = sum_of_type<T>;
+  map_shared(workers, n, dx, [](S v, S d) { return d * gelu_derivative_lane(v); }, x, dy);
 }
 
 template <class T>
@@ -51,21 +54,23 @@ void copy(team& workers, std::int64_t n, const T* x, T* y) {
 
 template <class T>
 void add(team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
-  map_shared(workers, n, sum, [](T a, T b) { return a + b; }, x, y);
+  using S = sum_of_type<T>;
+  map_shared(workers, n, sum, [](S a, S b) { return a + b; }, x, y);
 }
 
 template <class T>
-void scale(team& workers, std::int64_t n, T* x, T factor) {
-  map_shared(workers, n, x, [factor](T v) { return v * factor; }, static_cast<const T*>(x));
+void scale(team& workers, std::int64_t n, T* x, sum_of_type<T> factor) {
+  map_shared(workers, n, x, [factor](sum_of_type<T> v) { return v * factor; }, static_cast<const T*>(x));
 }
 
 template <class T>
 void add_bias(team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+  using S = sum_of_type<T>;
   const std::int64_t grain = (std::max)(elementwise_grain / (std::max)(columns, std::int64_t{1}), std::int64_t{1});
   workers.split(rows, grain, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       T* row = y + i * columns;
-      map_lanes(columns, row, [](T v, T b) { return v + b; }, static_cast<const T*>(row), bias);
+      map_lanes(columns, row, [](S v, S b) { return v + b; }, static_cast<const T*>(row), bias);
     }
   });
 }
@@ -95,9 +100,10 @@ inline std::int64_t column_grain(std::int64_t rows) {
 }
 
 template <class T>
-void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
-  workers.split(columns, column_grain(rows), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
-    sum_columns(rows, columns, begin, end, db, [](std::int64_t, T d) { return d; }, dy);
+void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+  using S = sum_of_type<T>;
+  workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
+    sum_columns(rows, columns, begin, end, db, [](std::int64_t, S d) { return d; }, dy);
   });
 }
 
@@ -149,7 +155,8 @@ std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
 /// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
 template <class T>
 bool all_finite(team& workers, std::int64_t n, const T* x) {
-  using bits = typename exp_constants<T>::bits;
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
   std::atomic<bool> bad{false};
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {

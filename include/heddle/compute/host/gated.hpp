@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -37,20 +38,22 @@ inline T activation_derivative_lane(relu, T x) noexcept {
 
 template <class A, class T>
 void gated(team& workers, std::int64_t n, const T* gate, const T* up, T* h) {
-  map_shared(workers, n, h, [](T g, T u) { return activation_lane(A{}, g) * u; }, gate, up);
+  using S = sum_of_type<T>;
+  map_shared(workers, n, h, [](S g, S u) { return activation_lane(A{}, g) * u; }, gate, up);
 }
 
 /// Block by block, both results from one reading, so that each output may be an input's memory.
 template <class A, class T>
 void gated_backward(team& workers, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+  using S = sum_of_type<T>;
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
     constexpr int width = block_size<T>;
     for (std::int64_t i = begin; i < end; i += width) {
       const std::int64_t count = (std::min)(std::int64_t{width}, end - i);
       T to_up[width];
-      map_lanes(count, to_up, [](T g, T d) { return d * activation_lane(A{}, g); }, gate + i, dh + i);
+      map_lanes(count, to_up, [](S g, S d) { return d * activation_lane(A{}, g); }, gate + i, dh + i);
       map_lanes(
-          count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative_lane(A{}, g); }, gate + i, up + i,
+          count, dgate + i, [](S g, S u, S d) { return d * u * activation_derivative_lane(A{}, g); }, gate + i, up + i,
           dh + i);
       std::copy(to_up, to_up + count, dup + i);
     }

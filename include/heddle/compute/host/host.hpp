@@ -13,6 +13,7 @@
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_attention.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/images.hpp>
@@ -46,6 +47,7 @@ class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
              public detail::cross_entropy_members<host<Gemm>>,
+             public detail::embedding_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
  public:
@@ -132,9 +134,14 @@ class host : detail::argument_checks,
     detail::add_bias(team_, y.extent(0), y.extent(1), y.data(), b.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void add_bias_backward(input_matrix<T> dy, std::span<T> db) {
-    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
+    add_bias_backward_into<T>(dy, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void add_bias_backward(matrix_view<T> dy, sums_of<T> db) {
+    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
   }
 
   template <class T>
@@ -149,8 +156,8 @@ class host : detail::argument_checks,
   }
 
   template <class T>
-  void layer_norm(input_matrix<T> x, input_vector<T> w, input_vector<T> b, std::type_identity_t<T> eps,
-                  matrix_view<T> y, std::type_identity_t<std::span<T>> mean, std::type_identity_t<std::span<T>> rstd) {
+  void layer_norm(input_matrix<T> x, input_vector<T> w, input_vector<T> b, sum_of_type<T> eps, matrix_view<T> y,
+                  sums_of<T> mean, sums_of<T> rstd) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("layer_norm", "y", x, y);
     sizes("layer_norm", columns, "elements of w", w.size(), "elements of b", b.size());
@@ -158,8 +165,8 @@ class host : detail::argument_checks,
     detail::layer_norm(team_, rows, columns, x.data(), w.data(), b.data(), eps, y.data(), mean.data(), rstd.data());
   }
   template <class T>
-  void layer_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_vector<T> mean,
-                                 input_vector<T> rstd, matrix_view<T> dx) {
+  void layer_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_sums<T> mean,
+                                 input_sums<T> rstd, matrix_view<T> dx) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("layer_norm_backward_input", "dy", x, dy);
     same_shape<T>("layer_norm_backward_input", "dx", x, dx);
@@ -169,19 +176,20 @@ class host : detail::argument_checks,
                                       dx.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void layer_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> mean, input_vector<T> rstd,
                                   std::span<T> dw, std::type_identity_t<std::span<T>> db) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("layer_norm_backward_weight", "dy", x, dy);
-    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
-    detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
-                                       db.data());
+    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void layer_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> mean,
+                                  input_sums<T> rstd, sums_of<T> dw, sums_of<T> db) {
+    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
   }
 
   template <class T>
-  void rms_norm(input_matrix<T> x, input_vector<T> w, std::type_identity_t<T> eps, matrix_view<T> y,
-                std::type_identity_t<std::span<T>> rstd) {
+  void rms_norm(input_matrix<T> x, input_vector<T> w, sum_of_type<T> eps, matrix_view<T> y, sums_of<T> rstd) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("rms_norm", "y", x, y);
     detail::expect("rms_norm", "elements of w", columns, w.size());
@@ -189,7 +197,7 @@ class host : detail::argument_checks,
     detail::rms_norm(team_, rows, columns, x.data(), w.data(), eps, y.data(), rstd.data());
   }
   template <class T>
-  void rms_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_vector<T> rstd,
+  void rms_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_sums<T> rstd,
                                matrix_view<T> dx) {
     const std::int64_t rows = x.extent(0), columns = x.extent(1);
     same_shape<T>("rms_norm_backward_input", "dy", x, dy);
@@ -199,22 +207,26 @@ class host : detail::argument_checks,
     detail::rms_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), rstd.data(), dx.data());
   }
   template <class T>
+    requires(!is_half_precision<T>)
   void rms_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> rstd, std::span<T> dw) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("rms_norm_backward_weight", "dy", x, dy);
-    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
-    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
-    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
+    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
+  }
+  template <class T>
+    requires is_half_precision<std::remove_const_t<T>>
+  void rms_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> rstd,
+                                sums_of<T> dw) {
+    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
   }
 
   /// Errors: also `layout_error` for a position that the tables do not have.
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary(input_heads<T> x, token_ids positions, input_matrix<T> cos, input_matrix<T> sin, head_rows<T> y) {
+  void rotary(input_heads<T> x, token_ids positions, input_matrix<sum_of_type<T>> cos, input_matrix<sum_of_type<T>> sin,
+              head_rows<T> y) {
     turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
   }
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary_backward(input_heads<T> dy, token_ids positions, input_matrix<T> cos, input_matrix<T> sin,
-                       head_rows<T> dx) {
+  void rotary_backward(input_heads<T> dy, token_ids positions, input_matrix<sum_of_type<T>> cos,
+                       input_matrix<sum_of_type<T>> sin, head_rows<T> dx) {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
@@ -233,16 +245,15 @@ class host : detail::argument_checks,
 
   template <class T>
   void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
-                 std::type_identity_t<T> scale, head_rows<T> out, std::type_identity_t<std::span<T>> lse,
-                 key_pages pages = {}) {
+                 sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
     attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
     detail::attention<Gemm>(team_, q, k, v, slices, scale, out, lse.data(), pages);
   }
   template <class T>
   void attention_backward(input_heads<T> dout, input_heads<T> q, input_heads<T> k, input_heads<T> v, input_heads<T> out,
-                          input_vector<T> lse, std::span<const attention_slice> slices, std::type_identity_t<T> scale,
-                          head_rows<T> dq, std::type_identity_t<head_rows<T>> dk, std::type_identity_t<head_rows<T>> dv,
-                          key_pages pages = {}) {
+                          input_vector<sum_of_type<T>> lse, std::span<const attention_slice> slices,
+                          sum_of_type<T> scale, head_rows<T> dq, std::type_identity_t<head_rows<T>> dk,
+                          std::type_identity_t<head_rows<T>> dv, key_pages pages = {}) {
     attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
     same_heads<T>("attention_backward", "dout", out, dout);
     same_heads<T>("attention_backward", "dq", q, dq);
@@ -252,7 +263,7 @@ class host : detail::argument_checks,
   }
 
   template <class T>
-  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::type_identity_t<std::span<T>> lse) {
+  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::span<sum_of_type<T>> lse) {
     attention_sizes<T>("attention", s, qkv, out, lse.size());
     const auto slices = causal_sequences(s.batch, s.sequence);
     detail::attention<Gemm>(team_, third<T>(qkv, s, 0), third<T>(qkv, s, 1), third<T>(qkv, s, 2),
@@ -260,8 +271,8 @@ class host : detail::argument_checks,
                             heads_of(out, s.heads, s.head_dim), lse.data(), key_pages{});
   }
   template <class T>
-  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out, input_vector<T> lse,
-                          attention_shape s, matrix_view<T> dqkv) {
+  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out,
+                          input_vector<sum_of_type<T>> lse, attention_shape s, matrix_view<T> dqkv) {
     attention_sizes<T>("attention_backward", s, qkv, out, lse.size());
     same_shape<T>("attention_backward", "dout", out, dout);
     same_shape<T>("attention_backward", "dqkv", qkv, dqkv);
@@ -271,29 +282,6 @@ class host : detail::argument_checks,
                                      third<T>(qkv, s, 1), third<T>(qkv, s, 2), heads_of(out, s.heads, s.head_dim),
                                      lse.data(), std::span<const attention_slice>(slices), score_scale<T>(s),
                                      third_of(0), third_of(1), third_of(2), key_pages{});
-  }
-
-  template <class T>
-  void embedding(token_ids ids, input_matrix<T> table, std::int64_t first_id, matrix_view<T> out) {
-    detail::expect("embedding", "rows of out", out.extent(0), ids.size());
-    detail::expect("embedding", "columns of out", table.extent(1), out.extent(1));
-    detail::embedding(team_, ids, table.extent(0), table.extent(1), table.data(), first_id, out.data());
-  }
-  template <class T>
-  void embedding_backward(token_ids ids, input_matrix<T> dout, std::int64_t first_id, matrix_view<T> dtable) {
-    detail::expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
-    detail::expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    detail::embedding_backward(team_, ids, dtable.extent(0), dtable.extent(1), dout.data(), first_id, dtable.data());
-  }
-  template <class T>
-  void add_positions(matrix_view<T> x, input_matrix<T> wpe, std::int64_t sequence) {
-    position_sizes("add_positions", x.extent(0), x.extent(1), wpe.extent(0), wpe.extent(1), sequence);
-    detail::add_positions(team_, x.extent(0), x.extent(1), sequence, x.data(), wpe.data());
-  }
-  template <class T>
-  void add_positions_backward(input_matrix<T> dx, std::int64_t sequence, matrix_view<T> dwpe) {
-    position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0), dwpe.extent(1), sequence);
-    detail::add_positions_backward(team_, dx.extent(0), dx.extent(1), sequence, dx.data(), dwpe.data());
   }
 
   /// Errors: `layout_error` for more choices than experts.
@@ -408,12 +396,12 @@ class host : detail::argument_checks,
     detail::add(team_, size_of(a), a.data(), b.data(), c.data());
   }
   template <class T>
-  void scale(std::span<T> x, std::type_identity_t<T> factor) {
+  void scale(std::span<T> x, sum_of_type<T> factor) {
     detail::scale(team_, static_cast<std::int64_t>(x.size()), x.data(), factor);
   }
   template <class T>
-  void fill(std::span<T> x, std::type_identity_t<T> value) {
-    detail::fill(team_, static_cast<std::int64_t>(x.size()), x.data(), value);
+  void fill(std::span<T> x, sum_of_type<T> value) {
+    detail::fill(team_, static_cast<std::int64_t>(x.size()), x.data(), detail::converted<T>(value));
   }
   template <class T>
   void copy(input_vector<T> x, std::span<T> y) {
@@ -473,6 +461,29 @@ class host : detail::argument_checks,
   }
 
  private:
+  template <class T>
+  void add_bias_backward_into(input_matrix<T> dy, sums_of<T> db) {
+    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
+    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
+  }
+  template <class T>
+  void layer_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> mean, input_sums<T> rstd,
+                                       sums_of<T> dw, sums_of<T> db) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("layer_norm_backward_weight", "dy", x, dy);
+    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
+    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
+    detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
+                                       db.data());
+  }
+  template <class T>
+  void rms_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> rstd, sums_of<T> dw) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("rms_norm_backward_weight", "dy", x, dy);
+    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
+    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
+    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
+  }
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
@@ -513,15 +524,16 @@ class host : detail::argument_checks,
     return heads_of(qkv, s.heads, s.head_dim, i * s.width());
   }
   template <class T>
-  static T score_scale(const attention_shape& s) {
-    return s.head_dim == 0 ? T(1) : T(1) / std::sqrt(static_cast<T>(s.head_dim));
+  static sum_of_type<T> score_scale(const attention_shape& s) {
+    using S = sum_of_type<T>;
+    return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
   }
   template <rotary_pairs Pairs, bool Back, class T>
-  void turn(const char* kernel, head_rows<const T> x, token_ids positions, matrix_view<const T> cos,
-            matrix_view<const T> sin, head_rows<T> y) {
+  void turn(const char* kernel, head_rows<const T> x, token_ids positions, input_matrix<sum_of_type<T>> cos,
+            input_matrix<sum_of_type<T>> sin, head_rows<T> y) {
     same_heads<T>(kernel, "the output", x, y);
     rows_apart(kernel, "the input", x);
-    same_shape<T>(kernel, "the table of sines", cos, sin);
+    same_shape<sum_of_type<T>>(kernel, "the table of sines", cos, sin);
     detail::expect(kernel, "number of positions", x.rows, positions.size());
     if (detail::checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
@@ -551,6 +563,10 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
               cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&
               stochastic_optimizer_kernels<host<>, float, float>);
+static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> && norm_kernels<host<>, bf16> &&
+              rms_norm_kernels<host<>, bf16> && rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> &&
+              embedding_kernels<host<>, bf16> && cross_entropy_kernels<host<>, bf16> && loss_kernels<host<>, bf16> &&
+              reduction_kernels<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
 
 }  // namespace heddle::inline v0::compute
 

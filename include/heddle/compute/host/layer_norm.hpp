@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 
@@ -22,16 +23,17 @@ void each_normed_row(team& workers, std::int64_t rows, std::int64_t columns, con
 }
 
 template <class T>
-void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b, T eps, T* y,
-                T* mean, T* rstd) {
-  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
+                sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T* in = x + i * columns;
-    const T rough = sum_lanes<T>(columns, [](T v) { return v; }, in) * inverse;
+    const S rough = sum_lanes<S>(columns, [](S v) { return v; }, in) * inverse;
     // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
-    const T mu = rough + sum_lanes<T>(columns, [rough](T v) { return v - rough; }, in) * inverse;
-    const T variance = sum_lanes<T>(columns, [mu](T v) { return (v - mu) * (v - mu); }, in) * inverse;
-    const T s = T(1) / std::sqrt(variance + eps);
-    map_lanes(columns, y + i * columns, [mu, s](T v, T g, T c) { return (v - mu) * s * g + c; }, in, w, b);
+    const S mu = rough + sum_lanes<S>(columns, [rough](S v) { return v - rough; }, in) * inverse;
+    const S variance = sum_lanes<S>(columns, [mu](S v) { return (v - mu) * (v - mu); }, in) * inverse;
+    const S s = S(1) / std::sqrt(variance + eps);
+    map_lanes(columns, y + i * columns, [mu, s](S v, S g, S c) { return (v - mu) * s * g + c; }, in, w, b);
     mean[i] = mu;
     rstd[i] = s;
   });
@@ -40,26 +42,29 @@ void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T*
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
 template <class T>
 void layer_norm_backward_input(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                               const T* w, const T* mean, const T* rstd, T* dx) {
-  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+                               const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T *d = dy + i * columns, *in = x + i * columns;
     T* out = dx + i * columns;
-    const T mu = mean[i], s = rstd[i];
-    const T g = sum_lanes<T>(columns, [](T a, T c) { return a * c; }, d, w) * inverse;
-    const T gn = sum_lanes<T>(columns, [mu, s](T a, T c, T v) { return a * c * ((v - mu) * s); }, d, w, in) * inverse;
+    const S mu = mean[i], s = rstd[i];
+    const S g = sum_lanes<S>(columns, [](S a, S c) { return a * c; }, d, w) * inverse;
+    const S gn = sum_lanes<S>(columns, [mu, s](S a, S c, S v) { return a * c * ((v - mu) * s); }, d, w, in) * inverse;
     map_lanes(
-        columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - g - (v - mu) * s * gn); },
+        columns, out, [=](S old, S a, S c, S v) { return old + s * (a * c - g - (v - mu) * s * gn); },
         static_cast<const T*>(out), d, w, in);
   });
 }
 
 template <class T>
 void layer_norm_backward_weight(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                const T* mean, const T* rstd, T* dw, T* db) {
-  workers.split(columns, column_grain(rows), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+                                const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw,
+                                sum_of_type<T>* db) {
+  using S = sum_of_type<T>;
+  workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     sum_columns(
-        rows, columns, begin, end, dw, [=](std::int64_t i, T d, T v) { return d * ((v - mean[i]) * rstd[i]); }, dy, x);
-    sum_columns(rows, columns, begin, end, db, [](std::int64_t, T d) { return d; }, dy);
+        rows, columns, begin, end, dw, [=](std::int64_t i, S d, S v) { return d * ((v - mean[i]) * rstd[i]); }, dy, x);
+    sum_columns(rows, columns, begin, end, db, [](std::int64_t, S d) { return d; }, dy);
   });
 }
 

@@ -2,17 +2,20 @@
 #pragma once
 
 #include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 
 namespace heddle::inline v0::compute::detail {
 
 template <class T>
-void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y, T* rstd) {
-  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps, T* y,
+              sum_of_type<T>* rstd) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T* in = x + i * columns;
-    const T s = T(1) / std::sqrt(sum_lanes<T>(columns, [](T v) { return v * v; }, in) * inverse + eps);
-    map_lanes(columns, y + i * columns, [s](T v, T g) { return v * s * g; }, in, w);
+    const S s = S(1) / std::sqrt(sum_lanes<S>(columns, [](S v) { return v * v; }, in) * inverse + eps);
+    map_lanes(columns, y + i * columns, [s](S v, S g) { return v * s * g; }, in, w);
     rstd[i] = s;
   });
 }
@@ -20,23 +23,25 @@ void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class T>
 void rms_norm_backward_input(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                             const T* w, const T* rstd, T* dx) {
-  each_normed_row<T>(workers, rows, columns, [&](std::int64_t i, T inverse) {
+                             const T* w, const sum_of_type<T>* rstd, T* dx) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T *d = dy + i * columns, *in = x + i * columns;
     T* out = dx + i * columns;
-    const T s = rstd[i];
-    const T gn = sum_lanes<T>(columns, [s](T a, T c, T v) { return a * c * (v * s); }, d, w, in) * inverse;
+    const S s = rstd[i];
+    const S gn = sum_lanes<S>(columns, [s](S a, S c, S v) { return a * c * (v * s); }, d, w, in) * inverse;
     map_lanes(
-        columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - v * s * gn); }, static_cast<const T*>(out),
+        columns, out, [=](S old, S a, S c, S v) { return old + s * (a * c - v * s * gn); }, static_cast<const T*>(out),
         d, w, in);
   });
 }
 
 template <class T>
 void rms_norm_backward_weight(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                              const T* rstd, T* dw) {
-  workers.split(columns, column_grain(rows), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
-    sum_columns(rows, columns, begin, end, dw, [=](std::int64_t i, T d, T v) { return d * (v * rstd[i]); }, dy, x);
+                              const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
+  using S = sum_of_type<T>;
+  workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
+    sum_columns(rows, columns, begin, end, dw, [=](std::int64_t i, S d, S v) { return d * (v * rstd[i]); }, dy, x);
   });
 }
 

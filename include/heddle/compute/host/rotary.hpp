@@ -4,6 +4,7 @@
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +14,9 @@ namespace heddle::inline v0::compute {
 namespace detail {
 
 template <rotary_pairs Pairs, bool Back, class T>
-void rotary(team& workers, const head_rows<const T>& x, token_ids positions, std::int64_t pairs, const T* cos,
-            const T* sin, const head_rows<T>& y) {
+void rotary(team& workers, const head_rows<const T>& x, token_ids positions, std::int64_t pairs,
+            const sum_of_type<T>* cos, const sum_of_type<T>* sin, const head_rows<T>& y) {
+  using S = sum_of_type<T>;
   const bool neighbours = Pairs == rotary_pairs::neighbours;
   const std::int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : pairs;
   workers.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -24,9 +26,9 @@ void rotary(team& workers, const head_rows<const T>& x, token_ids positions, std
         const T* in = x.row(r, h);
         T* to = y.row(r, h);
         for (std::int64_t i = 0; i < pairs; ++i) {
-          const T a = in[i * step], b = in[i * step + other], c = cos[at + i], s = Back ? -sin[at + i] : sin[at + i];
-          to[i * step] = a * c - b * s;
-          to[i * step + other] = b * c + a * s;
+          const S a = in[i * step], b = in[i * step + other], c = cos[at + i], s = Back ? -sin[at + i] : sin[at + i];
+          to[i * step] = T(a * c - b * s);
+          to[i * step + other] = T(b * c + a * s);
         }
         if (to != in) std::copy(in + 2 * pairs, in + x.head_dim, to + 2 * pairs);
       }

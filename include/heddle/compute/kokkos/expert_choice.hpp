@@ -2,20 +2,14 @@
 #pragma once
 
 #include <heddle/compute/expert_choice.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/kokkos/routing.hpp>
-#include <heddle/tensor/buffer.hpp>
-#include <heddle/tensor/view.hpp>
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <tuple>
 #include <type_traits>
 
 #include <Kokkos_Core.hpp>
@@ -48,12 +42,6 @@ class scores_of_row {
   T top_ = 0, sum_ = 1;
 };
 
-/// Whether a is before b in the order of `choose_greatest`.
-template <class T>
-KOKKOS_INLINE_FUNCTION bool is_greater(T a, std::int64_t at_a, T b, std::int64_t at_b) {
-  if (a != a || b != b) return a != a && (b == b || at_a < at_b);
-  return a > b || (a == b && at_a < at_b);
-}
 /// The sum of the `best` greatest of n numbers, added in descending order.
 template <class T>
 KOKKOS_INLINE_FUNCTION T sum_of_greatest(std::int64_t n, const T* x, std::int64_t best) {
@@ -158,65 +146,5 @@ void launch_balance_bias(const on<Exec>& exec, std::int64_t experts, const T* co
         }
       });
 }
-
-/// The kernels of `expert_choice_kernels` as members of `Backend`, whose tensors lie in `Space`.
-template <class Backend, class Space>
-class expert_choice_members {
-  using checks = argument_checks;
-  template <class T>
-  using in_row = std::type_identity_t<vector_view<const T, Space>>;
-  template <class T>
-  using matrix = matrix_view<T, Space>;
-  template <class T>
-  using in_matrix = std::type_identity_t<matrix<const T>>;
-
- public:
-  /// Errors: `layout_error` for sizes that do not fit, for groups that do not divide the experts, and for fewer experts in the kept groups
-  /// than are chosen.
-  template <class Scores, class T>
-  void choose_experts(in_matrix<T> logits, in_row<T> bias, const grouped_choice& rule, matrix<std::int32_t> ids,
-                      matrix<T> weights) {
-    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1), k = ids.extent(1);
-    checks::choices("choose_experts", tokens, experts, {ids.address(), ids.shape()}, weights.extent(0),
-                    weights.extent(1));
-    if (bias.size() > 0) expect("choose_experts", "elements of the bias", experts, bias.size());
-    expect_groups(experts, k, rule);
-    T* scratch = nullptr;
-    if constexpr (!decltype(self().launcher())::host_can_read) {
-      auto& room = std::get<buffer<T, Space>>(scratch_);
-      const std::int64_t needed = tokens * (experts + rule.groups);
-      if (room.size() < static_cast<std::size_t>(needed))
-        room = buffer<T, Space>(self().queue(), needed, "biased scores of experts");
-      scratch = room.address();
-    }
-    launch_choose_experts<Scores>(self().launcher(), tokens, experts, k, rule, logits.address(),
-                                  bias.size() > 0 ? bias.address() : nullptr, ids.address(), weights.address(),
-                                  scratch);
-  }
-  /// Errors: `layout_error` for sizes that do not fit, and for ids that are out of range where kernels run on the host.
-  template <class Scores, class T>
-  void choose_experts_backward(in_matrix<T> logits, matrix<const std::int32_t> ids, const grouped_choice& rule,
-                               in_matrix<T> dweights, matrix<T> dlogits) {
-    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1);
-    checks::choices("choose_experts_backward", tokens, experts, {ids.address(), ids.shape()}, dweights.extent(0),
-                    dweights.extent(1));
-    checks::same_shape<T>("choose_experts_backward", "dlogits", {logits.address(), logits.shape()},
-                          {dlogits.address(), dlogits.shape()});
-    indices_within(self().launcher(), self().queue(), "choose_experts_backward", "ids", ids, 0, experts);
-    launch_choose_experts_backward<Scores>(self().launcher(), tokens, experts, ids.extent(1), rule, logits.address(),
-                                           ids.address(), dweights.address(), dlogits.address());
-  }
-  /// Errors: `layout_error` for another number of counts than of biases.
-  template <class T>
-  void balance_bias(in_row<T> counts, std::type_identity_t<T> rate, vector_view<T, Space> bias) {
-    expect("balance_bias", "elements of the bias", counts.size(), bias.size());
-    launch_balance_bias(self().launcher(), bias.size(), counts.address(), rate, bias.address());
-  }
-
- private:
-  Backend& self() noexcept { return static_cast<Backend&>(*this); }
-
-  std::tuple<buffer<float, Space>, buffer<double, Space>> scratch_{};
-};
 
 }  // namespace heddle::inline v0::compute::detail::on_kokkos

@@ -7,16 +7,20 @@
 #include <heddle/compute/kokkos/cached_rows.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
 #include <heddle/compute/kokkos/expert_choice.hpp>
-#include <heddle/compute/kokkos/expert_members.hpp>
 #include <heddle/compute/kokkos/head_parts.hpp>
 #include <heddle/compute/kokkos/host_products.hpp>
 #include <heddle/compute/kokkos/images.hpp>
+#include <heddle/compute/kokkos/routing.hpp>
 #include <heddle/compute/kokkos/rows.hpp>
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
 #include <heddle/compute/launched_cache.hpp>
+#include <heddle/compute/launched_expert_choice.hpp>
+#include <heddle/compute/launched_experts.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/launched_head_parts.hpp>
+#include <heddle/compute/launched_images.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -69,10 +73,10 @@ template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSp
 class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
                public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::launched_cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::expert_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::expert_choice_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::head_part_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::on_kokkos::image_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+               public detail::launched_experts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::launched_head_parts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::launched_images<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
   static_assert(
       detail::on_kokkos::teams_have_room<Gemm>,
       "heddle: teams<TileBytes, TeamSize> takes at least 2048 bytes, which are three tiles of 8 x 9 double, and "
@@ -113,10 +117,10 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
  private:
   friend class detail::launched_facets<kokkos, space>;
   friend class detail::launched_cache_members<kokkos, space>;
-  friend class detail::on_kokkos::expert_members<kokkos, space>;
-  friend class detail::on_kokkos::expert_choice_members<kokkos, space>;
-  friend class detail::on_kokkos::head_part_members<kokkos, space>;
-  friend class detail::on_kokkos::image_members<kokkos, space>;
+  friend class detail::launched_experts<kokkos, space>;
+  friend class detail::launched_expert_choice<kokkos, space>;
+  friend class detail::launched_head_parts<kokkos, space>;
+  friend class detail::launched_images<kokkos, space>;
   detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {this->queue_.instance()}; }
 };
 

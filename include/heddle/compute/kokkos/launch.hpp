@@ -1,14 +1,12 @@
 // heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of a Kokkos execution space, and what their bodies share.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -84,16 +82,6 @@ void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::in
 template <std::int64_t Size, class Exec, class Body>
 void each_block(const on<Exec>& exec, const char* label, std::int64_t n, const Body& body) {
   each_block<Size>(exec, label, n, 1, body);
-}
-
-/// Looks at indices where the host can, after a wait for the queue. Errors: `layout_error` for one that is not in [first, end).
-template <class Exec, class Queue, class Indices>
-void indices_within(const on<Exec>&, Queue& queue, const char* kernel, const char* what, const Indices& indices,
-                    std::int64_t first, std::int64_t end) {
-  if constexpr (on<Exec>::host_can_read && checks_arguments) {
-    queue.wait();
-    argument_checks::within(kernel, what, {indices.address(), static_cast<std::size_t>(indices.size())}, first, end);
-  }
 }
 
 /// Elements of one item of work of a kernel element by element, and columns of one where columns are shared: a few blocks of

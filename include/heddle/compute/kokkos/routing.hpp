@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/routing.hpp: choice of experts, the permutation by expert, and rows moved along it and back, as Kokkos kernels.
 #pragma once
 
+#include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
@@ -13,6 +14,8 @@
 #include <Kokkos_Core.hpp>
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
+
+using in_groups::is_greater;
 
 /// The greatest of n numbers; the first one if n is 1, NaN where the first one is.
 template <class T>
@@ -161,13 +164,10 @@ void launch_expert_balance_backward(const on<Exec>& exec, std::int64_t tokens, s
 /// Whether choice j of an expert is kept rather than choice i of the same expert.
 template <class Rule, class T>
 KOKKOS_INLINE_FUNCTION bool goes_before(std::int64_t j, std::int64_t i, const T* weights) {
-  if constexpr (std::is_same_v<Rule, keep_heaviest>) {
-    const T a = weights[j], b = weights[i];
-    if (a != a || b != b) return a != a && (b == b || j < i);  // NaN first
-    return a > b || (a == b && j < i);
-  } else {
+  if constexpr (std::is_same_v<Rule, keep_heaviest>)
+    return is_greater(weights[j], j, weights[i], i);
+  else
     return j < i;
-  }
 }
 /// Sorted by one thread on the host; elsewhere each choice counts those that go before it.
 template <class Rule, class Exec, class T>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -22,20 +23,18 @@ namespace heddle::inline v0::compute::detail::on_kokkos {
 /// alone. Offsets of groups, slices and pages lie in memory of the execution space, and are not looked at.
 template <class Exec, std::int64_t TileBytes, int TeamSize>
 class team_products
-    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
+    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>>,
+      public in_groups::grouped_product_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
  public:
   using space = kokkos_memory<Exec>;
 
  private:
-  template <class T>
-  using stack = view<T, dynamic_shape<3>, space>;
   template <class T>
   using matrix = matrix_view<T, space>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix<const T>>;
   template <class T>
   using element = std::remove_const_t<T>;
-  using offsets_row = row_view<const std::int64_t, space>;
 
  public:
   explicit team_products(int threads = 1) { check_threads(threads); }
@@ -65,54 +64,21 @@ class team_products
     product<TA, TB, element<A>>(a, b, beta, c);
   }
 
-  template <transpose TB = transpose::no, class X, class W, class Y>
-    requires std::is_same_v<element<X>, element<W>>
-  void grouped_matmul(matrix<X> x, offsets_row offsets, stack<W> w, matrix<Y> y,
-                      std::type_identity_t<sum_of_type<Y>> beta = 0) {
-    constexpr bool tb = TB == transpose::yes;
-    expect("grouped_matmul", "offsets of groups", w.extent(0) + 1, offsets.size());
-    expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
-    expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
-    expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
-    launch_tiles<sum_of_type<Y>>("heddle::grouped_matmul",
-                                 in_groups::grouped_product_tile<tb, element<X>, Y, sum_of_type<Y>>{
-                                     x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(), w.address(),
-                                     offsets.address(), y.address(), beta, 0});
-  }
-  template <class X, class D, class W>
-    requires std::is_same_v<element<X>, element<D>>
-  void grouped_matmul_backward_weight(matrix<X> x, matrix<D> dy, offsets_row offsets, stack<W> dw,
-                                      std::type_identity_t<sum_of_type<W>> beta = 0) {
-    constexpr const char* kernel = "grouped_matmul_backward_weight";
-    expect(kernel, "offsets of groups", dw.extent(0) + 1, offsets.size());
-    expect(kernel, "rows of dy", x.extent(0), dy.extent(0));
-    expect(kernel, "rows of dw", x.extent(1), dw.extent(1));
-    expect(kernel, "columns of dw", dy.extent(1), dw.extent(2));
-    launch_tiles<sum_of_type<W>>("heddle::grouped_matmul_backward_weight",
-                                 in_groups::grouped_weight_tile<element<X>, W, sum_of_type<W>>{
-                                     dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(),
-                                     offsets.address(), dw.address(), beta, 0});
-  }
-
  protected:
   typename space::queue queue_{};
 
  private:
   friend class in_groups::attention_members<team_products, space>;
+  friend class in_groups::grouped_product_members<team_products, space>;
   team_launcher<Exec, TileBytes, TeamSize> group_launcher(const char* kernel) noexcept { return {queue_, kernel}; }
 
-  template <class Sum, class Body>
-  void launch_tiles(const char* kernel, Body body) {
-    const auto on = group_launcher(kernel);
-    body.edge = in_groups::edge_of_products<Sum>(on.tile_bytes());
-    on.template each_tile<Sum>(body.items(), body.edge, in_groups::elements_of_products(body.edge), body);
-  }
   template <transpose TA, transpose TB, class In, class Out, class Sum>
   void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
     const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("matmul", a, b, c);
-    launch_tiles<Sum>("heddle::matmul", in_groups::product_tile<ta, tb, In, Out, Sum>{
-                                            {m, n, k, a.address(), b.address(), c.address(), beta}, 0});
+    in_groups::launch_product_tiles<Sum>(
+        group_launcher("heddle::matmul"),
+        in_groups::product_tile<ta, tb, In, Out, Sum>{{m, n, k, a.address(), b.address(), c.address(), beta}, 0});
   }
   static void check_threads(int threads) {
     if (threads < 1) [[unlikely]]

@@ -46,7 +46,8 @@ inline std::string shown_shape(std::span<const std::int64_t> shape) {
 }
 }  // namespace detail
 
-/// Writes `falcon_drafter.safetensors` with all that is trained of a drafter, by `falcon_drafter::names`, then `falcon_drafter.json` (`falcon_folder_settings`). Embedding, head and final norm are the
+/// Writes `falcon_drafter.safetensors` with all that is trained of a drafter, by `falcon_drafter::names`, then
+/// `falcon_drafter.json` (`falcon_folder_settings`). Embedding, head and final norm are the
 /// model's and are not written. Errors: `io_error`.
 template <class T, class Backend>
 void write_falcon_weights(const std::filesystem::path& folder, model::falcon_drafter<T, Backend>& drafter,
@@ -70,7 +71,8 @@ void write_falcon_weights(const std::filesystem::path& folder, model::falcon_dra
                                                           {"tree", detail::paths_of(tree)}});
 }
 
-/// Reads `falcon_drafter.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and the member for members that are not these, for other values, for sizes that no drafter has,
+/// Reads `falcon_drafter.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and
+/// the member for members that are not these, for other values, for sizes that no drafter has,
 /// and for a tree that is none, or deeper than 64 or the context.
 inline falcon_folder_settings read_falcon_settings(const std::filesystem::path& folder) {
   const detail::strict_settings from(folder / "falcon_drafter.json", {"width", "heads", "ffn", "vocabulary", "block",
@@ -95,7 +97,8 @@ inline falcon_folder_settings read_falcon_settings(const std::filesystem::path& 
 }
 
 /// Refuses a drafter that is not for a model of this width, vocabulary and epsilon of its final norm, or has other tensors than its settings say.
-/// Looks at no weights, so that a drafter is made only of settings that the file of its weights bears out. Errors: `config_error` that names file, member, what was expected and got; `io_error` for a damaged file.
+/// Looks at no weights, so that a drafter is made only of settings that the file of its weights bears out. Errors:
+/// `config_error` that names file, member, what was expected and got; `io_error` for a damaged file.
 inline void require_falcon_fits(const std::filesystem::path& folder, const model::falcon_shape& s, std::int64_t width,
                                 std::int64_t vocabulary, double epsilon) {
   const auto wrong = [&](const char* member, const std::string& expected, const std::string& got) {
@@ -116,7 +119,8 @@ inline void require_falcon_fits(const std::filesystem::path& folder, const model
   }
 }
 
-/// Fills a drafter from `falcon_drafter.safetensors` of a folder. Errors: `config_error` that names the file and the tensor for one that is not there, one of another shape than this drafter has, and one
+/// Fills a drafter from `falcon_drafter.safetensors` of a folder. Errors: `config_error` that names the file and
+/// the tensor for one that is not there, one of another shape than this drafter has, and one
 /// that no drafter has; `io_error` for a damaged file.
 template <class T, class Backend>
 void read_falcon_weights(const std::filesystem::path& folder, model::falcon_drafter<T, Backend>& drafter) {

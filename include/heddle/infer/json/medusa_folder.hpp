@@ -32,7 +32,8 @@ void each_medusa_tensor(Heads& heads, F&& f) {
 }
 }  // namespace detail
 
-/// Writes `medusa_heads.safetensors` with the tensors `medusa_head.K.norm.weight` [width], `medusa_head.K.0.linear.weight` [width, width] and `medusa_head.K.1.weight` [vocabulary, width] of each head K
+/// Writes `medusa_heads.safetensors` with the tensors `medusa_head.K.norm.weight` [width],
+/// `medusa_head.K.0.linear.weight` [width, width] and `medusa_head.K.1.weight` [vocabulary, width] of each head K
 /// from 0 on (`medusa_heads`), then `medusa_heads.json` (`medusa_folder_settings`). Errors: `io_error`.
 template <class T, class Backend>
 void write_medusa_folder(const std::filesystem::path& folder, medusa_heads<T, Backend>& heads, const token_tree& tree) {
@@ -51,7 +52,8 @@ struct medusa_folder_settings {
   token_tree tree{};
 };
 
-/// Reads `medusa_heads.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and the member for members that are not these, for other values, and for a tree that is none or
+/// Reads `medusa_heads.json`. Errors: `io_error` for what is no JSON; `config_error` that names the file and
+/// the member for members that are not these, for other values, and for a tree that is none or
 /// deeper than the heads.
 inline medusa_folder_settings read_medusa_settings(const std::filesystem::path& folder) {
   const detail::strict_settings from(folder / "medusa_heads.json", {"heads", "tree"});

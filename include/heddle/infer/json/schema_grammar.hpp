@@ -493,7 +493,8 @@ class schema_grammar {
 /// their order, those of `required` always, and no others. Arrays: `items`, `minItems`, `maxItems`; strings: `minLength`, `maxLength`, `pattern` (`regex`); integers: `minimum`, `maximum`,
 /// `exclusiveMinimum`, `exclusiveMaximum`, at most 18 digits; numbers: `minimum` 0, at most 15 digits before and after the point and an exponent of two. A space may follow commas and colons, and is
 /// nowhere else. A schema that says nothing, and `items` that are not there, take any value with objects and arrays in at most three levels. Members that JSON Schema does not define, and `title`,
-/// `description`, `default`, `examples` and the like, are passed over. Errors: `grammar_error` that names any other member of JSON Schema, also where it is spelt otherwise (min_length), with where it is.
+/// `description`, `default`, `examples` and the like, are passed over. Errors: `grammar_error` that names any
+/// other member of JSON Schema, also where it is spelt otherwise (min_length), with where it is.
 inline std::shared_ptr<const byte_dfa> compile_schema(const ordered_schema& schema,
                                                       const std::bitset<256>& bytes = std::bitset<256>().set(),
                                                       grammar_limits limits = {}) {

@@ -1,6 +1,7 @@
 // heddle/model/layers/attention.hpp: causal self-attention with one product for queries, keys and values.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/layers/lora.hpp>
 
 #include <cmath>
@@ -10,13 +11,13 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct qkv {};          ///< activation: query, key and value as one product gives them
-struct d_qkv {};        ///< gradient of `qkv`
-struct heads_out {};    ///< activation: what each head gives, before the product that combines them
-struct log_sum_exp {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
-struct d_heads_out {};  ///< gradient of `heads_out`
-struct key_cache {};    ///< cached: keys as scores take them
-struct value_cache {};  ///< cached: values
+struct qkv {};                      ///< activation: query, key and value as one product gives them
+struct d_qkv {};                    ///< gradient of `qkv`
+struct heads_out {};                ///< activation: what each head gives, before the product that combines them
+struct log_sum_exp : statistic {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
+struct d_heads_out {};              ///< gradient of `heads_out`
+struct key_cache {};                ///< cached: keys as scores take them
+struct value_cache {};              ///< cached: values
 
 namespace detail {
 // Two products of all query heads over the causal half, forward, and four backward; per token.
@@ -43,7 +44,7 @@ constexpr void require_whole() {
 // Puts keys and values of the rows into the cache, and lets the queries see those of their sequences.
 template <class B, class T = typename B::scalar, class Space = typename B::space>
 void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
-                   const compute::head_rows<T, Space>& v, std::type_identity_t<T> scale,
+                   const compute::head_rows<T, Space>& v, sum_of_type<T> scale,
                    const compute::head_rows<T, Space>& out) {
   const auto& cache = b.run().cache;
   const auto keys = compute::heads_of(b.cached(key_cache{}), k.heads, k.head_dim);
@@ -111,7 +112,7 @@ struct fused_attention {
   /// The same for rows that continue sequences: keys and values of earlier tokens come from the cache.
   template <class B>
   auto forward_cached(const B& b, typename B::const_view x, typename B::view y) const {
-    using T = typename B::scalar;
+    using T = typename B::sum;
     detail::require_whole<typename B::layouts, dim::head_size, dim::kinds, dim::positions>();
     auto [project, combine] = b.children();
     project.forward(x, b[qkv{}]);

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
@@ -61,12 +62,12 @@ struct layer_run {
   Backend& compute;
   World& world;
   extent_of_batch extent{};
-  std::array<T*, most_buckets> weights{};    ///< of each bucket, frozen ones behind the others
-  std::array<T*, most_buckets> gradients{};  ///< null for frozen ones
-  T* saved = nullptr;                        ///< of one microbatch, from forward to backward
-  T* waiting = nullptr;                      ///< what was computed again and waits for backward_weight
-  T* shared = nullptr;                       ///< what is used up at once
-  T* deferred = nullptr;                     ///< made by backward_input for backward_weight
+  std::array<T*, most_buckets> weights{};                 ///< of each bucket, frozen ones behind the others
+  std::array<sum_of_type<T>*, most_buckets> gradients{};  ///< null for frozen ones
+  T* saved = nullptr;                                     ///< of one microbatch, from forward to backward
+  T* waiting = nullptr;                                   ///< what was computed again and waits for backward_weight
+  T* shared = nullptr;                                    ///< what is used up at once
+  T* deferred = nullptr;                                  ///< made by backward_input for backward_weight
   T* scratch = nullptr;
   T* constants = nullptr;
   dropping drops = dropping::named;
@@ -75,8 +76,8 @@ struct layer_run {
   compute::token_ids_in<space> positions{};                     ///< [rows]: of each token in its sequence
   row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
   matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
-  matrix_view<T, space> tied_gradient{};
-  scalar loss_scale = scalar(1);             ///< of the batch, for layers whose gradient has terms of its own
+  matrix_view<sum_of_type<T>, space> tied_gradient{};
+  sum_of_type<T> loss_scale = 1;             ///< of the batch, for layers whose gradient has terms of its own
   routing_memory<space>* routing = nullptr;  ///< for layers that route rows: see `routing_memory`
   std::int64_t first_word = 0;               ///< of this rank's part of the vocabulary
   [[no_unique_address]] detail::loss_place<space> loss{};  ///< not on the host
@@ -126,7 +127,11 @@ template <class Layer, class Run>
 class call {
  public:
   using scalar = typename Run::scalar;
+  /// Of sums, statistics, factors and gradients of weights: float for scalars of 16 bits.
+  using sum = sum_of_type<scalar>;
   using space = typename Run::space;
+  using sum_view = matrix_view<sum, space>;
+  using sum_row = row_view<sum, space>;
   using view = matrix_view<scalar, space>;
   using row = row_view<scalar, space>;
   using const_view = matrix_view<const scalar, space>;
@@ -188,7 +193,7 @@ class call {
       Run::trained::template trains<std::tuple_element_t<place_of<Tag, parameters_of<Layer>>, parameters_of<Layer>>>;
   /// The gradient of a parameter, to which backward_weight adds.
   template <class Tag>
-  view gradient(Tag) const {
+  sum_view gradient(Tag) const {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>;
     static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>,
                   "heddle: b.gradient(tag{}): the layer lists no parameter with this tag; add it to parameters()");
@@ -197,7 +202,7 @@ class call {
                     "heddle: b.gradient(tag{}): this parameter is frozen and has no gradient; a backward_weight that "
                     "may be called for other parameters asks `if constexpr (B::template trains<tag>)` before");
       const auto& at = at_->parameters[p];
-      return view(run_->gradients[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
+      return sum_view(run_->gradients[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
     }
   }
   /// A parameter, to be changed between steps.
@@ -215,12 +220,12 @@ class call {
     return elements_of((*this)[tag]);
   }
   template <class Tag>
-  row gradient_vector(Tag tag) const {
+  sum_row gradient_vector(Tag tag) const {
     return elements_of(gradient(tag));
   }
   /// Copies numbers of the host to a tensor of the layer, and waits for it: for `prepare`.
   template <class Tag>
-  void copy_from_host(Tag tag, std::span<const scalar> values) const {
+  void copy_from_host(Tag tag, std::span<const element_of_tag<Tag, scalar>> values) const {
     if constexpr (on_host) {
       compute().copy(values, vector(tag));
     } else {
@@ -261,8 +266,8 @@ class call {
     if (is_wanted(y)) f(y);
   }
   static bool is_wanted(view y) noexcept { return y.address() != nullptr || y.size() > 0; }
-  template <class From, class To>
-  void settle(view x) const {
+  template <class From, class To, class T>
+  void settle(matrix_view<T, space> x) const {
     auto&& in_order = queue();
     settle_in<From, To>(run_->world, in_order, elements_of(x));
   }
@@ -400,9 +405,16 @@ class call {
     return rows_of_activation<layouts, Described>(*run_, at);
   }
   template <std::size_t A>
-  view place_of_activation() const {
+  auto place_of_activation() const {
     using described = type_of<A>;
+    using element = element_of_tag<typename described::tag, scalar>;
     const auto& at = at_->activations[A];
+    const auto view = [](scalar* memory, const dynamic_shape<2>& shape) {
+      if constexpr (std::is_same_v<element, scalar>)
+        return matrix_view<element, space>(memory, shape);
+      else
+        return matrix_view<element, space>(reinterpret_cast<element*>(memory), shape);
+    };
     if constexpr (described::lives == life::constant) {
       return view(run_->constants + at.shared, dynamic_shape<2>(at.rows, at.columns));
     } else {

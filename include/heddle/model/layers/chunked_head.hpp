@@ -16,7 +16,8 @@ struct greatest_of_part {};   ///< activation: the greatest logit of each row, o
 struct d_gathered_normed {};  ///< the gradient of the rows that all ranks' normed rows make together
 
 /// A `language_head` whose logits a rank makes for at most `Words` of its words at a time, in memory that all microbatches share: from forward to backward two numbers of
-/// each row are kept, and `backward_input` makes the logits again. Losses and gradients are those of `language_head`, up to rounding. Over the axis that splits the vocabulary travel the same three numbers
+/// each row are kept, and `backward_input` makes the logits again. Losses and gradients are those of
+/// `language_head`, up to rounding. Over the axis that splits the vocabulary travel the same three numbers
 /// of each row.
 /// Shapes: as `language_head`; logits [rows, Words].
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3; Wijmans et al. 2024, arXiv:2411.09009 (logits not kept); Shoeybi

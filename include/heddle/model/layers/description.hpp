@@ -1,6 +1,7 @@
 // heddle/model/layers/description.hpp: the lists of parameters, activations and children that describe a layer.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/sharding.hpp>
@@ -57,6 +58,12 @@ struct activation {
   std::array<std::int64_t, Dims::count> extents{};
   activation_set role{};
 };
+
+/// The base of tags of tensors that are sums, statistics or tables of angles: their elements are of `sum_of_type` of the model's, float where those have 16 bits.
+struct statistic {};
+/// The elements that a tensor with this tag has in a model of elements T.
+template <class Tag, class T>
+using element_of_tag = std::conditional_t<std::is_base_of_v<statistic, Tag>, sum_of_type<T>, T>;
 
 /// What a layer leaves in a cache for each token, [tokens, Dims...], for the tokens behind it: keys and values.
 template <class Tag, class Dims>

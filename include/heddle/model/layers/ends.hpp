@@ -136,10 +136,10 @@ struct embedding {
   }
 };
 
-struct logits {};               ///< activation: the logits of this rank's part of the vocabulary
-struct greatest {};             ///< activation: the greatest logit of each row, over the whole vocabulary
-struct sum_of_exponentials {};  ///< activation: the sum of exp(logit - greatest) of each row
-struct picked {};               ///< activation: the logit of each row's target
+struct logits {};                           ///< activation: the logits of this rank's part of the vocabulary
+struct greatest : statistic {};             ///< activation: the greatest logit of each row, over the whole vocabulary
+struct sum_of_exponentials : statistic {};  ///< activation: the sum of exp(logit - greatest) of each row
+struct picked : statistic {};               ///< activation: the logit of each row's target
 
 namespace detail {
 inline constexpr activation_set kept_logits = activation_named("head.logits");
@@ -262,7 +262,7 @@ struct language_head {
   }
   /// Turns the kept logits into their gradient times `scale`.
   template <class B>
-  auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::scalar scale,
+  auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
     using l = laid<typename B::layouts>;
     using stream = typename B::layouts::template edge<dims<dim::width>>;
@@ -298,7 +298,7 @@ struct language_head {
       return b[weight{}];
   }
   template <class B>
-  typename B::view words_gradient(const B& b) const {
+  typename B::sum_view words_gradient(const B& b) const {
     if constexpr (Tied)
       return b.run().tied_gradient;
     else

@@ -11,18 +11,18 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct query {};        ///< activation: queries as scores take them: normed where heads are, and rotated
-struct key {};          ///< activation: keys as scores take them
-struct value {};        ///< activation: values
-struct d_query {};      ///< gradient of `query`, and of what the rotation turned
-struct d_key {};        ///< gradient of `key`, and of what the rotation turned
-struct d_value {};      ///< gradient of `value`
-struct raw_query {};    ///< activation: queries before the norm of each head
-struct raw_key {};      ///< activation: keys before the norm of each head
-struct d_raw_query {};  ///< gradient of `raw_query`
-struct d_raw_key {};    ///< gradient of `raw_key`
-struct cosines {};      ///< constant: cosines of the rotary angles of each position
-struct sines {};        ///< constant: sines of the same angles
+struct query {};                ///< activation: queries as scores take them: normed where heads are, and rotated
+struct key {};                  ///< activation: keys as scores take them
+struct value {};                ///< activation: values
+struct d_query {};              ///< gradient of `query`, and of what the rotation turned
+struct d_key {};                ///< gradient of `key`, and of what the rotation turned
+struct d_value {};              ///< gradient of `value`
+struct raw_query {};            ///< activation: queries before the norm of each head
+struct raw_key {};              ///< activation: keys before the norm of each head
+struct d_raw_query {};          ///< gradient of `raw_query`
+struct d_raw_key {};            ///< gradient of `raw_key`
+struct cosines : statistic {};  ///< constant: cosines of the rotary angles of each position
+struct sines : statistic {};    ///< constant: sines of the same angles
 
 /// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
@@ -102,7 +102,7 @@ struct grouped_attention {
   /// Fills the rotary tables.
   template <class B>
   void prepare(const B& b) const {
-    using T = typename B::scalar;
+    using T = typename B::sum;
     const compute::rotary_table<T> table(context, compute::rotary_frequencies(k.out[1], theta, scaling));
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
@@ -112,7 +112,7 @@ struct grouped_attention {
     make_heads(b, x);
     b.make(heads_out{}, [&](auto v) {
       b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
-                            heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::scalar>(),
+                            heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::sum>(),
                             heads_in(v, query_heads(b)), b.vector(log_sum_exp{}),
                             compute::key_pages_in<typename B::space>{});
     });
@@ -124,7 +124,7 @@ struct grouped_attention {
     make_heads(b, x);
     const std::int64_t hq = query_heads(b), hk = key_heads(b);
     detail::attend_cached(b, heads_in(b[query{}], hq), heads_in(b[key{}], hk), heads_in(b[value{}], hk),
-                          scale<typename B::scalar>(), heads_in(b[heads_out{}], hq));
+                          scale<typename B::sum>(), heads_in(b[heads_out{}], hq));
     return b.children().template get<3>().forward(b[heads_out{}], y);
   }
   template <class B>
@@ -138,7 +138,7 @@ struct grouped_attention {
     part.template get<3>().backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
     b.compute().attention_backward(heads_in(b[d_heads_out{}], hq), heads_in(b[query{}], hq), heads_in(b[key{}], hk),
                                    heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), b.vector(log_sum_exp{}),
-                                   b.run().sequences, scale<typename B::scalar>(), heads_in(b[d_query{}], hq),
+                                   b.run().sequences, scale<typename B::sum>(), heads_in(b[d_query{}], hq),
                                    heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk),
                                    compute::key_pages_in<typename B::space>{});
     const auto turn_back = [&](auto gradient) {

@@ -127,7 +127,7 @@ struct latent_attention {
   /// Fills the rotary tables.
   template <class B>
   void prepare(const B& b) const {
-    using T = typename B::scalar;
+    using T = typename B::sum;
     const bool stretched = yarn.factor != 1;
     const compute::rotary_table<T> table(context,
                                          stretched ? compute::rotary_frequencies(size.rotating, theta, yarn)
@@ -144,7 +144,7 @@ struct latent_attention {
     b.make(heads_out{}, [&](auto v) {
       b.compute().attention(compute::heads_of(b[query{}], h, size.query()),
                             compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
-                            b.run().sequences, scale<typename B::scalar>(), compute::heads_of(v, h, size.value),
+                            b.run().sequences, scale<typename B::sum>(), compute::heads_of(v, h, size.value),
                             b.vector(log_sum_exp{}), compute::key_pages_in<typename B::space>{});
     });
     return b.children().template get<4>().forward(b[heads_out{}], y);
@@ -159,7 +159,7 @@ struct latent_attention {
       const std::int64_t h = own_heads(b);
       detail::attend_cached(b, compute::heads_of(b[query{}], h, size.query()),
                             compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
-                            scale<typename B::scalar>(), compute::heads_of(b[heads_out{}], h, size.value));
+                            scale<typename B::sum>(), compute::heads_of(b[heads_out{}], h, size.value));
     }
     return b.children().template get<4>().forward(b[heads_out{}], y);
   }
@@ -178,7 +178,7 @@ struct latent_attention {
     k.attention_backward(compute::heads_of(b[d_heads_out{}], h, size.value),
                          compute::heads_of(b[query{}], h, size.query()), compute::heads_of(b[key{}], h, size.query()),
                          compute::heads_of(b[value{}], h, size.value), compute::heads_of(b[heads_out{}], h, size.value),
-                         b.vector(log_sum_exp{}), b.run().sequences, scale<typename B::scalar>(), d_q, d_k, d_v,
+                         b.vector(log_sum_exp{}), b.run().sequences, scale<typename B::sum>(), d_q, d_k, d_v,
                          compute::key_pages_in<typename B::space>{});
     k.copy_heads(d_k, size.still, in_heads(b[d_expanded{}], h, 0));
     k.copy_heads(d_v, size.value, in_heads(b[d_expanded{}], h, size.still));
@@ -277,7 +277,7 @@ struct latent_attention {
       k.copy_heads(whole(mixed), c, whole(both));
       k.copy_heads(head(compute::part_of_heads(b[query{}], h, size.query(), size.still), size.query()), size.rotating,
                    shared(both));
-      k.attention(whole(both), whole(kept), values, b.run().sequences, scale<typename B::scalar>(), whole(mixed),
+      k.attention(whole(both), whole(kept), values, b.run().sequences, scale<typename B::sum>(), whole(mixed),
                   heddle::v0::detail::row_at<typename B::space>(
                       heddle::v0::detail::first_element(b.vector(log_sum_exp{})) + i * rows, rows),
                   cache.pages);

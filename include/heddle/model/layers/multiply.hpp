@@ -49,14 +49,16 @@ void reduce_greatest(const B& b, Row greatest) {
 }
 }  // namespace detail
 
-/// c = beta c + op(x) op(y) for x and y in these layouts. With a backend that scales operands (`compute::float8_products`) both are
+/// c = beta c + op(x) op(y) for x and y in these layouts; c may be of `B::sum`, as gradients of weights are. With a backend that scales operands (`compute::float8_products`) both are
 /// rounded to 8 bits, at scales by the greatest magnitude of the whole tensor: over axes that split it, other than samples, that is one
-/// all_reduce of two floats for each product, on the device where the backend is one of a device. With `float8_rows` at scales by those of each row of op(x) and each column of op(y): over axes that split
+/// all_reduce of two floats for each product, on the device where the backend is one of a device. With
+/// `float8_rows` at scales by those of each row of op(x) and each column of op(y): over axes that split
 /// what the product adds up, one all_reduce of as many floats as there are rows and columns.
 /// Source: torchao, `float8/float8_utils.py`: dynamic scaling (`tensor_to_scale`).
-template <transpose TX, transpose TY, float8_operand X, float8_operand Y, class LayoutX, class LayoutY, class B>
-void multiply(const B& b, typename B::const_view x, typename B::const_view y, typename B::view c,
-              typename B::scalar beta) {
+template <transpose TX, transpose TY, float8_operand X, float8_operand Y, class LayoutX, class LayoutY, class B,
+          class C>
+void multiply(const B& b, typename B::const_view x, typename B::const_view y, matrix_view<C, typename B::space> c,
+              typename B::sum beta) {
   if constexpr (detail::multiplies_in_float8<B>) {
     constexpr bool whole = B::layouts::overlapped_pieces == 0;
     static_assert(detail::whole_tensors_are_scaled<whole, typename B::layouts::how>,

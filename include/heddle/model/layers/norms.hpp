@@ -11,8 +11,8 @@
 namespace heddle::inline v0::model::layers {
 
 /// Row statistics that norms keep.
-struct mean {};
-struct inverse_deviation {};  ///< 1 / sqrt(variance + epsilon), or of the mean square, of each row
+struct mean : statistic {};
+struct inverse_deviation : statistic {};  ///< 1 / sqrt(variance + epsilon), or of the mean square, of each row
 
 namespace detail {
 // A norm of the dimension `Dim` does not take an edge that is split there: its operator says so.
@@ -38,7 +38,7 @@ struct rms_norm_verbs : leaf {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     require_output(b, y);
     b.give(y, [&](auto v) {
-      b.compute().rms_norm(own().rows(x), b.vector(weight{}), static_cast<typename B::scalar>(own().epsilon),
+      b.compute().rms_norm(own().rows(x), b.vector(weight{}), static_cast<typename B::sum>(own().epsilon),
                            own().rows(v), b.vector(inverse_deviation{}));
     });
     return made<typename Layer::template laid<typename B::layouts>>{};
@@ -92,7 +92,7 @@ struct layer_norm : leaf {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     detail::require_output(b, y);
     b.give(y, [&](auto v) {
-      b.compute().layer_norm(x, b.vector(weight{}), b.vector(bias{}), static_cast<typename B::scalar>(epsilon), v,
+      b.compute().layer_norm(x, b.vector(weight{}), b.vector(bias{}), static_cast<typename B::sum>(epsilon), v,
                              b.vector(mean{}), b.vector(inverse_deviation{}));
     });
     return made<laid<typename B::layouts>>{};

@@ -197,7 +197,7 @@ class placer {
       if constexpr (described_type::lives == life::constant) {
         place.rows = local_rows<typename described_type::own>(described.extents);
         place.columns = place.rows > 0 ? columns / place.rows : 0;
-        place.shared = take(sizes.constants, columns);
+        place.shared = take(sizes.constants, columns * memory_of<typename described_type::tag>);
       } else {
         std::int64_t elements = 0;
         if constexpr (detail::is_routed<described_type>) {
@@ -207,6 +207,7 @@ class placer {
           elements = copies * rows_of<described_type>(rows) * columns;
         }
         place.columns = columns;
+        elements *= memory_of<typename described_type::tag>;
         if constexpr (described_type::lives == life::deferred) {
           place.shared = take(sizes.deferred, elements);
         } else if constexpr (described_type::lives == life::scratch) {
@@ -299,6 +300,10 @@ class placer {
   }
 
  private:
+  // Elements of memory that one of a tensor takes.
+  template <class Tag>
+  static constexpr auto memory_of = static_cast<std::int64_t>(sizeof(element_of_tag<Tag, T>) / sizeof(T));
+
   template <class Described, class Space>
   detail::parameter_place add(const Described& d, parameter_store<T, Space>& store, const std::string& path, int id,
                               bool counted, bool tied_copy, bool frozen) const {

@@ -1,6 +1,7 @@
 // heddle/model/pipeline/optional_members.hpp: the members that a pipeline stage may have, with their defaults.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -151,7 +152,7 @@ inline constexpr bool has_bucket_elements = requires(const Stage& s) {
 
 /// The gradient of the weight that two stages use; empty where there is none.
 template <class Stage>
-row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
+row_view<sum_of_type<typename Stage::scalar>, space_of<Stage>> tied_gradient(Stage& stage) {
   if constexpr (requires { stage.tied_gradient(); })
     return stage.tied_gradient();
   else
@@ -168,10 +169,11 @@ inline constexpr bool can_lend_weights = requires(Stage& s, row_view<typename St
 };
 /// Whether the stage takes its gradients from a buffer of the trainer.
 template <class Stage>
-inline constexpr bool can_lend_gradients = requires(Stage& s, row_view<typename Stage::scalar, space_of<Stage>> g) {
-  s.lend_gradients(g);
-  { s.flat_elements() } -> std::convertible_to<std::int64_t>;
-};
+inline constexpr bool can_lend_gradients =
+    requires(Stage& s, row_view<sum_of_type<typename Stage::scalar>, space_of<Stage>> g) {
+      s.lend_gradients(g);
+      { s.flat_elements() } -> std::convertible_to<std::int64_t>;
+    };
 /// From here to the same with `false` whoever writes weights of the stage calls `weights_written` before its next pass, so that a backend may
 /// keep what it makes of them (`compute::weight_keeper`).
 template <class Stage>

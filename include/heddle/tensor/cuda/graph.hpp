@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,9 @@ class cuda_graph {
     out.instantiate(queue, captured(queue, body, side...));
     return out;
   }
+  /// A capture of queues of several threads: one graph of what all of them are given. See below.
+  class joint_capture;
+
   /// The same operations with other values or addresses: the graph that is there takes them over, where CUDA can do so, else it is made anew.
   /// Whether it could. The graph is as before if this throws. Errors: those of `capture`.
   template <class Body, std::same_as<cuda_memory::queue>... Side>
@@ -100,9 +104,9 @@ class cuda_graph {
     }
     owned end() {
       const detail::on_cuda_device here(queue_.device());
-      open_ = false;
       cudaGraph_t graph = nullptr;
       const cudaError_t result = cudaStreamEndCapture(queue_.stream(), &graph);
+      open_ = result == cudaErrorStreamCaptureWrongThread;
       owned out;
       if (graph != nullptr) out.reset(graph, [](cudaGraph_t g) { detail::ignore_cuda(cudaGraphDestroy(g)); });
       detail::require_cuda(result, "the end of a capture (cudaStreamEndCapture)", queue_.device());
@@ -114,36 +118,8 @@ class cuda_graph {
     bool open_ = false;
   };
 
-  // Memory that was to be released while its stream was captured goes back after the capture; whether there was any.
-  template <class... Queue>
-  static bool give_back_kept(const Queue&... queue) noexcept {
-    bool any = false;
-    ((any = queue.stream_->give_back_kept() || any), ...);
-    return any;
-  }
   template <class Body, class... Side>
-  static owned captured(cuda_memory::queue& queue, Body& body, Side&... side) {
-    owned graph;
-    try {
-      scope capture(queue);
-      if constexpr (sizeof...(Side) > 0) {
-        const auto begin = queue.record();
-        (side.after(begin), ...);
-      }
-      body();
-      (queue.after(side.record()), ...);
-      graph = capture.end();
-    } catch (...) {
-      static_cast<void>(give_back_kept(queue, side...));
-      throw;
-    }
-    if (give_back_kept(queue, side...))
-      throw cuda_capture_error(
-          "heddle: the capture of a graph on CUDA device " + std::to_string(queue.device()) +
-          ": memory was released that was taken before the capture, and the graph may use it: keep it "
-          "as long as the graph");
-    return graph;
-  }
+  static owned captured(cuda_memory::queue& queue, Body& body, Side&... side);
 
   void instantiate(const cuda_memory::queue& queue, const owned& graph) {
     const int device = queue.device();
@@ -180,5 +156,70 @@ class cuda_graph {
   std::size_t operations_ = 0;
   int device_ = 0;
 };
+
+/// One graph of what the queues of several threads are given, one of which begins and ends the capture. CUDA does not synchronize calls that
+/// add to one graph: no two threads may be in a call with a queue of the capture at the same time, and each sees what those before it
+/// did (a mutex that they hold in turn). Events order the queues among each other, as outside of captures.
+/// CUDA looks out for calls that no capture may have (`cudaMalloc`) on the thread that began alone (`cudaStreamCaptureModeThreadLocal`).
+/// Errors: those of `cuda_graph::capture`. A capture that is destroyed before its end is forgotten, on the thread that began it.
+class cuda_graph::joint_capture {
+ public:
+  /// Begins. The queue, and those that join, must live until the end.
+  explicit joint_capture(cuda_memory::queue& queue)
+      : queue_(queue), capture_(std::in_place, queue), begin_(queue.record()) {}
+  joint_capture(const joint_capture&) = delete;
+  joint_capture& operator=(const joint_capture&) = delete;
+  ~joint_capture() {
+    capture_.reset();
+    static_cast<void>(give_back_kept());
+  }
+
+  /// The queue takes part, by its thread: it begins with what the captured queue begins with, and the graph ends when it is done, too.
+  void join(cuda_memory::queue& other) {
+    others_.reserve(others_.size() + 1);
+    other.after(begin_);
+    others_.push_back(&other);
+  }
+  /// By the thread that began it, when all threads have given what they give: all queues are as before.
+  cuda_graph end() {
+    cuda_graph out;
+    out.instantiate(queue_, finish());
+    return out;
+  }
+
+ private:
+  friend class cuda_graph;
+
+  // Memory that was to be released while its stream was captured goes back after the capture; whether there was any.
+  bool give_back_kept() const noexcept {
+    bool any = queue_.stream_->give_back_kept();
+    for (const cuda_memory::queue* const q : others_) any = q->stream_->give_back_kept() || any;
+    return any;
+  }
+  owned finish() {
+    for (cuda_memory::queue* const q : others_) queue_.after(q->record());
+    owned graph = capture_->end();
+    capture_.reset();
+    if (give_back_kept())
+      throw cuda_capture_error(
+          "heddle: the capture of a graph on CUDA device " + std::to_string(queue_.device()) +
+          ": memory was released that was taken before the capture, and the graph may use it: keep it "
+          "as long as the graph");
+    return graph;
+  }
+
+  cuda_memory::queue& queue_;
+  std::optional<scope> capture_;
+  detail::cuda_event begin_;
+  std::vector<cuda_memory::queue*> others_{};
+};
+
+template <class Body, class... Side>
+cuda_graph::owned cuda_graph::captured(cuda_memory::queue& queue, Body& body, Side&... side) {
+  joint_capture all(queue);
+  (all.join(side), ...);
+  body();
+  return all.finish();
+}
 
 }  // namespace heddle::inline v0

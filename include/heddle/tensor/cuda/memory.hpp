@@ -4,6 +4,7 @@
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/peers.hpp>
 #include <heddle/tensor/cuda/stream.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -205,8 +206,8 @@ struct cuda_memory {
   /// A stream. It moves, does not copy. Memory is given back when all that the queue that gave it was given to do is done;
   /// who works on it through another queue has that one wait first (`record`, `after`). Where the host's side of a copy is not
   /// pinned, CUDA may make the host wait.
-  /// CUDA gives what the pool does not need back to the system when a stream is waited for, unless its release threshold
-  /// (`cudaMemPoolSetAttribute`) is raised at start-up.
+  /// The device's pool keeps what is given back to it for the next allocations (its release threshold is raised, unless the program has set one before its
+  /// first queue); `release_kept` gives that back to the system, for other libraries and processes.
   /// Errors: `config_error` naming the device where there is no such device, or the stream is of another; `cuda_error` from each call that CUDA refuses.
   class queue : public detail::cuda_queue<cuda_memory> {
    public:
@@ -224,17 +225,32 @@ struct cuda_memory {
     queue& operator=(queue&&) noexcept = default;
     /// Another stream of the same device.
     queue beside() const { return queue(device()); }
+    /// Whether kernels of this device use memory of the other, also through its pool; enabled for the process where the devices can.
+    bool reaches(int other) const { return detail::reaches_cuda_peer(device(), other); }
     /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
     void* staging(std::size_t slot, std::size_t bytes);
-    /// Bytes that the device has left, without those that its pool keeps for the next allocation.
+    /// Bytes that the device has left, with those that its pool keeps for the next allocation.
     std::size_t free_bytes() const {
       const detail::on_cuda_device here(device());
       std::size_t free = 0, all = 0;
       detail::require_cuda(cudaMemGetInfo(&free, &all), "cudaMemGetInfo", device());
-      return free;
+      std::uint64_t reserved = 0, used = 0;
+      const cudaMemPool_t pool = pool_of_device();
+      detail::require_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved),
+                           "cudaMemPoolGetAttribute", device());
+      detail::require_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used),
+                           "cudaMemPoolGetAttribute", device());
+      return free + static_cast<std::size_t>(reserved - used);
     }
+    /// Gives the system what the device's pool keeps and nothing uses. What streams have yet to give back stays.
+    void release_kept() { detail::require_cuda(cudaMemPoolTrimTo(pool_of_device(), 0), "cudaMemPoolTrimTo", device()); }
 
    private:
+    cudaMemPool_t pool_of_device() const {
+      cudaMemPool_t pool = nullptr;
+      detail::require_cuda(cudaDeviceGetMemPool(&pool, device()), "cudaDeviceGetMemPool", device());
+      return pool;
+    }
     struct staging_room {
       detail::cuda_allocation<detail::pinned_blocks, 64> memory{};
       std::size_t bytes = 0;

@@ -4,6 +4,8 @@
 #include <heddle/core/error.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -122,6 +124,27 @@ class on_cuda_device {
   cudaError_t failed_ = cudaSuccess;
 };
 
+// The pool of a device keeps what is given back to it: otherwise CUDA gives it to the system whenever a stream is waited for, once in each step, and
+// the next allocations map memory anew. A threshold that somebody has set stays. Once for each device of the process.
+inline void keep_pool_of(int device) {
+  static std::mutex mutex;
+  static std::vector<bool> seen;
+  const auto at = static_cast<std::size_t>(device);
+  const std::lock_guard lock(mutex);
+  if (seen.size() <= at) seen.resize(at + 1);
+  if (seen[at]) return;
+  seen[at] = true;
+  cudaMemPool_t pool = nullptr;
+  std::uint64_t threshold = 0;
+  cudaError_t asked = cudaDeviceGetMemPool(&pool, device);
+  if (asked == cudaSuccess) asked = cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+  if (asked == cudaSuccess && threshold == 0) {
+    threshold = (std::numeric_limits<std::uint64_t>::max)();
+    asked = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+  }
+  ignore_cuda(asked);  // a device without pools says so at the first allocation
+}
+
 // A stream, of its own or of somebody else, kept by all memory that was taken in its order.
 class cuda_stream {
  public:
@@ -141,11 +164,13 @@ class cuda_stream {
       }
       throw config_error(text);
     }
+    keep_pool_of(device);
     const on_cuda_device here(device);
     require_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
   }
   // Errors: `config_error` if the stream is one of another device. CUDA's own streams are those of any device.
   cuda_stream(int device, cudaStream_t borrowed) : device_(device), stream_(borrowed) {
+    if (device >= 0) keep_pool_of(device);
     if (borrowed == nullptr || borrowed == cudaStreamLegacy || borrowed == cudaStreamPerThread) return;
     int of = 0;
     require(cudaStreamGetDevice(borrowed, &of), "cudaStreamGetDevice");

@@ -5,6 +5,7 @@
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
 #include <heddle/core/cores.hpp>
 #include <heddle/core/durations.hpp>
@@ -223,30 +224,31 @@ class blocked_scope {
   comm_clock::time_point since_;
 };
 
+HEDDLE_INLINE std::string place_of(const rank_record::blocked& call) {
+  return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
+         " on communicator (" + *call.group + ")";
+}
+
 // Sets `withdrawn` when it has taken the call back.
 HEDDLE_INLINE void sleep_until(world_state& world, int my_rank, wait_word& bell, const rank_record::blocked& call,
                                const waiter& w, bool& withdrawn) {
   const auto start = call.since;
   const auto withdraw = [&] { return withdrawn = w.withdraw(); };
   blocked_scope scope(world, my_rank, call, w);
-  const auto where = [&] {
-    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
-           " on communicator (" + *call.group + ")";
-  };
   const std::chrono::milliseconds timeout = world.options().timeout;
   for (;;) {
     const std::uint32_t seen = bell.load();
     if (w.ready()) return;
     w.help();
     if (w.ready()) return;
-    if (world.aborted() && withdraw()) world.throw_aborted(my_rank, where());
+    if (world.aborted() && withdraw()) world.throw_aborted(my_rank, place_of(call));
     if (world.any_finished()) {
       const int missing = w.gone();
       if (missing >= 0) {
         const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
         if (withdraw()) {
           scope.give_up();
-          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
+          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + place_of(call) + " for rank " +
                            std::to_string(missing) + ", whose body has returned" + report);
         }
       }
@@ -259,7 +261,7 @@ HEDDLE_INLINE void sleep_until(world_state& world, int my_rank, wait_word& bell,
       if (withdraw()) {
         scope.give_up();
         throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
-                         " ms in " + where() + report);
+                         " ms in " + place_of(call) + report);
       }
       rest = std::chrono::milliseconds(10);  // another rank is at work on this call
     }
@@ -267,8 +269,8 @@ HEDDLE_INLINE void sleep_until(world_state& world, int my_rank, wait_word& bell,
   }
 }
 
-HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
-                                  const waiter& w) {
+HEDDLE_INLINE void poll_and_sleep_without_turn(world_state& world, int my_rank, wait_word& bell,
+                                               rank_record::blocked call, const waiter& w) {
   // Polling that is rewarded is doubled next time, polling in vain is halved: one that waits for long work would only
   // burn time. Never to less than a wake-up takes, though: a rank that comes late because it was woken finds the others
   // asleep, and so on for ever, each call at the price of a wake-up. Ranks that share a core poll in turns: all of them
@@ -305,6 +307,16 @@ HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& be
       std::this_thread::yield();
     }
   }
+}
+
+HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
+                                  const waiter& w) {
+  rank_turns* const turns = world.rank(my_rank).turns;
+  {
+    const turn_given_away meanwhile(turns);
+    poll_and_sleep_without_turn(world, my_rank, bell, call, w);
+  }
+  if (turns != nullptr && world.aborted()) world.throw_aborted(my_rank, place_of(call));
 }
 
 }  // namespace heddle::inline v0::detail

@@ -45,7 +45,8 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 /// Errors: every answer with a status of 400 or more has the body of `api_error`.
 class server {
  public:
-  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections, without tokens of an answer or with an empty key, and of `answer_masks`.
+  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options
+  /// without connections, without tokens of an answer or with an empty key, and of `answer_masks`.
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),

@@ -37,7 +37,8 @@ struct answer_mask_limits {
   std::chrono::milliseconds compile_wait{5000};  ///< for others that compile
 };
 
-/// Masks of constrained answers, of the tokens of one tokenizer. Special tokens and ids without a token are in no such answer. The tree of tokens is made for the first mask. A schema or expression is compiled once for
+/// Masks of constrained answers, of the tokens of one tokenizer. Special tokens and ids without a token are in no such
+/// answer. The tree of tokens is made for the first mask. A schema or expression is compiled once for
 /// all calls that come while an answer uses it, or while it is among the last ones. Law: what they hold is bounded by `answer_mask_limits`, whatever is asked for. Any thread may ask.
 class answer_masks {
  public:

@@ -1,14 +1,13 @@
-// heddle/compute/kokkos/expert_members.hpp: the facets for routed experts of a backend on Kokkos: arguments are checked, then kernels launched.
+// heddle/compute/launched_experts.hpp: the facets for routed experts of backends whose kernels are launched in the order of a queue: arguments are checked, then they are launched.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/kokkos/launch.hpp>
-#include <heddle/compute/kokkos/routing.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/launched_indices.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstdint>
@@ -16,14 +15,14 @@
 #include <string>
 #include <type_traits>
 
-namespace heddle::inline v0::compute::detail::on_kokkos {
+namespace heddle::inline v0::compute::detail {
 
 /// The kernels of `routing_kernels`, `expert_balance_kernels` and `choice_limit_kernels` as members of `Backend`, whose tensors lie in
-/// `Space`. Kernels are described in kernels.hpp.
+/// `Space`, and whose `queue()` and `launcher()` are as in launched_facets.hpp. Kernels are described in kernels.hpp.
 /// Errors: `layout_error` if the arguments of a kernel do not fit together; for ids, sources and places that are out of range where kernels
 /// run on the host, which looks at them after a wait for the queue.
 template <class Backend, class Space>
-class expert_members {
+class launched_experts {
   using checks = argument_checks;
   using number = scalar_view<double, Space>;
   template <class T>
@@ -91,11 +90,9 @@ class expert_members {
     expect("unpermute_backward", "columns of dout", y.extent(1), dout.extent(1));
     same<T>("unpermute_backward", "dy", y, dy);
     same<T>("unpermute_backward", "dweights", weights, dweights);
-    if (used_.size() < static_cast<std::size_t>(y.extent(0)))
-      used_ = buffer<std::int32_t, Space>(queue(), y.extent(0), "rows that are used");
+    std::int32_t* const used = used_.of(queue(), y.extent(0), "rows that are used");
     launch_unpermute_backward(on(), dout.extent(0), places.extent(1), y.extent(0), y.extent(1), dout.address(),
-                              y.address(), places.address(), weights.address(), dy.address(), dweights.address(),
-                              used_.address());
+                              y.address(), places.address(), weights.address(), dy.address(), dweights.address(), used);
   }
 
   template <class T>
@@ -161,14 +158,13 @@ class expert_members {
   // How often each expert is chosen, with room for `more` numbers after the last expert's.
   double* counted(const char* kernel, std::int64_t experts, const index_matrix& ids, std::int64_t more) {
     within(kernel, "ids", ids, -1, experts);
-    if (counts_.size() < static_cast<std::size_t>(experts + more))
-      counts_ = buffer<double, Space>(queue(), experts + more, "choices of experts");
-    launch_count_choices(on(), ids.size(), experts, ids.address(), counts_.address());
-    return counts_.address();
+    double* const counts = counts_.of(queue(), experts + more, "choices of experts");
+    launch_count_choices(on(), ids.size(), experts, ids.address(), counts);
+    return counts;
   }
 
-  buffer<std::int32_t, Space> used_{};
-  buffer<double, Space> counts_{};
+  growing_room<std::int32_t, Space> used_{};
+  growing_room<double, Space> counts_{};
 };
 
-}  // namespace heddle::inline v0::compute::detail::on_kokkos
+}  // namespace heddle::inline v0::compute::detail

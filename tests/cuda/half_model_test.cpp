@@ -1,0 +1,78 @@
+// A GPT-2 whose activations are bf16 on the bodies of the CUDA backend's kernels, over the stand-in for CUDA, against the same on the host.
+#include "emulated_launcher.hpp"
+#include "train/random_tokens.hpp"
+
+#include "catch.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
+using mixed = hd::precision<hd::masters_in<float>, hd::moments_in<float>>;
+constexpr int context = 6, words = 21, steps = 4;
+
+struct outcome {
+  std::vector<double> losses;
+  std::int64_t predicted = 0, held = 0;  // bytes of all ranks together
+};
+
+template <class Backend>
+outcome train(const std::string& mesh) {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = {.layers = 2, .heads = 2, .width = 16, .context = context, .vocabulary = words};
+  o.batch = 4;
+  o.microbatches = 2;
+  o.steps = steps;
+  o.clip_norm = 0.5;
+  o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 10};
+  o.threads_per_rank = 1;
+  outcome all;
+  std::mutex guard;
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
+    using strategy = hd::strategy<mesh_type, hd::zero<1>, mixed, Backend>;
+    hd::train::trainer<hd::model::gpt2<hd::bf16>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+    trainer.run(train_test::random_tokens<context, words>{}, [&](const hd::train::step_report& report) {
+      if (world.rank() == 0) all.losses.push_back(report.loss);
+    });
+    const auto predicted = hd::train::predicted_memory(trainer);
+    const std::lock_guard lock(guard);
+    all.predicted += predicted ? predicted->total() : -1;
+    all.held +=
+        trainer.parameter_memory().bytes().total() + trainer.activation_bytes().total() + trainer.boundary_bytes();
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a GPT-2 in bf16 trains on the CUDA backend as on the host", "[cuda][train][bf16]") {
+  for (const char* mesh : {"", "dp=2", "pp=2", "tp=2"}) {
+    CAPTURE(mesh);
+    const outcome got = train<emulated>(mesh), expected = train<hd::compute::host<>>(mesh);
+    REQUIRE(got.losses.size() == steps);
+    REQUIRE(expected.losses.size() == steps);
+    double worst = 0;
+    for (std::size_t i = 0; i < got.losses.size(); ++i)
+      worst = (std::max)(worst, std::abs(got.losses[i] - expected.losses[i]) / expected.losses[i]);
+    CHECK(worst < 2e-2);
+    CHECK(got.held == got.predicted);
+  }
+}

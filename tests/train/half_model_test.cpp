@@ -1,0 +1,147 @@
+// tests/train/half_model_test.cpp: models whose activations and weights are bf16, with gradients, master weights and moments in float.
+#include "folder.hpp"
+#include "random_tokens.hpp"
+
+#include "catch.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/train/language_state.hpp>
+#include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+namespace tr = heddle::train;
+using hd::bf16;
+
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+constexpr hd::model::gpt2_config settings{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+using tokens = train_test::random_tokens<settings.context, settings.vocabulary>;
+// Random tokens, each with the one target that belongs to it: a loss that falls.
+struct learnable_tokens : tokens {
+  void fill_train(hd::io::sample_block block, std::span<std::int32_t> in, std::span<std::int32_t> targets) const {
+    tokens::fill_train(block, in, targets);
+    for (std::size_t i = 0; i < in.size(); ++i) targets[i] = (7 * in[i] + 3) % settings.vocabulary;
+  }
+};
+
+using half_strategy = hd::strategy<mesh_type, hd::zero<1>, hd::precision<hd::masters_in<float>, hd::moments_in<float>>>;
+// Weights that are their own masters, rounded up or down at random, and gradients that are sent in bf16.
+using narrow_strategy = hd::strategy<mesh_type, hd::zero<1>,
+                                     hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>,
+                                                   hd::gradients_in<bf16>, hd::moments_in<float>>>;
+template <class Model, class Strategy>
+using trainer_of = tr::trainer<Model, Strategy, hd::world<hd::threads, mesh_type>>;
+template <class T>
+using gpt2 = hd::model::gpt2<T>;
+template <class T>
+using llama = hd::model::llama<T>;
+
+// Gradients are float without being asked for, and so are masters and moments.
+using half_optimizer = trainer_of<gpt2<bf16>, half_strategy>::optimizer_type;
+static_assert(std::is_same_v<half_optimizer::gradient_type, float> && half_optimizer::keeps_masters);
+static_assert(std::is_same_v<tr::detail::optimizer_under<bf16, hd::strategy<mesh_type>>::master_type, float>);
+static_assert(std::is_same_v<tr::detail::optimizer_under<bf16, hd::strategy<mesh_type>>::moment_type, float>);
+static_assert(std::is_same_v<decltype(std::declval<trainer_of<gpt2<bf16>, half_strategy>::stage_type&>().gradients()),
+                             std::span<float>>);
+
+struct outcome {
+  std::vector<double> losses;
+  std::int64_t predicted = 0, held = 0;  // bytes of all ranks together
+};
+
+// Of the same sizes where the model is a Llama.
+hd::model::gpt2_config config_of(std::type_identity<hd::model::gpt2_config>) {
+  return settings;
+}
+hd::model::llama_config config_of(std::type_identity<hd::model::llama_config>) {
+  return {.layers = 3, .heads = 2, .kv_heads = 2, .width = 12, .ffn = 20, .context = 6, .vocabulary = 29};
+}
+
+template <class Model, class Strategy>
+outcome train(const std::string& mesh, std::int64_t steps, const std::string& save_to = "",
+              const std::string& resume_from = "") {
+  tr::options<typename Model::config> o;
+  o.model = config_of(std::type_identity<typename Model::config>{});
+  o.batch = 6;
+  o.microbatches = 2;
+  o.steps = 50;
+  o.clip_norm = 0.7;
+  o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 50};
+  o.threads_per_rank = 1;
+  outcome all;
+  std::mutex guard;
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
+    trainer_of<Model, Strategy> trainer(world, o);
+    if (!resume_from.empty()) static_cast<void>(tr::resume(trainer, resume_from));
+    while (trainer.steps_done() < steps) {
+      const tr::step_report r = trainer.step(learnable_tokens{});
+      if (world.rank() == 0) all.losses.push_back(r.loss);
+    }
+    if (!save_to.empty()) tr::save(trainer, save_to);
+    const auto predicted = tr::predicted_memory(trainer);
+    const std::lock_guard lock(guard);
+    all.predicted += predicted ? predicted->total() : -1;
+    all.held +=
+        trainer.parameter_memory().bytes().total() + trainer.activation_bytes().total() + trainer.boundary_bytes();
+  });
+  return all;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a model in bf16 learns as one in float on every mesh, in the bytes that were predicted",
+                   "[train][bf16]", (std::pair<gpt2<float>, gpt2<bf16>>), (std::pair<llama<float>, llama<bf16>>)) {
+  const std::vector<double> expected = train<typename TestType::first_type, hd::strategy<mesh_type>>("", 50).losses;
+  REQUIRE(expected.size() == 50);
+  REQUIRE(expected.back() < 0.7 * expected.front());
+  for (const char* mesh : {"", "dp=2", "pp=2", "tp=2", "dp=3,pp=2,tp=2"}) {
+    CAPTURE(mesh);
+    const outcome got = train<typename TestType::second_type, half_strategy>(mesh, 50);
+    REQUIRE(got.losses.size() == expected.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = (std::max)(worst, std::abs(got.losses[i] - expected[i]) / expected[i]);
+    CHECK(worst < 2e-2);
+    CHECK(got.held == got.predicted);
+  }
+}
+
+TEST_CASE("a GPT-2 in bf16 without masters learns, its weights rounded stochastically", "[train][bf16]") {
+  const std::vector<double> expected = train<gpt2<bf16>, half_strategy>("", 50).losses;
+  const outcome got = train<gpt2<bf16>, narrow_strategy>("dp=2", 50);
+  REQUIRE(got.losses.size() == 50);
+  CHECK(std::abs(got.losses.back() - expected.back()) < 5e-2 * expected.back());
+  CHECK(got.held == got.predicted);
+}
+
+TEST_CASE("a GPT-2 in bf16 goes on from its save as if it had not stopped, on another mesh", "[train][bf16][save]") {
+  const train_test::folder folder("half-model");
+  const std::string path = folder.path.string();
+  const std::vector<double> whole = train<gpt2<bf16>, half_strategy>("dp=2", 8, "", "").losses;
+  static_cast<void>(train<gpt2<bf16>, half_strategy>("dp=2", 5, path));
+  const std::vector<double> rest = train<gpt2<bf16>, half_strategy>("dp=2", 8, "", path).losses;
+  REQUIRE(rest.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(rest[i] == whole[5 + i]);
+  const std::vector<double> split = train<gpt2<bf16>, half_strategy>("pp=2,tp=2", 8, "", path).losses;
+  for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(split[i] - whole[5 + i]) < 2e-2 * whole[5 + i]);
+}
