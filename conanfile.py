@@ -16,13 +16,14 @@ from conan.tools.system.package_manager import Apt
 
 required_conan_version = ">=2.4"
 
-# The components of cmake/heddle-components.cmake, and the Debian packages that bring what each needs. CUDA's toolkit, NCCL and
+# The components of cmake/heddle-components.cmake, and the Debian packages that bring what each needs. CUDA's toolkit, NCCL, cuDNN and
 # a Kokkos for GPUs come from NVIDIA or from source.
 COMPONENTS = {
     "mpi": ["libopenmpi-dev", "openmpi-bin"],
     "kokkos": ["libtrilinos-kokkos-dev"],
     "cuda": [],
     "nccl": [],
+    "cudnn": [],
     "onednn": ["libdnnl-dev"],
     "cblas": ["libopenblas-dev"],
     "range_v3": ["librange-v3-dev"],

@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml json uring tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl cudnn onednn cblas range_v3 hwloc pugixml json uring tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -115,6 +115,12 @@ function(heddle_find_component name out_found out_reason)
       HEADER nccl.h INCLUDE HINTS ${CUDAToolkit_INCLUDE_DIRS}
       LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT} PATH_SUFFIXES lib lib64)
     set(targets heddle::nccl_library CUDA::cudart)
+  elseif(name STREQUAL "cudnn")
+    find_package(CUDAToolkit 13 QUIET)
+    heddle_header_and_library(heddle::cudnn_library CUDNN
+      HEADER cudnn.h INCLUDE HINTS ${CUDAToolkit_INCLUDE_DIRS}
+      LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT} PATH_SUFFIXES lib lib64)
+    set(targets heddle::cudnn_library CUDA::cudart CUDA::cublasLt)
   elseif(name STREQUAL "kokkos")
     set(whole TRUE)
     if(NOT TARGET Kokkos::kokkos)
@@ -216,7 +222,7 @@ function(heddle_find_component name out_found out_reason)
       target_link_libraries(heddle::cblas INTERFACE ${CMAKE_DL_LIBS})
     elseif(name STREQUAL "uring")
       target_compile_definitions(heddle::uring INTERFACE HEDDLE_HAS_URING)  # train/activations/default_file_store.hpp asks
-    elseif(name MATCHES "^(cuda|nccl)$" AND CMAKE_CUDA_COMPILER)
+    elseif(name MATCHES "^(cuda|nccl|cudnn)$" AND CMAKE_CUDA_COMPILER)
       # cxx_std_20 says nothing to CUDA, and CMake 3.25 does not know that nvcc 13 has C++20.
       if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
         target_compile_features(heddle::${name} INTERFACE cuda_std_20)

@@ -25,11 +25,14 @@
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/group/half_attention.hpp>
+#include <heddle/compute/group/matrix_attention.hpp>
+#include <heddle/compute/group/matrix_attention_gradients.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/split_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
+#include <heddle/compute/group/warps.hpp>
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>

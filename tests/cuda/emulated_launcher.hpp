@@ -2,6 +2,7 @@
 #pragma once
 
 #include "double.hpp"
+#include "emulated_warp.hpp"
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/cuda/launcher.hpp>
@@ -53,6 +54,17 @@ inline std::atomic<std::int64_t>& offered_to_groups() {
 inline std::atomic<std::int64_t>& last_edge() {
   static std::atomic<std::int64_t> edge{0};
   return edge;
+}
+
+/// Whether devices have the matrix instructions of warps.
+inline std::atomic<bool>& has_matrix_instructions() {
+  static std::atomic<bool> has{true};
+  return has;
+}
+/// Kernels of warps that were launched, by all threads together.
+inline std::atomic<int>& matrix_kernels() {
+  static std::atomic<int> count{0};
+  return count;
 }
 
 /// Whether the stand-in for the library of products has epilogues; without, backends make the same in two steps.
@@ -154,6 +166,22 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
     last_edge() = edge;
     const auto memory = std::make_shared<std::vector<T>>(static_cast<std::size_t>(elements));
     groups(items, [=](group_thread& thread, std::int64_t i) { body(thread, i, memory->data()); });
+  }
+  bool multiplies_matrices() const { return has_matrix_instructions(); }
+  template <class T, class Body>
+  void each_item_of_warps(std::int64_t items, Body body) const {
+    ++matrix_kernels();
+    const auto memory =
+        std::make_shared<std::vector<T>>(static_cast<std::size_t>(Body::elements) + 64, T::from_bits(0x7fff));
+    enqueue(queue.stream(), [=] {
+      auto at = reinterpret_cast<std::uintptr_t>(memory->data());
+      T* const aligned = reinterpret_cast<T*>((at + 127) / 128 * 128);
+      group_of_threads block(Body::warps);
+      block.run([&](int index) {
+        emulated_warp w(block, index);
+        for (std::int64_t i = 0; i < items; ++i) body(w, i, aligned);
+      });
+    });
   }
   template <class T>
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the machine code of the kernels that are bound by the bandwidth of memory (bandwidth_kernels.cu).
+"""Checks the machine code of the kernels that are bound by the bandwidth of memory (bandwidth_kernels.cu), and of those that multiply by the matrix
+instructions of warps (matrix_kernels.cu).
 
-sass_test.py NVCC HOST_COMPILER INCLUDE SOURCE FOLDER [NVDISASM]
+sass_test.py NVCC HOST_COMPILER INCLUDE SOURCES FOLDER [NVDISASM]
 
-Each kernel has at least as many loads and stores of 128 bits as arrays that it goes through, and no register is spilled. ptxas assembles the
+SOURCES is the folder of both. Each kernel of the first has at least as many loads and stores of 128 bits as arrays that it goes through, and no register is spilled. ptxas assembles the
 same PTX for sm_90 and sm_100 and counts spills. With nvdisasm (PyPI: nvidia-cuda-nvdisasm) the loads and stores are those of the
-machine code, and no kernel uses local memory; without it they are those of the PTX.
+machine code, and no kernel uses local memory; without it they are those of the PTX. Kernels of the second have as many products, loads of matrices and asynchronous copies as their tiles
+take, in the PTX and as HMMA, LDSM and LDGSTS in the machine code.
 """
 import os
 import re
@@ -25,10 +27,19 @@ EXPECTED = {
     "gated_backward_body": (3, 2),
     "adamw_body": (4, 3),
     "master_adamw_body": (3, 3),
+    "master_adamw_at_body": (4, 3),
     "part_of_sum": (1, 0),
     "of_one_body": (1, 1),
     "of_two_body": (2, 1),
 }
+# Kernel, of 128 elements: products, loads of matrices and copies at least. With 32 keys a tile of 2 x 16 queries takes 64 products of queries and keys and
+# 64 of shares and values; the gradients have three and four such products of 16 rows.
+MATRIX_KERNELS = {
+    "matrix_attention_tile": (128, 48, 24),
+    "matrix_attention_query_gradients": (96, 56, 32),
+    "matrix_attention_key_gradients": (128, 64, 32),
+}
+MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS)
 # Of float: all of them. Of double and bf16 these suffice: the packs are the same.
 INSTANCES = len(EXPECTED) + 2 + 6
 
@@ -40,9 +51,9 @@ def run(*command):
     return done.stdout
 
 
-def body_of(symbol):
+def body_of(symbol, expected):
     """The body in a kernel's mangled name, where names stand behind their lengths."""
-    for name in EXPECTED:
+    for name in expected:
         if f"{len(name)}{name}" in symbol:
             return name
     sys.exit(f"{symbol}: sass_test.py does not know how many loads and stores this kernel should have")
@@ -69,42 +80,74 @@ def wide_in_sass(text, arch):
     return counts
 
 
-def check(counts, where):
-    if len(counts) != INSTANCES:
-        sys.exit(f"{where}: {len(counts)} kernels, expected {INSTANCES}: {sorted(counts)}")
+def matrix_in_ptx(text):
+    """{symbol: (products, loads of matrices, copies of 16 bytes)}."""
+    parts = re.split(r"\.entry\s+(\w+)", text)
+    return {
+        symbol: (code.count("mma.sync.aligned.m16n8k16"), code.count("ldmatrix.sync.aligned.m8n8.x4"), code.count("cp.async.cg.shared.global"))
+        for symbol, code in zip(parts[1::2], parts[2::2])
+    }
+
+
+def matrix_in_sass(text, arch):
+    parts = re.split(r"^\.text\.(\w+):", text, flags=re.MULTILINE)
+    counts = {}
+    for symbol, code in zip(parts[1::2], parts[2::2]):
+        if local := re.findall(r"\b(?:LDL|STL)\b[^;]*", code):
+            sys.exit(f"{symbol} on {arch}: uses local memory: {local[0]}")
+        counts[symbol] = tuple(len(re.findall(rf"\b{name}\b", code)) for name in (r"HMMA\.16816\.F32(?:\.BF16)?", "LDSM", r"LDGSTS\.E"))
+    return counts
+
+
+def check(counts, where, expected, instances, words):
+    if len(counts) != instances:
+        sys.exit(f"{where}: {len(counts)} kernels, expected {instances}: {sorted(counts)}")
     wrong = []
-    for symbol, (loads, stores) in counts.items():
-        least = EXPECTED[body_of(symbol)]
-        if loads < least[0] or stores < least[1]:
-            wrong.append(f"{symbol}: {loads} loads and {stores} stores of 128 bits, expected {least[0]} and {least[1]} at least")
+    for symbol, found in counts.items():
+        least = expected[body_of(symbol, expected)]
+        if words == MATRIX_WORDS and "Li128E" not in symbol:
+            least = (1, 1, 1)
+        wrong += [f"{symbol}: {n} {word}, expected {m} at least" for n, m, word in zip(found, least, words) if n < m]
     if wrong:
         sys.exit(f"{where}:\n" + "\n".join(wrong))
-    print(f"{where}: {len(counts)} kernels, {sum(l for l, _ in counts.values())} loads and "
-          f"{sum(s for _, s in counts.values())} stores of 128 bits")
+    sums = (f"{sum(found[i] for found in counts.values())} {word}" for i, word in enumerate(words))
+    print(f"{where}: {len(counts)} kernels, {', '.join(sums)}")
+
+
+WIDE_WORDS = ("loads of 128 bits", "stores of 128 bits")
+MATRIX_WORDS = ("products", "loads of matrices", "asynchronous copies")
+
+
+def check_file(nvcc, host, include, source, folder, nvdisasm, expected, instances, words, in_ptx, in_sass):
+    name = os.path.splitext(os.path.basename(source))[0]
+    ptx = os.path.join(folder, f"{name}.ptx")
+    run(nvcc, "-std=c++20", "-arch=sm_90", f"-ccbin={host}", f"-I{include}", "-Werror=all-warnings", "--ptx", source, "-o", ptx)
+    with open(ptx, encoding="utf-8") as file:
+        check(in_ptx(file.read()), f"PTX of {name}", expected, instances, words)
+    ptxas = os.path.join(os.path.dirname(os.path.realpath(nvcc)), "ptxas")
+    for arch in ("sm_90", "sm_100"):
+        cubin = os.path.join(folder, f"{name}.{arch}.cubin")
+        said = run(ptxas if os.path.exists(ptxas) else "ptxas", f"-arch={arch}", "-v", ptx, "-o", cubin)
+        spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
+        if len(spills) != instances:
+            sys.exit(f"{arch}: ptxas reported {len(spills)} kernels, expected {instances}\n{said}")
+        if any(number != "0" for numbers in spills for number in numbers):
+            sys.exit(f"{arch}: a kernel has a stack frame or spills registers\n{said}")
+        print(f"{name}, {arch}: {len(spills)} kernels without a stack frame or spills, "
+              f"{max(map(int, re.findall(r'Used ([0-9]+) registers', said)))} registers at most")
+        if nvdisasm:
+            check(in_sass(run(nvdisasm, "-c", cubin), arch), f"machine code of {name}, {arch}", expected, instances, words)
+    if not nvdisasm:
+        print(f"nvdisasm was not found: instructions of {name} were looked for in the PTX alone")
 
 
 def main():
-    nvcc, host, include, source, folder = sys.argv[1:6]
+    nvcc, host, include, sources, folder = sys.argv[1:6]
     nvdisasm = sys.argv[6] if len(sys.argv) > 6 and sys.argv[6] else None
-    ptx = os.path.join(folder, "bandwidth_kernels.ptx")
-    run(nvcc, "-std=c++20", "-arch=sm_90", f"-ccbin={host}", f"-I{include}", "-Werror=all-warnings", "--ptx", source, "-o", ptx)
-    with open(ptx, encoding="utf-8") as file:
-        check(wide_in_ptx(file.read()), "PTX")
-    ptxas = os.path.join(os.path.dirname(os.path.realpath(nvcc)), "ptxas")
-    for arch in ("sm_90", "sm_100"):
-        cubin = os.path.join(folder, f"bandwidth_kernels.{arch}.cubin")
-        said = run(ptxas if os.path.exists(ptxas) else "ptxas", f"-arch={arch}", "-v", ptx, "-o", cubin)
-        spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
-        if len(spills) != INSTANCES:
-            sys.exit(f"{arch}: ptxas reported {len(spills)} kernels, expected {INSTANCES}\n{said}")
-        if any(number != "0" for numbers in spills for number in numbers):
-            sys.exit(f"{arch}: a kernel has a stack frame or spills registers\n{said}")
-        print(f"{arch}: {len(spills)} kernels without a stack frame or spills, "
-              f"{max(map(int, re.findall(r'Used ([0-9]+) registers', said)))} registers at most")
-        if nvdisasm:
-            check(wide_in_sass(run(nvdisasm, "-c", cubin), arch), f"machine code of {arch}")
-    if not nvdisasm:
-        print("nvdisasm was not found: loads and stores were looked for in the PTX alone")
+    check_file(nvcc, host, include, os.path.join(sources, "bandwidth_kernels.cu"), folder, nvdisasm, EXPECTED, INSTANCES, WIDE_WORDS,
+               wide_in_ptx, wide_in_sass)
+    check_file(nvcc, host, include, os.path.join(sources, "matrix_kernels.cu"), folder, nvdisasm, MATRIX_KERNELS, MATRIX_INSTANCES,
+               MATRIX_WORDS, matrix_in_ptx, matrix_in_sass)
 
 
 main()

@@ -70,5 +70,10 @@ struct adamw_step_at {
 template <class B, class T>
 concept remote_optimizer_kernels = requires(B& backend, row_view<T, space_of<B>> p, row_view<const T, space_of<B>> g,
                                             adamw_step_at<T> step) { backend.adamw(p, g, p, p, step); };
+/// The same on master weights and moments of type T with weights of type W and gradients of type G: `adamw(master, weights, g, m, v, step)`.
+template <class B, class T, class W, class G>
+concept remote_master_optimizer_kernels =
+    requires(B& backend, row_view<T, space_of<B>> p, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
+             adamw_step_at<T> step) { backend.adamw(p, weights, g, p, p, step); };
 
 }  // namespace heddle::inline v0::compute

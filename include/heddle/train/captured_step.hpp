@@ -148,7 +148,7 @@ class captured_step {
   using queue_type = typename Space::queue;
   using pinned = typename queue_type::pinned;
   using contents = model::batch_contents<Batch>;
-  using scalars = compute::detail::adamw_scalars<T>;
+  using scalars = compute::detail::adamw_scalars<sum_of_type<T>>;
   using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
 
  public:

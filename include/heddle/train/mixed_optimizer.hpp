@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -198,6 +199,42 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
           update_block(backend, weights, gradients, b, (std::min)(b + most_in_a_block, end), hyper);
       });
     }
+  }
+
+  /// The scalars of each of the kernels of `update_at`: f(step).
+  template <class F>
+  void each_step(const adamw_options& constants, double learning_rate, std::int64_t step, F&& f) const {
+    compute::adamw_step hyper{};
+    hyper.beta1 = constants.beta1;
+    hyper.beta2 = constants.beta2;
+    hyper.eps = constants.epsilon;
+    hyper.step = step;
+    base::each_rated(constants.rates, [&](std::int64_t, std::int64_t, bool decay, double factor) {
+      hyper.lr = factor * learning_rate;
+      hyper.weight_decay = decay ? constants.weight_decay : 0.0;
+      f(hyper);
+    });
+  }
+  /// Whether a backend has the kernels of `update_at`: where nothing is converted but the weights, which are of the model's type.
+  template <class Backend>
+  static constexpr bool updates_at =
+      keeps_masters && !rounds_weights && std::is_same_v<weight_type, T> && std::is_same_v<arithmetic, sum_type> &&
+      std::is_same_v<master_type, arithmetic> && std::is_same_v<moment_type, arithmetic> &&
+      compute::remote_master_optimizer_kernels<Backend, arithmetic, weight_type, sum_type>;
+  /// `update` whose kernels read the scalars of `each_step` and the scale of gradients from memory when they run, `at` and behind it.
+  /// Returns what is behind the last. Nothing changes where the scale there is negative.
+  template <class Backend>
+    requires updates_at<Backend>
+  compute::adamw_step_at<arithmetic> update_at(Backend& backend, row weights, const_sum_row gradients,
+                                               const adamw_options& constants, compute::adamw_step_at<arithmetic> at) {
+    base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool, double) {
+      backend.adamw(kept(begin, end - begin), part_of(weights, begin - weights_begin(), end - weights_begin()),
+                    part_of(gradients, begin - gradients_begin(), end - gradients_begin()),
+                    part_of(first_moment(), begin - begin_, end - begin_),
+                    part_of(second_moment(), begin - begin_, end - begin_), at);
+      ++at.scalars;
+    });
+    return at;
   }
 
   /// Memory for the copies of `remember`, which allocates it otherwise.

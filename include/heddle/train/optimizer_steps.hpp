@@ -113,7 +113,7 @@ class optimizer_steps {
     });
   }
   /// Steps all stages, with what is read from memory when the kernels run.
-  void update_at(compute::adamw_step_at<scalar> at) {
+  void update_at(compute::adamw_step_at<sum_of_type<scalar>> at) {
     held_.for_each([&](held_type& h) {
       for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
         at = optimizer.update_at(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)),

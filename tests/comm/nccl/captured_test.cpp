@@ -62,7 +62,7 @@ struct setup {
 };
 struct outcome {
   std::vector<double> numbers;  // of each step loss, norm and learning rate, and losses on held-out samples
-  std::map<int, std::vector<double>> weights;  // of each rank behind the last step, with both moments
+  std::map<int, std::vector<double>> weights;  // of each rank behind the last step, with moments and masters
   std::map<std::string, int> calls;
   bool unchanged = true;  // by the step behind the one that was poisoned
   bool captured = false;  // a rank's queue, behind an error
@@ -109,6 +109,7 @@ outcome train(const setup& s) {
           read(optimizer.weights_of(trainer.stage(k)));
           read(optimizer.first_moment());
           read(optimizer.second_moment());
+          if constexpr (requires { optimizer.masters(); }) read(optimizer.masters());
         }
         return numbers;
       };
@@ -130,7 +131,8 @@ outcome train(const setup& s) {
                 cuda_double::fail_next(s.fails, cudaErrorIllegalAddress);
               if (t.steps_done() != s.poisoned_before) return;
               if (world.rank() == 0) {
-                const std::vector<typename Model::scalar> bad{std::numeric_limits<double>::quiet_NaN()};
+                using scalar = typename Model::scalar;
+                const std::vector<scalar> bad{hd::detail::converted<scalar>(std::numeric_limits<double>::quiet_NaN())};
                 t.backend().queue().copy(bad, hd::detail::part_of_row<hd::cuda_memory>(t.stage(0).weights(), 3, 1));
                 t.backend().queue().wait();
               }
@@ -239,6 +241,7 @@ TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones ove
                          setup{"pp=2,tp=2", "interleaved", 4, 4}, setup{"dp=2,pp=2", "chimera", 2, 3}})
     check_same<hd::nccl, gpt2, hd::zero<1>>(s);
   check_same<hd::nccl, hd::model::gpt2<float>, hd::zero<2>, hd::precision<hd::products_in<hd::float8>>>({"dp=2,pp=2"});
+  check_same<hd::nccl, hd::model::gpt2<hd::bf16>, hd::zero<1>>({"dp=2,pp=2"});  // masters in float
   check_same<hd::nccl, gpt2, hd::zero<3>>({"dp=2,tp=2"});
   // Stages of several sizes on a rank, whose gradients and weights come and go.
   check_same<hd::nccl, gpt2, hd::zero<2>>({"dp=2,pp=2", "interleaved", 2, 4});

@@ -103,8 +103,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   /// In parts of the keys where queries are few and see many (`key_pages_in::most_keys`, as in decoding), else by tiles of queries.
   template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
-                 std::type_identity_t<T> scale, head_rows<T, space> out, std::type_identity_t<row_view<T, space>> lse,
-                 key_pages_in<space> pages = {}) {
+                 sum_of_type<T> scale, head_rows<T, space> out, sums_of<T> lse, key_pages_in<space> pages = {}) {
     if constexpr (std::is_floating_point_v<T>) {
       if (detail::in_groups::splits_keys(q.rows, slices.size(), pages.most_keys)) {
         attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
@@ -117,8 +116,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     attention_facet::attention(q, k, v, slices, scale, out, lse, pages);
   }
   template <class T>
-  void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out,
-                 std::type_identity_t<row_view<T, space>> lse) {
+  void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out, sums_of<T> lse) {
     attention_facet::attention(qkv, s, out, lse);
   }
 
@@ -147,6 +145,16 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
              const adamw_step_at<T>& step) {
     facets::optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
     detail::on_cuda::launch_adamw(launcher(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
+  }
+  /// The same on master weights.
+  template <class T, class W, class G>
+  void adamw(vector_view<T, space> master, vector_view<W, space> weights, vector_view<G, space> g,
+             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
+             const adamw_step_at<T>& step) {
+    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
+                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
+                                  step);
   }
 
   template <class T>

@@ -410,6 +410,28 @@ void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g
   each_pack<wider<T, wider<W, G>>>(on, n,
                                    master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
 }
+/// With the numbers of the step in memory.
+template <class T, class W, class G>
+struct master_adamw_at_body {
+  std::int64_t n;
+  adamw_step_at<T> from;
+  T* master;
+  W* weights;
+  const G* g;
+  T *m, *v;
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    const double scale = *from.grad_scale;
+    if (scale < 0) return;
+    adamw_scalars<T> s = *from.scalars;
+    s.grad_scale = static_cast<T>(scale);
+    master_adamw_body<T, W, G>{n, s, master, weights, g, m, v}(k);
+  }
+};
+template <launcher L, class T, class W, class G>
+void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+                  const adamw_step_at<T>& step) {
+  each_pack<wider<T, wider<W, G>>>(on, n, master_adamw_at_body<T, W, G>{n, step, master, weights, g, m, v});
+}
 /// The same into weights that are rounded stochastically.
 template <launcher L, class T, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,

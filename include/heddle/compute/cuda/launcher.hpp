@@ -47,6 +47,8 @@ struct product_ending {
 /// - `each_column(columns, body)`: body(group, j) for every column j;
 /// - `each_tile<T>(items, edge, n, body)`: body(group, i, memory) for every item i, whose group shares memory of n elements of T and
 ///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes()`;
+/// - `multiplies_matrices()`: whether the device has the instructions of warps (compute/group/warps.hpp); `each_item_of_warps<T>(items, body)`: body(w, i, memory) for every item
+///   i, by blocks of `Body::warps` warps that share memory of `Body::elements` elements of T from a multiple of 128 bytes on;
 /// - `room<T>(n)`: n elements on the device for the kernels that follow, with `address()`, given back in the order of the queue;
 /// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
 /// - `multiply_ending<TA, TB>(m, n, k, a, b, c, beta, ending)`: the same with such an end, if the library has that for these sizes, types

@@ -5,6 +5,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/stream_kernels.hpp>
+#include <heddle/compute/cuda/warp_instructions.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/float8.hpp>
@@ -381,23 +382,16 @@ struct stream_launcher : launcher_base {
   template <class T, class Body>
   void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, const Body& body) const {
     if (items <= 0) return;
-    const heddle::v0::detail::on_cuda_device here(queue.device());
-    constexpr auto kernel = tile_kernel<T, Body>;
-    const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
-    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
-      throw cuda_error("heddle: tiles of " + std::to_string(edge) + " rows want " + std::to_string(bytes) +
-                       " bytes of shared memory, device " + std::to_string(queue.device()) + " offers a block " +
-                       std::to_string(offered));
-    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
-      heddle::v0::detail::require_cuda(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "cudaFuncSetAttribute", queue.device());
-    cudaLaunchConfig_t how{};
-    how.gridDim = blocks(items);
-    how.blockDim = dim3(edge >= 64 ? 256 : 128);
-    how.dynamicSmemBytes = bytes;
-    how.stream = queue.stream();
-    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, kernel, items, body), "tile_kernel", queue.device());
+    launch_tiles("tile_kernel", tile_kernel<T, Body>, dim3(edge >= 64 ? 256 : 128), items,
+                 static_cast<std::size_t>(elements) * sizeof(T), "tiles of " + std::to_string(edge) + " rows", body);
+  }
+  /// Whether the device has the instructions of warps, from sm_80 on.
+  bool multiplies_matrices() const { return attribute(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  template <class T, class Body>
+  void each_item_of_warps(std::int64_t items, const Body& body) const {
+    if (items > 0)
+      launch_tiles("warp_kernel", warp_kernel<T, Body::warps, Body::blocks, Body>, dim3(32 * Body::warps), items,
+                   static_cast<std::size_t>(Body::elements) * sizeof(T), "tiles of matrices", body);
   }
   template <class T>
   buffer<T, cuda_memory> room(std::int64_t n) const {
@@ -448,12 +442,30 @@ struct stream_launcher : launcher_base {
   }
 
  private:
-  std::int64_t offered_to_block() const {
-    int bytes = 0;
-    heddle::v0::detail::require_cuda(
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, queue.device()),
-        "cudaDeviceGetAttribute", queue.device());
-    return bytes;
+  int attribute(cudaDeviceAttr what) const {
+    int value = 0;
+    heddle::v0::detail::require_cuda(cudaDeviceGetAttribute(&value, what, queue.device()), "cudaDeviceGetAttribute",
+                                     queue.device());
+    return value;
+  }
+  std::int64_t offered_to_block() const { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+  template <class Body>
+  void launch_tiles(const char* name, void (*kernel)(std::int64_t, Body), dim3 block, std::int64_t items,
+                    std::size_t bytes, const std::string& what, const Body& body) const {
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
+      throw cuda_error("heddle: " + what + " want " + std::to_string(bytes) + " bytes of shared memory, device " +
+                       std::to_string(queue.device()) + " offers a block " + std::to_string(offered));
+    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
+      heddle::v0::detail::require_cuda(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cudaFuncSetAttribute", queue.device());
+    cudaLaunchConfig_t how{};
+    how.gridDim = blocks(items);
+    how.blockDim = block;
+    how.dynamicSmemBytes = bytes;
+    how.stream = queue.stream();
+    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, kernel, items, body), name, queue.device());
   }
   static dim3 blocks(std::int64_t n) {
     constexpr std::int64_t most = 2147483647;

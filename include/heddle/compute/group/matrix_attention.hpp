@@ -1,0 +1,329 @@
+// heddle/compute/group/matrix_attention.hpp: attention of 16-bit elements by the matrix instructions of warps.
+#pragma once
+
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/group/attention_tiles.hpp>
+#include <heddle/compute/group/warps.hpp>
+#include <heddle/core/half_precision.hpp>
+
+#include <cmath>
+#include <cstdint>
+
+namespace heddle::inline v0::compute::detail::in_groups {
+
+/// A mask of one of two kinds: the slices of a list, or sequences of `sequence` rows, each causal.
+struct either_mask {
+  const attention_slice* all;
+  std::int64_t count, sequence;
+
+  HEDDLE_HD std::int64_t slices() const { return sequence == 0 ? count : 1; }
+  /// Slice i, or the slice of the sequence that begins in row `first`.
+  HEDDLE_HD slice_of_tiles slice(std::int64_t i, std::int64_t first) const {
+    if (sequence == 0) return {all[i]};
+    return {attention_slice{first, first + sequence, first, first + sequence, slice_mask::causal}};
+  }
+};
+inline either_mask either(const listed_slices& mask) {
+  return {mask.all, mask.count, 0};
+}
+inline either_mask either(const causal_batch& mask) {
+  return {nullptr, 1, mask.sequence};
+}
+
+/// Rows of a sequence, or of all, in blocks of so many: which of them an item has. Blocks of one head and sequence follow each other.
+struct rows_of_item {
+  int begin, end, first, head;  // `first`: row of the sequence
+
+  HEDDLE_HD rows_of_item(std::int64_t item, std::int64_t sequence, std::int64_t heads, unsigned size, bool from_last) {
+    // 32 bits suffice (see `fits_matrix_instructions`), and take no call.
+    const auto rows = static_cast<unsigned>(sequence), tiles = (rows + size - 1) / size;
+    const unsigned rest = static_cast<unsigned>(item) / tiles, at = static_cast<unsigned>(item) % tiles;
+    head = static_cast<int>(rest % static_cast<unsigned>(heads));
+    first = static_cast<int>(rest / static_cast<unsigned>(heads) * rows);
+    begin = first + static_cast<int>(from_last ? tiles - 1 - at : at) * static_cast<int>(size);
+    end = begin + static_cast<int>(size) < first + static_cast<int>(rows) ? begin + static_cast<int>(size)
+                                                                          : first + static_cast<int>(rows);
+  }
+};
+
+/// Keys that queries see in a slice, or queries that see keys: those of rows [begin, end), counted from `from`. Both bounds rise with the row.
+template <bool OfQueries>
+struct seen_interval {
+  int begin, end;
+  HEDDLE_HD seen_interval(const slice_of_tiles& slice, int row, int end_of_rows, int from) {
+    std::int64_t a = 0, b = 0;
+    if constexpr (OfQueries)
+      slice.keys_of(row, end_of_rows, a, b);
+    else
+      slice.queries_of(row, end_of_rows, a, b);
+    begin = static_cast<int>(a) - from;
+    end = static_cast<int>(b) - from;
+  }
+  HEDDLE_HD bool has(int i) const { return i >= begin && i < end; }
+  HEDDLE_HD bool has_of(int size) const { return begin < size && end > 0 && begin < end; }
+  HEDDLE_HD bool has_all_of(int size) const { return begin <= 0 && end >= size; }
+};
+/// The tiles of up to `Size` keys that queries [begin, end) see, or of queries that see these keys: slice by slice, for each of `heads` heads.
+template <bool OfQueries, int Size>
+struct tile_walk {
+  either_mask mask;
+  int begin, end, first;
+  int heads = 1, head = 0, index = -1, at = 0, to = 0;
+
+  HEDDLE_HD int count() const { return to - at < Size ? to - at : Size; }
+  /// Whether there is one more; it then is the one that `at` and `count()` say.
+  HEDDLE_HD bool next() {
+    for (at += Size; at >= to;) {
+      if (++index >= mask.slices()) {
+        if (++head >= heads) return false;
+        index = -1;
+        continue;
+      }
+      const seen_interval<OfQueries> rows(mask.slice(index, first), begin, end, 0);
+      at = rows.begin;
+      to = rows.end;
+    }
+    return true;
+  }
+};
+/// A tile that a walk has come to, and what rows of a warp see of it.
+template <bool OfQueries, int Size>
+struct seen_tile {
+  using interval = seen_interval<OfQueries>;
+  int index, at;
+  bool any, all;
+
+  HEDDLE_HD seen_tile(const tile_walk<OfQueries, Size>& walk, int row, int rows)
+      : index(walk.index), at(walk.at), any(false), all(false) {
+    const int end = row + rows < walk.end ? row + rows : walk.end;
+    if (row >= end) return;
+    const slice_of_tiles slice = walk.mask.slice(index, walk.first);
+    any = interval(slice, row, end, at).has_of(Size);
+    all = interval(slice, row, row + 1, at).has_all_of(Size) && interval(slice, end - 1, end, at).has_all_of(Size);
+  }
+  HEDDLE_HD slice_of_tiles slice(const tile_walk<OfQueries, Size>& walk) const {
+    return walk.mask.slice(index, walk.first);
+  }
+};
+
+/// Sizes and inputs of the kernels below. `width`: elements of a head, up to the `Width` of the tiles, which have zeros behind them.
+template <class T>
+struct matrix_attention_inputs {
+  heads_at<const T> q, k, v;
+  std::int64_t queries, heads, shared, rows;  // `rows`: of a sequence, or all queries
+  either_mask mask;
+  page_table pages;
+  float scale;
+
+  HEDDLE_HD int width() const { return static_cast<int>(q.head_dim); }
+  /// 2^(factor x) = e^(scale x).
+  HEDDLE_HD float factor() const { return scale * 1.44269504088896340736f; }
+};
+
+/// Rows of keys, or values, by a table of pages, from a key on.
+template <class T>
+struct paged_rows {
+  const T* first;  // of row 0
+  std::int64_t stride;
+  page_table pages;
+  int key;
+  struct each {
+    const paged_rows& of;
+    int key, step;
+    HEDDLE_HD const T* next() {
+      const int rows = static_cast<int>(of.pages.page_rows), end = static_cast<int>(of.pages.count) * rows;
+      const int k = key < end ? key : of.key;  // behind the last page nothing is read
+      key += step;
+      return of.first + (static_cast<std::int64_t>(of.pages.pages[k / rows]) * rows + k % rows) * of.stride;
+    }
+  };
+  HEDDLE_HD each begin(int row, int step) const { return {*this, key + row, step}; }
+};
+/// Starts to copy the keys [key, key + keys) of one head, and their values, into two tiles.
+template <int Warps, int Size, class W, class T, int Width>
+HEDDLE_HD void copy_keys(W& w, const matrix_attention_inputs<T>& in, int kv, int key, int keys,
+                         const swizzled_tile<T, Width>& k, const swizzled_tile<T, Width>& v) {
+  w.forget(kv);
+  if (in.pages.page_rows == 0) {
+    copy_rows<Warps, Size>(w, k, keys, in.width(), strided_rows<T>{in.k(key, kv), in.k.stride});
+    copy_rows<Warps, Size>(w, v, keys, in.width(), strided_rows<T>{in.v(key, kv), in.v.stride});
+  } else {
+    copy_rows<Warps, Size>(w, k, keys, in.width(), paged_rows<T>{in.k(0, kv), in.k.stride, in.pages, key});
+    copy_rows<Warps, Size>(w, v, keys, in.width(), paged_rows<T>{in.v(0, kv), in.v.stride, in.pages, key});
+  }
+}
+
+/// Scores of pairs that a slice does not show become -inf: of rows from `row` on, and columns from `from` on.
+template <bool OfQueries, class W, int Down, int Across>
+HEDDLE_HD void hide_unseen(W& w, warp_sums<W, Down, Across>& s, const slice_of_tiles& slice, int row, int from) {
+  each_constant<Down>([&](auto m) {
+    w.each_lane([&](int l) {
+      const int r = row + 16 * m + l / 4;
+      const seen_interval<OfQueries> rows[2]{{slice, r, r + 1, from}, {slice, r + 8, r + 9, from}};
+      each_constant<Across>([&](auto n) {
+        for (int i = 0; i < 4; ++i)
+          if (!rows[i / 2].has(8 * n + 2 * (l % 4) + i % 2)) s.x[m][n](l, i) = -HUGE_VALF;
+      });
+    });
+  });
+}
+
+/// A block has 16 `Down` queries of one head for each of its warps, and goes over the keys by `Keys`, whose next tile is copied while it computes. Scores
+/// and their statistics stay in registers, where the shares of keys already lie as operands of the second product. Tiles that
+/// no query sees are left out, for a block and for each warp; masks are looked at where they cut through a warp's part of a tile.
+/// Source: Dao 2023, arXiv:2307.08691, algorithm 1 and section 3.3 (warps split the queries).
+template <class T, int Width, int Down, int Keys>
+struct matrix_attention_tile {
+  static constexpr int warps = 4, blocks = 2, size = 16 * Down * warps;
+  static constexpr std::int64_t elements = (size + 4 * Keys) * Width;
+  matrix_attention_inputs<T> in;
+  heads_at<T> out;
+  float* lse;
+
+  std::int64_t items() const { return tiles_of(in.rows, size) * in.heads * (in.queries / in.rows); }
+
+  template <class W>
+  HEDDLE_HD void operator()(W& w, std::int64_t item, T* memory) const {
+    using tile = swizzled_tile<T, Width>;
+    const rows_of_item own(item, in.rows, in.heads, size, true);
+    const int kv = own.head / static_cast<int>(in.shared), begin = own.begin, rows = own.end - begin;
+    const int row = 16 * Down * w.index();
+    const tile q{memory};
+    const auto k = [memory](int stage) { return tile{memory + (size + 2 * stage * Keys) * Width}; };
+    const auto v = [memory](int stage) { return tile{memory + (size + (2 * stage + 1) * Keys) * Width}; };
+    tile_walk<true, Keys> walk{in.mask, begin, own.end, own.first};
+    w.sync();  // the last item is done with the memory
+    copy_rows<warps, size>(w, q, rows, in.width(), strided_rows<T>{in.q(begin, own.head), in.q.stride});
+    bool more = walk.next();
+    if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(0), v(0));
+    w.commit();
+    warp_sums<W, Down, Width / 8> sum;
+    sum.clear(w);
+    registers_of<W, float, 2> top[Down], total[Down];
+    each_constant<Down>([&](auto m) {
+      w.each_lane([&](int l) {
+        for (int i = 0; i < 2; ++i) {
+          top[m](l, i) = -HUGE_VALF;
+          total[m](l, i) = 0.0f;
+        }
+      });
+    });
+    for (int stage = 0; more; stage = 1 - stage) {
+      w.template wait<0>();
+      w.sync();  // all copies of this tile are there, and all warps are done with the tile before
+      const seen_tile<true, Keys> seen(walk, begin + row, 16 * Down);
+      more = walk.next();
+      if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(1 - stage), v(1 - stage));
+      w.commit();
+      if (!seen.any) continue;
+      warp_sums<W, Down, Keys / 8> s;
+      s.clear(w);
+      add_product_of_rows(w, s, q, row, k(stage));
+      if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
+      weigh(w, s, sum, top, total);
+      add_product(w, sum, s, v(stage));
+    }
+    w.template wait<0>();
+    w.sync();  // queries without keys were still on their way
+    each_constant<Down>([&](auto m) {
+      w.over_quads(total[m], [](float a, float b) { return a + b; });
+      w.each_lane([&](int l) {
+        for (int i = 0; i < 2; ++i) {
+          const int r = row + 16 * m + l / 4 + 8 * i;
+          if (l % 4 != 0 || r >= rows) continue;
+          const float all = total[m](l, i);
+          lse[own.head * in.queries + begin + r] = all == 0.0f ? -HUGE_VALF : top[m](l, i) * in.scale + std::log(all);
+        }
+        for (int i = 0; i < 2; ++i) total[m](l, i) = total[m](l, i) == 0.0f ? 0.0f : w.reciprocal(total[m](l, i));
+      });
+    });
+    store_sums(
+        w, sum, q, row, rows, in.width(), [&](int m, int l, int i) { return total[m](l, i); },
+        [&](int r) { return out(begin + r, own.head); });
+  }
+
+ private:
+  /// Scores become shares, in units of e^top; what was summed before is scaled again.
+  template <class W>
+  HEDDLE_HD void weigh(W& w, warp_sums<W, Down, Keys / 8>& s, warp_sums<W, Down, Width / 8>& sum,
+                       registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) const {
+    const float factor = in.factor();
+    each_constant<Down>([&](auto m) {
+      registers_of<W, float, 2> best = top[m];
+      w.each_lane([&](int l) {
+        each_constant<Keys / 8>([&](auto n) {
+          for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
+        });
+      });
+      w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
+      w.each_lane([&](int l) {
+        float level[2], shrink[2];
+        for (int i = 0; i < 2; ++i) {
+          level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
+          shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
+          top[m](l, i) = best(l, i);
+          total[m](l, i) *= shrink[i];
+        }
+        each_constant<Keys / 8>([&](auto n) {
+          for (int i = 0; i < 4; ++i) {
+            const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
+            s.x[m][n](l, i) = share;
+            total[m](l, i / 2) += share;
+          }
+        });
+        each_constant<Width / 8>([&](auto n) {
+          for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
+        });
+      });
+    });
+  }
+};
+
+/// Whether the kernels above take these heads: up to 128 elements, a multiple of 8, at addresses of 16 bytes; and 32 bits count rows and items.
+template <class T>
+bool fits_matrix_instructions(const heads_at<T>& x, std::int64_t width) {
+  return x.head_dim == width && width >= 8 && width <= 128 && width % 8 == 0 && x.stride % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+template <class T, class Mask, class... More>
+bool fits_matrix_instructions(const attention_inputs<T, Mask>& in, const More&... more) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const std::int64_t width = in.q.head_dim;
+  return (fits_matrix_instructions(more, width) && ... &&
+          (fits_matrix_instructions(in.q, width) && fits_matrix_instructions(in.k, width) &&
+           fits_matrix_instructions(in.v, width))) &&
+         in.queries > 0 && in.heads > 0 && in.queries * in.heads < most && in.key_rows < most &&
+         in.pages.count * in.pages.page_rows < most;
+}
+template <class T, class Mask>
+matrix_attention_inputs<T> matrix_inputs(const attention_inputs<T, Mask>& in) {
+  const either_mask mask = either(in.mask);
+  return {in.q, in.k,     in.v,    in.queries, in.heads, in.shared, mask.sequence != 0 ? mask.sequence : in.queries,
+          mask, in.pages, in.scale};
+}
+/// f(Width) with the least width of a kernel that these heads fit.
+template <class F>
+void with_width(std::int64_t head_dim, const F& f) {
+  if (head_dim <= 64) return f(constant<64>{});
+  if (head_dim <= 96) return f(constant<96>{});
+  f(constant<128>{});
+}
+template <class T, int Width>
+using matrix_attention_of = matrix_attention_tile<T, Width, 2, Width == 64 ? 64 : 32>;
+
+/// Attention by matrix instructions, if the device has them and they take these heads; else nothing is done, and false returned.
+template <class L, class T, class Mask>
+bool attend_by_matrices(const L& on, const attention_inputs<T, Mask>& in, heads_at<T> out, float* lse) {
+  if constexpr (requires { on.multiplies_matrices(); }) {
+    if (!on.multiplies_matrices() || !fits_matrix_instructions(in, out)) return false;
+    with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
+      const matrix_attention_of<T, Width> body{matrix_inputs(in), out, lse};
+      on.template each_item_of_warps<T>(body.items(), body);
+    });
+    return true;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace heddle::inline v0::compute::detail::in_groups

@@ -1,0 +1,232 @@
+// heddle/compute/group/matrix_attention_gradients.hpp: gradients of attention of 16-bit elements by the matrix instructions of warps.
+#pragma once
+
+#include <heddle/compute/group/matrix_attention.hpp>
+#include <heddle/compute/group/threads.hpp>
+#include <heddle/compute/group/warps.hpp>
+
+#include <cmath>
+#include <cstdint>
+
+namespace heddle::inline v0::compute::detail::in_groups {
+
+/// dout out of each query and head: the part of a score's gradient that all keys share.
+template <class T>
+struct dout_of_out_row {
+  heads_at<const T> dout, out;
+  std::int64_t queries, heads;
+  float* of_outs;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t item) const {
+    const std::int64_t r = item / heads, h = item % heads;
+    const T *const d = dout(r, h), *const y = out(r, h);
+    const float all =
+        sum_over(g, out.head_dim, [=](std::int64_t j) { return static_cast<float>(d[j]) * static_cast<float>(y[j]); });
+    if (g.leads()) of_outs[h * queries + r] = all;
+  }
+};
+
+/// A log-sum-exp in units of powers of two, of a query without keys so that no key has a share in it.
+HEDDLE_HD inline float level_of(float lse) {
+  return lse == -HUGE_VALF ? HUGE_VALF : lse * 1.44269504088896340736f;
+}
+
+/// Gradients of 16 queries of one head for each warp of a block, key tile by key tile: p = e^(s - lse), ds = p (dout v' - dout out), dq = scale ds k.
+/// Source: Dao 2023, arXiv:2307.08691, algorithm 2; by queries, so that no two blocks add to one number.
+template <class T, int Width, int Keys>
+struct matrix_attention_query_gradients {
+  static constexpr int warps = 4, blocks = 2, size = 16 * warps;
+  static constexpr std::int64_t elements = (2 * size + 4 * Keys) * Width;
+  matrix_attention_inputs<T> in;
+  heads_at<const T> dout;
+  const float *lse, *of_outs;
+  heads_at<T> dq;
+
+  std::int64_t items() const { return tiles_of(in.rows, size) * in.heads * (in.queries / in.rows); }
+
+  template <class W>
+  HEDDLE_HD void operator()(W& w, std::int64_t item, T* memory) const {
+    using tile = swizzled_tile<T, Width>;
+    const rows_of_item own(item, in.rows, in.heads, size, true);
+    const int kv = own.head / static_cast<int>(in.shared), begin = own.begin, rows = own.end - begin;
+    const int row = 16 * w.index();
+    const tile q{memory}, d{memory + size * Width};
+    const auto k = [memory](int stage) { return tile{memory + (2 * size + 2 * stage * Keys) * Width}; };
+    const auto v = [memory](int stage) { return tile{memory + (2 * size + (2 * stage + 1) * Keys) * Width}; };
+    tile_walk<true, Keys> walk{in.mask, begin, own.end, own.first};
+    w.sync();  // the last item is done with the memory
+    copy_rows<warps, size>(w, q, rows, in.width(), strided_rows<T>{in.q(begin, own.head), in.q.stride});
+    copy_rows<warps, size>(w, d, rows, in.width(), strided_rows<T>{dout(begin, own.head), dout.stride});
+    bool more = walk.next();
+    if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(0), v(0));
+    w.commit();
+    warp_sums<W, 1, Width / 8> sum;
+    sum.clear(w);
+    registers_of<W, float, 2> level, of_out;
+    w.each_lane([&](int l) {
+      for (int i = 0; i < 2; ++i) {
+        const int r = row + l / 4 + 8 * i;
+        const std::int64_t at = own.head * in.queries + begin + r;
+        level(l, i) = r < rows ? level_of(lse[at]) : HUGE_VALF;
+        of_out(l, i) = r < rows ? of_outs[at] : 0.0f;
+      }
+    });
+    for (int stage = 0; more; stage = 1 - stage) {
+      w.template wait<0>();
+      w.sync();
+      const seen_tile<true, Keys> seen(walk, begin + row, 16);
+      more = walk.next();
+      if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(1 - stage), v(1 - stage));
+      w.commit();
+      if (!seen.any) continue;
+      warp_sums<W, 1, Keys / 8> s, of_share;
+      s.clear(w);
+      add_product_of_rows(w, s, q, row, k(stage));
+      if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
+      of_share.clear(w);
+      add_product_of_rows(w, of_share, d, row, v(stage));
+      const float factor = in.factor();
+      each_constant<Keys / 8>([&](auto n) {
+        w.each_lane([&](int l) {
+          for (int i = 0; i < 4; ++i)
+            s.x[0][n](l, i) = w.power_of_two(s.x[0][n](l, i) * factor - level(l, i / 2)) *
+                              (of_share.x[0][n](l, i) - of_out(l, i / 2));
+        });
+      });
+      add_product(w, sum, s, k(stage));
+    }
+    w.template wait<0>();
+    w.sync();
+    store_sums(
+        w, sum, q, row, rows, in.width(), [&](int, int, int) { return in.scale; },
+        [&](int r) { return dq(begin + r, own.head); });
+  }
+};
+
+/// Gradients of 16 keys of one key-value head, and of their values, for each warp of a block, from tiles of the queries that see them:
+/// dv = p' dout, dk = scale ds' q. Rows are keys here, so that p and ds lie in registers as operands of both products.
+template <class T, int Width, int Queries>
+struct matrix_attention_key_gradients {
+  static constexpr int warps = 4, blocks = 2, size = 16 * warps;
+  static constexpr int statistics = 4 * Queries;  // two floats of each query, in elements of T
+  static constexpr std::int64_t elements = (2 * size + 4 * Queries) * Width + 2 * statistics;
+  matrix_attention_inputs<T> in;
+  heads_at<const T> dout;
+  const float *lse, *of_outs;
+  heads_at<T> dk, dv;
+  std::int64_t key_rows, kv_heads;  // `key_rows`: of a sequence, or all
+
+  std::int64_t items() const { return tiles_of(key_rows, size) * kv_heads * (in.queries / in.rows); }
+
+  template <class W>
+  HEDDLE_HD void operator()(W& w, std::int64_t item, T* memory) const {
+    using tile = swizzled_tile<T, Width>;
+    const rows_of_item own(item, key_rows, kv_heads, size, false);
+    const int begin = own.begin, rows = own.end - begin, row = 16 * w.index(), shared = static_cast<int>(in.shared);
+    const tile k{memory}, v{memory + size * Width};
+    const auto q = [memory](int stage) { return tile{memory + (2 * size + 2 * stage * Queries) * Width}; };
+    const auto d = [memory](int stage) { return tile{memory + (2 * size + (2 * stage + 1) * Queries) * Width}; };
+    const auto levels = [memory](int stage) {
+      return reinterpret_cast<float*>(memory + (2 * size + 4 * Queries) * Width + stage * statistics);
+    };
+    tile_walk<false, Queries> walk{in.mask, begin, own.end, own.first, shared};
+    w.sync();  // the last item is done with the memory
+    copy_rows<warps, size>(w, k, rows, in.width(), strided_rows<T>{in.k(begin, own.head), in.k.stride});
+    copy_rows<warps, size>(w, v, rows, in.width(), strided_rows<T>{in.v(begin, own.head), in.v.stride});
+    bool more = walk.next();
+    if (more) copy_queries(w, own.head * shared + walk.head, walk.at, walk.count(), q(0), d(0), levels(0));
+    w.commit();
+    warp_sums<W, 1, Width / 8> of_k, of_v;
+    of_k.clear(w);
+    of_v.clear(w);
+    for (int stage = 0; more; stage = 1 - stage) {
+      w.template wait<0>();
+      w.sync();
+      const seen_tile<false, Queries> seen(walk, begin + row, 16);
+      more = walk.next();
+      if (more)
+        copy_queries(w, own.head * shared + walk.head, walk.at, walk.count(), q(1 - stage), d(1 - stage),
+                     levels(1 - stage));
+      w.commit();
+      if (!seen.any) continue;
+      const float *const level = levels(stage), *const of_out = level + Queries, factor = in.factor();
+      warp_sums<W, 1, Queries / 8> p, of_share;
+      p.clear(w);
+      add_product_of_rows(w, p, k, row, q(stage));
+      if (!seen.all) hide_unseen<false>(w, p, seen.slice(walk), begin + row, seen.at);
+      each_constant<Queries / 8>([&](auto n) {
+        w.each_lane([&](int l) {
+          for (int i = 0; i < 4; ++i)
+            p.x[0][n](l, i) = w.power_of_two(p.x[0][n](l, i) * factor - level_of(level[8 * n + 2 * (l % 4) + i % 2]));
+        });
+      });
+      of_share.clear(w);
+      add_product_of_rows(w, of_share, v, row, d(stage));
+      add_product(w, of_v, p, d(stage));
+      each_constant<Queries / 8>([&](auto n) {
+        w.each_lane([&](int l) {
+          for (int i = 0; i < 4; ++i) p.x[0][n](l, i) *= of_share.x[0][n](l, i) - of_out[8 * n + 2 * (l % 4) + i % 2];
+        });
+      });
+      add_product(w, of_k, p, q(stage));
+    }
+    w.template wait<0>();
+    w.sync();
+    store_sums(
+        w, of_k, k, row, rows, in.width(), [&](int, int, int) { return in.scale; },
+        [&](int r) { return dk(begin + r, own.head); });
+    store_sums(
+        w, of_v, v, row, rows, in.width(), [](int, int, int) { return 1.0f; },
+        [&](int r) { return dv(begin + r, own.head); });
+  }
+
+ private:
+  template <class W, class Tile>
+  HEDDLE_HD void copy_queries(W& w, int head, int query, int queries, const Tile& q, const Tile& d,
+                              float* levels) const {
+    w.forget(head);
+    copy_rows<warps, Queries>(w, q, queries, in.width(), strided_rows<T>{in.q(query, head), in.q.stride});
+    copy_rows<warps, Queries>(w, d, queries, in.width(), strided_rows<T>{dout(query, head), dout.stride});
+    static_assert(2 * Queries <= warps * warp_lanes);
+    w.each_lane([&](int l) {
+      const int thread = w.index() * warp_lanes + l, i = thread % Queries;
+      const std::int64_t at = head * in.queries + query + i;
+      if (thread < 2 * Queries) w.copy_number(levels + thread, (thread < Queries ? lse : of_outs) + at, i < queries);
+    });
+  }
+};
+
+template <class T, int Width>
+using matrix_query_gradients_of = matrix_attention_query_gradients<T, Width, Width == 64 ? 64 : 32>;
+template <class T, int Width>
+using matrix_key_gradients_of = matrix_attention_key_gradients<T, Width, Width == 64 ? 64 : 32>;
+
+/// Gradients by matrix instructions, if the device has them and they take these heads, and there are no pages, which may list rows more than once; else
+/// nothing is done, and false returned.
+template <class L, class T, class Mask>
+bool attend_backward_by_matrices(const L& on, const attention_inputs<T, Mask>& in, std::int64_t kv_heads,
+                                 heads_at<const T> dout, heads_at<const T> out, const float* lse, heads_at<T> dq,
+                                 heads_at<T> dk, heads_at<T> dv) {
+  if constexpr (requires { on.multiplies_matrices(); }) {
+    if (in.pages.page_rows != 0 || in.key_rows == 0 || !on.multiplies_matrices() ||
+        !fits_matrix_instructions(in, dout, out, dq, dk, dv))
+      return false;
+    auto of_outs = on.template room<float>(in.heads * in.queries);
+    on.each_row(in.queries * in.heads, out.head_dim,
+                dout_of_out_row<T>{dout, out, in.queries, in.heads, of_outs.address()});
+    with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
+      const auto inputs = matrix_inputs(in);
+      const matrix_query_gradients_of<T, Width> of_queries{inputs, dout, lse, of_outs.address(), dq};
+      on.template each_item_of_warps<T>(of_queries.items(), of_queries);
+      const matrix_key_gradients_of<T, Width> of_keys{
+          inputs,  dout, lse, of_outs.address(), dk, dv, inputs.mask.sequence != 0 ? inputs.rows : in.key_rows,
+          kv_heads};
+      on.template each_item_of_warps<T>(of_keys.items(), of_keys);
+    });
+    return true;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace heddle::inline v0::compute::detail::in_groups

@@ -1,0 +1,18 @@
+// Attention of bf16 and f16 on a GPU, by matrix instructions and by float, against double on the host.
+#include "half_attention_trials.hpp"
+
+#include <heddle/compute/cuda/cuda.hpp>
+
+TEST_CASE("attention of 16-bit elements on a GPU is that of double", "[cuda][gpu]") {
+  namespace co = heddle::compute;
+  using namespace half_attention_trials;
+  for (const std::int64_t head_dim : {24, 64, 80, 128}) {
+    compare<co::cuda, hd::bf16>(problems(head_dim));
+    compare<co::cuda, hd::f16>(problems(head_dim));
+  }
+  compare<co::cuda, hd::bf16>(odd_problems());
+  for (const std::int64_t sequence : {1, 200, 1000}) {
+    compare_fused<co::cuda, hd::bf16>(2, sequence, 3, 128);
+    compare_fused<co::cuda, hd::f16>(2, sequence, 3, 64);
+  }
+}
