@@ -2,6 +2,7 @@
 // run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 6,39,11,47,18,29,34,25,38,9,47,20,26 --tokens 17,48,41,22,23 --mesh pp=2,tp=2 --temperature 0 --max-tokens 8 --speculate ngram
 // prints: prompt 0: 17 29 16 43 46 3 29 45  (length)
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
+// cuda
 #include <heddle/infer/serve/tokenizer/chat_format.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
 #include <heddle/io/tokenizer/load.hpp>
@@ -105,6 +106,7 @@ void run(const settings& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  computed::session session(argc, argv);
   settings s;
   std::vector<std::string> tokens;
   std::uint64_t seed = 0;
@@ -131,6 +133,7 @@ int main(int argc, char** argv) {
   model_ranks::add_options(app, s.speculation);
   CLI11_PARSE(app, argc, argv);
   try {
+    session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());
     for (const std::string& one : tokens) s.tokens.push_back(parse_tokens(one));
     sampling.seed = seed;
     run(s);

@@ -18,7 +18,7 @@
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
-#include HEDDLE_GEMM_HEADER
+#include "gpt2_train/backend.hpp"  // what the program is compiled for: the host, or with HEDDLE_EXAMPLE_CUDA a device
 
 #include <algorithm>
 #include <chrono>
@@ -29,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace model_ranks {
@@ -37,7 +38,8 @@ namespace hd = heddle;
 namespace md = heddle::model;
 namespace inf = heddle::infer;
 using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
-using backend = hd::compute::host<HEDDLE_GEMM>;
+using backend = computed::by;
+using host_backend = hd::compute::host<HEDDLE_GEMM>;  // drafters compute on the host
 using runner = inf::any_tree_runner<float>;
 
 /// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
@@ -52,7 +54,7 @@ struct options {
 
 struct loaded {
   runner steps;
-  backend& kernels;
+  host_backend& kernels;
   std::string family{};
   std::string mesh{};
   std::int64_t width = 0;
@@ -66,6 +68,34 @@ inline void require_rms_norm(std::string_view family, const std::string& what) {
     throw hd::config_error("heddle: " + what + " for models whose final norm is an RMS norm, not for gpt2");
 }
 
+/// The backend of a rank, and the host's for drafters, which are one where the model is the host's.
+class kernels_of_rank {
+ public:
+  explicit kernels_of_rank(int threads) : model_(computed::backend_of(threads)), drafters_(threads) {}
+  backend& of_model() noexcept { return model_; }
+  host_backend& of_drafters() noexcept { return one_of(model_, drafters_); }
+
+ private:
+  struct nothing {
+    explicit nothing(int) {}
+  };
+  static host_backend& one_of(host_backend& model, nothing&) noexcept { return model; }
+  template <class OfModel>
+  static host_backend& one_of(OfModel&, host_backend& own) noexcept {
+    return own;
+  }
+  backend model_;
+  std::conditional_t<std::is_same_v<backend, host_backend>, nothing, host_backend> drafters_;
+};
+
+/// Whether the backend has the kernels of a model: that of a device has none for experts and latent vectors.
+template <class Model>
+inline constexpr bool has_kernels_for = [] {
+  using description = std::remove_cvref_t<decltype(Model::describe(std::declval<const typename Model::config&>()))>;
+  using block = decltype(description::block);
+  return std::is_same_v<backend, host_backend> || !md::layers::uses_routing<block>;
+}();
+
 template <class Model, class Config>
 void run_model(const options& o, const md::hugging_face_model& about, Config config,
                const std::function<void(const loaded&)>& lead) {
@@ -78,18 +108,18 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
-    backend kernels{o.threads};
+    kernels_of_rank kernels(o.threads);
     const std::int64_t blocks = o.cache_bytes
                                     ? runner_type::cache_blocks_for(*o.cache_bytes, config, world.mesh(), o.block_rows)
                                     : (tokens + o.block_rows - 1) / o.block_rows;
-    runner_type on_ranks(config, world, kernels, {blocks, o.block_rows}, o.rows);
+    runner_type on_ranks(config, world, kernels.of_model(), {blocks, o.block_rows}, o.rows);
     md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
     md::falcon_base<float> base;
     if (o.base) base = md::gather_falcon_base(on_ranks.stage(), world);
     if (!on_ranks.leads()) return on_ranks.follow();
-    lead({runner(on_ranks), kernels, std::string(about.family()), hd::to_string(mesh), config.width, config.epsilon,
-          o.base ? &base : nullptr});
+    lead({runner(on_ranks), kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
+          config.epsilon, o.base ? &base : nullptr});
     on_ranks.finish();
   });
 }
@@ -100,7 +130,11 @@ inline void with_model(const options& o, const std::function<void(const loaded&)
   const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
   md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
-    run_model<Model>(o, about, config, lead);
+    if constexpr (has_kernels_for<Model>)
+      run_model<Model>(o, about, config, lead);
+    else
+      throw hd::config_error("heddle: a model of the family " + std::string(about.family()) +
+                             " has kernels on the host only, not on a CUDA device");
   });
 }
 
@@ -176,7 +210,7 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
   if (s.by == "falcon") {
     const inf::falcon_folder_settings settings = inf::read_falcon_settings(s.heads);
     inf::require_falcon_fits(s.heads, settings.shape, of.width, limits.vocabulary, of.epsilon);
-    md::falcon_drafter<float, backend> drafter(of.kernels, settings.shape);
+    md::falcon_drafter<float, host_backend> drafter(of.kernels, settings.shape);
     inf::read_falcon_weights(s.heads, drafter);
     if (of.base == nullptr) throw hd::config_error("heddle: a model that Falcon drafts for is loaded with options_for");
     drafter.take(std::move(*of.base));
@@ -184,7 +218,7 @@ void with_speculation(const speculation& s, const options& o, const loaded& of, 
   }
   require_rms_norm(of.family, "heads of Medusa are");
   const inf::medusa_folder_settings settings = inf::read_medusa_settings(s.heads);
-  inf::medusa_heads<float, backend> heads(of.kernels, settings.heads, of.width, limits.vocabulary, of.epsilon);
+  inf::medusa_heads<float, host_backend> heads(of.kernels, settings.heads, of.width, limits.vocabulary, of.epsilon);
   inf::read_medusa_heads(s.heads, heads);
   use(inf::medusa_speculation(heads, settings.tree));
 }

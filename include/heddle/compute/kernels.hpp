@@ -100,9 +100,10 @@ using input_vector = std::type_identity_t<std::span<const T>>;
 /// Rows of heads on the host that a kernel only reads; not deduced from.
 template <class T>
 using input_heads = std::type_identity_t<head_rows<const T>>;
-/// Statistics and sums of numbers of type T on the host (`sum_of_type`), which a kernel reads or writes; not deduced from.
+/// Statistics and sums of numbers of type T on the host (`sum_of_type`) that a kernel only reads; not deduced from.
 template <class T>
 using input_sums = std::type_identity_t<std::span<const sum_of_type<T>>>;
+/// Those that it writes.
 template <class T>
 using sums_of = std::type_identity_t<std::span<sum_of_type<T>>>;
 /// A matrix of such sums, as of gradients of weights.
