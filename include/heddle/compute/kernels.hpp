@@ -295,8 +295,8 @@ concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 template <class B, class T>
 concept sliced_attention_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.added, x.pages);
-  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.sums, x.slices,
-                             x.factor, x.heads_out, x.heads_out, x.heads_out, x.pages);
+  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.sums, x.slices, x.factor,
+                             x.heads_out, x.heads_out, x.heads_out, x.pages);
 };
 
 /// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
