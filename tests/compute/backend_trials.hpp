@@ -500,7 +500,7 @@ auto not_finite() {
 }
 
 // The largest difference, in parts of 1 + |expected|; infinities and NaN must be the same.
-double difference(const std::vector<double>& got, const std::vector<double>& expected) {
+inline double difference(const std::vector<double>& got, const std::vector<double>& expected) {
   if (got.size() != expected.size()) return (std::numeric_limits<double>::infinity)();
   double most = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
