@@ -155,6 +155,8 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   void each_column(std::int64_t columns, Body body) const {
     groups(columns, body);
   }
+  /// What attention in parts of the keys may keep of its queries at once: groups of three have room for few.
+  static constexpr std::int64_t split_room = Size == 3 ? 4 << 10 : 1 << 20;
   /// Groups of one have large tiles, groups of two and three tiles of eight rows in the tests, and larger groups none: they go key by key.
   std::int64_t tile_bytes() const {
     if (const std::int64_t offered = offered_to_groups(); offered != 0)

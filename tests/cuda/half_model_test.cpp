@@ -72,7 +72,7 @@ TEST_CASE("a GPT-2 in bf16 trains on the CUDA backend as on the host", "[cuda][t
     double worst = 0;
     for (std::size_t i = 0; i < got.losses.size(); ++i)
       worst = (std::max)(worst, std::abs(got.losses[i] - expected.losses[i]) / expected.losses[i]);
-    CHECK(worst < 2e-2);
+    CHECK(worst < 2e-3);  // steps that change nothing are 1.4e-2 apart
     CHECK(got.held == got.predicted);
   }
 }

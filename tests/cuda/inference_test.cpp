@@ -5,8 +5,10 @@
 #include "inference_trials.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 
 namespace {
@@ -57,4 +59,23 @@ TEST_CASE("steps with trees, moves and copies give the host's logits from a devi
   check_steps<emulated<2>, md::gpt2<double>>(small_gpt2, "", tolerance);
   check_steps<emulated<3>, md::llama<double>>(small_llama, "pp=2,tp=2", tolerance);
   check_steps<emulated<1>, md::llama<double>>(small_llama, "pp=2", tolerance);
+}
+
+TEST_CASE("steps of models with experts give the host's logits from a device's memory", "[cuda][infer][ranks]") {
+  auto deepseek = md::deepseek_tiny();
+  deepseek.context = 16, deepseek.vocabulary = 20, deepseek.initial_deviation = 0.3, deepseek.dense = 1;
+  check_steps<emulated<1>, md::deepseek<double>>(deepseek, "", tolerance);
+  constexpr md::mixtral_config mixtral{{.layers = 2,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .width = 12,
+                                        .ffn = 7,
+                                        .context = 16,
+                                        .vocabulary = 20,
+                                        .initial_deviation = 0.3,
+                                        .head_elements = 4},
+                                       5,
+                                       2};
+  check_steps<emulated<1>, md::mixtral<double>>(mixtral, "", tolerance);
+  check_steps<emulated<1>, md::mixtral<double>>(mixtral, "tp=2", tolerance);
 }

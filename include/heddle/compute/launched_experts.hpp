@@ -119,6 +119,9 @@ class launched_experts {
     expect("limit_choices", "rows of weights", ids.extent(0), weights.extent(0));
     expect("limit_choices", "columns of weights", ids.extent(1), weights.extent(1));
     expect("limit_choices", "elements of kept", ids.size(), kept.size());
+    if (ids.size() > (std::numeric_limits<std::int32_t>::max)()) [[unlikely]]
+      throw layout_error("heddle: limit_choices: choices should be at most 2^31 - 1, got " +
+                         std::to_string(ids.size()));
     within("limit_choices", "ids", ids, -1, experts);
     launch_limit_choices<Rule>(on(), ids.size(), experts, most, ids.address(),
                                static_cast<const std::remove_const_t<T>*>(weights.address()), kept.address());

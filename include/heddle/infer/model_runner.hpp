@@ -149,7 +149,7 @@ class model_runner {
  private:
   enum class state : unsigned char { ready, finished, failed };
   // Where kernels run on cores of the host, messages are the host's, after a wait for them; on a device they go in the order of the queue, and the
-  // host waits once, at the end of a step.
+  // host waits for logits that come to its memory, and at the end of a step.
   using space = typename stage_type::space;
   using row = typename stage_type::row;
   using const_row = typename stage_type::const_row;
@@ -214,9 +214,12 @@ class model_runner {
         if (stage_.is_last()) send(pipeline, mine, 0, logits_tag);
         if (leads()) receive(pipeline, mine, pipeline.size() - 1, logits_tag);
       }
-      if (!on_host && leads()) stage_.queue().copy(const_row(mine), asked);
+      if (!on_host && leads()) {
+        wait_for_others();
+        stage_.queue().copy(const_row(mine), asked);
+      }
     }
-    if constexpr (!on_host) stage_.queue().wait();  // for what is the host's again, and once in a step
+    if constexpr (!on_host) wait_for_all();  // for what is the host's again, and once in a step
   }
   // Residual streams of the wanted rows, n elements, to `streams_` of the leader.
   template <class Group>
@@ -234,7 +237,10 @@ class model_runner {
       if (stage_.is_last()) send(pipeline, mine, 0, streams_tag);
       if (leads()) receive(pipeline, mine, pipeline.size() - 1, streams_tag);
     }
-    if (!on_host && leads()) stage_.queue().copy(const_row(mine), streams_);
+    if (!on_host && leads()) {
+      wait_for_others();
+      stage_.queue().copy(const_row(mine), streams_);
+    }
   }
 
   static row as_row(std::span<T> x) noexcept {
@@ -258,6 +264,19 @@ class model_runner {
       group.recv(elements<T>(x), from, tag);
     else
       heddle::v0::recv(stage_.queue(), group, x, from, tag);
+  }
+  static constexpr bool on_stream =
+      heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(std::declval<World&>().all())>,
+                                            typename space::queue>;
+  // A communicator whose calls go on the stream looks out for failures of other ranks while the host waits.
+  void wait_for_others() {
+    if constexpr (!on_host && on_stream) world_->all().on(stage_.queue().stream()).wait();
+  }
+  void wait_for_all() {
+    if constexpr (on_stream)
+      wait_for_others();
+    else
+      stage_.queue().wait();
   }
   void wait_on_host() {
     if constexpr (on_host && !std::is_same_v<space, host_memory>) stage_.queue().wait();

@@ -213,6 +213,9 @@ class captured_step {
     const way now = next_;
     next_ = way::eager;  // after an error
     if (now == way::eager) give();
+    // A graph's memory is another pool's: what the eager step left in the device's would be held twice.
+    if constexpr (requires { queue.release_kept(); })
+      if (now == way::capture) queue.release_kept();
     if (now == way::capture) graph_.capture(queue, give);
     if (now != way::eager) graph_.launch(queue);
     wait(t, queue);

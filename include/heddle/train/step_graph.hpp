@@ -65,7 +65,10 @@ class shared_step_graph {
         if (!mine.leads()) s.capture->join(queue);
         give();
         all_->barrier();  // all ranks have given
-        if (mine.leads()) s.graph = s.capture->end();
+        if (mine.leads()) {
+          s.graph = s.capture->end();
+          s.capture.reset();  // it knows the others' queues, which may end from the next barrier on
+        }
         all_->barrier();  // no queue is captured any more
       });
     }

@@ -215,7 +215,7 @@ TEST_CASE("errors of cuDNN name the call, the device and its words", "[cuda][cud
     held<hd::bf16> p(t, {1, 6, 2, 8}, 1);
     cudnn_double::fail_next("cudnnBackendFinalize", CUDNN_STATUS_BAD_PARAM);
     CHECK(has(error_of([&] { p.forward(); }),
-              "heddle: cudnnBackendFinalize of the properties of a device on CUDA device 0: CUDNN_STATUS_BAD_PARAM: as "
+              "heddle: cudnnBackendFinalize of a tensor on CUDA device 0: CUDNN_STATUS_BAD_PARAM: as "
               "planned"));
     cudnn_double::refuse_engines(2, CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING);
     CHECK(has(error_of([&] { p.forward(); }), "cudnnBackendFinalize of an execution plan on CUDA device 0"));

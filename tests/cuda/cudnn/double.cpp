@@ -129,6 +129,7 @@ std::size_t bytes_of(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_INT64:
       return 8;
     case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_HANDLE:
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
       return sizeof(void*);
     case CUDNN_TYPE_DATA_TYPE:
@@ -157,8 +158,9 @@ cudnnBackendAttributeType_t type_of_attribute(int name) {
       return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
     case CUDNN_ATTR_ENGINEHEUR_MODE:
       return CUDNN_TYPE_HEUR_MODE;
-    case CUDNN_ATTR_DEVICEPROP_DEVICE_ID:
-      return CUDNN_TYPE_INT32;
+    case CUDNN_ATTR_OPERATIONGRAPH_HANDLE:
+    case CUDNN_ATTR_EXECUTION_PLAN_HANDLE:
+      return CUDNN_TYPE_HANDLE;
     case CUDNN_ATTR_TENSOR_DIMENSIONS:
     case CUDNN_ATTR_TENSOR_STRIDES:
     case CUDNN_ATTR_TENSOR_UNIQUE_ID:
@@ -363,6 +365,7 @@ void finalize_operation(object& o) {
 void finalize_graph(object& o) {
   auto made = std::make_shared<operations>();
   std::set<std::int64_t> written;
+  expect(one_of<void*>(o, CUDNN_ATTR_OPERATIONGRAPH_HANDLE) != nullptr, "a graph without a handle");
   for (void* const each : all_of<void*>(o, CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     const object& part = at(each);
     expect(part.final, "an operation that is not finalized");
@@ -392,12 +395,11 @@ void finalize(object& o) {
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
       o.graph = descriptor_of(o, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).graph;
       expect(one_of<int>(o, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A, "the mode of advice");
-      descriptor_of(o, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
       expect(any_engine, "no engine has this pattern", CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN);
       break;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
       const object& engine = descriptor_of(o, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-      descriptor_of(o, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+      expect(one_of<void*>(o, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != nullptr, "a plan without a handle");
       expect(engine.engine >= refused_engines, "this engine does not take that", refusal);
       o.graph = engine.graph;
       ++plan_count;

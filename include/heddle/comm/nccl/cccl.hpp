@@ -61,7 +61,7 @@ cudaStream_t stream_in(const S& stream) {
 ///       comm.recv(guard, y, n, previous, stream);
 ///     }                                                         // launched
 ///
-/// - counts are elements; of `void` they are bytes; elements of types that NCCL does not know travel as bytes;
+/// - counts are elements; those of `void` in `send` and `recv` are bytes; elements of types that NCCL does not know travel as bytes;
 /// - reductions take operators that `operator_of_cccl` knows, of elements that NCCL folds;
 /// - a guard is one of the communicator it came from: heddle has one communicator per rank, and a rank per thread.
 ///

@@ -82,6 +82,10 @@ class threads_of_column : public group_reductions<threads_of_column> {
   bool is_there_;
 };
 
+/// Does nothing; its attributes say which architecture this file was compiled for.
+template <class>
+__global__ void compiled_for() {}
+
 template <class Body>
 __global__ void each_kernel(std::int64_t n, Body body) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;

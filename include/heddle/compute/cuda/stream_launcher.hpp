@@ -31,6 +31,7 @@
 #include <cuda_runtime.h>
 #include <thrust/binary_search.h>
 #include <thrust/iterator/counting_iterator.h>
+#include <thrust/system_error.h>
 #include <thrust/system/cuda/execution_policy.h>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
@@ -378,15 +379,24 @@ struct stream_launcher : launcher_base {
       launch("column_kernel", column_kernel<Body>, blocks((columns + wide - 1) / wide),
              dim3(wide, threads_of_column::rows), columns, body);
   }
-  std::int64_t tile_bytes() const { return tile_bytes_of(offered_to_block()); }
+  // What sums of a block need has its place beside tiles: at most 1 KiB.
+  std::int64_t tile_bytes() const { return tile_bytes_of(offered_to_block() - 1024); }
   template <class T, class Body>
   void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, const Body& body) const {
     if (items <= 0) return;
     launch_tiles("tile_kernel", tile_kernel<T, Body>, dim3(edge >= 64 ? 256 : 128), items,
                  static_cast<std::size_t>(elements) * sizeof(T), "tiles of " + std::to_string(edge) + " rows", body);
   }
-  /// Whether the device has the instructions of warps, from sm_80 on.
-  bool multiplies_matrices() const { return attribute(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// Whether the device has the instructions of warps and the program was compiled for them, both from sm_80 on: what the driver translates from an older
+  /// architecture, such as nvcc's default, is without them.
+  bool multiplies_matrices() const {
+    if (attribute(cudaDevAttrComputeCapabilityMajor) < 8) return false;
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    cudaFuncAttributes compiled{};
+    heddle::v0::detail::require_cuda(cudaFuncGetAttributes(&compiled, compiled_for<void>), "cudaFuncGetAttributes",
+                                     queue.device());
+    return compiled.ptxVersion >= 80;
+  }
   template <class T, class Body>
   void each_item_of_warps(std::int64_t items, const Body& body) const {
     if (items > 0)
@@ -417,8 +427,14 @@ struct stream_launcher : launcher_base {
     const heddle::v0::detail::on_cuda_device here(queue.device());
     const thrust::counting_iterator<std::int32_t> values(0);
     pool_allocator memory{queue, {}};
-    thrust::lower_bound(thrust::cuda::par_nosync(memory).on(queue.stream()), sorted, sorted + n, values, values + count,
-                        bounds);
+    try {
+      thrust::lower_bound(thrust::cuda::par_nosync(memory).on(queue.stream()), sorted, sorted + n, values,
+                          values + count, bounds);
+    } catch (const thrust::system_error& e) {
+      static_cast<void>(cudaGetLastError());
+      throw cuda_error("heddle: thrust::lower_bound on CUDA device " + std::to_string(queue.device()) + ": " +
+                       e.what());
+    }
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {

@@ -40,23 +40,31 @@ class warp_of_block {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared(to)), "l"(from),
                  "r"(is_there ? 16 : 0)
                  : "memory");
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   __device__ void copy_number(float* to, const float* from, bool is_there) const {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared(to)), "l"(from), "r"(is_there ? 4 : 0)
                  : "memory");
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   __device__ void commit() const {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   template <int N>
   __device__ void wait() const {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   template <class T>
@@ -80,6 +88,8 @@ class warp_of_block {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(x.values[0]), "=r"(x.values[1]), "=r"(x.values[2]), "=r"(x.values[3])
                    : "r"(from));
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   template <class T>
@@ -98,6 +108,8 @@ class warp_of_block {
           : "+f"(c.values[0]), "+f"(c.values[1]), "+f"(c.values[2]), "+f"(c.values[3])
           : "r"(a.values[0]), "r"(a.values[1]), "r"(a.values[2]), "r"(a.values[3]), "r"(b.values[2 * half]),
             "r"(b.values[2 * half + 1]));
+#else
+    __trap();  // multiplies_matrices() says no
 #endif
   }
   template <class T>
@@ -108,6 +120,8 @@ class warp_of_block {
       asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));  // the first operand is the upper half
     else
       asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+#else
+    __trap();
 #endif
     return pair;
   }

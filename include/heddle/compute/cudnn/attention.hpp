@@ -155,12 +155,11 @@ class attention_library {
                                ": may not be part of a graph before it has run once outside of one: a plan is made and "
                                "memory taken then; do the same work once before the capture");
     if (at != plans_.end()) return at->second;
-    if (!properties_) properties_.emplace(device_properties(device_));
     attention_problem asked = p;
     if (p.backward) asked.lse = {p.heads * p.queries, p.queries, 1};
     const operation_graph graph =
         p.backward ? attention_backward_graph(asked, device_) : attention_forward_graph(asked, device_);
-    return plans_.emplace(p.key(), known_problem{graph.plan(*properties_)}).first->second;
+    return plans_.emplace(p.key(), known_problem{graph.plan(handle_)}).first->second;
   }
   void execute(const execution_plan& plan, const std::vector<std::pair<std::int64_t, const void*>>& all,
                std::byte* memory) {
@@ -182,7 +181,6 @@ class attention_library {
   cudnnHandle_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;
   bool has_stream_ = false;
-  std::optional<descriptor> properties_;
   std::map<decltype(attention_problem{}.key()), known_problem> plans_;
   growing_room<std::byte, cuda_memory> memory_;
 };

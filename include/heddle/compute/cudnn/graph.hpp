@@ -114,6 +114,7 @@ class descriptor {
     if constexpr (std::is_same_v<T, std::int32_t>) return CUDNN_TYPE_INT32;
     if constexpr (std::is_same_v<T, bool>) return CUDNN_TYPE_BOOLEAN;
     if constexpr (std::is_same_v<T, void*>) return CUDNN_TYPE_VOID_PTR;
+    if constexpr (std::is_same_v<T, cudnnHandle_t>) return CUDNN_TYPE_HANDLE;
     if constexpr (std::is_same_v<T, cudnnDataType_t>) return CUDNN_TYPE_DATA_TYPE;
     if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
     if constexpr (std::is_same_v<T, cudnnReduceTensorOp_t>) return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
@@ -124,12 +125,7 @@ class descriptor {
   int device_;
 };
 
-/// For which device plans are: one of this machine, or one that is described (JSON, as cuDNN writes it), which need not be there.
-inline descriptor device_properties(int device) {
-  descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, device);
-  properties.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, static_cast<std::int32_t>(device));
-  return std::move(properties).finalize("the properties of a device");
-}
+/// A device that is described (JSON, as cuDNN writes it), which need not be there: for advice.
 inline descriptor device_properties(std::string_view json) {
   descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, 0);
   properties.set<char>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, json);
@@ -232,18 +228,20 @@ class operation_graph {
     return y;
   }
 
-  /// The kinds of kernels that cuDNN advises for such a device, the best first; nothing where it has none.
-  /// Errors: `cuda_error` for all other refusals.
-  std::vector<descriptor> advised(const descriptor& device) const {
+  /// The kinds of kernels that cuDNN advises for a device, the best first; nothing where it has none. `device`: a `cudnnHandle_t`, or the properties
+  /// of one that is described. Errors: `cuda_error` for all other refusals.
+  template <class Device>
+  std::vector<descriptor> advised(const Device& device) const {
+    constexpr bool is_here = std::is_same_v<Device, cudnnHandle_t>;
     std::vector<cudnnBackendDescriptor_t> all;
     for (const descriptor& operation : operations_) all.push_back(operation.get());
     descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, device_);
     graph.set<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, all);
+    if constexpr (is_here) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, device);
     if (refused(graph.try_finalize(), "cudnnBackendFinalize of an operation graph")) return {};
     descriptor advice(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, device_);
-    advice.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-        .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A)
-        .set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+    advice.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
+    if constexpr (!is_here) advice.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
     if (refused(advice.try_finalize(), "cudnnBackendFinalize of advice on engines")) return {};
     std::vector<descriptor> engines;
     std::array<cudnnBackendDescriptor_t, most_advised> places{};
@@ -261,11 +259,11 @@ class operation_graph {
   }
   /// The first of them that cuDNN makes a plan with; nothing where it has none for these sizes.
   /// Errors: `cuda_error` for all other refusals, such as a driver or a library that is missing.
-  std::optional<execution_plan> plan(const descriptor& device) const {
+  std::optional<execution_plan> plan(cudnnHandle_t handle) const {
     std::optional<cuda_error> lacking;
-    for (const descriptor& engine : advised(device)) {
+    for (const descriptor& engine : advised(handle)) {
       descriptor it(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, device_);
-      it.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine).set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+      it.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine).set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
       constexpr std::string_view call = "cudnnBackendFinalize of an execution plan";
       const cudnnStatus_t status = it.try_finalize();
       if (lacks_library(status) && !lacking) lacking.emplace(refusal(status, call, device_));

@@ -15,11 +15,15 @@ namespace heddle::inline v0::compute::detail::in_groups {
 /// Keys of a part, and query heads that a group has at once: those of one key-value head, which it reads once for them.
 inline constexpr std::int64_t split_keys = 64, split_heads = 4;
 
+/// Bytes that the parts of all queries may have between their two kernels; one query has as many as it needs.
+inline constexpr std::int64_t split_room = std::int64_t{32} << 20;
+
 /// What the parts of each query and head leave for the combination: the largest score, the sum of exponentials, the sum of values. Parts without a key have a sum of 0.
 template <class T>
 struct split_results {
   T *top, *total, *out;  // [queries, heads, parts]; out has rows of `width` elements
   std::int64_t parts, width;
+  std::int64_t first, queries;  // of which queries
 };
 
 /// A group has one part of the keys of a query, for up to `split_heads` of its heads. Part p has keys [p * split_keys, (p + 1) * split_keys) of those that the query sees, in their order, the last
@@ -41,7 +45,7 @@ struct attention_part {
            (1 + most_shares) * split_heads * tile_stride(out_width) + split_heads + places_of_keys;
   }
   std::int64_t groups_of_heads() const { return tiles_of(in.shared, split_heads); }
-  std::int64_t items() const { return in.queries * kv_heads * groups_of_heads() * found.parts; }
+  std::int64_t items() const { return found.queries * kv_heads * groups_of_heads() * found.parts; }
 
   struct tiles {
     tile<T> q, k, score, share_of_score, sum, share_of_sum;
@@ -53,7 +57,8 @@ struct attention_part {
   HEDDLE_HD void operator()(G& g, std::int64_t item, T* memory) const {
     const std::int64_t groups = tiles_of(in.shared, split_heads), part = item % found.parts;
     const std::int64_t group = item / found.parts % groups, kv = item / found.parts / groups % kv_heads;
-    const std::int64_t r = item / found.parts / groups / kv_heads, h = kv * in.shared + group * split_heads;
+    const std::int64_t query = item / found.parts / groups / kv_heads, r = found.first + query;
+    const std::int64_t h = kv * in.shared + group * split_heads;
     const std::int64_t rest = in.shared - group * split_heads;
     const int heads = static_cast<int>(rest < split_heads ? rest : split_heads);
     const std::int64_t width = in.q.head_dim;
@@ -89,7 +94,7 @@ struct attention_part {
       seen += to - from;
     });
     g.sync();
-    const std::int64_t place = (r * in.heads + h) * found.parts + part;
+    const std::int64_t place = (query * in.heads + h) * found.parts + part;
     for (int i = 0; i < split_heads; ++i)
       if (i < heads && g.leads()) {
         found.top[place + i * found.parts] = top[i];
@@ -191,7 +196,7 @@ struct combine_parts_row {
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item) const {
-    const std::int64_t r = item / heads, h = item % heads, place = item * found.parts;
+    const std::int64_t r = found.first + item / heads, h = item % heads, place = item * found.parts;
     T top = lowest, total = T(0);
     for (std::int64_t p = 0; p < found.parts; ++p)
       if (found.total[place + p] != T(0)) top = larger(top, found.top[place + p]);
@@ -212,26 +217,41 @@ struct combine_parts_row {
   }
 };
 
+/// `split_room`, or what a launcher says instead.
+template <class L>
+constexpr std::int64_t room_of_parts() noexcept {
+  if constexpr (requires { L::split_room; })
+    return L::split_room;
+  else
+    return split_room;
+}
 /// Whether queries are so few of each slice that tiles of queries would be nearly empty, and `most_keys` says how many keys one sees.
 inline bool splits_keys(std::int64_t queries, std::int64_t slices, std::int64_t most_keys) noexcept {
   constexpr std::int64_t most_rows = 8;
   return most_keys > 0 && queries <= most_rows * slices;
 }
 /// Attention in parts of the keys; false, and nothing is done, where the memory of a group has no room for one. `most_keys`: of a query; where one sees more, its last part is longer.
+/// The kernels of some queries follow those of the others where the parts of all would be more than `split_room`.
 template <class L, class T, class Mask>
 bool attend_in_parts(const L& on, const attention_inputs<T, Mask>& in, std::int64_t most_keys, heads_at<T> out,
                      T* lse) {
   using body = attention_part<T, Mask>;
   const std::int64_t elements = body::elements(in.q.head_dim, out.head_dim);
   if (elements * static_cast<std::int64_t>(sizeof(T)) > on.tile_bytes()) return false;
-  const std::int64_t rows = in.queries * in.heads, parts = tiles_of(most_keys, split_keys);
-  if (rows == 0) return true;
-  auto numbers = on.template room<T>(rows * parts * (2 + out.head_dim));
+  if (in.queries * in.heads == 0) return true;
+  // As many queries at once as the room for their parts allows: long contexts of many sequences would want gigabytes.
+  const std::int64_t parts = tiles_of(most_keys, split_keys), of_query = in.heads * parts * (2 + out.head_dim);
+  const std::int64_t fit = room_of_parts<L>() / static_cast<std::int64_t>(sizeof(T)) / of_query;
+  const std::int64_t at_once = fit < 1 ? 1 : fit < in.queries ? fit : in.queries;
+  auto numbers = on.template room<T>(at_once * of_query);
   T* const top = numbers.address();
-  const split_results<T> found{top, top + rows * parts, top + 2 * rows * parts, parts, out.head_dim};
-  const body each{in, found, in.heads / in.shared};
-  on.template each_tile<T>(each.items(), split_keys, elements, each);
-  on.each_row(rows, out.head_dim, combine_parts_row<T>{found, in.queries, in.heads, in.lowest, out, lse});
+  for (std::int64_t first = 0; first < in.queries; first += at_once) {
+    const std::int64_t queries = at_once < in.queries - first ? at_once : in.queries - first, rows = queries * in.heads;
+    const split_results<T> found{top, top + rows * parts, top + 2 * rows * parts, parts, out.head_dim, first, queries};
+    const body each{in, found, in.heads / in.shared};
+    on.template each_tile<T>(each.items(), split_keys, elements, each);
+    on.each_row(rows, out.head_dim, combine_parts_row<T>{found, in.queries, in.heads, in.lowest, out, lse});
+  }
   return true;
 }
 
