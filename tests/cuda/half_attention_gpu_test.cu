@@ -3,6 +3,14 @@
 
 #include <heddle/compute/cuda/cuda.hpp>
 
+// Few, for tools that take a hundred times as long.
+TEST_CASE("attention of 16-bit elements on a GPU is that of double, some sizes", "[cuda][gpu][few]") {
+  using namespace half_attention_trials;
+  compare<heddle::compute::cuda, hd::bf16>(problems(64));
+  compare_fused<heddle::compute::cuda, hd::bf16>(1, 200, 2, 64);
+  compare_fused<heddle::compute::cuda, hd::bf16>(1, 100, 2, 128);
+}
+
 TEST_CASE("attention of 16-bit elements on a GPU is that of double", "[cuda][gpu]") {
   namespace co = heddle::compute;
   using namespace half_attention_trials;
