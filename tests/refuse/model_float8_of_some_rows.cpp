@@ -8,6 +8,8 @@ using backend = hd::compute::float8_products<hd::compute::host<>>;
 
 struct call_of_layer {
   using scalar = float;
+  using sum = float;
+  using space = hd::host_memory;
   using layouts =
       md::layouts<hd::mesh<hd::axis<hd::tp, 2>>, md::megatron_sequence<hd::dp, hd::tp, hd::overlapped<1>>>;
   using view = hd::matrix_view<float>;
