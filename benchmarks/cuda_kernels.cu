@@ -216,7 +216,7 @@ void attention(device& d, Backend& b) {
 // Decoding: one query of each sequence over keys and values in pages, which are what is read; in parts of the keys, and by tiles of queries.
 void decoding(device& d) {
   constexpr std::int64_t keys = 4096, page = 16, heads = 32, kv_heads = 8, width = 128;
-  for (const std::int64_t sequences : {1, 16}) {
+  for (const std::int64_t sequences : {4, 16}) {  // one sequence's cache would stay in the L2
     const std::int64_t rows = sequences * keys;
     auto q = d.numbers(sequences * heads * width), k = d.numbers(rows * kv_heads * width),
          v = d.numbers(rows * kv_heads * width), out = d.numbers(sequences * heads * width),

@@ -300,8 +300,9 @@ void report(const settings& s, double peak) {
   const double speed = tokens / t, mfu = speed * config.flops_per_token() / peak;
   constexpr bool captured = Steps::captured;
   const char* steps = captured ? "captured" : "eager";
-  // Of a captured step: what it took beside the time that the device was at the graph. Of an eager one: what it took beside waiting.
-  const double on_host = captured ? t - median(m.device) : t - median(m.waiting);
+  // Of a captured step: what it took beside the time that the device was at the graph, and the launch, which that time may hide (an upper bound). Of
+  // an eager one: what it took beside waiting.
+  const double on_host = captured ? t - median(m.device) + median(m.launch) : t - median(m.waiting);
   const double predicted = m.predicted ? static_cast<double>(m.predicted->total()) : 0.0,
                used = static_cast<double>(m.used);
   std::printf(
