@@ -30,14 +30,16 @@ template <class W, class E, int N>
 using registers_of = typename W::template registers<E, N>;
 
 /// An integer that is known when code is compiled; `std::integral_constant` converts on the host alone.
-template <int I>
+template <int Index>
 struct constant {
-  HEDDLE_HD constexpr operator int() const { return I; }
+  HEDDLE_HD constexpr operator int() const { return Index; }
 };
 /// f(0), ..., f(N - 1), each with a constant: arrays that it indexes stay in registers.
 template <int N, class F>
 HEDDLE_HD void each_constant(const F& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { (f(constant<I>{}), ...); }(std::make_integer_sequence<int, N>{});
+  [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    (f(constant<Index>{}), ...);
+  }(std::make_integer_sequence<int, N>{});
 }
 
 /// Rows of `Width` elements of 16 bits in the memory of a block. Chunks of 16 bytes change places within a row, by a rule that depends on the row, so
