@@ -265,15 +265,19 @@ class model_runner {
     else
       heddle::v0::recv(stage_.queue(), group, x, from, tag);
   }
-  static constexpr bool on_stream =
-      heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(std::declval<World&>().all())>,
-                                            typename space::queue>;
+  static consteval bool on_stream() {
+    if constexpr (on_host)
+      return false;
+    else
+      return heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(std::declval<World&>().all())>,
+                                                   typename space::queue>;
+  }
   // A communicator whose calls go on the stream looks out for failures of other ranks while the host waits.
   void wait_for_others() {
-    if constexpr (!on_host && on_stream) world_->all().on(stage_.queue().stream()).wait();
+    if constexpr (on_stream()) world_->all().on(stage_.queue().stream()).wait();
   }
   void wait_for_all() {
-    if constexpr (on_stream)
+    if constexpr (on_stream())
       wait_for_others();
     else
       stage_.queue().wait();
