@@ -359,25 +359,23 @@ template <launcher L, class T>
 void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
 }
-/// With the numbers of the step in memory.
-template <class T>
+/// `body`, a step of AdamW, with numbers that are read from memory when it runs; nothing where gradients are multiplied by less than 0.
+template <class T, class Body>
 struct adamw_at_body {
-  std::int64_t n;
   adamw_step_at<T> from;
-  T* p;
-  const T* g;
-  T *m, *v;
+  Body body;
   HEDDLE_HD void operator()(std::int64_t k) const {
     const double scale = *from.grad_scale;
     if (scale < 0) return;
-    adamw_scalars<T> s = *from.scalars;
-    s.grad_scale = static_cast<T>(scale);
-    adamw_body<T>{n, s, p, g, m, v}(k);
+    Body now = body;
+    now.s = *from.scalars;
+    now.s.grad_scale = static_cast<T>(scale);
+    now(k);
   }
 };
 template <launcher L, class T>
 void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step_at<T>& step) {
-  each_pack<T>(on, n, adamw_at_body<T>{n, step, p, g, m, v});
+  each_pack<T>(on, n, adamw_at_body<T, adamw_body<T>>{step, {n, {}, p, g, m, v}});
 }
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <launcher L, class T>
@@ -410,27 +408,11 @@ void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g
   each_pack<wider<T, wider<W, G>>>(on, n,
                                    master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
 }
-/// With the numbers of the step in memory.
-template <class T, class W, class G>
-struct master_adamw_at_body {
-  std::int64_t n;
-  adamw_step_at<T> from;
-  T* master;
-  W* weights;
-  const G* g;
-  T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const double scale = *from.grad_scale;
-    if (scale < 0) return;
-    adamw_scalars<T> s = *from.scalars;
-    s.grad_scale = static_cast<T>(scale);
-    master_adamw_body<T, W, G>{n, s, master, weights, g, m, v}(k);
-  }
-};
 template <launcher L, class T, class W, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
                   const adamw_step_at<T>& step) {
-  each_pack<wider<T, wider<W, G>>>(on, n, master_adamw_at_body<T, W, G>{n, step, master, weights, g, m, v});
+  using body = master_adamw_body<T, W, G>;
+  each_pack<wider<T, wider<W, G>>>(on, n, adamw_at_body<T, body>{step, {n, {}, master, weights, g, m, v}});
 }
 /// The same into weights that are rounded stochastically.
 template <launcher L, class T, class G>
