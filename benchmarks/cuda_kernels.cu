@@ -14,6 +14,8 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 
+#include "bf16_peak.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -70,7 +72,7 @@ hd::buffer<T, space> numbers_by(space::queue& queue, std::int64_t n) {
 
 struct device {
   hc::cuda backend{};
-  double copy_bytes_per_second = 0, peak = 0;
+  double copy_bytes_per_second = 0, peak = 0, bf16_peak = 0;
 
   space::queue& queue() { return backend.queue(); }
   template <class T = float>
@@ -100,9 +102,9 @@ struct device {
     std::printf("result %s %.6g %s\n", name.c_str(), value, unit);
   }
   template <class Work>
-  double operations(const std::string& name, double count, const Work& work) {
+  double operations(const std::string& name, double count, double peak, const Work& work) {
     const double t = seconds_of(queue(), work);
-    std::printf("| %s | %.1f | %.2f TFLOP/s | %.2f of the product |\n", name.c_str(), t * 1e6, count / t * 1e-12,
+    std::printf("| %s | %.1f | %.2f TFLOP/s | %.2f of a product |\n", name.c_str(), t * 1e6, count / t * 1e-12,
                 count / t / peak);
     return t;
   }
@@ -176,7 +178,7 @@ void products(device& d) {
   auto& b = d.backend;
   constexpr std::int64_t rows = 8192, width = 768, wide = 4 * width;
   auto x = d.numbers(rows * wide), y = d.numbers(rows * wide), w = d.numbers(width * wide);
-  d.operations("product of 8192 x 768 by 768 x 3072", 2.0 * rows * width * wide, [&] {
+  d.operations("product of 8192 x 768 by 768 x 3072", 2.0 * rows * width * wide, d.peak, [&] {
     b.template matmul<transpose::no, transpose::no>(matrix(x, rows, width), matrix(w, width, wide),
                                                     matrix(y, rows, wide), 0.0f);
   });
@@ -196,14 +198,17 @@ void attention_of(device& d, Backend& b, const char* type) {
                         about = "causal attention in " + std::string(type) + ", " + std::to_string(s.batch) + " x " +
                                 std::to_string(sequence) + " x " + std::to_string(s.heads) + " x " +
                                 std::to_string(head_dim);
-      const double forward = d.operations(about, 4 * pairs * static_cast<double>(head_dim), [&] {
+      const double peak = std::is_same_v<T, hd::bf16> ? d.bf16_peak : d.peak;
+      const double forward = d.operations(about, 4 * pairs * static_cast<double>(head_dim), peak, [&] {
         b.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), lse.view());
       });
       d.result("heddle.attention.forward" + shape, forward * 1e6, "us");
-      const double backward = d.operations(about + ", gradients", 10 * pairs * static_cast<double>(head_dim), [&] {
-        b.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
-                             matrix(out, s.rows(), s.width()), lse.view(), s, matrix(dqkv, s.rows(), 3 * s.width()));
-      });
+      const double backward =
+          d.operations(about + ", gradients", 10 * pairs * static_cast<double>(head_dim), peak, [&] {
+            b.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
+                                 matrix(out, s.rows(), s.width()), lse.view(), s,
+                                 matrix(dqkv, s.rows(), 3 * s.width()));
+          });
       d.result("heddle.attention.backward" + shape, backward * 1e6, "us");
     }
 }
@@ -297,9 +302,12 @@ int run(int argc, char** argv) {
     d.copy_bytes_per_second = moved / seconds_of(d.queue(), [&] { d.queue().copy(from, to); });
   }
   d.peak = hc::measure_gemm_peak<float>(d.backend, 8192, 1.0);
+  d.bf16_peak = peak_of_bf16(8192);
   std::printf(
-      "%s, CUDA %d.%d; a copy moves %.0f GB/s (read and written), a product of 8192^3 in float %.1f TFLOP/s\n\n",
-      about.name, driver / 1000, driver / 10 % 100, d.copy_bytes_per_second * 1e-9, d.peak * 1e-12);
+      "%s, CUDA %d.%d; a copy moves %.0f GB/s (read and written), a product of 8192^3 %.1f TFLOP/s in float, %.1f in "
+      "bf16\n\n",
+      about.name, driver / 1000, driver / 10 % 100, d.copy_bytes_per_second * 1e-9, d.peak * 1e-12,
+      d.bf16_peak * 1e-12);
   std::printf("| what | us | speed | ratio |\n|---|---|---|---|\n");
   d.result("heddle.copy", d.copy_bytes_per_second * 1e-9, "GB/s");
   if (asked_for("bytes", argc, argv)) {

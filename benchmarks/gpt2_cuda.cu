@@ -14,6 +14,8 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
 
+#include "bf16_peak.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -149,39 +151,6 @@ struct prepared_tokens {
     fill_train(block, tokens, targets);
   }
 };
-
-// Units: floating-point operations per second.
-double peak_of_bf16(std::int64_t extent) {
-  hc::cuda backend;
-  auto& queue = backend.queue();
-  const std::int64_t n = extent * extent;
-  hd::buffer<hd::bf16, hd::cuda_memory> a(queue, n, "a factor"), b(queue, n, "a factor"), c(queue, n, "a product");
-  std::vector<hd::bf16> here(static_cast<std::size_t>(n));
-  const hd::counter_random random(7, 1);
-  for (std::size_t i = 0; i < here.size(); ++i)
-    here[i] = static_cast<hd::bf16>(static_cast<float>(random.integer(i) % 65536) / 32768.0f - 1.0f);
-  queue.copy(std::span<const hd::bf16>(here), a);
-  queue.wait();
-  std::reverse(here.begin(), here.end());
-  queue.copy(std::span<const hd::bf16>(here), b);
-  queue.wait();
-  const hd::dynamic_shape<2> square(extent, extent);
-  using in = hd::matrix_view<const hd::bf16, hd::cuda_memory>;
-  std::vector<double> all;
-  for (int i = 0; i < 13; ++i) {
-    const auto start = clock_type::now();
-    for (int k = 0; k < 10; ++k)
-      backend.template matmul<hc::transpose::no, hc::transpose::no>(
-          in(a.address(), square), in(b.address(), square),
-          hd::matrix_view<hd::bf16, hd::cuda_memory>(c.address(), square));
-    queue.wait();
-    all.push_back(seconds_since(start) / 10);
-  }
-  all.erase(all.begin(), all.begin() + 3);
-  std::sort(all.begin(), all.end());
-  const auto e = static_cast<double>(extent);
-  return 2 * e * e * e / all[all.size() / 2];
-}
 
 struct settings {
   std::string model = "124m";

@@ -12,18 +12,6 @@ namespace inf = heddle::infer;
 namespace md = heddle::model;
 using namespace inference_trials;
 using device = hd::compute::cuda;
-
-constexpr md::gpt2_config small_gpt2{
-    .layers = 2, .heads = 4, .width = 16, .context = 20, .vocabulary = 23, .initial_deviation = 0.4};
-constexpr md::llama_config small_llama{.layers = 2,
-                                       .heads = 6,
-                                       .kv_heads = 2,
-                                       .width = 12,
-                                       .ffn = 17,
-                                       .context = 20,
-                                       .vocabulary = 23,
-                                       .initial_deviation = 0.4,
-                                       .head_elements = 4};
 }  // namespace
 
 TEST_CASE("an engine answers from a GPU's memory as from the host's", "[cuda][gpu][infer]") {

@@ -19,17 +19,6 @@ using namespace inference_trials;
 template <int Threads>
 using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<Threads>>;
 
-constexpr md::gpt2_config small_gpt2{
-    .layers = 2, .heads = 4, .width = 16, .context = 20, .vocabulary = 23, .initial_deviation = 0.4};
-constexpr md::llama_config small_llama{.layers = 2,
-                                       .heads = 6,
-                                       .kv_heads = 2,
-                                       .width = 12,
-                                       .ffn = 17,
-                                       .context = 20,
-                                       .vocabulary = 23,
-                                       .initial_deviation = 0.4,
-                                       .head_elements = 4};
 constexpr double tolerance = 1e-10;
 }  // namespace
 

@@ -10,6 +10,8 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/llama_config.hpp>
 
 #include "catch.hpp"
 
@@ -28,8 +30,21 @@ namespace inference_trials {
 
 namespace hd = heddle;
 namespace inf = heddle::infer;
+namespace md = heddle::model;
 using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
 using host = hd::compute::host<>;
+
+inline constexpr md::gpt2_config small_gpt2{
+    .layers = 2, .heads = 4, .width = 16, .context = 20, .vocabulary = 23, .initial_deviation = 0.4};
+inline constexpr md::llama_config small_llama{.layers = 2,
+                                              .heads = 6,
+                                              .kv_heads = 2,
+                                              .width = 12,
+                                              .ffn = 17,
+                                              .context = 20,
+                                              .vocabulary = 23,
+                                              .initial_deviation = 0.4,
+                                              .head_elements = 4};
 
 /// A backend as it makes itself, one thread of it on the host.
 template <class Backend>

@@ -1,4 +1,4 @@
-// heddle/infer/step_inputs.hpp: what kernels read of a step, in the memory where they read it.
+// heddle/infer/step_inputs.hpp: tokens, positions, slices, pages and wanted rows of a step in the memory of the backend that computes it.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
