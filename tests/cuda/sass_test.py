@@ -25,9 +25,9 @@ EXPECTED = {
     "add_to_softmax_row": (1, 0),
     "cross_entropy_backward_row": (1, 1),
     "gated_backward_body": (3, 2),
+    "adamw_at_body": (4, 3),  # before what it has inside
     "adamw_body": (4, 3),
     "master_adamw_body": (3, 3),
-    "master_adamw_at_body": (4, 3),
     "part_of_sum": (1, 0),
     "of_one_body": (1, 1),
     "of_two_body": (2, 1),
