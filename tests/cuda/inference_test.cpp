@@ -68,3 +68,10 @@ TEST_CASE("steps of models with experts give the host's logits from a device's m
   check_steps<emulated<1>, md::mixtral<double>>(mixtral, "", tolerance);
   check_steps<emulated<1>, md::mixtral<double>>(mixtral, "tp=2", tolerance);
 }
+
+TEST_CASE("a row that decodes in a device's memory has the same bits whatever rows a step has beside it",
+          "[cuda][infer]") {
+  check_companions<emulated<1>, md::llama<float>>(small_llama, "");
+  check_companions<emulated<1>, md::llama<double>>(small_llama, "tp=2");
+  check_companions<emulated<1>, md::gpt2<float>>(small_gpt2, "");
+}

@@ -2,6 +2,7 @@
 #include <heddle/compute/cuda/warp_instructions.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/matrix_attention_gradients.hpp>
+#include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
@@ -19,5 +20,6 @@ namespace heddle::inline v0::compute::detail::on_cuda {
 HEDDLE_INSTANCES(matrix_attention_of);
 HEDDLE_INSTANCES(matrix_query_gradients_of);
 HEDDLE_INSTANCES(matrix_key_gradients_of);
+HEDDLE_INSTANCES(matrix_attention_part);
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -33,11 +33,12 @@ EXPECTED = {
     "of_two_body": (2, 1),
 }
 # Kernel, of 128 elements: products, loads of matrices and copies at least. With 32 keys a tile of 2 x 16 queries takes 64 products of queries and keys and
-# 64 of shares and values; the gradients have three and four such products of 16 rows.
+# 64 of shares and values; the gradients have three and four such products of 16 rows. A part has 16 rows and 16 keys of each warp.
 MATRIX_KERNELS = {
     "matrix_attention_tile": (128, 48, 24),
     "matrix_attention_query_gradients": (96, 56, 32),
     "matrix_attention_key_gradients": (128, 64, 32),
+    "matrix_attention_part": (32, 24, 18),
 }
 MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS)
 # Of float: all of them. Of double and bf16 these suffice: the packs are the same.

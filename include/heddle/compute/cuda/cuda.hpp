@@ -15,7 +15,7 @@
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/product_members.hpp>
-#include <heddle/compute/group/split_attention.hpp>
+#include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
@@ -24,12 +24,14 @@
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_head_parts.hpp>
 #include <heddle/compute/launched_images.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -100,18 +102,23 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     product<TA, TB, std::remove_const_t<A>>(a, b, beta, c);
   }
 
-  /// In parts of the keys where queries are few and see many (`key_pages_in::most_keys`, as in decoding), else by tiles of queries.
+  /// Queries of which `pages` says that they are few of their sequence, as in decoding, in parts of their keys; others by tiles of queries.
   template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
                  sum_of_type<T> scale, head_rows<T, space> out, sums_of<T> lse, key_pages_in<space> pages = {}) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (detail::in_groups::splits_keys(q.rows, slices.size(), pages.most_keys)) {
-        attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
-        const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
-        if (detail::in_groups::attend_in_parts(group_launcher("heddle::attention"), in, pages.most_keys,
-                                               detail::in_groups::at(out), lse.address()))
-          return;
-      }
+    if (pages.most_keys > 0) {
+      attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
+      const std::int64_t listed = pages.few_rows.size();
+      if (detail::checks_arguments && listed > 0 && (pages.few_slices < 0 || pages.few_slices > slices.size()))
+          [[unlikely]]
+        throw layout_error("heddle: attention: the slices of few queries should be some of " +
+                           std::to_string(slices.size()) + ", got " + std::to_string(pages.few_slices));
+      const detail::in_groups::split_queries of{listed > 0 ? pages.few_rows.address() : nullptr,
+                                                listed > 0 ? listed : q.rows};
+      const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
+      if (detail::in_groups::attend_few(group_launcher("heddle::attention"), in, of, pages.few_slices, pages.most_keys,
+                                        detail::in_groups::at(out), lse.address()))
+        return;
     }
     attention_facet::attention(q, k, v, slices, scale, out, lse, pages);
   }

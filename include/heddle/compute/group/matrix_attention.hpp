@@ -168,6 +168,40 @@ HEDDLE_HD void hide_unseen(W& w, warp_sums<W, Down, Across>& s, const slice_of_t
   });
 }
 
+/// Scores of keys become shares, in units of e^top; what was summed before is scaled again. `factor` is that of `matrix_attention_inputs`.
+template <class W, int Down, int Keys, int Columns>
+HEDDLE_HD void weigh_scores(W& w, float factor, warp_sums<W, Down, Keys>& s, warp_sums<W, Down, Columns>& sum,
+                            registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) {
+  each_constant<Down>([&](auto m) {
+    registers_of<W, float, 2> best = top[m];
+    w.each_lane([&](int l) {
+      each_constant<Keys>([&](auto n) {
+        for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
+      });
+    });
+    w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
+    w.each_lane([&](int l) {
+      float level[2], shrink[2];
+      for (int i = 0; i < 2; ++i) {
+        level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
+        shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
+        top[m](l, i) = best(l, i);
+        total[m](l, i) *= shrink[i];
+      }
+      each_constant<Keys>([&](auto n) {
+        for (int i = 0; i < 4; ++i) {
+          const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
+          s.x[m][n](l, i) = share;
+          total[m](l, i / 2) += share;
+        }
+      });
+      each_constant<Columns>([&](auto n) {
+        for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
+      });
+    });
+  });
+}
+
 /// A block has 16 `Down` queries of one head for each of its warps, and goes over the keys by `Keys`, whose next tile is copied while it computes. Scores
 /// and their statistics stay in registers, where the shares of keys already lie as operands of the second product. Tiles that
 /// no query sees are left out, for a block and for each warp; masks are looked at where they cut through a warp's part of a tile.
@@ -220,7 +254,7 @@ struct matrix_attention_tile {
       s.clear(w);
       add_product_of_rows(w, s, q, row, k(stage));
       if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
-      weigh(w, s, sum, top, total);
+      weigh_scores(w, in.factor(), s, sum, top, total);
       add_product(w, sum, s, v(stage));
     }
     w.template wait<0>();
@@ -240,42 +274,6 @@ struct matrix_attention_tile {
     store_sums(
         w, sum, q, row, rows, in.width(), [&](int m, int l, int i) { return total[m](l, i); },
         [&](int r) { return out(begin + r, own.head); });
-  }
-
- private:
-  /// Scores become shares, in units of e^top; what was summed before is scaled again.
-  template <class W>
-  HEDDLE_HD void weigh(W& w, warp_sums<W, Down, Keys / 8>& s, warp_sums<W, Down, Width / 8>& sum,
-                       registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) const {
-    const float factor = in.factor();
-    each_constant<Down>([&](auto m) {
-      registers_of<W, float, 2> best = top[m];
-      w.each_lane([&](int l) {
-        each_constant<Keys / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
-        });
-      });
-      w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
-      w.each_lane([&](int l) {
-        float level[2], shrink[2];
-        for (int i = 0; i < 2; ++i) {
-          level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
-          shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
-          top[m](l, i) = best(l, i);
-          total[m](l, i) *= shrink[i];
-        }
-        each_constant<Keys / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) {
-            const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
-            s.x[m][n](l, i) = share;
-            total[m](l, i / 2) += share;
-          }
-        });
-        each_constant<Width / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
-        });
-      });
-    });
   }
 };
 
