@@ -242,4 +242,28 @@ void check_companions(typename Model::config config, const char* mesh) {
   CHECK(*std::max_element(found[0].begin(), found[0].end()) > T(0));
 }
 
+/// What a stage says of its attention's bytes, `counted()` after its largest step of few rows: one has the whole context.
+template <class Backend, class Model, class Counted>
+std::int64_t attention_bytes(typename Model::config config, const char* mesh, const Counted& counted) {
+  CAPTURE(mesh);
+  config.context = 150;
+  std::int64_t predicted = 0, found = 0;
+  on_leader<Model, Backend>(config, mesh, {24, 8}, 5, [&](auto& runner) {
+    using T = typename Model::scalar;
+    predicted = runner.stage().attention_bytes();
+    std::vector<std::int32_t> blocks;
+    for (int i = 0; i < 21; ++i) blocks.push_back(i);
+    // Keys of tokens before are what they are: bytes do not ask.
+    std::vector<T> logits(static_cast<std::size_t>(config.vocabulary));
+    runner.run({.tokens = {1, 2, 3, 4, 5},
+                .sequences = {{0, 1, 149, 0, 19}, {1, 3, 4, 19, 1}, {4, 1, 0, 20, 1}},
+                .blocks = blocks,
+                .wanted = {4}},
+               logits);
+    found = counted();
+  });
+  CHECK(found == predicted);
+  return predicted;
+}
+
 }  // namespace inference_trials

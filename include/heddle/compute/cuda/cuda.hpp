@@ -122,6 +122,17 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     }
     attention_facet::attention(q, k, v, slices, scale, out, lse, pages);
   }
+  /// Bytes that attention takes for a moment where `queries` queries of `heads` heads are in parts of their keys, up to `most_keys` each: 32 MiB at most, or what one query alone needs. `head_dim`,
+  /// `value_dim`: elements of a head of q and k, and of v. For heads that begin at multiples of 16 bytes.
+  template <class T>
+  std::int64_t few_query_bytes(std::int64_t queries, std::int64_t heads, std::int64_t head_dim, std::int64_t value_dim,
+                               std::int64_t most_keys) {
+    using namespace detail::in_groups;
+    const heads_at<const T> q{nullptr, heads * head_dim, head_dim}, v{nullptr, heads * value_dim, value_dim};
+    const attention_inputs<T, listed_slices> in{q, q, v, queries, heads, 1, {nullptr, 0}, {}, {}, {}, most_keys};
+    return detail::in_groups::few_query_bytes(group_launcher("heddle::attention"), in, queries, most_keys,
+                                              heads_at<T>{nullptr, v.stride, v.head_dim});
+  }
   template <class T>
   void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out, sums_of<T> lse) {
     attention_facet::attention(qkv, s, out, lse);

@@ -229,6 +229,20 @@ bool attend_in_matrix_parts(const L& on, const attention_inputs<T, listed_slices
   }
 }
 
+/// Bytes that `attend_few` takes for a moment, for `queries` queries of `heads` heads that see up to `most_keys` keys each. `in`, `out`: of the heads. Exact, but where heads would
+/// be converted to float for the queries that are not few.
+template <class L, class T>
+std::int64_t few_query_bytes(const L& on, const attention_inputs<T, listed_slices>& in, std::int64_t queries,
+                             std::int64_t most_keys, const heads_at<T>& out) {
+  const auto bytes = [&](std::int64_t parts) {
+    return split_turn<sum_of_type<T>>(queries, in.heads, parts, out.head_dim, room_of_parts<L>()).bytes;
+  };
+  if (queries <= 0 || in.heads <= 0 || most_keys <= 0) return 0;
+  if constexpr (is_half_precision<T> && requires { on.multiplies_matrices(); })
+    if (on.multiplies_matrices() && fits_matrix_instructions(in, out))
+      return bytes(keys_of_parts::most_parts(most_keys));
+  return fits_parts(on, in, out) ? bytes(tiles_of(most_keys, split_keys)) : 0;
+}
 /// Attention of these queries in parts of the keys, `most_keys` of which one sees, and of all others by tiles. If `of` is a list, the first `slices` slices are those of its queries, and the
 /// rest has no other. False, and nothing is done, where the memory of a group has no room for a part; that depends on the heads and the device alone.
 template <class L, class T>
