@@ -23,6 +23,7 @@ TEST_CASE("attention of 16-bit elements on a GPU is that of double", "[cuda][gpu
   }
   compare<co::cuda, hd::bf16>(odd_problems());
   compare<co::cuda, hd::bf16>(decoding_problems(20), false);
+  compare<co::cuda, hd::bf16>(wide_problems(), false);
   compare<co::cuda, hd::f16>({decoding("long", 8, 1, 128, {{1, 5000}, {1, 30}, {4, 20000}})}, false);
   for (const std::int64_t sequence : {1, 200, 1000}) {
     compare_fused<co::cuda, hd::bf16>(2, sequence, 3, 128);

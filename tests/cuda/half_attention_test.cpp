@@ -172,6 +172,14 @@ TEST_CASE("attention of few queries of 16-bit elements in parts of the keys is t
   CHECK(cuda_double::matrix_kernels() == 0);
 }
 
+TEST_CASE("attention of wide heads of 16-bit elements by matrix instructions is that of double", "[cuda]") {
+  cuda_double::matrix_kernels() = 0;
+  compare<emulated<1>, hd::bf16>(wide_problems(), false);
+  CHECK(cuda_double::matrix_kernels() == 4 * (4 + 4));  // one of the three that decode has a prompt beside it
+  compare<emulated<1>, hd::f16>({problems(256)[3]});    // gradients by float
+  CHECK(cuda_double::matrix_kernels() == 4 * (4 + 4) + 1);
+}
+
 namespace {
 /// What the rows of one sequence of a problem get without the others.
 template <class B, class Half>

@@ -242,7 +242,7 @@ inline std::vector<problem> problems(std::int64_t head_dim) {
   all.push_back({"few large shares", 65, 65, 1, 1, head_dim, co::causal_sequences(1, 65), {}, 0, 8, 0, 40.0f});
   return all;
 }
-/// Those that tensor cores do not take: their heads, or where they begin.
+/// Those that tensor cores do not take: their heads, or where they begin; where values have a width of their own, of the gradients alone.
 inline std::vector<problem> odd_problems() {
   return {{"heads of 3", 20, 20, 4, 2, 3, co::causal_sequences(1, 20)},
           {"not aligned", 20, 20, 2, 2, 64, co::causal_sequences(1, 20), {}, 0, 5},
@@ -295,6 +295,18 @@ inline std::vector<problem> decoding_problems(std::int64_t head_dim) {
   problem tree = decoding("a tree", 4, 2, head_dim, {{1, 12}, {1, 100}});
   tree.slices = {{0, 2, 0, 70, slice_mask::full}, {0, 1, 71, 72, slice_mask::full}, {1, 2, 73, 75, slice_mask::full}};
   all.push_back(tree);
+  return all;
+}
+
+/// Heads of more than 128 elements, and values of a width of their own, as MLA's of 192 and 128.
+inline std::vector<problem> wide_problems() {
+  std::vector<problem> all;
+  for (const auto& [head_dim, value_dim] : {std::pair{256, 256}, {192, 128}, {136, 136}, {40, 64}}) {
+    for (const std::size_t i : {4, 7, 10, 11}) all.push_back(problems(head_dim)[i]);
+    for (const std::size_t i : {0, 2, 4}) all.push_back(decoding_problems(head_dim)[i]);
+    for (problem& p : all)
+      if (p.value_dim == 0) p.value_dim = value_dim;
+  }
   return all;
 }
 

@@ -62,13 +62,13 @@ struct walk_of_part {
 };
 
 /// A block has one part of the keys of a query, for up to 16 query heads of one key-value head, which are the rows of its products: keys are read once for all of them.
-/// Each warp has a quarter of the keys of a tile, with sums and statistics of its own; the next tile is copied meanwhile. What the warps have found is
+/// Each warp has 16 keys of a tile, with sums and statistics of its own; the next tile is copied meanwhile. What the warps have found is
 /// combined in float. Which keys a part and a warp have depends on the query's own keys alone.
 /// Source: Dao, Haziza, Massa and Sizov 2023, "Flash-Decoding for long-context inference".
 template <class T, int Width>
 struct matrix_attention_part {
   using tile = swizzled_tile<T, Width>;
-  static constexpr int warps = 4, blocks = 3, size = 16, keys = 16 * warps;
+  static constexpr int warps = Width <= 128 ? 4 : 2, blocks = 3, size = 16, keys = 16 * warps;
   static constexpr int copied = tile::together == 8 ? size : 2 * size;  // rows that all lanes copy together
   static constexpr std::int64_t elements = (copied + 4 * keys) * Width;
   static constexpr int stride = Width + 8;  // of sums in memory, so that rows are in different banks
@@ -187,7 +187,7 @@ struct matrix_attention_part {
     });
     w.sync();
     const std::int64_t place = own.place(found, in.heads);
-    const int width = in.width(), thread = warp_lanes * w.index();
+    const int width = in.value_width(), thread = warp_lanes * w.index();
     w.each_lane([&](int l) {
       const float factor = in.factor();
       for (int e = thread + l; e < own.heads * Width; e += warps * warp_lanes) {
@@ -217,7 +217,7 @@ bool attend_in_matrix_parts(const L& on, const attention_inputs<T, listed_slices
                             std::int64_t most_keys, heads_at<T> out, float* lse) {
   if constexpr (requires { on.multiplies_matrices(); }) {
     if (!on.multiplies_matrices() || !fits_matrix_instructions(in, out)) return false;
-    with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
+    with_width_of(in, [&]<int Width>(constant<Width>) {
       in_turns(on, in, of, keys_of_parts::most_parts(most_keys), out, lse, [&](const auto& found) {
         const matrix_attention_part<T, Width> body{matrix_inputs(in), found};
         on.template each_item_of_warps<T>(body.items(), body);
