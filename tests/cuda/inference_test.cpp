@@ -5,6 +5,7 @@
 #include "inference_trials.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
@@ -93,4 +94,10 @@ TEST_CASE("a row that decodes in a device's memory has the same bits whatever ro
   check_companions<emulated<1>, md::llama<float>>(small_llama, "");
   check_companions<emulated<1>, md::llama<double>>(small_llama, "tp=2");
   check_companions<emulated<1>, md::gpt2<float>>(small_gpt2, "");
+  // With a cache of bf16, by matrix instructions.
+  auto halves = small_llama;
+  halves.head_elements = 8;
+  cuda_double::matrix_kernels() = 0;
+  check_companions<emulated<1>, md::llama<hd::bf16>>(halves, "");
+  CHECK(cuda_double::matrix_kernels() == 2 * 7);  // two layers, six steps; a prompt beside a row takes both kernels
 }
