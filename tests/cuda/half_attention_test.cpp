@@ -159,6 +159,10 @@ TEST_CASE("attention of few queries of 16-bit elements in parts of the keys is t
   compare<emulated<1>, hd::f16>({decoding("long", 2, 1, 16, {{1, 4200}, {1, 30}})}, false);
   CHECK(cuda_double::matrix_kernels() ==
         7 + 2 + 2 + 1 + 1 + 2 + 1);  // two of the mixed ones, whose prompts go by tiles
+  problem wrong = decoding_problems(64)[4];
+  wrong.few_slices = 5;
+  CHECK_THROWS_WITH((computed<emulated<1>, hd::bf16>(wrong, operands_of<hd::bf16>(wrong), {}, false)),
+                    Catch::Contains("the slices of few queries should be some of 4, got 5"));
   // Heads of other sizes, and devices without the instructions.
   cuda_double::matrix_kernels() = 0;
   compare<emulated<1>, hd::bf16>(decoding_problems(20), false);

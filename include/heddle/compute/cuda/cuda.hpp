@@ -127,11 +127,14 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   template <class T>
   std::int64_t few_query_bytes(std::int64_t queries, std::int64_t heads, std::int64_t head_dim, std::int64_t value_dim,
                                std::int64_t most_keys) {
-    using namespace detail::in_groups;
-    const heads_at<const T> q{nullptr, heads * head_dim, head_dim}, v{nullptr, heads * value_dim, value_dim};
-    const attention_inputs<T, listed_slices> in{q, q, v, queries, heads, 1, {nullptr, 0}, {}, {}, {}, most_keys};
-    return detail::in_groups::few_query_bytes(group_launcher("heddle::attention"), in, queries, most_keys,
-                                              heads_at<T>{nullptr, v.stride, v.head_dim});
+    using masked = detail::in_groups::listed_slices;
+    const detail::in_groups::heads_at<const T> q{nullptr, heads * head_dim, head_dim};
+    const detail::in_groups::heads_at<T> out{nullptr, heads * value_dim, value_dim};
+    const detail::in_groups::heads_at<const T> v{nullptr, out.stride, value_dim};
+    return detail::in_groups::few_query_bytes(
+        group_launcher("heddle::attention"),
+        detail::in_groups::attention_inputs<T, masked>{q, q, v, queries, heads, 1, {nullptr, 0}, {}, {}, {}, most_keys},
+        queries, most_keys, out);
   }
   template <class T>
   void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out, sums_of<T> lse) {
