@@ -67,6 +67,12 @@ inline std::atomic<int>& matrix_kernels() {
   return count;
 }
 
+/// The most bytes that a kernel's room between had since this was set, by all threads together.
+inline std::atomic<std::int64_t>& largest_room() {
+  static std::atomic<std::int64_t> bytes{0};
+  return bytes;
+}
+
 /// Whether the stand-in for the library of products has epilogues; without, backends make the same in two steps.
 inline std::atomic<bool>& has_epilogues() {
   static std::atomic<bool> has{true};
@@ -187,6 +193,9 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   }
   template <class T>
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
+    const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t most = largest_room(); most < bytes && !largest_room().compare_exchange_weak(most, bytes);) {
+    }
     return heddle::buffer<T, heddle::cuda_memory>(queue, n);
   }
   template <class Key>

@@ -66,13 +66,18 @@ constexpr head_rows<T, Space> heads_of(matrix_view<T, Space> m, std::int64_t hea
 }
 
 /// Where keys and values lie. Without `pages`, key j is row j. With pages of `page_rows` rows, key j is row
-/// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece. `most_keys`: as many as one query sees, for
-/// backends that share them among threads where queries are few; 0: not known.
+/// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece.
+///
+/// Of queries that decode there are few in a sequence, and many keys. `most_keys`: as many as one of these queries sees; backends then may give each some keys of a query instead of
+/// some queries, and combine the parts; 0: there are no such queries. `few_rows`: which rows of q these are; where it is empty, all. With it, the first `few_slices` slices are those of
+/// these rows, and of no others. How such a query is computed depends on its own slices and keys alone.
 template <memory_space Space>
 struct key_pages_in {
   row_view<const std::int32_t, Space> pages{};
   std::int64_t page_rows = 0;
   std::int64_t most_keys = 0;
+  row_view<const std::int32_t, Space> few_rows{};
+  std::int64_t few_slices = 0;
 };
 /// Where keys and values lie, with the list of pages on the host.
 using key_pages = key_pages_in<host_memory>;

@@ -209,7 +209,7 @@ bool attend_backward_by_matrices(const L& on, const attention_inputs<T, Mask>& i
                                  heads_at<T> dk, heads_at<T> dv) {
   if constexpr (requires { on.multiplies_matrices(); }) {
     if (in.pages.page_rows != 0 || in.key_rows == 0 || !on.multiplies_matrices() ||
-        !fits_matrix_instructions(in, dout, out, dq, dk, dv))
+        !fits_matrix_gradients(in, dout, out, dq, dk, dv))
       return false;
     auto of_outs = on.template room<float>(in.heads * in.queries);
     on.each_row(in.queries * in.heads, out.head_dim,
