@@ -189,7 +189,7 @@ struct add_bias_row {
 };
 template <launcher L, class T>
 void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
-  on.each_row(rows, columns, add_bias_row<T>{columns, y, bias});
+  each_row_of_packs<T>(on, rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
 struct bias_terms {
@@ -316,7 +316,7 @@ struct add_positions_row {
 template <launcher L, class T>
 void launch_add_positions(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
                           const T* wpe) {
-  on.each_row(rows, width, add_positions_row<T>{width, sequence, x, wpe});
+  each_row_of_packs<T>(on, rows, width, add_positions_row<T>{width, sequence, x, wpe});
 }
 template <class T>
 struct add_positions_backward_row {

@@ -46,7 +46,7 @@ struct layer_norm_row {
 template <launcher L, class T>
 void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
                        sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
-  if (columns > 0) on.each_row(rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
@@ -74,7 +74,8 @@ struct layer_norm_backward_row {
 template <launcher L, class T>
 void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                       const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
-  if (columns > 0) on.each_row(rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
+  if (columns > 0)
+    each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
 }
 /// Of dw and db, in one pass over dy and x.
 template <class T>
@@ -118,7 +119,7 @@ struct rms_norm_row {
 template <launcher L, class T>
 void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps,
                      T* y, sum_of_type<T>* rstd) {
-  if (columns > 0) on.each_row(rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class T>
@@ -144,7 +145,7 @@ struct rms_norm_backward_row {
 template <launcher L, class T>
 void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                     const T* w, const sum_of_type<T>* rstd, T* dx) {
-  if (columns > 0) on.each_row(rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
 }
 template <class T>
 struct rms_norm_weight_terms {
@@ -185,7 +186,7 @@ struct row_max_row {
 template <launcher L, class T>
 void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
-  on.each_row(rows, columns, row_max_row<T>{columns, logits, lowest, m});
+  each_row_of_packs<T>(on, rows, columns, row_max_row<T>{columns, logits, lowest, m});
 }
 template <class T>
 struct row_sum_exp_row {
@@ -206,7 +207,7 @@ struct row_sum_exp_row {
 template <launcher L, class T>
 void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
                         sum_of_type<T>* sum) {
-  on.each_row(rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
+  each_row_of_packs<T>(on, rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
 /// The targets of the rows among these columns, which are those of the words from `first_id` on.
 struct target_columns {
@@ -281,7 +282,8 @@ void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns,
                            const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
                            sum_of_type<T>* picked) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
-  on.each_row(rows, columns, add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
+  each_row_of_packs<T>(on, rows, columns,
+                       add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
 }
 template <class T>
 struct rescale_softmax_body {
@@ -320,7 +322,8 @@ template <launcher L, class T>
 void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
                                    const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
                                    std::int64_t first_id, sum_of_type<T> factor) {
-  on.each_row(rows, columns, cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
+  each_row_of_packs<T>(on, rows, columns,
+                       cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

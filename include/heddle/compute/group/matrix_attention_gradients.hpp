@@ -1,8 +1,8 @@
 // heddle/compute/group/matrix_attention_gradients.hpp: gradients of attention of 16-bit elements by the matrix instructions of warps.
 #pragma once
 
+#include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
-#include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/warps.hpp>
 
 #include <cmath>
@@ -10,19 +10,24 @@
 
 namespace heddle::inline v0::compute::detail::in_groups {
 
-/// dout out of each query and head: the part of a score's gradient that all keys share.
+/// dout out of each query and head: the part of a score's gradient that all keys share. Item i is head i % heads of a query, for one thread, so that
+/// neighbours read neighbouring heads.
 template <class T>
-struct dout_of_out_row {
+struct dout_of_out_body {
   heads_at<const T> dout, out;
   std::int64_t queries, heads;
   float* of_outs;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t item) const {
+  HEDDLE_HD void operator()(std::int64_t item) const {
     const std::int64_t r = item / heads, h = item % heads;
     const T *const d = dout(r, h), *const y = out(r, h);
-    const float all =
-        sum_over(g, out.head_dim, [=](std::int64_t j) { return static_cast<float>(d[j]) * static_cast<float>(y[j]); });
-    if (g.leads()) of_outs[h * queries + r] = all;
+    float all = 0;
+    for (std::int64_t j = 0; j < out.head_dim; j += 8) {
+      on_cuda::pack<T, 8> of_d, of_y;
+      of_d.load(d + j);
+      of_y.load(y + j);
+      for (int e = 0; e < 8; ++e) all += static_cast<float>(of_d.values[e]) * static_cast<float>(of_y.values[e]);
+    }
+    of_outs[h * queries + r] = all;
   }
 };
 
@@ -212,8 +217,7 @@ bool attend_backward_by_matrices(const L& on, const attention_inputs<T, Mask>& i
         !fits_matrix_instructions(in, dout, out, dq, dk, dv))
       return false;
     auto of_outs = on.template room<float>(in.heads * in.queries);
-    on.each_row(in.queries * in.heads, out.head_dim,
-                dout_of_out_row<T>{dout, out, in.queries, in.heads, of_outs.address()});
+    on.each(in.queries * in.heads, dout_of_out_body<T>{dout, out, in.queries, in.heads, of_outs.address()});
     with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
       const auto inputs = matrix_inputs(in);
       const matrix_query_gradients_of<T, Width> of_queries{inputs, dout, lse, of_outs.address(), dq};
