@@ -237,20 +237,27 @@ void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, co
                         const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
-/// Greatest number and sum of exponentials of what came so far, in one pass.
+/// Greatest number and sum of exponentials of what came so far, in one pass. The sum is in units of exp(unit), a number that came; a greater one takes its
+/// place only if it is more than `most_above` greater, so that threads of a warp seldom take two paths.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
 template <class T>
 struct online_softmax {
-  T top, lowest, sum = T(0);  // lowest: -inf
-  HEDDLE_HD explicit online_softmax(T minus_infinity) : top(minus_infinity), lowest(minus_infinity) {}
+  static constexpr int most_above = 8;
+  T top, unit, lowest, sum = T(0);  // lowest: -inf
+  HEDDLE_HD explicit online_softmax(T minus_infinity)
+      : top(minus_infinity), unit(minus_infinity), lowest(minus_infinity) {}
+  /// Sum of exponentials in units of exp(m).
+  HEDDLE_HD online_softmax(T m, T exponentials, T minus_infinity)
+      : top(m), unit(m), lowest(minus_infinity), sum(exponentials) {}
   /// The sum in units of exp(to). What nothing was added to stays 0: exp(-inf + inf) would be NaN.
-  HEDDLE_HD T scaled(T to) const { return sum == T(0) ? T(0) : sum * math::exponential(top - to); }
+  HEDDLE_HD T scaled(T to) const { return sum == T(0) ? T(0) : sum * math::exponential(unit - to); }
   HEDDLE_HD void add(T x) {
-    if (x > top || x != x) {
+    top = larger(top, x);
+    if (x - unit <= T(most_above)) {
+      sum += math::exponential(x - unit);
+    } else if (x > lowest || x != x) {
       sum = scaled(x) + T(1);
-      top = larger(top, x);
-    } else if (x > lowest) {
-      sum += math::exponential(x - top);
+      unit = x;
     }
   }
 };
@@ -265,15 +272,14 @@ struct add_to_softmax_row {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * target.columns;
-    online_softmax<S> mine(lowest), before(lowest);
-    before.top = m[i];
+    online_softmax<S> mine(lowest);
+    const S m_before = m[i];
     for_packs(g, target.columns, [&mine](std::int64_t, S e) { mine.add(e); }, row);
-    const S top = larger(before.top, g.largest(mine.top));
+    const S top = larger(m_before, g.largest(mine.top));
     const S added = g.sum(mine.scaled(top));
     if (!g.leads()) return;  // the others have no further need of m
-    before.sum = sum[i];
     m[i] = top;
-    sum[i] = before.scaled(top) + added;
+    sum[i] = online_softmax<S>(m_before, sum[i], lowest).scaled(top) + added;
     if (const std::int64_t column = target[i]; column >= 0) picked[i] = row[column];
   }
 };
