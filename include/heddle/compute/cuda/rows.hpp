@@ -49,13 +49,14 @@ void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, con
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
-/// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
+/// dx = onto + s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s. `onto` may be dx.
 template <class T>
 struct layer_norm_backward_row {
   using S = sum_of_type<T>;
   std::int64_t columns;
   const T *dy, *x, *w;
   const S *mean, *rstd;
+  const T* onto;
   T* dx;
 
   template <class G>
@@ -65,17 +66,23 @@ struct layer_norm_backward_row {
     const S of_g = sum_packs<S>(g, columns, [](S e, S f) { return e * f; }, d, factor) * inverse;
     const auto projected = [mu, s](S e, S f, S at) { return e * f * ((at - mu) * s); };
     const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) * inverse;
-    const auto added = [mu, s, of_g, of_gn](std::int64_t, S e, S f, S at, T& out) {
-      out = converted<T>(out + s * (e * f - of_g - (at - mu) * s * of_gn));
+    const auto added = [mu, s, of_g, of_gn](std::int64_t, S e, S f, S at, S before, T& out) {
+      out = converted<T>(before + s * (e * f - of_g - (at - mu) * s * of_gn));
     };
-    for_packs(g, columns, added, d, factor, in, dx + i * columns);
+    for_packs(g, columns, added, d, factor, in, onto + i * columns, overwritten(dx + i * columns));
   }
 };
 template <launcher L, class T>
 void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto,
+                                      T* dx) {
   if (columns > 0)
-    each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
+    each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, onto, dx});
+}
+template <launcher L, class T>
+void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+  launch_layer_norm_backward_input(on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
 }
 /// Of dw and db, in one pass over dy and x.
 template <class T>
@@ -121,13 +128,14 @@ void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const
                      T* y, sum_of_type<T>* rstd) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
-/// dx += s (g - n mean(g n)) with g = w dy and n = x s.
+/// dx = onto + s (g - n mean(g n)) with g = w dy and n = x s. `onto` may be dx.
 template <class T>
 struct rms_norm_backward_row {
   using S = sum_of_type<T>;
   std::int64_t columns;
   const T *dy, *x, *w;
   const S* rstd;
+  const T* onto;
   T* dx;
 
   template <class G>
@@ -136,16 +144,21 @@ struct rms_norm_backward_row {
     const S s = rstd[i];
     const auto projected = [s](S e, S f, S at) { return e * f * (at * s); };
     const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) / static_cast<S>(columns);
-    const auto added = [s, of_gn](std::int64_t, S e, S f, S at, T& out) {
-      out = converted<T>(out + s * (e * f - at * s * of_gn));
+    const auto added = [s, of_gn](std::int64_t, S e, S f, S at, S before, T& out) {
+      out = converted<T>(before + s * (e * f - at * s * of_gn));
     };
-    for_packs(g, columns, added, d, factor, in, dx + i * columns);
+    for_packs(g, columns, added, d, factor, in, onto + i * columns, overwritten(dx + i * columns));
   }
 };
 template <launcher L, class T>
 void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+                                    const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, onto, dx});
+}
+template <launcher L, class T>
+void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                     const T* w, const sum_of_type<T>* rstd, T* dx) {
-  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
+  launch_rms_norm_backward_input(on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
 }
 template <class T>
 struct rms_norm_weight_terms {
