@@ -68,6 +68,17 @@ inline std::atomic<int>& matrix_kernels() {
   return count;
 }
 
+/// Kernels that launchers were given, products among them, by all threads together; a sort counts as one.
+inline std::atomic<int>& kernels() {
+  static std::atomic<int> count{0};
+  return count;
+}
+/// Products that launchers were given.
+inline std::atomic<int>& products_made() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
 /// Whether the stand-in for the library of products has epilogues; without, backends make the same in two steps.
 inline std::atomic<bool>& has_epilogues() {
   static std::atomic<bool> has{true};
@@ -144,6 +155,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
 
   template <class Body>
   void each(std::int64_t n, Body body) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       for (std::int64_t i = 0; i < n; ++i) body(i);
     });
@@ -173,6 +185,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   bool multiplies_matrices() const { return has_matrix_instructions(); }
   template <class T, class Body>
   void each_item_of_warps(std::int64_t items, Body body) const {
+    ++kernels();
     ++matrix_kernels();
     const auto memory =
         std::make_shared<std::vector<T>>(static_cast<std::size_t>(Body::elements) + 64, T::from_bits(0x7fff));
@@ -193,6 +206,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   template <class Key>
   void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
                    [[maybe_unused]] int bits = 0) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       std::iota(places, places + n, 0);
       std::sort(places, places + n,
@@ -207,6 +221,8 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
+    ++kernels();
+    ++products_made();
     enqueue(queue.stream(), [=] {
       each_of_product<TA, TB>(
           m, n, k, a, b, [&](std::int64_t i, Sum sum) { c[i] = Out(sum + (beta == Sum(0) ? Sum(0) : beta * c[i])); });
@@ -217,6 +233,8 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
                        const heddle::compute::detail::on_cuda::product_ending<Out>& with) const {
     using heddle::compute::detail::on_cuda::product_end;
     if (!has_epilogues()) return false;
+    ++kernels();
+    ++products_made();
     ++ended_products()[static_cast<std::size_t>(with.end)];
     const auto gelu = [](double x) { return 0.5 * x * (1 + std::tanh(inner_of_gelu(x))); };
     const auto slope = [](double x) {
@@ -298,6 +316,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   static double inner_of_gelu(double x) { return std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x); }
   template <class Body>
   void groups(std::int64_t count, Body body) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       group_of_threads threads(Size);
       group_thread::shared group(threads);
