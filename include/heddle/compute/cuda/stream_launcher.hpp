@@ -96,6 +96,7 @@ class lt_products {
   template <bool TA, bool TB, class In, class Out, class Sum>
   bool multiply_ending(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b,
                        Out* c, Sum beta, const product_ending<Out>& with) {
+    static_assert(std::is_same_v<Sum, std::conditional_t<std::is_same_v<In, double>, double, float>>);
     // What it asks of the input of GELU: rows of a multiple of 8 elements that begin at a multiple of 16 bytes.
     if (with.before != nullptr && (n % 8 != 0 || alignment_of(with.before) < 16)) return false;
     const heddle::v0::detail::on_cuda_device here(device_);
