@@ -99,10 +99,15 @@ struct capture {
   CUstream_st* origin = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread = std::this_thread::get_id();  // that began it
+  unsigned long long id = next_id();
   std::shared_ptr<graph_nodes> graph = std::make_shared<graph_nodes>();
   std::set<CUstream_st*> streams;
   std::atomic<bool> invalid = false;
   std::atomic<bool> in_use = false, in_use_twice = false;
+  static unsigned long long next_id() {
+    static std::atomic<unsigned long long> last = 0;
+    return ++last;
+  }
 };
 // A call that adds to the graph of a capture, or reads of it. CUDA does not synchronize such calls: two at the same time are found at the end of the
 // capture. Nothing here orders them either, so that the thread sanitizer sees those that come after each other by chance.
@@ -531,7 +536,10 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
     {
       const use_of graph(*stream->taking_part);
       const auto& own = stream->taking_part->graph->memory;
-      if (!graph || std::find(own.begin(), own.end(), memory) == own.end()) return failed(cudaErrorInvalidValue);
+      if (!graph || std::find(own.begin(), own.end(), memory) == own.end()) {
+        stream->taking_part->invalid = true;
+        return failed(cudaErrorInvalidValue);
+      }
     }
     std::size_t bytes = 0;
     {
@@ -542,6 +550,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
                 {.type = cudaGraphNodeTypeMemFree, .writes = static_cast<char*>(memory), .bytes = bytes});
     return cudaSuccess;
   }
+  if (!is_pinned(memory)) return failed(cudaErrorInvalidValue);  // of a graph that is gone, for example
   stream->add([=] { static_cast<void>(give_back(memory)); });
   return cudaSuccess;
 }
@@ -659,6 +668,11 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
             : stream->taking_part->invalid ? cudaStreamCaptureStatusInvalidated
                                            : cudaStreamCaptureStatusActive;
   return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
+  if (stream->taking_part != nullptr) *id = stream->taking_part->id;
+  return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (const auto planned = count("cudaStreamBeginCapture"); planned != cudaSuccess) return planned;

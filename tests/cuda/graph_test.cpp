@@ -337,4 +337,24 @@ TEST_CASE("graphs give back what they took", "[cuda][graph]") {
   }
   CHECK(cuda_double::open_resources() == before);
 }
+
+TEST_CASE("a graph that CUDA has no memory for is an error of memory", "[cuda][graph]") {
+  device::queue queue;
+  hd::buffer<int, device> a(queue, 100), b(queue, 100);
+  const auto body = [&] { queue.copy(a, b); };
+  cuda_double::fail_next("cudaGraphInstantiate", cudaErrorMemoryAllocation);
+  CHECK_THROWS_AS(hd::cuda_graph::capture(queue, body), hd::memory_error);
+  auto graph = hd::cuda_graph::capture(queue, body);
+  cuda_double::fail_next("cudaGraphLaunch", cudaErrorMemoryAllocation);
+  std::string text;
+  try {
+    graph.launch(queue);
+  } catch (const hd::memory_error& e) {
+    text = e.what();
+  }
+  CHECK_THAT(text, Catch::Contains("no memory left for what a graph takes (cudaGraphLaunch)") &&
+                       Catch::Contains(std::to_string(queue.free_bytes()) + " bytes are free"));
+  graph.launch(queue);
+  queue.wait();
+}
 #endif

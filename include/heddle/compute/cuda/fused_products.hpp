@@ -3,10 +3,10 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/fused_products.hpp>
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -73,11 +73,10 @@ class fused_product_members {
     constexpr bool left = Of == summed_operand::left;
     expect("matmul_add_bias_backward", "elements of db", c.extent(left ? 0 : 1), db.size());
     const std::int64_t n = db.size();
-    if (static_cast<std::int64_t>(sums_.size()) < n * static_cast<std::int64_t>(sizeof(T)))
-      sums_ = buffer<std::byte, cuda_memory>(self().queue(), n * static_cast<std::int64_t>(sizeof(T)),
-                                             "the gradient of a bias");
-    const product_ending<T> with{.end = left ? product_end::sums_of_left : product_end::sums_of_right,
-                                 .sums = reinterpret_cast<T*>(sums_.address())};
+    const product_ending<T> with{
+        .end = left ? product_end::sums_of_left : product_end::sums_of_right,
+        .sums = reinterpret_cast<T*>(
+            sums_.of(self().queue(), n * static_cast<std::int64_t>(sizeof(T)), "the gradient of a bias"))};
     if (ended<transpose::yes, transpose::no>(a, b, c, 1, with)) {
       // The library overwrites sums, while c is added to.
       const auto sums = heddle::v0::detail::row_at<cuda_memory>(static_cast<const T*>(with.sums), n);
@@ -114,7 +113,7 @@ class fused_product_members {
         m, n, k, static_cast<const in*>(a.address()), static_cast<const in*>(b.address()), c.address(), beta, with);
   }
 
-  buffer<std::byte, cuda_memory> sums_{};
+  growing_room<std::byte, cuda_memory> sums_{};
 };
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -34,6 +34,16 @@ namespace detail {
 
 // Memory of a device, from its pool, and of the host with locked pages: how each is had, and given back in a stream's order.
 struct device_blocks {
+  // The capture that the stream is in, 0 outside of captures. Memory that one capture took is no other's.
+  static unsigned long long period(const cuda_stream& stream) noexcept {
+    constexpr unsigned long long invalidated = ~0ull;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    const cudaError_t asked = cudaStreamGetCaptureInfo(stream.get(), &status, &id);
+    ignore_cuda(asked);
+    if (asked == cudaErrorStreamCaptureInvalidated || status == cudaStreamCaptureStatusInvalidated) return invalidated;
+    return asked == cudaSuccess && status == cudaStreamCaptureStatusActive ? id : 0;
+  }
   static void* take(const cuda_stream& stream, std::size_t bytes) {
     const on_cuda_device here(stream.device());
     void* memory = nullptr;
@@ -45,16 +55,16 @@ struct device_blocks {
     stream.require(result, "cudaMallocAsync");
     return memory;
   }
-  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+  // While a stream is captured CUDA takes back what that capture took, and a call with other memory may end the capture. Outside it refuses what a graph took that never ran.
+  static void give_back(const cuda_stream& stream, void* memory, unsigned long long taken) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
-    const cudaError_t result = cudaFreeAsync(memory, stream.get());
-    if (result == cudaSuccess) [[likely]]
-      return;
-    ignore_cuda(result);
-    stream.keep(memory);
+    if (const unsigned long long now = period(stream); now != 0 && now != taken) [[unlikely]]
+      return stream.keep(memory);
+    ignore_cuda(cudaFreeAsync(memory, stream.get()));
   }
 };
 struct pinned_blocks {
+  static unsigned long long period(const cuda_stream&) noexcept { return 0; }
   static void* take(const cuda_stream& stream, std::size_t bytes) {
     const on_cuda_device here(stream.device());
     void* memory = nullptr;
@@ -68,7 +78,7 @@ struct pinned_blocks {
   }
   // While an exception is on its way nothing waits: what the stream has yet to do may wait for another rank, which this exception has to
   // reach first. The memory is then the process's.
-  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+  static void give_back(const cuda_stream& stream, void* memory, unsigned long long) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
     if (std::uncaught_exceptions() > 0) {
       const cudaError_t done = cudaStreamQuery(stream.get());
@@ -86,14 +96,17 @@ class cuda_allocation {
   cuda_allocation() = default;
   // CUDA aligns to 256 bytes; for more there is room.
   cuda_allocation(std::shared_ptr<cuda_stream> stream, std::size_t bytes)
-      : stream_(std::move(stream)), memory_(Blocks::take(*stream_, bytes + (Alignment > 256 ? Alignment : 0))) {}
+      : stream_(std::move(stream)),
+        memory_(Blocks::take(*stream_, bytes + (Alignment > 256 ? Alignment : 0))),
+        taken_(Blocks::period(*stream_)) {}
   cuda_allocation(cuda_allocation&& other) noexcept
-      : stream_(std::move(other.stream_)), memory_(std::exchange(other.memory_, nullptr)) {}
+      : stream_(std::move(other.stream_)), memory_(std::exchange(other.memory_, nullptr)), taken_(other.taken_) {}
   cuda_allocation& operator=(cuda_allocation&& other) noexcept {
     if (this == &other) return *this;
     release();
     stream_ = std::move(other.stream_);
     memory_ = std::exchange(other.memory_, nullptr);
+    taken_ = other.taken_;
     return *this;
   }
   ~cuda_allocation() { release(); }
@@ -109,10 +122,11 @@ class cuda_allocation {
 
  private:
   void release() noexcept {
-    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr));
+    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr), taken_);
   }
   std::shared_ptr<cuda_stream> stream_{};
   void* memory_ = nullptr;
+  unsigned long long taken_ = 0;
 };
 
 template <class X>
