@@ -220,10 +220,11 @@ namespace {
 
 std::mutex big;
 std::map<std::string, int> call_counts;
+enum class from { device, pool, graphs };
 struct block {
   std::size_t bytes = 0;
   int device = 0;  // -1: the host
-  bool of_pool = false;
+  from source = from::device;
 };
 std::map<void*, block> blocks;                                          // what is taken
 std::set<std::pair<int, int>> cut_pairs, enabled_peers, enabled_pools;  // (device, whose memory)
@@ -231,6 +232,11 @@ int unreachable = 0;
 std::map<int, std::size_t> used;
 // What each device's pool has of its memory: it keeps what is given back to it as its threshold says.
 std::map<int, std::size_t> kept_by_pool;
+// What each device has for graphs: that of graphs that are there, and all until it is trimmed. CUDA takes it when a graph is made, this here in its capture.
+struct memory_of_graphs {
+  std::size_t used = 0, reserved = 0;
+};
+std::map<int, memory_of_graphs> of_graphs;
 std::map<int, std::uint64_t> threshold_of_pool;
 int device_count = 8, others = 0;
 std::size_t bytes_of_each = std::size_t{1} << 40;
@@ -252,16 +258,22 @@ cudaError_t count(const char* function) {
   return failed(result);
 }
 
-cudaError_t take(void** memory, std::size_t bytes, int device, bool of_pool = false) {
+cudaError_t take(void** memory, std::size_t bytes, int device, from source = from::device) {
   const std::lock_guard lock(big);
-  if (bytes > bytes_of_each - (std::min)(bytes_of_each, used[device]))  // the host has as many
+  memory_of_graphs& graphs = of_graphs[device];
+  const std::size_t reserved =
+      source == from::graphs ? (std::max)(graphs.reserved, graphs.used + bytes) : graphs.reserved;
+  const std::size_t taken = used[device] + (source == from::graphs ? 0 : bytes);
+  if (taken + reserved > bytes_of_each)  // the host has as many
     return failed(cudaErrorMemoryAllocation);
   *memory = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
   if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);  // no value
-  blocks[*memory] = {bytes, device, of_pool};
-  used[device] += bytes;
-  kept_by_pool[device] = (std::max)(kept_by_pool[device], used[device]);
+  blocks[*memory] = {bytes, device, source};
+  if (source == from::graphs) graphs.used += bytes;
+  graphs.reserved = reserved;
+  used[device] = taken;
+  kept_by_pool[device] = (std::min)((std::max)(kept_by_pool[device], taken), bytes_of_each - reserved);
   return cudaSuccess;
 }
 cudaError_t give_back(void* memory) {
@@ -270,7 +282,7 @@ cudaError_t give_back(void* memory) {
   const auto at = blocks.find(memory);
   if (at == blocks.end()) return failed(cudaErrorInvalidValue);
   const int of = at->second.device;
-  used[of] -= at->second.bytes;
+  (at->second.source == from::graphs ? of_graphs[of].used : used[of]) -= at->second.bytes;
   if (kept_by_pool[of] > threshold_of_pool[of])
     kept_by_pool[of] = (std::max)(used[of], std::size_t{threshold_of_pool[of]});
   std::memset(memory, 0xff, at->second.bytes);
@@ -334,6 +346,7 @@ void devices(int count, std::size_t bytes_each) {
   device_count = count;
   bytes_of_each = bytes_each;
   kept_by_pool = used;
+  for (auto& [device, graphs] : of_graphs) graphs.reserved = graphs.used;
 }
 void fail_next(const std::string& function, cudaError_t result) {
   planned_failures[function] = result;
@@ -358,7 +371,8 @@ void give_arguments(cudaStream_t stream, const void* arguments, std::size_t byte
     std::memcpy(&word, static_cast<const char*>(arguments) + i, sizeof word);
     const block* const in = block_of(word);
     if (in == nullptr || in->device < 0 || in->device == stream->device) continue;
-    if (!(in->of_pool ? enabled_pools : enabled_peers).contains({stream->device, in->device})) ++unreachable;
+    if (!(in->source == from::device ? enabled_peers : enabled_pools).contains({stream->device, in->device}))
+      ++unreachable;
   }
 }
 int unreachable_arguments() {
@@ -523,7 +537,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t n, cudaStream_t stream) {
   if (const auto planned = count("cudaMallocAsync"); planned != cudaSuccess) return planned;
-  const cudaError_t taken = take(memory, n, stream->device, true);
+  const cudaError_t taken = take(memory, n, stream->device, stream->taking_part == nullptr ? from::pool : from::graphs);
   if (taken == cudaSuccess && stream->taking_part != nullptr) {
     if (const use_of graph(*stream->taking_part); graph) stream->taking_part->graph->memory.push_back(*memory);
     stream->add([] {}, {.type = cudaGraphNodeTypeMemAlloc});
@@ -598,7 +612,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   if (const auto planned = count("cudaMemGetInfo"); planned != cudaSuccess) return planned;
   const std::lock_guard lock(big);
   *all = bytes_of_each;
-  *free = bytes_of_each - kept_by_pool[device_of_thread];
+  *free = bytes_of_each - kept_by_pool[device_of_thread] - of_graphs[device_of_thread].reserved;
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
@@ -627,6 +641,23 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes) {
   const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
   const std::lock_guard lock(big);
   kept_by_pool[device] = (std::min)(kept_by_pool[device], (std::max)(bytes, used[device]));
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType what, void* value) {
+  if (const auto planned = count("cudaDeviceGetGraphMemAttribute"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  if (what == cudaGraphMemAttrUsedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = of_graphs[device].used;
+  else if (what == cudaGraphMemAttrReservedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = of_graphs[device].reserved;
+  else
+    return failed(cudaErrorInvalidValue);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGraphMemTrim(int device) {
+  if (const auto planned = count("cudaDeviceGraphMemTrim"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  of_graphs[device].reserved = of_graphs[device].used;
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {

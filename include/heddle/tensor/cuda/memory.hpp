@@ -221,7 +221,8 @@ struct cuda_memory {
   /// who works on it through another queue has that one wait first (`record`, `after`). Where the host's side of a copy is not
   /// pinned, CUDA may make the host wait.
   /// The device's pool keeps what is given back to it for the next allocations (its release threshold is raised, unless the program has set one before its
-  /// first queue); `release_kept` gives that back to the system, for other libraries and processes.
+  /// first queue), and the memory of graphs, which the device has apart, keeps that of graphs that are gone; `release_kept` gives both back to the system, for
+  /// other libraries and processes.
   /// Errors: `config_error` naming the device where there is no such device, or the stream is of another; `cuda_error` from each call that CUDA refuses.
   class queue : public detail::cuda_queue<cuda_memory> {
    public:
@@ -243,7 +244,8 @@ struct cuda_memory {
     bool reaches(int other) const { return detail::reaches_cuda_peer(device(), other); }
     /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
     void* staging(std::size_t slot, std::size_t bytes);
-    /// Bytes that the device has left, with those that its pool keeps for the next allocation.
+    /// Bytes that the device has left, with those that its pool keeps for the next allocation and those that the memory of graphs keeps and no graph
+    /// has: the latter are the next graph's, and are to be had for buffers after `release_kept`.
     std::size_t free_bytes() const {
       const detail::on_cuda_device here(device());
       std::size_t free = 0, all = 0;
@@ -254,12 +256,28 @@ struct cuda_memory {
                            "cudaMemPoolGetAttribute", device());
       detail::require_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used),
                            "cudaMemPoolGetAttribute", device());
-      return free + static_cast<std::size_t>(reserved - used);
+      const std::uint64_t of_graphs = graph_memory(cudaGraphMemAttrReservedMemCurrent);
+      const std::uint64_t in_graphs = graph_memory(cudaGraphMemAttrUsedMemCurrent);
+      // Between two questions another thread may take memory or give it back.
+      const auto kept = [](std::uint64_t all_of, std::uint64_t in_use) {
+        return all_of > in_use ? all_of - in_use : 0;
+      };
+      return free + static_cast<std::size_t>(kept(reserved, used) + kept(of_graphs, in_graphs));
     }
-    /// Gives the system what the device's pool keeps and nothing uses. What streams have yet to give back stays.
-    void release_kept() { detail::require_cuda(cudaMemPoolTrimTo(pool_of_device(), 0), "cudaMemPoolTrimTo", device()); }
+    /// Gives the system what the device's pool and the memory of its graphs keep and nothing uses. What streams have yet to give back stays. CUDA may take
+    /// from graphs that do not run, too, and maps their memory anew at their next launch: call it when graphs are gone, or before a capture.
+    void release_kept() {
+      detail::require_cuda(cudaMemPoolTrimTo(pool_of_device(), 0), "cudaMemPoolTrimTo", device());
+      detail::require_cuda(cudaDeviceGraphMemTrim(device()), "cudaDeviceGraphMemTrim", device());
+    }
 
    private:
+    std::uint64_t graph_memory(cudaGraphMemAttributeType which) const {
+      std::uint64_t bytes = 0;
+      detail::require_cuda(cudaDeviceGetGraphMemAttribute(device(), which, &bytes), "cudaDeviceGetGraphMemAttribute",
+                           device());
+      return bytes;
+    }
     cudaMemPool_t pool_of_device() const {
       cudaMemPool_t pool = nullptr;
       detail::require_cuda(cudaDeviceGetMemPool(&pool, device()), "cudaDeviceGetMemPool", device());
