@@ -1,6 +1,6 @@
 // The second smallest number of a set, learned on sets of 2 to 8 and asked of sets of 16: the aggregator of the set is
 // a sum, or an operator that is learned as well, over elements that lie on two ranks.
-// run:
+// run: 500
 // mpi: 6 slow
 // virtual: 66 4
 // prints: the learned monoid beats the sum on larger sets: yes

@@ -31,7 +31,7 @@ struct repeated_tokens : train_test::random_tokens<length, words> {
   }
 };
 
-template <class Backend, class Precision = hd::precision<>, class T = float>
+template <class Backend, class Policy = hd::precision<>, class T = float>
 std::vector<double> losses() {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = 4, .heads = 4, .width = 64, .context = length, .vocabulary = words};
@@ -40,7 +40,7 @@ std::vector<double> losses() {
   o.learning_rate = {.peak = 3e-3, .minimum = 3e-4, .warmup_steps = 5, .total_steps = steps};
   std::vector<double> all;
   hd::launch<hd::threads>(mesh_type{1}, [&](auto& world) {
-    using strategy = hd::strategy<mesh_type, Backend, Precision>;
+    using strategy = hd::strategy<mesh_type, Backend, Policy>;
     hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
     trainer.run(repeated_tokens{}, [&](const hd::train::step_report& report) { all.push_back(report.loss); });
   });

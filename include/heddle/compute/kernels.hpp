@@ -269,6 +269,15 @@ concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.rms_norm_backward_weight(x.in, x.in, x.sums, x.added);
 };
 
+/// Gradients of norms that are added to another tensor than they are written to: `layer_norm_backward_input(dy, x, w, mean, rstd, onto, dx)` and
+/// `rms_norm_backward_input(dy, x, w, rstd, onto, dx)`: dx = onto + what the forms without `onto` add. Optional: a residual connection that finds them
+/// need not copy its gradient.
+template <class B, class T>
+concept norm_onto_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.in, x.out);
+  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.in, x.out);
+};
+
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
 /// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
 /// Source: Su et al. 2021, arXiv:2104.09864.
