@@ -2,7 +2,7 @@
 //   nvcc -std=c++20 -O2 -arch=sm_90 -Iinclude -DHEDDLE_NUMBERS=in_bf16_products benchmarks/gpt2_cuda.cu -o gpt2_cuda -lcublasLt
 //     -Xlinker --wrap=cudaGraphLaunch -Xlinker --wrap=cudaStreamSynchronize
 //   ./gpt2_cuda [--model tiny|124m|1558m] [--steps eager|captured|both] [--batch N] [--microbatches N] [--seconds S]
-// HEDDLE_NUMBERS is one of the structs in `numbers` below. Without --batch 32 samples, fewer where an estimate says that they do not fit, halved where it was wrong.
+// HEDDLE_NUMBERS is one of the structs in `numbers` below; in_bf16_cudnn, whose attention is cuDNN's, with -DHEDDLE_WITH_CUDNN and -lcudnn. Without --batch 32 samples, fewer where an estimate says that they do not fit, halved where it was wrong.
 //
 // MFU: gpt2_config::flops_per_token (6 for each number that enters a product, and 6 L D (S + 1) for the unmasked half of attention) times tokens per
 // second, over the peak: a product of 8192^3 in bf16 by cuBLASLt on random numbers, measured here before the steps. The peak is that of bf16 whatever the
@@ -13,6 +13,10 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
+
+#if defined(HEDDLE_WITH_CUDNN)
+#include <heddle/compute/cudnn.hpp>
+#endif
 
 #include "bf16_peak.hpp"
 
@@ -64,6 +68,12 @@ struct in_bf16 {
   using backend = hc::cuda;
   using precision = hd::precision<>;
 };
+#if defined(HEDDLE_WITH_CUDNN)
+struct in_bf16_cudnn : in_bf16 {
+  static constexpr const char* name = "bf16_cudnn";
+  using backend = hc::cuda_with_cudnn;
+};
+#endif
 }  // namespace numbers
 
 namespace {
