@@ -224,6 +224,8 @@ TEST_CASE("a step of ranks that share a device is one graph for all, with the bi
     check_same<hd::threads, gpt2>(s);
   check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"dp=3"});
   check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"dp=2,pp=2", "zb-h1"});
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"pp=2", "chimera", 4, 3});
+  check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({"dp=2,pp=2", "chimera", 2, 3});
   check_same<hd::threads, gpt2, hd::zero<2>>({"dp=2,tp=2"});
   check_same<hd::threads, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
   check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,tp=2"});
