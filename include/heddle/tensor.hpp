@@ -27,3 +27,4 @@
 #include <heddle/tensor/tensor_source.hpp>
 #include <heddle/tensor/transfer.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/tensor/watched_queue.hpp>

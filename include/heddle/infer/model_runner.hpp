@@ -12,6 +12,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/tensor/watched_queue.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -214,12 +215,9 @@ class model_runner {
         if (stage_.is_last()) send(pipeline, mine, 0, logits_tag);
         if (leads()) receive(pipeline, mine, pipeline.size() - 1, logits_tag);
       }
-      if (!on_host && leads()) {
-        wait_for_others();
-        stage_.queue().copy(const_row(mine), asked);
-      }
+      if (!on_host && leads()) stage_.queue().copy(const_row(mine), asked);
     }
-    if constexpr (!on_host) wait_for_all();  // for what is the host's again, and once in a step
+    if constexpr (!on_host) stage_.queue().wait();  // for what is the host's again, and once in a step
   }
   // Residual streams of the wanted rows, n elements, to `streams_` of the leader.
   template <class Group>
@@ -237,10 +235,7 @@ class model_runner {
       if (stage_.is_last()) send(pipeline, mine, 0, streams_tag);
       if (leads()) receive(pipeline, mine, pipeline.size() - 1, streams_tag);
     }
-    if (!on_host && leads()) {
-      wait_for_others();
-      stage_.queue().copy(const_row(mine), streams_);
-    }
+    if (!on_host && leads()) stage_.queue().copy(const_row(mine), streams_);
   }
 
   static row as_row(std::span<T> x) noexcept {
@@ -265,23 +260,6 @@ class model_runner {
     else
       heddle::v0::recv(stage_.queue(), group, x, from, tag);
   }
-  static consteval bool on_stream() {
-    if constexpr (on_host)
-      return false;
-    else
-      return heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(std::declval<World&>().all())>,
-                                                   typename space::queue>;
-  }
-  // A communicator whose calls go on the stream looks out for failures of other ranks while the host waits.
-  void wait_for_others() {
-    if constexpr (on_stream()) world_->all().on(stage_.queue().stream()).wait();
-  }
-  void wait_for_all() {
-    if constexpr (on_stream())
-      wait_for_others();
-    else
-      stage_.queue().wait();
-  }
   void wait_on_host() {
     if constexpr (on_host && !std::is_same_v<space, host_memory>) stage_.queue().wait();
   }
@@ -289,6 +267,8 @@ class model_runner {
   static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;
   World* world_;
   stage_type stage_;
+  [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space::queue> watched_{*world_,
+                                                                                                    stage_.queue()};
   state state_ = state::ready;
   step_message message_{};
   step step_{};

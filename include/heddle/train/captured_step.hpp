@@ -218,7 +218,7 @@ class captured_step {
       if (now == way::capture) queue.release_kept();
     if (now == way::capture) graph_.capture(queue, give);
     if (now != way::eager) graph_.launch(queue);
-    wait(t, queue);
+    queue.wait();
     next_ = now == way::eager ? way::capture : way::launch;
 
     t.stopped_ = t.stopped_ || sums_[3] > 0;
@@ -246,16 +246,6 @@ class captured_step {
         static_cast<void>(model::checked_batch(t.options_.model, t.max_samples_, b, begins, ends));
       });
   }
-  // A communicator that waits looks out for failures of other ranks, without which this one's collectives would never end.
-  template <class Trainer>
-  static void wait(Trainer& t, queue_type& queue) {
-    auto& all = t.world_.all();
-    if constexpr (heddle::v0::detail::goes_on_stream_of<std::remove_cvref_t<decltype(all)>, queue_type>)
-      all.on(queue.stream()).wait();
-    else
-      queue.wait();
-  }
-
   // All of a step, in the order of the queue; nothing here waits.
   template <class Trainer>
   void give_step(Trainer& t, queue_type& queue) {

@@ -13,6 +13,7 @@
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/lower/plan.hpp>
+#include <heddle/tensor/watched_queue.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/periodic_work.hpp>
@@ -547,6 +548,8 @@ class trainer : public progress {
   std::int64_t max_samples_;
   step_batches<batch_type> batches_;  // ends after the backend, whose queue may copy from it yet
   backend_type backend_;
+  [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space_of<backend_type>::queue> watch_{
+      world_, compute::queue_of(backend_)};
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
   expected_memory expected_{[this] { return detail::text_of_forecast(*this); }};

@@ -56,7 +56,7 @@ struct setup {
   bool asks = false;      // rank 0 what its memory is, after each step
   bool releases = false;  // all ranks what they keep, after the third step
   std::string fails =
-      "";  // the next call of this function of CUDA's behind step `failing_after`, of rank `failing` or (-1) of all
+      "";  // what is called behind each step, if "hook", or the next call of this function of CUDA's behind step `failing_after`, of rank `failing` or (-1) of all
   int failing = -1;
   std::int64_t failing_after = 0;
 };
@@ -127,6 +127,8 @@ outcome train(const setup& s) {
             [&](auto& t) {
               if (s.asks && world.rank() == 0) static_cast<void>(t.parameter_memory().bytes());
               if (s.releases && t.steps_done() == 3) t.parameter_memory().release_kept();
+              if (s.fails == "hook" && t.steps_done() == s.failing_after && s.failing == world.rank())
+                throw hd::io_error("no room for the save");
               if (s.fails != "" && t.steps_done() == s.failing_after && (s.failing < 0 || s.failing == world.rank()))
                 cuda_double::fail_next(s.fails, cudaErrorIllegalAddress);
               if (t.steps_done() != s.poisoned_before) return;
@@ -281,6 +283,26 @@ TEST_CASE("samples of a captured step are checked as those of an eager one, and 
   };
   check(hd::nccl{});
   check(hd::threads{});
+}
+
+TEST_CASE("a rank that fails in an eager step over the stand-in for NCCL ends the others, which wait for their streams",
+          "[nccl][cuda][train]") {
+  const auto error_of = [](const setup& s) {
+    const std::string error = train<hd::nccl, gpt2, hd::zero<1>>(s).error;
+    nccl_double::reset();
+    cuda_double::reset();
+    return error;
+  };
+  // A sample of the third step that one of two ranks reads; a copy of the next forward; work between two steps, as a save.
+  CHECK_THAT(error_of({.mesh = "dp=2", .data = {{}, -1, 11}}), Catch::Contains("sample 11 cannot be read"));
+  for (const char* mesh : {"dp=2", "tp=2", "pp=2"})
+    for (const int rank : {0, 1}) {
+      CAPTURE(mesh, rank);
+      CHECK_THAT(error_of({.mesh = mesh, .fails = "cudaMemcpyAsync", .failing = rank, .failing_after = 1}),
+                 Catch::Contains("rank " + std::to_string(rank) + ": heddle: cudaMemcpyAsync"));
+      CHECK_THAT(error_of({.mesh = mesh, .fails = "hook", .failing = rank, .failing_after = 2}),
+                 Catch::Contains("rank " + std::to_string(rank) + ": no room for the save"));
+    }
 }
 
 TEST_CASE(

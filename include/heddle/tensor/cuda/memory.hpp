@@ -162,16 +162,22 @@ class cuda_queue {
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
                                         : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
     const on_cuda_device here(device());
-    if constexpr (elements_in<From, host_memory>) require_captured_is_pinned(first_element(from));
-    if constexpr (elements_in<To, host_memory>) require_captured_is_pinned(first_element(to));
+    // Up to so much memory of the host CUDA has read when the call returns, without a wait.
+    constexpr std::size_t read_at_once = 64 * 1024;
+    if constexpr (elements_in<From, host_memory>)
+      before_copy_with_host(first_element(from), bytes_of(from) > read_at_once);
+    if constexpr (elements_in<To, host_memory>) before_copy_with_host(first_element(to), true);
     stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
                      "cudaMemcpyAsync");
   }
   /// Synchronizes with this stream and no other. Errors: `cuda_error` with what the work has met.
   void wait() {
     const on_cuda_device here(device());
+    if (stream_->watches()->asked_here() && !is_captured() && wait_watched()) return;
     stream_->require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
   }
+  /// Who looks out for failures of other ranks while the host waits for this queue or for one beside it (`heddle/tensor/watched_queue.hpp`).
+  std::shared_ptr<cuda_watches> watches() const noexcept { return stream_->watches(); }
   cuda_event record() { return cuda_event(*stream_); }
   void after(const cuda_event& e) {
     const on_cuda_device here(device());
@@ -180,21 +186,36 @@ class cuda_queue {
 
  protected:
   explicit cuda_queue(std::shared_ptr<cuda_stream> stream) : stream_(std::move(stream)) {}
+  // Another one of the same device, with the same watches.
+  std::shared_ptr<cuda_stream> stream_beside() const {
+    auto made = std::make_shared<cuda_stream>(device());
+    made->share_watches(*stream_);
+    return made;
+  }
 
  private:
   template <class>
   friend class cuda_queue;
+  bool is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    stream_->require(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  bool wait_watched() const { return stream_->watches()->wait(stream()); }
   friend struct heddle::v0::cuda_pinned_memory;
   friend class heddle::v0::cuda_graph;
   // A graph would use that memory when it runs, whatever lies there then. Errors: `cuda_capture_error`.
-  void require_captured_is_pinned(const void* memory) const {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    stream_->require(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
-    if (status == cudaStreamCaptureStatusNone) [[likely]]
+  // Outside of a capture CUDA may wait (`waits`) for the stream before a copy of memory that is not pinned, and looks out for nobody.
+  void before_copy_with_host(const void* memory, bool waits) const {
+    const bool captured = is_captured();
+    if (!captured && !(waits && stream_->watches()->asked_here())) [[likely]]
       return;
     cudaPointerAttributes attributes{};
     stream_->require(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
-    if (attributes.type != cudaMemoryTypeHost)
+    if (attributes.type == cudaMemoryTypeHost) return;
+    if (!captured)
+      wait_watched();
+    else
       throw cuda_capture_error("heddle: a copy from or to the host's memory on CUDA device " +
                                std::to_string(device()) +
                                ": may not be part of a graph, which would use that memory whenever it runs: use pinned "
@@ -238,8 +259,8 @@ struct cuda_memory {
     queue(int device, cudaStream_t stream) : cuda_queue(std::make_shared<detail::cuda_stream>(device, stream)) {}
     queue(queue&&) noexcept = default;
     queue& operator=(queue&&) noexcept = default;
-    /// Another stream of the same device.
-    queue beside() const { return queue(device()); }
+    /// Another stream of the same device; who watches this one watches that, too.
+    queue beside() const { return queue(stream_beside()); }
     /// Whether kernels of this device use memory of the other, also through its pool; enabled for the process where the devices can.
     bool reaches(int other) const { return detail::reaches_cuda_peer(device(), other); }
     /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
@@ -272,6 +293,7 @@ struct cuda_memory {
     }
 
    private:
+    explicit queue(std::shared_ptr<detail::cuda_stream> stream) : cuda_queue(std::move(stream)) {}
     std::uint64_t graph_memory(cudaGraphMemAttributeType which) const {
       std::uint64_t bytes = 0;
       detail::require_cuda(cudaDeviceGetGraphMemAttribute(device(), which, &bytes), "cudaDeviceGetGraphMemAttribute",
@@ -308,7 +330,7 @@ struct cuda_pinned_memory {
     explicit queue(const cuda_memory::queue& other) : cuda_queue(stream_of(other)) {}
     queue(queue&&) noexcept = default;
     queue& operator=(queue&&) noexcept = default;
-    queue beside() const { return queue(device()); }
+    queue beside() const { return queue(stream_beside()); }
     /// Zeroes, when all that the queue was given before is done: the pages are the host's.
     template <class X>
       requires elements_in<X, cuda_pinned_memory>
@@ -323,6 +345,9 @@ struct cuda_pinned_memory {
       wait();
       std::forward<F>(f)(view<T, Shape>(views.address(), views.shape())...);
     }
+
+   private:
+    explicit queue(std::shared_ptr<detail::cuda_stream> stream) : cuda_queue(std::move(stream)) {}
   };
 
  private:

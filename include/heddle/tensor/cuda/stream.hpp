@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -145,6 +147,37 @@ inline void keep_pool_of(int device) {
   ignore_cuda(asked);  // a device without pools says so at the first allocation
 }
 
+// Who looks out while the host waits for a stream: a transport whose calls on it never end when another rank has failed.
+class cuda_watch {
+ public:
+  cuda_watch() = default;
+  cuda_watch(const cuda_watch&) = delete;
+  cuda_watch& operator=(const cuda_watch&) = delete;
+  virtual ~cuda_watch() = default;
+  // Returns when the stream has done everything, or false at once where it cannot look out now. Errors: its own.
+  virtual bool wait(cudaStream_t stream) = 0;
+};
+
+// Those of a queue and of the queues beside it, the last one first. They are asked on the thread that has set them, and no other.
+class cuda_watches {
+ public:
+  void add(cuda_watch& watch) {
+    all_.push_back(&watch);
+    thread_ = std::this_thread::get_id();
+  }
+  void remove(const cuda_watch& watch) noexcept {
+    std::erase(all_, &watch);
+    if (all_.empty()) thread_ = std::thread::id();
+  }
+  cuda_watch& last() const { return *all_.back(); }
+  bool asked_here() const noexcept { return thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+  bool wait(cudaStream_t stream) const { return asked_here() && all_.back()->wait(stream); }
+
+ private:
+  std::vector<cuda_watch*> all_;
+  std::atomic<std::thread::id> thread_{};
+};
+
 // A stream, of its own or of somebody else, kept by all memory that was taken in its order.
 class cuda_stream {
  public:
@@ -188,6 +221,8 @@ class cuda_stream {
   int device() const noexcept { return device_; }
   cudaStream_t get() const noexcept { return stream_; }
   void require(cudaError_t result, const char* call) const { require_cuda(result, call, device_); }
+  const std::shared_ptr<cuda_watches>& watches() const noexcept { return watches_; }
+  void share_watches(const cuda_stream& other) noexcept { watches_ = other.watches_; }
   // Memory of a device from before the capture of this stream, until that is over.
   void keep(void* memory) const noexcept {
     const std::lock_guard lock(mutex_);
@@ -209,6 +244,7 @@ class cuda_stream {
  private:
   mutable std::mutex mutex_;
   mutable std::vector<void*> kept_;
+  std::shared_ptr<cuda_watches> watches_ = std::make_shared<cuda_watches>();
   int device_;
   bool owned_ = false;
   cudaStream_t stream_ = nullptr;
