@@ -88,14 +88,6 @@ class kernels_of_rank {
   std::conditional_t<std::is_same_v<backend, host_backend>, nothing, host_backend> drafters_;
 };
 
-/// Whether the backend has the kernels of a model: that of a device has none for experts and latent vectors.
-template <class Model>
-inline constexpr bool has_kernels_for = [] {
-  using description = std::remove_cvref_t<decltype(Model::describe(std::declval<const typename Model::config&>()))>;
-  using block = decltype(description::block);
-  return std::is_same_v<backend, host_backend> || !md::layers::uses_routing<block>;
-}();
-
 template <class Model, class Config>
 void run_model(const options& o, const md::hugging_face_model& about, Config config,
                const std::function<void(const loaded&)>& lead) {
@@ -130,11 +122,7 @@ inline void with_model(const options& o, const std::function<void(const loaded&)
   const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
   md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
-    if constexpr (has_kernels_for<Model>)
-      run_model<Model>(o, about, config, lead);
-    else
-      throw hd::config_error("heddle: a model of the family " + std::string(about.family()) +
-                             " has kernels on the host only, not on a CUDA device");
+    run_model<Model>(o, about, config, lead);
   });
 }
 

@@ -1,4 +1,5 @@
 // Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks. The test of tests/examples runs it.
+// cuda
 #include <heddle/infer/serve/httplib/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/io/tokenizer/load.hpp>
@@ -119,6 +120,7 @@ int run(settings s) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  computed::session session(argc, argv);
   settings s;
   CLI::App app{"Serves a model of Hugging Face with OpenAI's interface"};
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
@@ -148,6 +150,7 @@ int main(int argc, char** argv) {
   model_ranks::add_options(app, s.speculation);
   CLI11_PARSE(app, argc, argv);
   try {
+    session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());
     return run(std::move(s));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

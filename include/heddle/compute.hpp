@@ -86,6 +86,7 @@
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/compute/row_operators.hpp>
 #include <heddle/compute/sum_operators.hpp>
+#include <heddle/compute/token_draws.hpp>
 #include <heddle/compute/token_operators.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/compute/weight_formats.hpp>

@@ -13,7 +13,9 @@
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/dfa_mask.hpp>
 #include <heddle/infer/draft_speculation.hpp>
+#include <heddle/infer/drawing_runner.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/engine_counts.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/falcon_calibration.hpp>
@@ -33,6 +35,7 @@
 #include <heddle/infer/serve/statistics.hpp>
 #include <heddle/infer/slotted.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_draws.hpp>
 #include <heddle/infer/step_inputs.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>

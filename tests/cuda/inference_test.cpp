@@ -12,6 +12,13 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
 namespace {
 namespace hd = heddle;
 namespace inf = heddle::infer;
@@ -100,4 +107,68 @@ TEST_CASE("a row that decodes in a device's memory has the same bits whatever ro
   cuda_double::matrix_kernels() = 0;
   check_companions<emulated<1>, md::llama<hd::bf16>>(halves, "");
   CHECK(cuda_double::matrix_kernels() == 2 * 7);  // two layers, six steps; a prompt beside a row takes both kernels
+}
+
+TEST_CASE("a step gives tokens of some rows and logits of others", "[cuda][infer][ranks]") {
+  constexpr auto config = [] {
+    auto c = small_gpt2;
+    c.context = 64;
+    return c;
+  }();
+  for (const char* mesh : {"", "pp=2,tp=2"}) {
+    CAPTURE(mesh);
+    std::vector<double> all, some;
+    std::vector<hd::compute::token_draw> draws;
+    std::vector<hd::compute::token_drawn> drawn;
+    std::vector<std::string> refused;
+    on_leader<md::gpt2<double>, emulated<2>>(config, mesh, {20, 4}, 50, [&](auto& runner) {
+      inf::step s{.tokens = {}, .sequences = {{0, 45, 0, 0, 12}}};
+      for (std::int32_t i = 0; i < 45; ++i) s.tokens.push_back(i * i % 23);
+      for (std::int32_t i = 0; i < 12; ++i) s.blocks.push_back(i);
+      for (std::int64_t i = 0; i < 45; ++i) s.wanted.push_back(i);  // more than the head takes at once
+      all.resize(45 * 23);
+      runner.run(s, std::span<double>(all));
+      for (const std::int64_t row : {0, 3, 4, 31, 32, 40, 44})
+        draws.push_back({.temperature = row % 2 == 0 ? 0.0 : 0.8, .uniform = inf::drawing_number(5, row), .row = row});
+      drawn.resize(draws.size());
+      const auto memory = runner.logits_memory(all.size());
+      std::fill(memory.begin(), memory.end(), -1);
+      runner.run(s, memory, std::span<const hd::compute::token_draw>(draws),
+                 std::span<hd::compute::token_drawn>(drawn));
+      some.assign(memory.begin(), memory.end());
+      const auto refuse = [&](std::vector<hd::compute::token_draw> wrong, std::size_t room) {
+        std::vector<hd::compute::token_drawn> to(room);
+        try {
+          runner.run(s, memory, std::span<const hd::compute::token_draw>(wrong),
+                     std::span<hd::compute::token_drawn>(to));
+          refused.emplace_back("nothing");
+        } catch (const hd::config_error& e) {
+          refused.emplace_back(e.what());
+        }
+      };
+      refuse({{.row = 4}, {.row = 4}}, 2);
+      refuse({{.row = 45}}, 1);
+      refuse({{.row = 4}}, 0);
+    });
+    inf::token_sampler sampler;
+    std::size_t next = 0;
+    for (std::int64_t r = 0; r < 45; ++r) {
+      CAPTURE(r);
+      const auto row = std::span<const double>(all).subspan(static_cast<std::size_t>(r) * 23, 23);
+      const auto got = std::span<const double>(some).subspan(static_cast<std::size_t>(r) * 23, 23);
+      const bool is_drawn = next < draws.size() && draws[next].row == r;
+      CHECK(std::all_of(got.begin(), got.end(), [](double x) { return x == -1; }) == is_drawn);
+      if (!is_drawn) {
+        CHECK(std::equal(row.begin(), row.end(), got.begin()));
+        continue;
+      }
+      inf::request asked{};
+      asked.sampling.temperature = draws[next].temperature;
+      CHECK(drawn[next++].token == sampler.draw(row, asked, 5, r, {}, {}).token);
+    }
+    REQUIRE(refused.size() == 3);
+    CHECK(refused[0].find("should ascend below the 45 wanted rows, got 4 after 4") != std::string::npos);
+    CHECK(refused[1].find("should ascend below the 45 wanted rows, got 45 after -1") != std::string::npos);
+    CHECK(refused[2].find("1 draws have room for 0 tokens") != std::string::npos);
+  }
 }

@@ -6,6 +6,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
@@ -89,8 +90,12 @@ inline std::vector<inf::request> requests() {
       {3},        {5, 1, 7, 7, 2, 9, 4, 8},     {5, 1, 7, 7, 2, 9, 4, 1, 6},
       {11, 2, 2}, {5, 1, 7, 7, 2, 9, 4, 8, 12}, {1, 2, 1, 2}};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    inf::request r{
-        .prompt = prompts[i], .max_tokens = static_cast<std::int64_t>(5 + i % 3 * 3), .log_probabilities = 0};
+    inf::request r{.prompt = prompts[i],
+                   .max_tokens = static_cast<std::int64_t>(5 + i % 3 * 3),
+                   .log_probabilities = i % 3 == 2 ? 2 : 0};  // of others, too: drawn by the host's sampler
+    if (i == 3) r.sampling.min_p = 0.01;
+    if (i == 4) r.sampling.repetition_penalty = 1.1;
+    if (i == 5) r.sampling.top_p = 0.95;
     r.sampling.temperature = i % 2 == 0 ? 0 : 0.9;
     r.sampling.top_k = i % 4 == 1 ? 7 : 0;
     r.sampling.seed = 100 + i;
@@ -105,7 +110,11 @@ answered answers(const typename Model::config& config, const char* mesh, std::in
   answered all;
   all.answers.resize(requests().size());
   on_leader<Model, Backend>(config, mesh, {blocks, 3}, 9, [&](auto& runner) {
-    inf::engine<std::remove_reference_t<decltype(runner)>, Policies...> engine(runner, {.max_running = 4});
+    static_assert(inf::drawing_runner<std::remove_reference_t<decltype(runner)>>);
+    if (runner.draws() == std::is_same_v<Backend, host>)
+      throw hd::error("tokens should be drawn on devices, and not on the host");
+    inf::any_tree_runner steps(runner);  // as programs have it
+    inf::engine<decltype(steps), Policies...> engine(steps, {.max_running = 4});
     for (const inf::request& r : requests()) engine.submit(r);
     while (!engine.idle())
       for (const inf::event& e : engine.step()) {

@@ -1,10 +1,13 @@
 // heddle/infer/any_runner.hpp: runners of steps by reference, without their types.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/infer/capability.hpp>
+#include <heddle/infer/drawing_runner.hpp>
 #include <heddle/infer/step.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <memory>
 #include <span>
 
@@ -23,15 +26,36 @@ class any_runner {
   explicit any_runner(R& runner) noexcept
       : runner_(std::addressof(runner)),
         limits_([](const void* r) { return static_cast<const R*>(r)->limits(); }),
-        run_([](void* r, const step& s, std::span<T> logits) { static_cast<R*>(r)->run(s, logits); }) {}
+        run_([](void* r, const step& s, std::span<T> logits) { static_cast<R*>(r)->run(s, logits); }) {
+    if constexpr (drawing_runner<R>) {
+      if (!runner.draws()) return;
+      memory_ = [](void* r, std::size_t n) { return static_cast<R*>(r)->logits_memory(n); };
+      draw_ = [](void* r, const step& s, std::span<T> logits, draws_type draws, drawn_type drawn) {
+        static_cast<R*>(r)->run(s, logits, draws, drawn);
+      };
+    }
+  }
 
   step_limits limits() const { return limits_(runner_); }
   void run(const step& s, std::span<T> logits) { run_(runner_, s, logits); }
+  /// As of `drawing_runner`; a runner that is none draws nothing and has no memory for logits.
+  bool draws() const noexcept { return draw_ != nullptr; }
+  std::span<T> logits_memory(std::size_t n) { return memory_ == nullptr ? std::span<T>() : memory_(runner_, n); }
+  void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
+           std::span<compute::token_drawn> drawn) {
+    if (draw_ != nullptr) return draw_(runner_, s, logits, draws, drawn);
+    if (!draws.empty()) throw config_error("heddle: this runner draws no tokens: ask for logits");
+    run(s, logits);
+  }
 
  private:
   void* runner_;
   step_limits (*limits_)(const void*);
   void (*run_)(void*, const step&, std::span<T>);
+  using draws_type = std::span<const compute::token_draw>;
+  using drawn_type = std::span<compute::token_drawn>;
+  std::span<T> (*memory_)(void*, std::size_t) = nullptr;
+  void (*draw_)(void*, const step&, std::span<T>, draws_type, drawn_type) = nullptr;
 };
 template <class R>
 any_runner(R&) -> any_runner<typename R::scalar>;

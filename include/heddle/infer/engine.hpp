@@ -5,6 +5,8 @@
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/cache.hpp>
+#include <heddle/infer/drawing_runner.hpp>
+#include <heddle/infer/engine_counts.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
@@ -27,34 +29,6 @@
 #include <vector>
 
 namespace heddle::inline v0::infer {
-
-/// Settings of an engine. `max_running`: requests whose rows are in the cache at once. `max_waiting`: further ones that `submit` accepts; 0: any number.
-/// `end_tokens` end each answer (EOS), unless the request ignores them. `seed`: for requests that have none.
-struct engine_options {
-  std::int64_t max_running = 64;
-  std::int64_t max_waiting = 0;
-  std::vector<std::int32_t> end_tokens{};
-  std::uint64_t seed = 0;
-};
-
-/// What an engine holds, and what it did since it began. Units: requests, tokens, rows, steps.
-struct engine_counts {
-  std::int64_t running = 0;
-  std::int64_t waiting = 0;
-  cache_counts cache{};
-  std::int64_t submitted = 0;
-  std::int64_t ended = 0;
-  std::int64_t preemptions = 0;  ///< times that a request gave its blocks back and was computed again
-  std::int64_t steps = 0;
-  std::int64_t rows = 0;             ///< of all steps
-  std::int64_t slot_moves = 0;       ///< of sequences to other slots of a window (`temporal_fusion`)
-  std::int64_t prompt_tokens = 0;    ///< of requests that began
-  std::int64_t answer_tokens = 0;    ///< of all requests
-  std::int64_t proposed_tokens = 0;  ///< by speculation
-  std::int64_t accepted_tokens = 0;  ///< of these, those that became part of an answer
-  std::array<std::int64_t, 16>
-      accepted_at{};  ///< of these, the first, second, ... after the last token; later ones count as the last
-};
 
 namespace detail {
 // The text of an error of heddle, to be put into another.
@@ -133,9 +107,8 @@ class engine {
           "wrong; make another engine");
     form();
     if (!step_.sequences.empty()) {
-      logits_.resize(step_.wanted.size() * static_cast<std::size_t>(limits_.vocabulary));
       try {
-        runner_->run(std::as_const(step_), std::span<scalar>(logits_));
+        logits_ = step_results_.run(*runner_, std::as_const(step_), limits_.vocabulary);
       } catch (...) {
         failed_ = !step_.moves.empty();
         throw;
@@ -239,6 +212,7 @@ class engine {
       if (s->pending() > 1) left -= schedule_prompt(*s, left, first);
     admit(left, first);
     step_.copies.clear();
+    step_results_.clear();
     if constexpr (fuses) {
       write_window();
     } else {
@@ -372,6 +346,9 @@ class engine {
     step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.begin() + blocks);
     if (q.blocks.copy.from >= 0) step_.copies.push_back(q.blocks.copy);
     const bool draws = own == q.pending();
+    if constexpr (!trees && !all_streams &&
+                  !detail::accepts_by_threshold<decoding>)  // in a tree the text before a row depends on what is drawn
+      if (draws) step_results_.ask(*runner_, step_.wanted.size(), q.asked, q.seed, q.length(), s.proposed + 1);
     for (std::int64_t i = all_streams ? 0 : draws ? own - 1 : s.rows; i < s.rows; ++i)
       step_.wanted.push_back(first + i);
   }
@@ -461,9 +438,8 @@ class engine {
           const std::size_t place = s.first_proposed + i - 1;
           if (parents_[place] + 1 != static_cast<std::int64_t>(parent)) continue;
           if (distribution.empty()) {
-            distribution =
-                sampler_.candidates(std::span<const scalar>(logits_).subspan((first + parent) * vocabulary, vocabulary),
-                                    s.of->asked, s.of->answer(), s.of->counts);
+            distribution = sampler_.candidates(logits_.subspan((first + parent) * vocabulary, vocabulary), s.of->asked,
+                                               s.of->answer(), s.of->counts);
             threshold = decoding_.acceptance().threshold(std::span<const token_probability>(distribution));
           }
           const auto is_this = [&](const token_probability& t) { return t.token == proposals_[place]; };
@@ -502,8 +478,10 @@ class engine {
     const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
     event e{.id = q.id, .index = q.answered(), .cached_prompt_tokens = q.cached_prompt_tokens};
     try {
-      drawn_token drawn = sampler_.draw(std::span<const scalar>(logits_).subspan(row * vocabulary, vocabulary), q.asked,
-                                        q.seed, q.length(), q.answer(), q.counts);
+      std::optional<drawn_token> there = step_results_.drawn(row);
+      drawn_token drawn = there ? std::move(*there)
+                                : sampler_.draw(logits_.subspan(row * vocabulary, vocabulary), q.asked, q.seed,
+                                                q.length(), q.answer(), q.counts);
       if (given && drawn.log_probability) {
         const auto logit = [&](std::int32_t t) {
           return static_cast<double>(logits_[row * vocabulary + static_cast<std::size_t>(t)]);
@@ -583,7 +561,8 @@ class engine {
   std::vector<row_move> moves_{};          // that the next step makes first
   std::vector<block_copy> slot_copies_{};  // of sequences to other slots, until a step has made them
   std::vector<proposal> asked_{};          // of those that decode
-  std::vector<scalar> logits_{};
+  step_results<scalar> step_results_{};
+  std::span<const scalar> logits_{};  // of the step, but of rows whose token the runner drew
   token_sampler sampler_{};
   std::vector<event> events_{};
   std::vector<event> ended_{};

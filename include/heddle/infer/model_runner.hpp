@@ -1,10 +1,12 @@
 // heddle/infer/model_runner.hpp: computes steps of a described language model on all ranks of a world.
 #pragma once
 
+#include <heddle/compute/token_draws.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_draws.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/mesh/axis.hpp>
@@ -30,7 +32,8 @@ namespace heddle::inline v0::infer {
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
 /// returns after the leader's `finish` (or its destructor).
 ///
-/// On a device the step's tokens, positions and pages go there by one copy, the cache stays there, and logits of the wanted rows come to the leader's memory of the host.
+/// On a device the step's tokens, positions and pages go there by one copy, the cache stays there, and tokens are drawn there (`drawing_runner`) or logits of the wanted rows come
+/// to the leader's memory of the host.
 /// A step goes to all ranks over the control plane, the residual stream from stage to stage along `Pipeline`, and the logits of
 /// the wanted rows to the leader. Every rank of a group calls the same collectives in the same order, whatever the step holds.
 /// A step whose values are refused (`require_step`) is refused before any other rank hears of it. After any other error the ranks no
@@ -50,6 +53,7 @@ class model_runner {
 
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows)
       : world_(&world),
+        backend_(&backend),
         stage_(checked(config, world), world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows) {
     const std::int64_t elements = max_rows * config.width;
     auto& queue = stage_.queue();
@@ -97,7 +101,21 @@ class model_runner {
   /// On the leader: computes a step on all ranks. Copies of blocks come first, then keys and values of the rows go to the cache.
   /// Shapes: logits [wanted rows, vocabulary]. Errors: `config_error` for a step that breaks the limits, for logits of another size, on a
   /// rank that does not lead, and after `finish` or a failed step.
-  void run(const step& s, std::span<T> logits) {
+  void run(const step& s, std::span<T> logits) { run(s, logits, {}, {}); }
+
+  /// Whether tokens can be drawn where the logits are (`drawing_runner`): on a device whose backend has `token_drawing_kernels`.
+  bool draws() const noexcept { return draws_on_device; }
+  /// On the leader: pinned memory for n logits, where tokens can be drawn; else empty. Errors: `memory_error`.
+  std::span<T> logits_memory([[maybe_unused]] std::size_t n) {
+    if constexpr (draws_on_device)
+      return step_draws_.logits_memory(stage_.queue(), n);
+    else
+      return {};
+  }
+  /// The same step; the wanted rows that `draws` names, ascending, are drawn on the device, and their logits stay there. Logits may be empty where
+  /// it names all of them. Errors: as above, and `config_error` for draws of rows that are not wanted, or where none can be drawn.
+  void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
+           std::span<compute::token_drawn> drawn) {
     if (!leads()) throw config_error("heddle: model_runner: run is for rank 0; other ranks call follow");
     if (state_ != state::ready)
       throw config_error(std::string("heddle: model_runner: no step can follow ") +
@@ -105,7 +123,9 @@ class model_runner {
     const step_limits limits_now = limits();
     require_step(s, limits_now);
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
-    if (static_cast<std::int64_t>(logits.size()) != expected)
+    require_draws(draws, drawn.size(), s.wanted.size());
+    const bool all_drawn = !draws.empty() && draws.size() == s.wanted.size();
+    if (static_cast<std::int64_t>(logits.size()) != expected && !(all_drawn && logits.empty()))
       throw config_error("heddle: model_runner: " + std::to_string(s.wanted.size()) + " wanted rows have " +
                          std::to_string(expected) + " logits, got room for " + std::to_string(logits.size()));
     state_ = state::failed;  // until it has succeeded
@@ -113,7 +133,9 @@ class model_runner {
       message_.write(s);
       send_message();
     }
-    compute(s, logits);
+    compute(s, logits, draws);
+    if constexpr (draws_on_device)
+      if (!draws.empty()) std::ranges::copy(step_draws_.drawn(), drawn.begin());
     state_ = state::ready;
   }
   /// On the leader, after a step with `step::streams`: the residual stream of each wanted row as it leaves the last block, before the final norm.
@@ -134,7 +156,7 @@ class model_runner {
       message_.make_room();
       control.broadcast(message_.body(), 0);
       message_.read(step_);
-      compute(step_, {});
+      compute(step_, {}, {});
       state_ = state::ready;
     }
   }
@@ -186,9 +208,24 @@ class model_runner {
     control.broadcast(message_.head(), 0);
     if (!message_.finishes()) control.broadcast(message_.body(), 0);
   }
-  void compute(const step& s, std::span<T> logits) {
+  static void require_draws(std::span<const compute::token_draw> draws, std::size_t drawn, std::size_t wanted) {
+    if (draws.size() != drawn || (!draws.empty() && !draws_on_device))
+      throw config_error("heddle: model_runner: " + std::to_string(draws.size()) + " draws have room for " +
+                         std::to_string(drawn) + " tokens" +
+                         (draws_on_device ? "" : ", and this backend draws none: ask for logits"));
+    std::int64_t last = -1;
+    for (const compute::token_draw& d : draws) {
+      if (d.row <= last || d.row >= static_cast<std::int64_t>(wanted))
+        throw config_error("heddle: model_runner: rows of draws should ascend below the " + std::to_string(wanted) +
+                           " wanted rows, got " + std::to_string(d.row) + " after " + std::to_string(last));
+      last = d.row;
+    }
+  }
+  void compute(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws) {
     stage_.move_rows(s.moves);
     stage_.copy_blocks(s.copies);
+    if constexpr (draws_on_device)
+      if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
     if (s.rows() == 0) return;
     rows_.prepare(s, stage_.cache().block_rows);
     auto&& pipeline = world_->template along_if<Pipeline>();
@@ -203,9 +240,9 @@ class model_runner {
     const std::int64_t vocabulary = stage_.config().vocabulary;
     for (std::int64_t i = 0; i < wanted; i += stage_type::head_rows) {
       const std::int64_t rows = (std::min)(stage_type::head_rows, wanted - i), n = rows * vocabulary;
-      const std::span<T> asked =
-          leads() ? logits.subspan(static_cast<std::size_t>(i * vocabulary), static_cast<std::size_t>(n))
-                  : std::span<T>();
+      const std::span<T> asked = leads() && !logits.empty() ? logits.subspan(static_cast<std::size_t>(i * vocabulary),
+                                                                             static_cast<std::size_t>(n))
+                                                            : std::span<T>();
       const row mine = on_host && leads() ? as_row(asked) : part_of(found_, found_.empty() ? 0 : n);
       if (stage_.is_last()) {
         stage_.logits(i, rows, mine);
@@ -215,8 +252,14 @@ class model_runner {
         if (stage_.is_last()) send(pipeline, mine, 0, logits_tag);
         if (leads()) receive(pipeline, mine, pipeline.size() - 1, logits_tag);
       }
-      if (!on_host && leads()) stage_.queue().copy(const_row(mine), asked);
+      if constexpr (draws_on_device) {
+        if (leads()) step_draws_.take(*backend_, i, vocabulary, const_matrix(mine, rows), logits);
+      } else if (!on_host && leads()) {
+        stage_.queue().copy(const_row(mine), asked);
+      }
     }
+    if constexpr (draws_on_device)
+      if (leads()) step_draws_.end(stage_.queue());
     if constexpr (!on_host) stage_.queue().wait();  // for what is the host's again, and once in a step
   }
   // Residual streams of the wanted rows, n elements, to `streams_` of the leader.
@@ -238,6 +281,10 @@ class model_runner {
     if (!on_host && leads()) stage_.queue().copy(const_row(mine), streams_);
   }
 
+  auto const_matrix(const row& x, std::int64_t rows) const {
+    return matrix_view<const T, space>(heddle::v0::detail::first_element(x),
+                                       dynamic_shape<2>(rows, stage_.config().vocabulary));
+  }
   static row as_row(std::span<T> x) noexcept {
     return heddle::v0::detail::row_at<space>(x.data(), static_cast<std::int64_t>(x.size()));
   }
@@ -266,6 +313,7 @@ class model_runner {
 
   static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;
   World* world_;
+  Backend* backend_;
   stage_type stage_;
   [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space::queue> watched_{*world_,
                                                                                                     stage_.queue()};
@@ -274,6 +322,8 @@ class model_runner {
   step step_{};
   step_rows rows_{};
   memory in_{}, out_{}, found_{}, kept_{};
+  static constexpr bool draws_on_device = detail::draws_on_device<Backend, T>;
+  [[no_unique_address]] step_draws<Backend, T> step_draws_{};
   std::vector<T> streams_{};
 };
 

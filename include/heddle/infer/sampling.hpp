@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/random.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
 
@@ -56,6 +57,12 @@ struct drawn_token {
   std::vector<token_probability> likeliest{};
 };
 
+/// The number in [0, 1) that the token at a position is drawn with.
+constexpr double drawing_number(std::uint64_t seed, std::int64_t position) noexcept {
+  constexpr std::uint64_t stream = 0x746f6b656e73u;  // of the counter-based numbers that tokens are drawn with
+  return counter_random(seed, stream).uniform(static_cast<std::uint64_t>(position));
+}
+
 /// Draws tokens. In this order: penalties, mask, then the likeliest token (temperature 0), or temperature, top-k, top-p, min-p and a number
 /// that depends on the seed and on the token's position alone, so that a token does not depend on what else an engine did.
 /// The filters are those of Hugging Face's `generate`, in its order: top-k keeps the k largest logits; top-p keeps, of these, the likeliest
@@ -103,6 +110,10 @@ class token_sampler {
     return kept();
   }
 
+  /// Throws what `draw` throws for a logit that is no number below infinity, and where no token is left. Errors: `numeric_error`, which this is.
+  [[noreturn]] static void not_a_number(std::size_t token, double logit);
+  [[noreturn]] static void nothing_left();
+
  private:
   // The first of the largest logits.
   template <class T>
@@ -133,9 +144,6 @@ class token_sampler {
     if (best == -infinity) nothing_left();
     return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), best) - logits.begin());
   }
-  [[noreturn]] static void not_a_number(std::size_t token, double logit);
-  [[noreturn]] static void nothing_left();
-
   void change(const request& r, std::span<const std::int32_t> answer, const token_counts& counts);
   double weigh(double top,
                double temperature);  // weights exp((logit - top) / temperature) of all tokens, and their sum

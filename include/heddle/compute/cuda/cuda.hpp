@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/cached_rows.hpp>
+#include <heddle/compute/cuda/draw_tokens.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/expert_choice.hpp>
 #include <heddle/compute/cuda/float8_products.hpp>
@@ -49,6 +50,7 @@ namespace heddle::inline v0::compute {
 template <class Launcher>
 class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
                    public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
+                   public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
                    public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
@@ -227,6 +229,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
   friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
+  friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/compute/host/math.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/infer/sampling.hpp>
 
 #include <algorithm>
@@ -13,9 +12,6 @@
 namespace heddle::inline v0::infer {
 
 namespace detail {
-// Stream of the counter-based numbers that tokens are drawn with.
-inline constexpr std::uint64_t drawing_stream = 0x746f6b656e73u;
-
 // Of equals the token with the lower id counts as the likelier.
 inline bool likelier(const token_probability& a, const token_probability& b) noexcept {
   return a.log_probability != b.log_probability ? a.log_probability > b.log_probability : a.token < b.token;
@@ -141,7 +137,7 @@ HEDDLE_INLINE std::int32_t token_sampler::pick(std::uint64_t seed, std::int64_t 
   const auto part_from = [&](std::size_t i) { return all.subspan(i, (std::min)(part, all.size() - i)); };
   double total = 0;
   for (std::size_t i = 0; i < all.size(); i += part) total += detail::sum_of(part_from(i));
-  double left = total * counter_random(seed, detail::drawing_stream).uniform(static_cast<std::uint64_t>(position));
+  double left = total * drawing_number(seed, position);
   std::size_t begin = 0;  // of the part that the number falls into
   for (std::size_t i = 0; i < all.size(); i += part) {
     const double sum = detail::sum_of(part_from(i));
