@@ -219,13 +219,15 @@ void attention(device& d, Backend& b) {
 }
 
 // Decoding: one query of each sequence over keys and values in pages, which are what is read; in parts of the keys, and by tiles of queries.
-void decoding(device& d) {
+template <class T>
+void decoding(device& d, const std::string& type) {
   constexpr std::int64_t keys = 4096, page = 16, heads = 32, kv_heads = 8, width = 128;
-  for (const std::int64_t sequences : {4, 16}) {  // one sequence's cache would stay in the L2
+  for (std::int64_t sequences : {4, 16}) {  // one sequence's cache would stay in the L2
+    sequences *= static_cast<std::int64_t>(sizeof(float) / sizeof(T));
     const std::int64_t rows = sequences * keys;
-    auto q = d.numbers(sequences * heads * width), k = d.numbers(rows * kv_heads * width),
-         v = d.numbers(rows * kv_heads * width), out = d.numbers(sequences * heads * width),
-         lse = d.numbers(sequences * heads);
+    auto q = d.numbers<T>(sequences * heads * width), k = d.numbers<T>(rows * kv_heads * width),
+         v = d.numbers<T>(rows * kv_heads * width), out = d.numbers<T>(sequences * heads * width);
+    auto lse = d.numbers(sequences * heads);
     auto pages = d.ids(rows / page, static_cast<std::int32_t>(rows / page));
     std::vector<hc::attention_slice> here;
     for (std::int64_t s = 0; s < sequences; ++s) here.push_back({s, s + 1, s * keys, (s + 1) * keys});
@@ -236,14 +238,15 @@ void decoding(device& d) {
       return hc::heads_of(matrix(x, n, h * width), h, width);
     };
     for (const std::int64_t most : {keys, std::int64_t{0}}) {
-      const std::string name = std::to_string(sequences) + " queries of " + std::to_string(keys) + " keys, " +
-                               (most > 0 ? "in parts of the keys" : "by tiles of queries");
-      const std::string key = "decoding." + std::to_string(sequences) + (most > 0 ? ".in_parts" : ".by_tiles");
-      d.bytes(name.c_str(), key.c_str(), 2.0 * sizeof(float) * static_cast<double>(rows * kv_heads * width), [&] {
+      const std::string name = std::to_string(sequences) + " queries of " + std::to_string(keys) + " keys in " + type +
+                               ", " + (most > 0 ? "in parts of the keys" : "by tiles of queries");
+      const std::string key =
+          "decoding." + type + "." + std::to_string(sequences) + (most > 0 ? ".in_parts" : ".by_tiles");
+      d.bytes(name.c_str(), key.c_str(), 2.0 * sizeof(T) * static_cast<double>(rows * kv_heads * width), [&] {
         const hd::row_view<const hc::attention_slice, space> seen = slices.view();
-        d.backend.attention(heads_of(q, sequences, heads), heads_of(k, rows, kv_heads), heads_of(v, rows, kv_heads),
-                            seen, 0.088f, heads_of(out, sequences, heads), lse.view(),
-                            hc::key_pages_in<space>{pages.view(), page, most});
+        d.backend.template attention<T>(heads_of(q, sequences, heads), heads_of(k, rows, kv_heads),
+                                        heads_of(v, rows, kv_heads), seen, 0.088f, heads_of(out, sequences, heads),
+                                        lse.view(), hc::key_pages_in<space>{pages.view(), page, most});
       });
     }
   }
@@ -318,7 +321,8 @@ int run(int argc, char** argv) {
   if (asked_for("products", argc, argv)) products(d);
   if (asked_for("attention", argc, argv)) {
     attention(d, d.backend);
-    decoding(d);
+    decoding<float>(d, "float");
+    decoding<hd::bf16>(d, "bf16");
   }
   if (asked_for("ranks", argc, argv)) ranks_on_one_gpu(d);
   return 0;

@@ -75,6 +75,9 @@ def table(results: dict[str, float]) -> list[str]:
                 title = f"attention {what} {shape} in {kind}, speed over PyTorch's flash kernel"
                 line = row(title, text, found, found is not None and found[1] >= bound)
                 rows.append(line if demanded else re.sub(r"\| (holds|MISSED) \|$", "| |", line))
+    for name in least(results, r"heddle\.decoding\.\w+\.\d+\.in_parts"):
+        kind, sequences = name.split(".")[2:4]
+        rows.append(f"| decoding of {sequences} sequences in {kind}, in parts of the keys, of a copy | not demanded | {results[name]:.3g} ({name}) | |")
     for ranks in (4, 8):
         rows.append(at_least(results, f"all_reduce of {ranks} ranks on one GPU, of its bound", 0.6, rf"heddle\.all_reduce\.r{ranks}"))
     captured = [n for n in least(results, r"heddle\.gpt2-\w+\.\w+\.captured\.host_share") if "tiny" not in n]

@@ -30,6 +30,7 @@
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/split_attention.hpp>
+#include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/group/warps.hpp>

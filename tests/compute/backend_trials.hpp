@@ -209,10 +209,26 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   auto mean = t.sums(rows), rstd = t.sums(rows), dw = t.sums(columns), db = t.sums(columns);
   t.backend.layer_norm(x, w, b, S(1e-5), y, mean, rstd);
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
-  t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y), t.note("layer_norm_backward_input", y);
+  // In place, and once more onto that in another place, where B has that in one.
+  const auto copied = [&](auto& from, auto& to) {
+    t.backend.copy(hd::detail::row_at<typename B::space>(from.address(), from.size()),
+                   hd::detail::row_at<typename B::space>(to.address(), to.size()));
+  };
+  auto z = t.some(rows, columns);
+  t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y);
+  if constexpr (co::norm_onto_kernels<B, T>)
+    t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y, z);
+  else
+    copied(y, z), t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, z);
+  t.note("layer_norm_backward_input", z);
   t.backend.layer_norm_backward_weight(dy, x, mean, rstd, dw, db), t.note("dw", dw), t.note("db", db);
   t.backend.rms_norm(x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
-  t.backend.rms_norm_backward_input(dy, x, w, rstd, y), t.note("rms_norm_backward_input", y);
+  t.backend.rms_norm_backward_input(dy, x, w, rstd, y);
+  if constexpr (co::norm_onto_kernels<B, T>)
+    t.backend.rms_norm_backward_input(dy, x, w, rstd, y, z);
+  else
+    copied(y, z), t.backend.rms_norm_backward_input(dy, x, w, rstd, z);
+  t.note("rms_norm_backward_input", z);
   t.backend.rms_norm_backward_weight(dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
   return t.results;
 }

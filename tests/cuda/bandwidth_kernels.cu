@@ -36,7 +36,7 @@ HEDDLE_INSTANCE(each_kernel, adamw_body<double>);
 HEDDLE_INSTANCE(row_kernel, part_of_sum<square_of<float>>);
 using master_of_halves = master_adamw_body<float, bf16, bf16>;
 HEDDLE_INSTANCE(each_kernel, master_of_halves);
-using masters_of_a_graph = master_adamw_at_body<float, bf16, float>;
+using masters_of_a_graph = adamw_at_body<float, master_adamw_body<float, bf16, float>>;
 HEDDLE_INSTANCE(each_kernel, masters_of_a_graph);
 using cast_of_halves = of_one_body<round_to_nearest<f16>, bf16, f16>;
 HEDDLE_INSTANCE(each_kernel, cast_of_halves);

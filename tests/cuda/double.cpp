@@ -99,10 +99,15 @@ struct capture {
   CUstream_st* origin = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread = std::this_thread::get_id();  // that began it
+  unsigned long long id = next_id();
   std::shared_ptr<graph_nodes> graph = std::make_shared<graph_nodes>();
   std::set<CUstream_st*> streams;
   std::atomic<bool> invalid = false;
   std::atomic<bool> in_use = false, in_use_twice = false;
+  static unsigned long long next_id() {
+    static std::atomic<unsigned long long> last = 0;
+    return ++last;
+  }
 };
 // A call that adds to the graph of a capture, or reads of it. CUDA does not synchronize such calls: two at the same time are found at the end of the
 // capture. Nothing here orders them either, so that the thread sanitizer sees those that come after each other by chance.
@@ -215,10 +220,11 @@ namespace {
 
 std::mutex big;
 std::map<std::string, int> call_counts;
+enum class from { device, pool, graphs };
 struct block {
   std::size_t bytes = 0;
   int device = 0;  // -1: the host
-  bool of_pool = false;
+  from source = from::device;
 };
 std::map<void*, block> blocks;                                          // what is taken
 std::set<std::pair<int, int>> cut_pairs, enabled_peers, enabled_pools;  // (device, whose memory)
@@ -226,6 +232,11 @@ int unreachable = 0;
 std::map<int, std::size_t> used;
 // What each device's pool has of its memory: it keeps what is given back to it as its threshold says.
 std::map<int, std::size_t> kept_by_pool;
+// What each device has for graphs: that of graphs that are there, and all until it is trimmed. CUDA takes it when a graph is made, this here in its capture.
+struct memory_of_graphs {
+  std::size_t used = 0, reserved = 0;
+};
+std::map<int, memory_of_graphs> of_graphs;
 std::map<int, std::uint64_t> threshold_of_pool;
 int device_count = 8, others = 0;
 std::size_t bytes_of_each = std::size_t{1} << 40;
@@ -247,16 +258,22 @@ cudaError_t count(const char* function) {
   return failed(result);
 }
 
-cudaError_t take(void** memory, std::size_t bytes, int device, bool of_pool = false) {
+cudaError_t take(void** memory, std::size_t bytes, int device, from source = from::device) {
   const std::lock_guard lock(big);
-  if (bytes > bytes_of_each - (std::min)(bytes_of_each, used[device]))  // the host has as many
+  memory_of_graphs& graphs = of_graphs[device];
+  const std::size_t reserved =
+      source == from::graphs ? (std::max)(graphs.reserved, graphs.used + bytes) : graphs.reserved;
+  const std::size_t taken = used[device] + (source == from::graphs ? 0 : bytes);
+  if (taken + reserved > bytes_of_each)  // the host has as many
     return failed(cudaErrorMemoryAllocation);
   *memory = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
   if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);  // no value
-  blocks[*memory] = {bytes, device, of_pool};
-  used[device] += bytes;
-  kept_by_pool[device] = (std::max)(kept_by_pool[device], used[device]);
+  blocks[*memory] = {bytes, device, source};
+  if (source == from::graphs) graphs.used += bytes;
+  graphs.reserved = reserved;
+  used[device] = taken;
+  kept_by_pool[device] = (std::min)((std::max)(kept_by_pool[device], taken), bytes_of_each - reserved);
   return cudaSuccess;
 }
 cudaError_t give_back(void* memory) {
@@ -265,7 +282,7 @@ cudaError_t give_back(void* memory) {
   const auto at = blocks.find(memory);
   if (at == blocks.end()) return failed(cudaErrorInvalidValue);
   const int of = at->second.device;
-  used[of] -= at->second.bytes;
+  (at->second.source == from::graphs ? of_graphs[of].used : used[of]) -= at->second.bytes;
   if (kept_by_pool[of] > threshold_of_pool[of])
     kept_by_pool[of] = (std::max)(used[of], std::size_t{threshold_of_pool[of]});
   std::memset(memory, 0xff, at->second.bytes);
@@ -329,6 +346,7 @@ void devices(int count, std::size_t bytes_each) {
   device_count = count;
   bytes_of_each = bytes_each;
   kept_by_pool = used;
+  for (auto& [device, graphs] : of_graphs) graphs.reserved = graphs.used;
 }
 void fail_next(const std::string& function, cudaError_t result) {
   planned_failures[function] = result;
@@ -353,7 +371,8 @@ void give_arguments(cudaStream_t stream, const void* arguments, std::size_t byte
     std::memcpy(&word, static_cast<const char*>(arguments) + i, sizeof word);
     const block* const in = block_of(word);
     if (in == nullptr || in->device < 0 || in->device == stream->device) continue;
-    if (!(in->of_pool ? enabled_pools : enabled_peers).contains({stream->device, in->device})) ++unreachable;
+    if (!(in->source == from::device ? enabled_peers : enabled_pools).contains({stream->device, in->device}))
+      ++unreachable;
   }
 }
 int unreachable_arguments() {
@@ -518,7 +537,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t n, cudaStream_t stream) {
   if (const auto planned = count("cudaMallocAsync"); planned != cudaSuccess) return planned;
-  const cudaError_t taken = take(memory, n, stream->device, true);
+  const cudaError_t taken = take(memory, n, stream->device, stream->taking_part == nullptr ? from::pool : from::graphs);
   if (taken == cudaSuccess && stream->taking_part != nullptr) {
     if (const use_of graph(*stream->taking_part); graph) stream->taking_part->graph->memory.push_back(*memory);
     stream->add([] {}, {.type = cudaGraphNodeTypeMemAlloc});
@@ -531,7 +550,10 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
     {
       const use_of graph(*stream->taking_part);
       const auto& own = stream->taking_part->graph->memory;
-      if (!graph || std::find(own.begin(), own.end(), memory) == own.end()) return failed(cudaErrorInvalidValue);
+      if (!graph || std::find(own.begin(), own.end(), memory) == own.end()) {
+        stream->taking_part->invalid = true;
+        return failed(cudaErrorInvalidValue);
+      }
     }
     std::size_t bytes = 0;
     {
@@ -542,6 +564,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
                 {.type = cudaGraphNodeTypeMemFree, .writes = static_cast<char*>(memory), .bytes = bytes});
     return cudaSuccess;
   }
+  if (!is_pinned(memory)) return failed(cudaErrorInvalidValue);  // of a graph that is gone, for example
   stream->add([=] { static_cast<void>(give_back(memory)); });
   return cudaSuccess;
 }
@@ -589,7 +612,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   if (const auto planned = count("cudaMemGetInfo"); planned != cudaSuccess) return planned;
   const std::lock_guard lock(big);
   *all = bytes_of_each;
-  *free = bytes_of_each - kept_by_pool[device_of_thread];
+  *free = bytes_of_each - kept_by_pool[device_of_thread] - of_graphs[device_of_thread].reserved;
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
@@ -618,6 +641,23 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes) {
   const int device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool)) - 1;
   const std::lock_guard lock(big);
   kept_by_pool[device] = (std::min)(kept_by_pool[device], (std::max)(bytes, used[device]));
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType what, void* value) {
+  if (const auto planned = count("cudaDeviceGetGraphMemAttribute"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  if (what == cudaGraphMemAttrUsedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = of_graphs[device].used;
+  else if (what == cudaGraphMemAttrReservedMemCurrent)
+    *static_cast<std::uint64_t*>(value) = of_graphs[device].reserved;
+  else
+    return failed(cudaErrorInvalidValue);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGraphMemTrim(int device) {
+  if (const auto planned = count("cudaDeviceGraphMemTrim"); planned != cudaSuccess) return planned;
+  const std::lock_guard lock(big);
+  of_graphs[device].reserved = of_graphs[device].used;
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
@@ -659,6 +699,11 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
             : stream->taking_part->invalid ? cudaStreamCaptureStatusInvalidated
                                            : cudaStreamCaptureStatusActive;
   return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
+  if (stream->taking_part != nullptr) *id = stream->taking_part->id;
+  return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (const auto planned = count("cudaStreamBeginCapture"); planned != cudaSuccess) return planned;

@@ -6,6 +6,7 @@
 #include "group_of_threads.hpp"
 
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 
@@ -63,6 +64,23 @@ inline std::atomic<bool>& has_matrix_instructions() {
 }
 /// Kernels of warps that were launched, by all threads together.
 inline std::atomic<int>& matrix_kernels() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+/// The most bytes that a kernel's room between had since this was set, by all threads together.
+inline std::atomic<std::int64_t>& largest_room() {
+  static std::atomic<std::int64_t> bytes{0};
+  return bytes;
+}
+
+/// Kernels that launchers were given, products among them, by all threads together; a sort counts as one.
+inline std::atomic<int>& kernels() {
+  static std::atomic<int> count{0};
+  return count;
+}
+/// Products that launchers were given.
+inline std::atomic<int>& products_made() {
   static std::atomic<int> count{0};
   return count;
 }
@@ -143,6 +161,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
 
   template <class Body>
   void each(std::int64_t n, Body body) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       for (std::int64_t i = 0; i < n; ++i) body(i);
     });
@@ -172,6 +191,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   bool multiplies_matrices() const { return has_matrix_instructions(); }
   template <class T, class Body>
   void each_item_of_warps(std::int64_t items, Body body) const {
+    ++kernels();
     ++matrix_kernels();
     const auto memory =
         std::make_shared<std::vector<T>>(static_cast<std::size_t>(Body::elements) + 64, T::from_bits(0x7fff));
@@ -187,11 +207,15 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   }
   template <class T>
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
+    const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t most = largest_room(); most < bytes && !largest_room().compare_exchange_weak(most, bytes);) {
+    }
     return heddle::buffer<T, heddle::cuda_memory>(queue, n);
   }
   template <class Key>
   void sort_places(const Key* keys, std::int64_t n, Key* sorted, std::int32_t* places,
                    [[maybe_unused]] int bits = 0) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       std::iota(places, places + n, 0);
       std::sort(places, places + n,
@@ -206,13 +230,11 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
+    ++kernels();
+    ++products_made();
     enqueue(queue.stream(), [=] {
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t j = 0; j < n; ++j) {
-          Sum sum = 0;
-          for (std::int64_t p = 0; p < k; ++p) sum += a[TA ? p * m + i : i * k + p] * b[TB ? j * k + p : p * n + j];
-          c[i * n + j] = Out(sum + (beta == Sum(0) ? Sum(0) : beta * c[i * n + j]));
-        }
+      each_of_product<TA, TB>(
+          m, n, k, a, b, [&](std::int64_t i, Sum sum) { c[i] = Out(sum + (beta == Sum(0) ? Sum(0) : beta * c[i])); });
     });
   }
   template <bool TA, bool TB, class In, class Out, class Sum>
@@ -220,28 +242,31 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
                        const heddle::compute::detail::on_cuda::product_ending<Out>& with) const {
     using heddle::compute::detail::on_cuda::product_end;
     if (!has_epilogues()) return false;
+    ++kernels();
+    ++products_made();
     ++ended_products()[static_cast<std::size_t>(with.end)];
-    multiply<TA, TB>(m, n, k, a, b, c, beta);
     const auto gelu = [](double x) { return 0.5 * x * (1 + std::tanh(inner_of_gelu(x))); };
     const auto slope = [](double x) {
       const double t = std::tanh(inner_of_gelu(x));
       return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
     };
     enqueue(queue.stream(), [=] {
-      for (std::int64_t i = 0; i < m * n; ++i) {
-        if (with.bias != nullptr) c[i] += with.bias[i % n];
+      each_of_product<TA, TB>(m, n, k, a, b, [&](std::int64_t i, Sum sum) {
+        if (beta != Sum(0)) sum += beta * static_cast<Sum>(c[i]);
+        if (with.bias != nullptr) sum += static_cast<Sum>(with.bias[i % n]);
         if (with.end == product_end::gelu_of_bias) {
-          with.before[i] = c[i];
-          c[i] = static_cast<Out>(gelu(static_cast<double>(c[i])));
+          with.before[i] = static_cast<Out>(sum);
+          sum = static_cast<Sum>(gelu(static_cast<double>(sum)));
         }
         if (with.end == product_end::gelu_derivative)
-          c[i] = static_cast<Out>(c[i] * slope(static_cast<double>(with.before[i])));
-      }
+          sum *= static_cast<Sum>(slope(static_cast<double>(with.before[i])));
+        c[i] = static_cast<Out>(sum);
+      });
       const auto sum_up = [&](const In* x, std::int64_t count, bool by_columns) {
         for (std::int64_t i = 0; i < count; ++i) {
-          with.sums[i] = 0;
-          for (std::int64_t p = 0; p < k; ++p)
-            with.sums[i] += static_cast<Out>(x[by_columns ? p * count + i : i * k + p]);
+          double sum = 0;
+          for (std::int64_t p = 0; p < k; ++p) sum += static_cast<double>(x[by_columns ? p * count + i : i * k + p]);
+          with.sums[i] = static_cast<Out>(static_cast<Sum>(sum));
         }
       };
       if (with.end == product_end::sums_of_left) sum_up(a, m, TA);
@@ -268,6 +293,16 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   }
 
  private:
+  // f(i, element i) of op(a) op(b), row by row.
+  template <bool TA, bool TB, class In, class F>
+  static void each_of_product(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, const F& f) {
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        heddle::sum_of_type<In> sum = 0;
+        for (std::int64_t p = 0; p < k; ++p) sum += a[TA ? p * m + i : i * k + p] * b[TB ? j * k + p : p * n + j];
+        f(i * n + j, sum);
+      }
+  }
   template <bool ByRows, class A, class B, class Out>
   void multiply_float8_as(std::int64_t m, std::int64_t n, std::int64_t k, const A* a, const B* b, Out* c, float beta,
                           const float* factor_a, const float* factor_b) const {
@@ -290,6 +325,7 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   static double inner_of_gelu(double x) { return std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x); }
   template <class Body>
   void groups(std::int64_t count, Body body) const {
+    ++kernels();
     enqueue(queue.stream(), [=] {
       group_of_threads threads(Size);
       group_thread::shared group(threads);

@@ -105,6 +105,14 @@ class emulated_warp {
         for (int k = 0; k < 4; ++k) x(l + k, i) = all;
       }
   }
+  template <class E, int N, class Op>
+  void over_lanes(registers<E, N>& x, const Op& op) {
+    for (int i = 0; i < N; ++i) {
+      E all = x(0, i);
+      for (int l = 1; l < lanes; ++l) all = op(all, x(l, i));
+      for (int l = 0; l < lanes; ++l) x(l, i) = all;
+    }
+  }
   static float reciprocal(float x) { return 1.0f / x; }
   static float power_of_two(float x) { return std::exp2(x); }
 

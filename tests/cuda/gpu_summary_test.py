@@ -19,6 +19,8 @@ result heddle.gpt2-124m.bf16_products.eager.tokens_per_second 90 tokens/s
 result heddle.gpt2-124m.tf32.captured.tokens_per_second 1000 tokens/s
 result torch.gpt2-124m.tokens_per_second 80 tokens/s
 result heddle.norm.layer 0.9 of_copy
+result heddle.decoding.bf16.8.in_parts 0.7 of_copy
+result heddle.decoding.bf16.8.by_tiles 0.1 of_copy
 result heddle.norm.rms 0.8 of_copy
 result torch.attention.forward.d64.s1024 50 us
 result heddle.attention.forward.d64.s1024.float 500 us
@@ -36,6 +38,7 @@ EXPECTED = {
     "| attention forward d64.s1024 in float": ("0.1", ""),
     "| attention forward d128.s4096 in bf16": ("not measured", ""),
     "| captured step": ("0.001", "holds"),
+    "| decoding of 8 sequences in bf16": ("0.7", ""),
 }
 
 

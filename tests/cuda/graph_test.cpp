@@ -8,6 +8,7 @@
 #include "double.hpp"
 #endif
 
+#include <cstddef>
 #include <numeric>
 #include <span>
 #include <string>
@@ -336,5 +337,67 @@ TEST_CASE("graphs give back what they took", "[cuda][graph]") {
     queue.wait();
   }
   CHECK(cuda_double::open_resources() == before);
+}
+
+TEST_CASE("a graph that CUDA has no memory for is an error of memory", "[cuda][graph]") {
+  device::queue queue;
+  hd::buffer<int, device> a(queue, 100), b(queue, 100);
+  const auto body = [&] { queue.copy(a, b); };
+  cuda_double::fail_next("cudaGraphInstantiate", cudaErrorMemoryAllocation);
+  CHECK_THROWS_AS(hd::cuda_graph::capture(queue, body), hd::memory_error);
+  auto graph = hd::cuda_graph::capture(queue, body);
+  cuda_double::fail_next("cudaGraphLaunch", cudaErrorMemoryAllocation);
+  std::string text;
+  try {
+    graph.launch(queue);
+  } catch (const hd::memory_error& e) {
+    text = e.what();
+  }
+  CHECK_THAT(text, Catch::Contains("no memory left for what a graph takes (cudaGraphLaunch)") &&
+                       Catch::Contains(std::to_string(queue.free_bytes()) + " bytes are free"));
+  graph.launch(queue);
+  queue.wait();
+}
+
+TEST_CASE("memory that graphs leave behind is counted as free, and released", "[cuda][graph]") {
+  cuda_double::reset();
+  cuda_double::devices(8, 10'000);
+  {
+    device::queue queue(5);
+    hd::buffer<int, device> a(queue, 1000);
+    queue.wait();
+    const auto of_bytes = [&](std::size_t n) {
+      return hd::cuda_graph::capture(queue, [&, n] { const hd::buffer<std::byte, device> brief(queue, n); });
+    };
+    CHECK(queue.free_bytes() == 6000);
+    {
+      const auto graph = of_bytes(4000);
+      CHECK(queue.free_bytes() == 2000);
+      queue.release_kept();
+      CHECK(queue.free_bytes() == 2000);  // that of a graph that is there stays
+    }
+    const auto free_for_others = [] {
+      std::size_t free = 0, all = 0;
+      CHECK(cudaSetDevice(5) == cudaSuccess);
+      CHECK(cudaMemGetInfo(&free, &all) == cudaSuccess);
+      CHECK(cudaSetDevice(0) == cudaSuccess);
+      return free;
+    };
+    CHECK(free_for_others() == 2000);
+    CHECK(queue.free_bytes() == 6000);  // 4000 of them are the next graph's
+    CHECK(of_bytes(6000));
+    CHECK(free_for_others() == 0);
+    CHECK_THROWS_AS((hd::buffer<std::byte, device>(queue, 5000)), hd::memory_error);
+    queue.release_kept();
+    CHECK(free_for_others() == 6000);
+    const hd::buffer<std::byte, device> now(queue, 5000);
+    CHECK(queue.free_bytes() == 1000);
+    for (const char* call : {"cudaMemGetInfo", "cudaMemPoolGetAttribute", "cudaDeviceGetGraphMemAttribute"}) {
+      cuda_double::fail_next(call, cudaErrorIllegalAddress);
+      CHECK_THROWS_WITH(queue.free_bytes(),
+                        std::string("heddle: ") + call + " on CUDA device 5: an error of the double");
+    }
+  }
+  cuda_double::reset();
 }
 #endif

@@ -149,3 +149,74 @@ TEST_CASE("attention of 16-bit elements goes by float where a device has no matr
   cuda_double::has_matrix_instructions() = true;
   CHECK(cuda_double::matrix_kernels() == 0);
 }
+
+TEST_CASE("attention of few queries of 16-bit elements in parts of the keys is that of double", "[cuda]") {
+  cuda_double::matrix_kernels() = 0;
+  compare<emulated<1>, hd::bf16>(decoding_problems(64), false);
+  const std::vector<problem> all = decoding_problems(128);
+  compare<emulated<1>, hd::f16>({all[0], all[4]}, false);
+  compare<emulated<1>, hd::bf16>({decoding_problems(24)[2], decoding_problems(80)[4], decoding_problems(96)[3]}, false);
+  compare<emulated<1>, hd::f16>({decoding("long", 2, 1, 16, {{1, 4200}, {1, 30}})}, false);
+  CHECK(cuda_double::matrix_kernels() ==
+        7 + 2 + 2 + 1 + 1 + 2 + 1);  // two of the mixed ones, whose prompts go by tiles
+  // Heads of other sizes, and devices without the instructions.
+  cuda_double::matrix_kernels() = 0;
+  compare<emulated<1>, hd::bf16>(decoding_problems(20), false);
+  cuda_double::has_matrix_instructions() = false;
+  cuda_double::offered_to_groups() = 64 << 10;
+  compare<emulated<3>, hd::f16>({decoding_problems(8)[0], decoding_problems(8)[6]}, false);
+  CHECK(cuda_double::last_edge() == 64);  // keys of a part
+  cuda_double::offered_to_groups() = 0;
+  compare<emulated<4>, hd::f16>({decoding_problems(64)[4]}, false);  // no room for a part
+  cuda_double::has_matrix_instructions() = true;
+  CHECK(cuda_double::matrix_kernels() == 0);
+}
+
+TEST_CASE("attention of wide heads of 16-bit elements by matrix instructions is that of double", "[cuda]") {
+  cuda_double::matrix_kernels() = 0;
+  compare<emulated<1>, hd::bf16>(wide_problems(), false);
+  CHECK(cuda_double::matrix_kernels() == 4 * (4 + 4));  // one of the three that decode has a prompt beside it
+  compare<emulated<1>, hd::f16>({problems(256)[3]});    // gradients by float
+  CHECK(cuda_double::matrix_kernels() == 4 * (4 + 4) + 1);
+}
+
+namespace {
+/// What the rows of one sequence of a problem get without the others.
+template <class B, class Half>
+void check_companions(const problem& p) {
+  CAPTURE(p.name, p.head_dim);
+  const operands x = operands_of<Half>(p);
+  outcome expected;
+  expected_forward(p, x, expected);
+  const outcome all = computed<B, Half>(p, x, expected, false);
+  for (std::int64_t i = 0; i < (p.few_rows.empty() ? std::ssize(p.slices) : p.few_slices); ++i) {
+    const co::attention_slice& s = p.slices[static_cast<std::size_t>(i)];
+    problem alone = p;
+    alone.queries = s.queries();
+    alone.most_keys = s.keys();
+    alone.slices = {{0, s.queries(), s.k_begin, s.k_end, s.mask}};
+    alone.few_rows.clear();
+    const auto rows = [&](const numbers& of) {
+      const auto width = std::ssize(of) / p.queries;
+      return numbers(of.begin() + s.q_begin * width, of.begin() + s.q_end * width);
+    };
+    const operands mine{rows(x.q), x.k, x.v, rows(x.dout)};
+    const outcome got = computed<B, Half>(alone, mine, expected, false);
+    CHECK(got.out == rows(all.out));
+    for (std::int64_t h = 0; h < p.heads; ++h)
+      for (std::int64_t r = 0; r < s.queries(); ++r)
+        CHECK(got.lse[static_cast<std::size_t>(h * s.queries() + r)] ==
+              all.lse[static_cast<std::size_t>(h * p.queries + s.q_begin + r)]);
+  }
+}
+}  // namespace
+
+TEST_CASE("attention of few queries has the same bits whatever other queries a call has", "[cuda]") {
+  const std::vector<decoding_sequence> few{{1, 30}, {1, 520}, {2, 140}, {1, 1100}}, mixed{{1, 300}, {12, 12}, {3, 90}};
+  for (const auto& sequences : {few, mixed}) {
+    check_companions<emulated<1>, hd::bf16>(decoding("by matrices", 4, 2, 64, sequences));
+    cuda_double::offered_to_groups() = 64 << 10;
+    check_companions<emulated<2>, hd::f16>(decoding("not by matrices", 4, 2, 12, sequences));
+    cuda_double::offered_to_groups() = 0;
+  }
+}

@@ -7,11 +7,14 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/half_precision.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace half_attention_trials {
@@ -29,6 +32,9 @@ struct problem {
   std::int64_t begins = 8;     // elements before the heads of a row
   std::int64_t value_dim = 0;  // that of the keys where it is 0
   float range = 2.0f;          // of the queries: larger, and the softmax has few large shares
+  std::int64_t most_keys = 0;  // of `key_pages_in`, as the next two
+  std::vector<std::int32_t> few_rows{};
+  std::int64_t few_slices = 0;
   std::int64_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 using numbers = std::vector<double>;
@@ -155,7 +161,10 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   if constexpr (std::is_same_v<space, hd::host_memory>)
     pages = {{listed, p.pages.size()}, p.page_rows};
   else
-    pages = {hd::detail::row_at<space>(listed, count), p.page_rows};
+    pages = {hd::detail::row_at<space>(listed, count), p.page_rows, p.most_keys,
+             hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(p.few_rows)),
+                                       static_cast<std::int64_t>(p.few_rows.size())),
+             p.few_slices};
   auto q = kept(x.q, p.queries, p.heads, p.head_dim), k = kept(x.k, p.key_rows, p.kv_heads, p.head_dim),
        v = kept(x.v, p.key_rows, p.kv_heads, p.values()), dout = kept(x.dout, p.queries, p.heads, p.values()),
        out = kept(x.dout, p.queries, p.heads, p.values());
@@ -233,13 +242,72 @@ inline std::vector<problem> problems(std::int64_t head_dim) {
   all.push_back({"few large shares", 65, 65, 1, 1, head_dim, co::causal_sequences(1, 65), {}, 0, 8, 0, 40.0f});
   return all;
 }
-/// Those that tensor cores do not take: their heads, or where they begin.
+/// Those that tensor cores do not take: their heads, or where they begin; where values have a width of their own, of the gradients alone.
 inline std::vector<problem> odd_problems() {
   return {{"heads of 3", 20, 20, 4, 2, 3, co::causal_sequences(1, 20)},
           {"not aligned", 20, 20, 2, 2, 64, co::causal_sequences(1, 20), {}, 0, 5},
           {"values of another width", 20, 20, 2, 2, 64, co::causal_sequences(1, 20), {}, 0, 8, 32},
           {"no query", 0, 5, 2, 2, 64, {}},
           {"no key", 5, 0, 2, 2, 64, {}}};
+}
+
+/// Sequences that decode: rows of queries and keys of each. Pages of eight rows lie in an order of their own.
+struct decoding_sequence {
+  std::int64_t rows, keys;
+};
+/// A problem of such; sequences of up to `most_few` rows are in parts of their keys.
+inline problem decoding(std::string name, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                        const std::vector<decoding_sequence>& sequences, std::int64_t most_few = 8) {
+  problem p{std::move(name), 0, 0, heads, kv_heads, head_dim, {}};
+  p.page_rows = 8;
+  std::vector<co::attention_slice> rest;
+  std::int64_t keys = 0;
+  for (const auto& [rows, seen] : sequences) {
+    const co::attention_slice slice{p.queries, p.queries + rows, keys, keys + seen, slice_mask::causal};
+    (rows <= most_few ? p.slices : rest).push_back(slice);
+    for (std::int64_t r = 0; r < rows && rows <= most_few; ++r)
+      p.few_rows.push_back(static_cast<std::int32_t>(p.queries + r));
+    if (rows <= most_few) p.most_keys = (std::max)(p.most_keys, seen);
+    p.queries += rows;
+    keys += (seen + p.page_rows - 1) / p.page_rows * p.page_rows;
+  }
+  p.few_slices = static_cast<std::int64_t>(p.slices.size());
+  if (rest.empty()) p.few_rows.clear();
+  p.slices.insert(p.slices.end(), rest.begin(), rest.end());
+  const std::int64_t pages = keys / p.page_rows;
+  std::int64_t step = 7;  // has no divisor with the number of pages
+  while (std::gcd(step, pages) > 1) ++step;
+  for (std::int64_t i = 0; i < pages; ++i) p.pages.push_back(static_cast<std::int32_t>((i * step + 3) % pages));
+  p.key_rows = keys;
+  return p;
+}
+/// One row of each, several, groups of all sizes, more keys than was said, trees, and few beside many.
+inline std::vector<problem> decoding_problems(std::int64_t head_dim) {
+  std::vector<problem> all{
+      decoding("one of each", 4, 2, head_dim, {{1, 1}, {1, 64}, {1, 65}, {1, 0}, {1, 200}, {1, 700}}),
+      decoding("every query head has keys", 3, 3, head_dim, {{1, 90}, {2, 131}, {1, 513}}),
+      decoding("a group of eight", 8, 1, head_dim, {{3, 40}, {1, 129}, {8, 300}}),
+      decoding("a group of twenty", 20, 1, head_dim, {{1, 77}}),
+      decoding("beside a prompt", 4, 2, head_dim, {{1, 33}, {20, 20}, {2, 150}, {9, 70}})};
+  all.push_back(all[0]);
+  all.back().name = "more keys than said";
+  all.back().most_keys = 130;
+  problem tree = decoding("a tree", 4, 2, head_dim, {{1, 12}, {1, 100}});
+  tree.slices = {{0, 2, 0, 70, slice_mask::full}, {0, 1, 71, 72, slice_mask::full}, {1, 2, 73, 75, slice_mask::full}};
+  all.push_back(tree);
+  return all;
+}
+
+/// Heads of more than 128 elements, and values of a width of their own, as MLA's of 192 and 128.
+inline std::vector<problem> wide_problems() {
+  std::vector<problem> all;
+  for (const auto& [head_dim, value_dim] : {std::pair{256, 256}, {192, 128}, {136, 136}, {40, 64}}) {
+    for (const std::size_t i : {4, 7, 10, 11}) all.push_back(problems(head_dim)[i]);
+    for (const std::size_t i : {0, 2, 4}) all.push_back(decoding_problems(head_dim)[i]);
+    for (problem& p : all)
+      if (p.value_dim == 0) p.value_dim = value_dim;
+  }
+  return all;
 }
 
 /// The outputs and gradients of B for such problems are those of double to so much of a row's largest number; gradients to twice that of the largest of all

@@ -5,6 +5,7 @@
 #include "inference_trials.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
@@ -67,4 +68,36 @@ TEST_CASE("steps of models with experts give the host's logits from a device's m
                                        2};
   check_steps<emulated<1>, md::mixtral<double>>(mixtral, "", tolerance);
   check_steps<emulated<1>, md::mixtral<double>>(mixtral, "tp=2", tolerance);
+}
+
+TEST_CASE("a stage says how many bytes attention takes in a step", "[cuda][infer]") {
+  const auto counted = [] { return cuda_double::largest_room().exchange(0); };
+  const auto deepseek = [] {
+    auto c = md::deepseek_tiny();
+    c.dense = c.layers;  // routing has rooms of its own
+    return c;
+  }();
+  counted();
+  // 5 rows, heads, 3 parts of 150 keys: a number, a sum and the elements of a head of values each.
+  CHECK(attention_bytes<emulated<1>, md::llama<float>>(small_llama, "", counted) == 5 * 6 * 3 * (2 + 4) * 4);
+  CHECK(attention_bytes<emulated<1>, md::gpt2<double>>(small_gpt2, "", counted) == 5 * 4 * 3 * (2 + 4) * 8);
+  CHECK(attention_bytes<emulated<1>, md::deepseek<double>>(deepseek, "", counted) ==
+        5 * 3 * (2 + deepseek.key_latent) * 8);
+  CHECK(attention_bytes<emulated<4>, md::gpt2<double>>(small_gpt2, "", counted) == 0);  // goes by tiles, or key by key
+  cuda_double::offered_to_groups() = 64 << 10;
+  CHECK(attention_bytes<emulated<3>, md::llama<double>>(small_llama, "", counted) == 4 * 6 * 3 * (2 + 4) * 8);  // 4 KiB
+  cuda_double::offered_to_groups() = 0;
+}
+
+TEST_CASE("a row that decodes in a device's memory has the same bits whatever rows a step has beside it",
+          "[cuda][infer]") {
+  check_companions<emulated<1>, md::llama<float>>(small_llama, "");
+  check_companions<emulated<1>, md::llama<double>>(small_llama, "tp=2");
+  check_companions<emulated<1>, md::gpt2<float>>(small_gpt2, "");
+  // With a cache of bf16, by matrix instructions.
+  auto halves = small_llama;
+  halves.head_elements = 8;
+  cuda_double::matrix_kernels() = 0;
+  check_companions<emulated<1>, md::llama<hd::bf16>>(halves, "");
+  CHECK(cuda_double::matrix_kernels() == 2 * 7);  // two layers, six steps; a prompt beside a row takes both kernels
 }

@@ -15,6 +15,7 @@
 
 #include "catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -194,6 +195,75 @@ void check_steps(const typename Model::config& config, const char* mesh, double 
   }
   CHECK(greatest > 0.1);
   CHECK(off < tolerance);
+}
+
+/// The logits of one row that decodes have the same bits alone, beside others that do, and beside prompts and rows of drafts.
+template <class Backend, class Model>
+void check_companions(typename Model::config config, const char* mesh) {
+  CAPTURE(mesh);
+  using T = typename Model::scalar;
+  config.context = 90;
+  std::vector<std::vector<T>> found;
+  on_leader<Model, Backend>(config, mesh, {40, 8}, 160, [&](auto& runner) {
+    std::vector<std::int32_t> text;
+    for (std::int64_t i = 0; i < 130; ++i) text.push_back(static_cast<std::int32_t>(i * i % config.vocabulary));
+    const std::vector<std::int32_t> first_blocks{9, 2, 4, 11, 5, 30, 8, 1, 0, 12}, second_blocks{20, 7, 3, 21, 22, 23};
+    const auto run = [&](std::vector<std::int32_t> tokens, std::vector<inf::sequence_rows> sequences,
+                         std::vector<std::int32_t> blocks, std::vector<std::int64_t> wanted) {
+      std::vector<T> logits(wanted.size() * static_cast<std::size_t>(config.vocabulary),
+                            std::numeric_limits<T>::quiet_NaN());
+      runner.run({.tokens = std::move(tokens),
+                  .sequences = std::move(sequences),
+                  .blocks = std::move(blocks),
+                  .wanted = std::move(wanted)},
+                 logits);
+      return logits;
+    };
+    const auto all = [](std::vector<std::int32_t> x, const std::vector<std::int32_t>& y) {
+      x.insert(x.end(), y.begin(), y.end());
+      return x;
+    };
+    // Texts of 79 and 44 tokens, then the 80th of the first again and again, with what stands beside it.
+    run({text.begin(), text.begin() + 79}, {{0, 79, 0, 0, 10}}, first_blocks, {});
+    run({text.begin(), text.begin() + 44}, {{0, 44, 0, 0, 6}}, second_blocks, {});
+    found.push_back(run({6}, {{0, 1, 79, 0, 10}}, first_blocks, {0}));
+    found.push_back(run({6, 3}, {{0, 1, 79, 0, 10}, {1, 1, 44, 10, 6}}, all(first_blocks, second_blocks), {0}));
+    found.push_back(run({1, 2, 3, 6}, {{0, 3, 44, 0, 6}, {3, 1, 79, 6, 10}}, all(second_blocks, first_blocks), {3}));
+    std::vector<std::int32_t> prompt(text.begin() + 50, text.begin() + 110);
+    prompt.push_back(6);
+    found.push_back(
+        run(prompt, {{0, 60, 0, 0, 8}, {60, 1, 79, 8, 10}}, all({31, 32, 33, 34, 35, 36, 37, 38}, first_blocks), {60}));
+  });
+  REQUIRE(found.size() == 4);
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    CAPTURE(i);
+    CHECK(found[i] == found[0]);
+  }
+  CHECK(*std::max_element(found[0].begin(), found[0].end()) > T(0));
+}
+
+/// What a stage says of its attention's bytes, `counted()` after its largest step of few rows: one has the whole context.
+template <class Backend, class Model, class Counted>
+std::int64_t attention_bytes(typename Model::config config, const char* mesh, const Counted& counted) {
+  CAPTURE(mesh);
+  config.context = 150;
+  std::int64_t predicted = 0, found = 0;
+  on_leader<Model, Backend>(config, mesh, {24, 8}, 5, [&](auto& runner) {
+    using T = typename Model::scalar;
+    predicted = runner.stage().attention_bytes();
+    std::vector<std::int32_t> blocks;
+    for (int i = 0; i < 21; ++i) blocks.push_back(i);
+    // Keys of tokens before are what they are: bytes do not ask.
+    std::vector<T> logits(static_cast<std::size_t>(config.vocabulary));
+    runner.run({.tokens = {1, 2, 3, 4, 5},
+                .sequences = {{0, 1, 149, 0, 19}, {1, 3, 4, 19, 1}, {4, 1, 0, 20, 1}},
+                .blocks = blocks,
+                .wanted = {4}},
+               logits);
+    found = counted();
+  });
+  CHECK(found == predicted);
+  return predicted;
 }
 
 }  // namespace inference_trials

@@ -2,6 +2,7 @@
 #include <heddle/compute/cuda/warp_instructions.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/matrix_attention_gradients.hpp>
+#include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
@@ -17,7 +18,12 @@ namespace heddle::inline v0::compute::detail::on_cuda {
   HEDDLE_INSTANCE(BODY, bf16, 128); \
   HEDDLE_INSTANCE(BODY, f16, 128)
 HEDDLE_INSTANCES(matrix_attention_of);
+HEDDLE_INSTANCE(matrix_attention_of, bf16, 192);
+HEDDLE_INSTANCE(matrix_attention_of, bf16, 256);
 HEDDLE_INSTANCES(matrix_query_gradients_of);
 HEDDLE_INSTANCES(matrix_key_gradients_of);
+HEDDLE_INSTANCES(matrix_attention_part);
+HEDDLE_INSTANCE(matrix_attention_part, bf16, 192);
+HEDDLE_INSTANCE(matrix_attention_part, bf16, 256);
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -190,7 +190,7 @@ TEST_CASE("a device's pool keeps what is given back to it until it is told not t
   CHECK(queue.free_bytes() == mine);  // those bytes are still to be had here
   queue.release_kept();
   CHECK(free_for_others() == before);
-  for (const char* call : {"cudaDeviceGetMemPool", "cudaMemPoolTrimTo"}) {
+  for (const char* call : {"cudaDeviceGetMemPool", "cudaMemPoolTrimTo", "cudaDeviceGraphMemTrim"}) {
     cuda_double::fail_next(call, cudaErrorIllegalAddress);
     CHECK_THROWS_WITH(queue.release_kept(),
                       std::string("heddle: ") + call + " on CUDA device 7: an error of the double");

@@ -25,21 +25,22 @@ EXPECTED = {
     "add_to_softmax_row": (1, 0),
     "cross_entropy_backward_row": (1, 1),
     "gated_backward_body": (3, 2),
+    "adamw_at_body": (4, 3),  # before what it has inside
     "adamw_body": (4, 3),
     "master_adamw_body": (3, 3),
-    "master_adamw_at_body": (4, 3),
     "part_of_sum": (1, 0),
     "of_one_body": (1, 1),
     "of_two_body": (2, 1),
 }
 # Kernel, of 128 elements: products, loads of matrices and copies at least. With 32 keys a tile of 2 x 16 queries takes 64 products of queries and keys and
-# 64 of shares and values; the gradients have three and four such products of 16 rows.
+# 64 of shares and values; the gradients have three and four such products of 16 rows. A part has 16 rows and 16 keys of each warp.
 MATRIX_KERNELS = {
     "matrix_attention_tile": (128, 48, 24),
     "matrix_attention_query_gradients": (96, 56, 32),
     "matrix_attention_key_gradients": (128, 64, 32),
+    "matrix_attention_part": (32, 24, 18),
 }
-MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS)
+MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS) + 4  # wider heads
 # Of float: all of them. Of double and bf16 these suffice: the packs are the same.
 INSTANCES = len(EXPECTED) + 2 + 6
 

@@ -66,13 +66,18 @@ constexpr head_rows<T, Space> heads_of(matrix_view<T, Space> m, std::int64_t hea
 }
 
 /// Where keys and values lie. Without `pages`, key j is row j. With pages of `page_rows` rows, key j is row
-/// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece. `most_keys`: as many as one query sees, for
-/// backends that share them among threads where queries are few; 0: not known.
+/// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece.
+///
+/// Of queries that decode there are few in a sequence, and many keys. `most_keys`: as many as one of these queries sees; backends then may give each some keys of a query instead of
+/// some queries, and combine the parts; 0: there are no such queries. `few_rows`: which rows of q these are; where it is empty, all. With it, the first `few_slices` slices are those of
+/// these rows, and of no others. How such a query is computed depends on its own slices and keys alone.
 template <memory_space Space>
 struct key_pages_in {
   row_view<const std::int32_t, Space> pages{};
   std::int64_t page_rows = 0;
   std::int64_t most_keys = 0;
+  row_view<const std::int32_t, Space> few_rows{};
+  std::int64_t few_slices = 0;
 };
 /// Where keys and values lie, with the list of pages on the host.
 using key_pages = key_pages_in<host_memory>;
@@ -262,6 +267,15 @@ concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.rms_norm(x.in, x.values, x.factor, x.out, x.added);
   backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.out);
   backend.rms_norm_backward_weight(x.in, x.in, x.sums, x.added);
+};
+
+/// Gradients of norms that are added to another tensor than they are written to: `layer_norm_backward_input(dy, x, w, mean, rstd, onto, dx)` and
+/// `rms_norm_backward_input(dy, x, w, rstd, onto, dx)`: dx = onto + what the forms without `onto` add. Optional: a residual connection that finds them
+/// need not copy its gradient.
+template <class B, class T>
+concept norm_onto_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.in, x.out);
+  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.in, x.out);
 };
 
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by

@@ -133,6 +133,18 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   }
   /// Bytes of everything else that it allocates besides the parameters.
   std::int64_t workspace_bytes() const noexcept { return static_cast<std::int64_t>(work_.size() * sizeof(T)); }
+  /// The most bytes that attention takes of the backend in a step and gives back, beside those: what parts of the keys leave for their combination. They must be free beside the cache. 0 for backends without.
+  std::int64_t attention_bytes() {
+    std::int64_t most = 0;
+    for (int l = 0; l < part_.count; ++l) {
+      run_type c = run_of(0);
+      at_block(c, l);
+      model::detail::call_block(at_, part_.first + l, c, [&](const auto& block) {
+        most = (std::max)(most, most_cached_bytes(block, max_rows_, config_.context));
+      });
+    }
+    return most;
+  }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
   const std::vector<model::parameter>& parameters() const noexcept { return held_.store().table(); }
@@ -254,6 +266,13 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   template <class F>
   void each_cached_of(int layer, const F& f) const {
     at_.with_block(part_.first + layer, [&](const auto& block) { each_cached(block, f); });
+  }
+  template <class Call>
+  static std::int64_t most_cached_bytes(const Call& b, std::int64_t rows, std::int64_t keys) {
+    std::int64_t most = 0;
+    if constexpr (requires { b.layer().cached_bytes(b, rows, keys); }) most = b.layer().cached_bytes(b, rows, keys);
+    b.children().each([&](auto, const auto& child) { most = (std::max)(most, most_cached_bytes(child, rows, keys)); });
+    return most;
   }
   template <class Layer, class F>
   static void each_cached(const model::layers::placed<Layer>& at, const F& f) {

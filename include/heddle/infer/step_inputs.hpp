@@ -30,11 +30,14 @@ class step_inputs {
   /// The next step's. On a device all that the queue was given before the last call must be done: the runner waits for it in each step.
   /// Errors: `memory_error`.
   void set(queue_type& queue, const step_rows& rows, std::span<const std::int32_t> tokens) {
-    page_rows_ = rows.pages().page_rows;
-    most_keys_ = rows.pages().most_keys;
+    const compute::key_pages pages = rows.pages();
+    pages_.page_rows = pages.page_rows;
+    pages_.most_keys = pages.most_keys;
+    pages_.few_slices = pages.few_slices;
     if constexpr (!in_place) {
       const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
-                                 bytes_of(rows.wanted()) + bytes_of(rows.pages().pages) + bytes_of(tokens);
+                                 bytes_of(rows.wanted()) + bytes_of(pages.pages) + bytes_of(pages.few_rows) +
+                                 bytes_of(tokens);
       make_room(queue, needed);
     }
     std::size_t at = 0;
@@ -42,7 +45,8 @@ class step_inputs {
     positions_ = put(rows.positions(), at);
     places_ = put(rows.places(), at);
     wanted_ = put(rows.wanted(), at);
-    pages_ = put(rows.pages().pages, at);
+    pages_.pages = put(pages.pages, at);
+    pages_.few_rows = put(pages.few_rows, at);
     tokens_ = put(tokens, at);
     if constexpr (!in_place)
       queue.copy(heddle::v0::detail::row_at<host_space>(static_cast<const std::byte*>(on_host_.address()),
@@ -54,7 +58,7 @@ class step_inputs {
   row<std::int32_t> places() const noexcept { return places_; }
   row<std::int32_t> wanted() const noexcept { return wanted_; }
   row<compute::attention_slice> slices() const noexcept { return slices_; }
-  compute::key_pages_in<Space> pages() const noexcept { return {pages_, page_rows_, most_keys_}; }
+  compute::key_pages_in<Space> pages() const noexcept { return pages_; }
 
  private:
   template <class Q>
@@ -103,9 +107,9 @@ class step_inputs {
   template <class S>
   using memory = std::conditional_t<in_place, nothing, buffer<std::byte, S>>;
 
-  row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{}, pages_{};
+  row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{};
+  compute::key_pages_in<Space> pages_{};
   row<compute::attention_slice> slices_{};
-  std::int64_t page_rows_ = 0, most_keys_ = 0;
   [[no_unique_address]] memory<Space> there_{};
   [[no_unique_address]] memory<host_space> on_host_{};
 };

@@ -24,14 +24,21 @@ class step_rows {
     positions_.clear();
     places_.clear();
     slices_.clear();
+    other_slices_.clear();
+    few_rows_.clear();
     most_keys_ = 0;
     pages_.assign(s.blocks.begin(), s.blocks.end());
     wanted_.clear();
     for (const std::int64_t w : s.wanted) wanted_.push_back(static_cast<std::int32_t>(w));
     for (const sequence_rows& q : s.sequences) {
-      most_keys_ = (std::max)(most_keys_, q.position + q.rows);
+      const bool is_few = q.rows <= most_few_rows;
+      std::vector<compute::attention_slice>& slices = is_few ? slices_ : other_slices_;
+      if (is_few) {
+        most_keys_ = (std::max)(most_keys_, q.position + q.rows);
+        for (std::int64_t r = 0; r < q.rows; ++r) few_rows_.push_back(static_cast<std::int32_t>(q.first_row + r));
+      }
       if (!s.parents.empty()) {
-        add_tree(s, q);
+        add_tree(s, q, slices);
         continue;
       }
       for (std::int64_t t = q.position; t < q.position + q.rows; ++t) {
@@ -40,23 +47,29 @@ class step_rows {
         places_.push_back(static_cast<std::int32_t>(block * block_rows + t % block_rows));
       }
       const std::int64_t key = q.first_block * block_rows;
-      slices_.push_back(
+      slices.push_back(
           {q.first_row, q.first_row + q.rows, key, key + q.position + q.rows, compute::slice_mask::causal});
     }
+    few_slices_ = static_cast<std::int64_t>(slices_.size());
+    if (other_slices_.empty()) few_rows_.clear();  // all are
+    slices_.insert(slices_.end(), other_slices_.begin(), other_slices_.end());
   }
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
   /// The rows whose logits are wanted.
   std::span<const std::int32_t> wanted() const noexcept { return wanted_; }
-  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors.
+  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors. Sequences with up to `most_few_rows` rows come first.
   std::span<const compute::attention_slice> slices() const noexcept { return slices_; }
-  compute::key_pages pages() const noexcept { return {pages_, block_rows_, most_keys_}; }
+  /// Where keys lie, and which rows are those of sequences with few.
+  compute::key_pages pages() const noexcept { return {pages_, block_rows_, most_keys_, few_rows_, few_slices_}; }
+  /// Rows of a sequence in one step up to which attention shares their keys among threads, where a backend does.
+  static constexpr std::int64_t most_few_rows = 8;
 
  private:
   // Rows that follow one another see what plain rows do. All others see together the tokens in the cache and the rows that all of them
   // follow, and then each its own ancestors.
-  void add_tree(const step& s, const sequence_rows& q) {
+  void add_tree(const step& s, const sequence_rows& q, std::vector<compute::attention_slice>& slices) {
     const std::int64_t* const parents = s.parents.data() + q.first_row;
     const std::int64_t key = q.first_block * block_rows_;
     std::int64_t chain = 0;
@@ -75,23 +88,23 @@ class step_rows {
     }
     const std::int64_t first = key + q.position;
     if (chain > 0)
-      slices_.push_back({q.first_row, q.first_row + chain, key, first + chain, compute::slice_mask::causal});
+      slices.push_back({q.first_row, q.first_row + chain, key, first + chain, compute::slice_mask::causal});
     if (chain < q.rows)
-      slices_.push_back({q.first_row + chain, q.first_row + q.rows, key, first + shared, compute::slice_mask::full});
+      slices.push_back({q.first_row + chain, q.first_row + q.rows, key, first + shared, compute::slice_mask::full});
     for (std::int64_t i = chain; i < q.rows; ++i)
       for (std::int64_t last = i; last >= shared;) {  // stretches of ancestors that lie one behind the other
         std::int64_t begin = last;
         while (begin - 1 >= shared && parents[begin] == begin - 1) --begin;
-        slices_.push_back(
+        slices.push_back(
             {q.first_row + i, q.first_row + i + 1, first + begin, first + last + 1, compute::slice_mask::full});
         last = parents[begin];
       }
   }
 
-  std::int64_t block_rows_ = 0, most_keys_ = 0;
-  std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{};
+  std::int64_t block_rows_ = 0, most_keys_ = 0, few_slices_ = 0;
+  std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{}, few_rows_{};
   std::vector<std::int64_t> depths_{};
-  std::vector<compute::attention_slice> slices_{};
+  std::vector<compute::attention_slice> slices_{}, other_slices_{};
 };
 
 }  // namespace heddle::inline v0::infer

@@ -45,16 +45,20 @@ namespace detail {
 // Set by `expected_memory`: what was predicted of this thread's memory.
 inline std::atomic<std::string (*)()> memory_expected_by_thread{nullptr};
 
+inline std::string text_of_expected_memory() {
+  std::string (*const expected)() = memory_expected_by_thread.load();
+  return expected != nullptr ? expected() : std::string();
+}
+
 // `bytes_free`: of the memory that was asked, where it says.
 [[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size,
                                        const std::size_t* bytes_free) {
-  std::string (*const expected)() = memory_expected_by_thread.load();
   throw memory_error(
       text_of({"heddle: no memory for ", what, ": ", elements, " elements of ", size, " bytes are ", elements * size,
                " bytes; ",
                bytes_free != nullptr ? std::to_string(*bytes_free) + " are free there"
                                      : "this process can have " + std::to_string(memory_limit()) + " in all",
-               expected != nullptr ? expected() : std::string()}));
+               text_of_expected_memory()}));
 }
 struct lending;
 struct adopting;

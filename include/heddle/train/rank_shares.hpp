@@ -65,17 +65,17 @@ class rank_shares {
   template <class Backend>
   double counted_sum_of_squares(Backend& backend, const_sum_row gradients) const {
     double sum = 0;
-    for (const segment& s : segments_)
-      if (s.counted)
-        sum += backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()));
+    each_counted([&](std::int64_t begin, std::int64_t end) {
+      sum += backend.sum_of_squares(part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
+    });
     return sum;
   }
   /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
   template <class Backend>
   void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> sum) const {
-    for (const segment& s : segments_)
-      if (s.counted)
-        backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()), sum);
+    each_counted([&](std::int64_t begin, std::int64_t end) {
+      backend.sum_of_squares(part_of(gradients, begin - gradients_begin(), end - gradients_begin()), sum);
+    });
   }
 
  protected:
@@ -119,6 +119,19 @@ class rank_shares {
     if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
   }
 
+  // Calls f(begin, end) for the owned elements that count, in order, decayed or not: neighbours at once.
+  template <class F>
+  void each_counted(F&& f) const {
+    for (auto s = segments_.begin(); s != segments_.end();) {
+      const std::int64_t begin = s->begin;
+      std::int64_t end = begin;
+      for (; s != segments_.end() && s->counted && s->begin == end; ++s) end = s->end;
+      if (begin < end)
+        f(begin, end);
+      else
+        ++s;  // does not count
+    }
+  }
   // Calls f(begin, end, decay, factor of the learning rate) for the owned elements, in order; without rates for each segment once.
   template <class Rates, class F>
   void each_rated(const Rates& rates, F&& f) const {

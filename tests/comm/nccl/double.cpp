@@ -37,7 +37,7 @@ struct registration {
 };
 std::map<const void*, registration> registered;  // by the handle of the window
 std::uintptr_t last_window = 0;
-bool has_windows = true;
+bool has_windows = true, symmetric = true;
 int lsa_team = 0;
 int open_devices = 0;
 int living = 0;
@@ -68,7 +68,29 @@ struct member {
   ncclResult_t failure = ncclSuccess;
   std::size_t collectives = 0, splits = 0, windows = 0, devices = 0, open_devices = 0;
   ncclComm_t* split_to = nullptr;
+  std::function<void()> late;  // what a thread of NCCL's writes before the state is success again
   int device = 0;
+  // Of streams that have not come to a call of it, and of graphs that have captured one.
+  std::mutex using_it;
+  std::condition_variable used;
+  int uses = 0;
+  bool finalized = false;
+};
+
+// What is in a stream or a graph.
+struct use {
+  explicit use(std::shared_ptr<member> whose) : who(std::move(whose)) {
+    const std::lock_guard lock(who->using_it);
+    ++who->uses;
+  }
+  use(const use&) = delete;
+  use& operator=(const use&) = delete;
+  ~use() {
+    const std::lock_guard lock(who->using_it);
+    --who->uses;
+    who->used.notify_all();
+  }
+  std::shared_ptr<member> who;
 };
 
 struct op {
@@ -276,8 +298,10 @@ void launch(std::vector<enqueued> all) {
     if (ops == nullptr) ops = std::make_shared<std::vector<op>>();
     ops->push_back(e.what);
   }
-  for (auto& [stream, ops] : by_stream)
-    cuda_double::enqueue_waiting(stream, [ops = ops, captured = cuda_double::is_captured(stream), is_message] {
+  for (auto& [stream, ops] : by_stream) {
+    auto uses = std::make_shared<std::vector<std::unique_ptr<use>>>();
+    for (const op& o : *ops) uses->push_back(std::make_unique<use>(o.who));
+    cuda_double::enqueue_waiting(stream, [ops = ops, uses, captured = cuda_double::is_captured(stream), is_message] {
       std::unique_lock lock(big);
       for (op& o : *ops) {
         o.done = false;
@@ -289,6 +313,18 @@ void launch(std::vector<enqueued> all) {
         return std::all_of(ops->begin(), ops->end(), [](const op& o) { return o.done || o.who->aborted; });
       });
     });
+  }
+}
+
+// Ends an asynchronous call that says success all the same, as those do which NCCL ends through its own group.
+ncclResult_t goes_on(member& who, std::function<void()> late) {
+  if (who.blocking) {
+    late();
+    return ncclSuccess;
+  }
+  who.in_progress = 2;
+  who.late = std::move(late);
+  return ncclSuccess;
 }
 
 ncclResult_t taken_over(member& who) {
@@ -319,7 +355,8 @@ ncclResult_t call(const char* function, kind what, const void* from, void* to, s
   return taken_over(who);
 }
 
-ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {  // with `big` locked
+// With `big` locked.
+ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {
   auto me = std::make_shared<member>();
   me->group = std::move(group);
   me->rank = rank;
@@ -333,6 +370,23 @@ ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {  // wi
   me->group->devices.push_back(cuda_double::current_device());
   changed.notify_all();
   return new ncclComm{me};
+}
+void make_part(member& me) {
+  clique& group = *me.group;
+  split_round& round = group.splits[me.splits - 1];
+  const auto [color, key] = round.wanted[static_cast<std::size_t>(me.rank)];
+  auto& child = round.made[color];
+  if (child == nullptr) child = std::make_shared<clique>();
+  int index = 0, size = 0;
+  for (int r = 0; r < group.size; ++r) {
+    const auto [c, k] = round.wanted[static_cast<std::size_t>(r)];
+    if (c != color) continue;
+    ++size;
+    index += std::pair(k, r) < std::pair(key, me.rank);
+  }
+  child->size = size;
+  *me.split_to = join(child, index, me.blocking);
+  me.split_to = nullptr;
 }
 
 }  // namespace
@@ -369,7 +423,7 @@ void reset() {
     broken.clear();
     cliques.clear();
     version_code = NCCL_VERSION_CODE;
-    has_windows = true;
+    has_windows = symmetric = true;
     lsa_team = 0;
     all_devices.clear();
   });
@@ -411,6 +465,9 @@ int device_of(const void* memory) {
 }
 void windows(bool has) {
   locked([&] { has_windows = has; });
+}
+void symmetric_memory(bool has) {
+  locked([&] { symmetric = has; });
 }
 void devices(int n) {
   cuda_double::devices(n);
@@ -465,35 +522,25 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   } else if (group.joined < group.size) {
     *state = ncclInProgress;
   } else if (me.split_to != nullptr) {
-    split_round& round = group.splits[me.splits - 1];
-    if (round.arrived < group.size) {
+    if (group.splits[me.splits - 1].arrived < group.size)
       *state = ncclInProgress;
-    } else {
-      const auto [color, key] = round.wanted[static_cast<std::size_t>(me.rank)];
-      auto& child = round.made[color];
-      if (child == nullptr) child = std::make_shared<clique>();
-      int index = 0, size = 0;
-      for (int r = 0; r < group.size; ++r) {
-        const auto [c, k] = round.wanted[static_cast<std::size_t>(r)];
-        if (c != color) continue;
-        ++size;
-        index += std::pair(k, r) < std::pair(key, me.rank);
-      }
-      child->size = size;
-      *me.split_to = join(child, index, me.blocking);
-      me.split_to = nullptr;
-    }
+    else
+      make_part(me);
   } else if (me.in_progress > 0) {
-    --me.in_progress;
+    if (--me.in_progress == 0 && me.late) std::exchange(me.late, nullptr)();
     *state = ncclInProgress;
+  } else if (me.finalized) {
+    const std::lock_guard using_it(me.using_it);
+    if (me.uses > 0) *state = ncclInProgress;
   }
   return ncclSuccess;
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
   if (const auto planned = count("ncclCommSplit"); planned != ncclSuccess) return planned;
-  const std::lock_guard lock(big);
+  std::unique_lock lock(big);
   member& me = *comm->me;
   clique& group = *me.group;
+  if (me.in_progress > 0) return ncclInvalidArgument;
   if (group.splits.size() <= me.splits) group.splits.emplace_back();
   split_round& round = group.splits[me.splits++];
   round.wanted.resize(static_cast<std::size_t>(group.size));
@@ -501,7 +548,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
   ++round.arrived;
   me.split_to = child;
   *child = nullptr;
-  return ncclInProgress;
+  changed.notify_all();
+  if (!me.blocking) return ncclSuccess;  // and goes on
+  changed.wait(lock, [&] { return round.arrived == group.size; });
+  make_part(me);
+  return ncclSuccess;
 }
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
   if (const auto planned = count("ncclMemAlloc"); planned != ncclSuccess) return planned;
@@ -525,6 +576,7 @@ ncclResult_t ncclMemFree(void* memory) {
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window, int flags) {
   if (const auto planned = count("ncclCommWindowRegister"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
+  if (comm->me->in_progress > 0) return ncclInvalidArgument;
   const auto at = allocated.find(memory);
   std::vector<std::size_t>& sizes = comm->me->group->windows;
   const std::size_t n = comm->me->windows++;
@@ -535,13 +587,12 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
   memories.resize((std::max)(memories.size(), n + 1));
   memories[n].resize(static_cast<std::size_t>(comm->me->group->size));
   memories[n][static_cast<std::size_t>(comm->me->rank)] = memory;
-  if (has_windows) {
+  *window = nullptr;
+  return goes_on(*comm->me, [me = comm->me.get(), has = has_windows, n, memory, window] {
+    if (!has) return;
     *window = reinterpret_cast<ncclWindow_t>(last_window += 64);
-    registered[*window] = {comm->me.get(), comm->me->group, n, memory};
-  } else {
-    *window = nullptr;
-  }
-  return ncclSuccess;
+    registered[*window] = {me, me->group, n, memory};
+  });
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   if (const auto planned = count("ncclCommWindowDeregister"); planned != ncclSuccess) return planned;
@@ -563,6 +614,8 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
   if (const auto planned = count("ncclDevCommCreate"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
   clique& group = *comm->me->group;
+  if (comm->me->in_progress > 0) return ncclInvalidArgument;
+  if (!symmetric) return ncclInvalidUsage;
   const std::size_t n = comm->me->devices++;
   if (n == group.barriers.size()) {
     group.barriers.push_back(std::make_shared<lsa_barriers>());
@@ -572,12 +625,14 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
   }
   if (group.barriers[n]->use.arrivals.size() != static_cast<std::size_t>(needs->lsaBarrierCount))
     return ncclInvalidArgument;
-  made->rank = comm->me->rank;
-  made->nRanks = group.size;
-  made->resourceWindow = reinterpret_cast<ncclWindow_t>(group.barriers[n].get());
+  std::memset(static_cast<void*>(made), 0, sizeof *made);
   ++open_devices;
   ++comm->me->open_devices;
-  return taken_over(*comm->me);
+  return goes_on(*comm->me, [made, rank = comm->me->rank, size = group.size, barriers = group.barriers[n].get()] {
+    made->rank = rank;
+    made->nRanks = size;
+    made->resourceWindow = reinterpret_cast<ncclWindow_t>(barriers);
+  });
 }
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t*) {
   if (const auto planned = count("ncclDevCommDestroy"); planned != ncclSuccess) return planned;
@@ -590,6 +645,7 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t*) {
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const auto planned = count("ncclCommFinalize"); planned != ncclSuccess) return planned;
   const std::lock_guard lock(big);
+  comm->me->finalized = true;
   return taken_over(*comm->me);
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -611,11 +667,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     changed.notify_all();
     return ncclSuccess;
   }
-  locked([&] {
-    --living;
-    comm->me->aborted = comm->me->group->dead = true;  // the others' calls never end
-  });
+  locked([&] { comm->me->aborted = comm->me->group->dead = true; });  // the others' calls never end
   changed.notify_all();
+  {
+    std::unique_lock lock(comm->me->using_it);
+    comm->me->used.wait(lock, [&] { return comm->me->uses == 0; });
+  }
+  locked([] { --living; });
   delete comm;
   return ncclSuccess;
 }
@@ -624,6 +682,8 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  const std::lock_guard lock(big);
+  if (comm->me->in_progress > 0) return ncclInvalidArgument;
   *device = comm->me->device;
   return ncclSuccess;
 }

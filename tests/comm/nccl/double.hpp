@@ -35,6 +35,8 @@ void version(int code);
 int device_of(const void* memory);
 /// Whether windows are registered; else the calls succeed with none.
 void windows(bool has);
+/// Whether communicators have symmetric memory; else device communicators are refused, as NCCL 2.28 does.
+void symmetric_memory(bool has);
 /// How many ranks are in one LSA team, neighbours; 0: all of a communicator.
 void lsa_ranks(int ranks);
 /// Where a place of a window of a communicator lies on a rank of it; 64 KiB of no rank's where a rank has failed.

@@ -4,6 +4,7 @@
 #include <heddle/comm/nccl/cccl.hpp>
 #include <heddle/comm/nccl/windows.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/tensor/cuda/graph.hpp>
 
 #include <array>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -488,7 +490,7 @@ TEST_CASE("ranks split by color, ordered by key", "[nccl]") {
                  "split: a color of -1; NCCL takes 0 and above"));
 }
 
-TEST_CASE("a communicator beside another has a stream, an order and failures of its own", "[nccl]") {
+TEST_CASE("a communicator beside another has a stream and an order of its own, and ends with it", "[nccl]") {
   const clean clean;
   notes notes;
   CHECK(on_ranks(3, options_ms(60'000), [&](auto& world) {
@@ -498,31 +500,72 @@ TEST_CASE("a communicator beside another has a stream, an order and failures of 
           notes.expect(r, other.size() == 3 && other.rank() == r && other.world_rank(to) == to, "members");
           notes.expect(r, other.stream() != c.stream() && other.native() != c.native(), "its own");
           int sum = r, out = 10 + r, in = -1;
-          std::thread messages([&] {
-            if (r == 0) other.send(std::span<const int>(&out, 1), to);
-            other.recv(std::span(&in, 1), from);
-            if (r != 0) other.send(std::span<const int>(&out, 1), to);
-          });
+          auto sent = other.isend(std::span<const int>(&out, 1), to);
+          auto came = other.irecv(std::span(&in, 1), from);
           c.all_reduce(std::span(&sum, 1), hd::plus{});
-          messages.join();
-          notes.expect(r, sum == 3 && in == 10 + from, "results");
+          notes.expect(r, sum == 3 && in == -1, "no message waits for nothing");
+          sent.wait();
+          came.wait();
+          notes.expect(r, in == 10 + from, "messages");
           auto moved = std::move(other);
           moved.barrier();
         }) == "");
-  // Rank 0 waits in vain: its other communicator goes on.
-  CHECK(on_ranks(2, options_ms(500), [&](auto& world) {
-          auto& c = world.all();
-          auto other = c.beside();
-          int x = 0;
-          std::string text;
-          try {
-            if (c.rank() == 0) other.recv(std::span(&x, 1), 1);
-          } catch (const hd::comm_error& e) {
-            text = e.what();
-          }
-          notes.expect(c.rank(), contains(text, "has waited") == (c.rank() == 0), "timeout: " + text);
-          notes.expect(c.rank(), c.native() != nullptr, "goes on");
-        }) == "");
+  // Rank 0 waits in vain for a message, with which both of its communicators end.
+  const std::string error = on_ranks(2, options_ms(500), [&](auto& world) {
+    auto& c = world.all();
+    auto other = c.beside();
+    int x = 0;
+    if (c.rank() == 0) other.recv(std::span(&x, 1), 1);
+    c.barrier();
+  });
+  CHECK(contains(error, "rank 0 in recv"));
+  CHECK(contains(error, "has waited 500 ms"));
+}
+
+TEST_CASE(
+    "communicators whose calls stand behind each other's are all aborted, and those of graphs when these have ended",
+    "[nccl][cuda][failure]") {
+  const clean clean;
+  using square = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  const auto failed = [](const auto& body) {
+    try {
+      hd::launch<hd::nccl>(square{}, options_ms(20'000), body);
+    } catch (const std::exception& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  // On the stream of each rank a sum over tp that never ends stands before one over dp, and on another a message that never comes.
+  const std::string eager = failed([](auto& world) {
+    auto& rows = world.template along<dp>();
+    auto& columns = world.template along<tp>();
+    auto other = world.all().beside();
+    int x = 1, y = 1, z = 1;
+    columns.barrier();
+    rows.barrier();
+    if (world.rank() == 0) throw std::runtime_error("heddle: rank 0 has had enough");
+    columns.all_reduce(std::span(&x, 1), hd::plus{});
+    rows.all_reduce(std::span(&y, 1), hd::plus{});
+    if (world.rank() == 3) {
+      auto message = other.irecv(std::span(&z, 1), 0);
+      message.wait();
+    }
+    rows.wait();
+  });
+  INFO(eager);
+  CHECK(contains(eager, "rank 0: heddle: rank 0 has had enough"));
+  const std::string captured = failed([](auto& world) {
+    auto& c = world.all();
+    int x = 1;
+    c.barrier();
+    hd::cuda_memory::queue queue(world.rank(), c.stream());
+    auto graph = hd::cuda_graph::capture(queue, [&] { c.all_reduce(std::span(&x, 1), hd::plus{}); });
+    if (world.rank() == 0) throw std::runtime_error("heddle: rank 0 has had enough");
+    graph.launch(queue);
+    c.wait();
+  });
+  INFO(captured);
+  CHECK(contains(captured, "rank 0: heddle: rank 0 has had enough"));
 }
 
 TEST_CASE("an error of NCCL ends all ranks with NCCL's text", "[nccl][failure]") {

@@ -54,7 +54,7 @@ namespace algo {
 /// block, by type. Any trivially copyable element and any operator whose elements do not depend on each other; they are
 /// folded in the order of the ranks, as between threads, so that all ranks, and every number of blocks, have the same bits.
 /// Inputs and outputs lie in windows of the communicator (`nccl_windows`), at one offset on all ranks. Where they do not, where ranks are not all in one
-/// LSA team, or in an open `nccl_group`, the call is the communicator's own, `ncclAllReduce`.
+/// LSA team or NCCL has no device API for them, or in an open `nccl_group`, the call is the communicator's own, `ncclAllReduce`.
 /// Errors: `comm_error` where it would be that and NCCL does not fold these elements or this operator.
 /// In files that nvcc compiles, with NCCL 2.28 or later. The first call of a communicator makes its device communicator.
 template <int Blocks = 32, int Threads = 512>
@@ -73,7 +73,7 @@ struct nccl_device_all_reduce {
       const auto from = impl::place_in_window(channel, x.data(), x.size_bytes());
       const auto to = impl::place_in_window(channel, y.data(), y.size_bytes());
       const bool grouped = channel.grouped(), in_windows = from.has_value() && to.has_value();
-      if (!grouped && in_windows && nccl_one_lsa_team(comm)) {
+      if (!grouped && in_windows && nccl_one_lsa_team(comm) && impl::nccl_device_state_of(channel, Blocks) != nullptr) {
         const std::int64_t places[] = {Blocks, from->number, static_cast<std::int64_t>(from->place.offset), to->number,
                                        static_cast<std::int64_t>(to->place.offset)};
         const auto count = static_cast<std::int64_t>(x.size());
@@ -88,8 +88,8 @@ struct nccl_device_all_reduce {
             {"all_reduce by ", name, ": NCCL itself does not fold these elements with this operator, and ",
              grouped       ? "a group of calls is open"
              : !in_windows ? "they are not in registered windows of the communicator (nccl_windows)"
-                           : "not all ranks are in one LSA team, GPUs that load and store each "
-                             "other's memory"}));
+                           : "NCCL has no device API here: not all ranks are in one LSA team, GPUs that load and store "
+                             "each other's memory, or the library is not the header's"}));
       }
     }
   }

@@ -1,6 +1,7 @@
 // heddle/comm/nccl/channel.hpp: one NCCL communicator: connecting it, watching it, giving it up.
 #pragma once
 
+#include <heddle/comm/nccl/aborts.hpp>
 #include <heddle/comm/nccl/types.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
@@ -17,6 +18,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -113,6 +115,13 @@ struct nccl_site {
   nccl_site(const nccl_site&) = delete;
   nccl_site& operator=(const nccl_site&) = delete;
   ~nccl_site() {
+    constexpr std::chrono::milliseconds longest(30'000);
+    const std::chrono::milliseconds asked = options.timeout;
+    if (!aborts.ended(asked.count() > 0 ? (std::min)(asked, longest) : longest)) {
+      // A kernel that is not NCCL's waits for ranks that have failed, or a graph outlives its communicators. To free memory would be to wait for it, too: it ends with the process.
+      static_cast<void>(new (std::nothrow) std::vector<std::shared_ptr<void>>(std::move(written_late)));
+      return;
+    }
     for (void* memory : scratch) static_cast<void>(cudaFree(memory));
     for (void* memory : left) static_cast<void>(ncclMemFree(memory));
   }
@@ -130,6 +139,7 @@ struct nccl_site {
   std::size_t scratch_bytes = 0;
   std::vector<void*> left;  // windows that were in use when an exception ended them; the communicators end before
   std::vector<std::shared_ptr<void>> written_late;  // what threads of NCCL may still write to after an error
+  nccl_aborts aborts;
 };
 
 /// Owns or borrows an `ncclComm_t`. Used by its rank's thread only.
@@ -205,10 +215,11 @@ class nccl_channel {
     --site_->fused;
   }
 
-  /// Looks at what a call of NCCL returned, and waits until NCCL has taken it over.
+  /// Looks at what a call of NCCL returned, and waits until NCCL has taken it over. Success says that only of communicators whose calls block: `ncclCommSplit`,
+  /// `ncclCommWindowRegister` and `ncclDevCommCreate` of others return it while a thread of NCCL's goes on (2.28), so the communicator's state is asked after every call.
   void require_nccl(const char* function, ncclResult_t result) {
-    if (result == ncclSuccess || (result == ncclInProgress && grouped())) return;
-    if (result != ncclInProgress) fail(function, result);
+    if (result != ncclSuccess && result != ncclInProgress) fail(function, result);
+    if (grouped() || comm_ == nullptr) return;
     const patience until(*this);
     for (;;) {
       ncclResult_t state = ncclSuccess;
@@ -239,10 +250,7 @@ class nccl_channel {
   bool done(cudaStream_t stream) {
     if (grouped()) return false;
     if (!site_->failure.empty()) throw aborted_error(site_->failure);
-    ncclResult_t problem = ncclSuccess;
-    if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &problem) == ncclSuccess && problem != ncclSuccess &&
-        problem != ncclInProgress)
-      fail(to_string(call_).data(), problem);
+    for (nccl_channel* const channel : site_->open) channel->look_for_errors();  // any of them may keep the stream
     const cudaError_t state = cudaStreamQuery(stream);
     if (state == cudaSuccess) return true;
     if (state != cudaErrorNotReady) require_cuda("cudaStreamQuery", state);
@@ -313,6 +321,9 @@ class nccl_channel {
     }
     return nullptr;
   }
+  /// NCCL has said that this communicator has no device API.
+  bool lacks_device_api() const noexcept { return lacks_device_api_; }
+  void lack_device_api() noexcept { lacks_device_api_ = true; }
   /// By a number of its own; made by the first call.
   std::shared_ptr<nccl_attachment>& attached(int key) { return attached_[key]; }
 
@@ -384,7 +395,8 @@ class nccl_channel {
     throw comm_error(text_of({"heddle: rank ", world_rank(index_), " on communicator (", label_, "): ", what}));
   }
 
-  /// Ends all communicators of this rank, so that nothing keeps a GPU busy, and tells the other ranks.
+  /// Tells the other ranks, and aborts all communicators of this one, so that nothing keeps a GPU busy. Returns by an exception, which destroys the graphs
+  /// that the communicators wait for.
   [[noreturn]] void give_up(const std::string& what) {
     std::string text = "heddle: rank ";
     text += std::to_string(world_rank(index_));
@@ -468,6 +480,12 @@ class nccl_channel {
     throw aborted_error(text_of(
         {"heddle: rank ", world_rank(index_), " stopped in ", where(), "; another rank failed first: ", first}));
   }
+  void look_for_errors() {
+    ncclResult_t problem = ncclSuccess;
+    if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &problem) == ncclSuccess && problem != ncclSuccess &&
+        problem != ncclInProgress)
+      fail(to_string(call_).data(), problem);
+  }
   [[noreturn]] void fail(const char* function, ncclResult_t result) {
     std::string text = function;
     text += ": ";
@@ -504,9 +522,7 @@ class nccl_channel {
   void abort() noexcept {
     waiting_.clear();
     attached_.clear();
-    if (comm_ == nullptr || !owned_) return;
-    static_cast<void>(ncclCommAbort(comm_));
-    comm_ = nullptr;
+    if (comm_ != nullptr && owned_) site_->aborts.begin(std::exchange(comm_, nullptr));
   }
   void close() {
     if (comm_ == nullptr) return;
@@ -531,6 +547,7 @@ class nccl_channel {
   std::vector<nccl_registered> windows_;
   std::int64_t windows_made_ = 0;
   std::map<int, std::shared_ptr<nccl_attachment>> attached_;
+  bool lacks_device_api_ = false;
   std::vector<message> waiting_;
   std::int64_t batch_ = 0;
   std::int64_t number_ = 0;

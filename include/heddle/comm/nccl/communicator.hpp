@@ -115,24 +115,19 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   /// The ranks that call with the same color (0 or more) become a communicator, ordered by key, then by rank here, on the
   /// same stream. A collective, which waits for the stream.
   [[nodiscard("heddle: split makes a communicator")]] nccl_communicator split(int color, int key) {
-    return split_to(color, key, channel_->shared_site(), stream_);
+    return split_to(color, key, stream_);
   }
-  /// Another communicator of all its ranks, for calls beside those of this one: on a stream of its own, with failures of its own
-  /// (so that another thread may use it), and no order between the two. A collective, which waits for the stream.
+  /// Another communicator of all its ranks, for calls beside those of this one: on a stream of its own, and no order between the two. Used by the same
+  /// thread, since NCCL wants calls of communicators that share a GPU in one order on all ranks; an error of one ends both. A collective, which waits for the stream.
   [[nodiscard("heddle: beside makes a communicator")]] nccl_communicator beside() {
     std::shared_ptr<CUstream_st> stream = new_stream();
-    auto site = std::make_shared<detail::nccl_site>();
-    site->options = channel_->site().options;
-    site->settings = channel_->site().settings;
-    site->meeting = channel_->site().meeting;
-    site->rank = channel_->site().rank;
-    nccl_communicator made = split_to(0, rank(), std::move(site), stream.get());
+    nccl_communicator made = split_to(0, rank(), stream.get());
     made.own_stream_ = std::move(stream);
     return made;
   }
 
  private:
-  nccl_communicator split_to(int color, int key, std::shared_ptr<detail::nccl_site> site, cudaStream_t stream) {
+  nccl_communicator split_to(int color, int key, cudaStream_t stream) {
     if (color < 0) fail("split: a color of " + std::to_string(color) + "; NCCL takes 0 and above");
     if (channel_->grouped()) fail("split: a group of calls cannot wait");
     const ncclComm_t comm = begin<void>(comm_operation::split, 0, 0);
@@ -146,11 +141,12 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
       static_cast<void>(place.release());  // that thread may go on where the communicator is borrowed
       throw;
     }
-    const ncclComm_t child = *place;
+    const ncclComm_t child = *place;  // there since the communicator is no longer in progress
+    if (child == nullptr) channel_->give_up("ncclCommSplit: made no communicator");
     detail::split_part members = detail::part_of(*this, all, channel_->number());
-    auto part = std::make_shared<detail::nccl_channel>(std::move(site), std::move(members.label),
+    auto part = std::make_shared<detail::nccl_channel>(channel_->shared_site(), std::move(members.label),
                                                        std::move(members.members), members.rank, child, true);
-    part->require_nccl("ncclCommSplit", ncclInProgress);  // ready when all its members have it
+    part->require_nccl("ncclCommSplit", ncclSuccess);  // ready when all its members have it
     return {std::move(part), stream};
   }
   std::shared_ptr<CUstream_st> new_stream() {

@@ -39,6 +39,14 @@ inline constexpr bool device_api_of_this_nccl = nccl_has_device_api;
 template <int Blocks, int Barriers>
 inline constexpr bool a_barrier_for_each_block = Blocks == Barriers;
 
+/// Whether the library that this process has loaded takes what this program was compiled with. Structures of the device API were changed with 2.29, which can tell older ones apart and
+/// refuses those of 2.28.
+inline bool nccl_library_has_device_api() {
+  int library = 0;
+  return nccl_has_device_api && (NCCL_VERSION_CODE >= 22900 ||
+                                 (ncclGetVersion(&library) == ncclSuccess && library / 100 == NCCL_VERSION_CODE / 100));
+}
+
 /// Where elements lie in a window, on each rank of its communicator.
 struct nccl_place {
   void* window;  // an `ncclWindow_t`
@@ -50,25 +58,13 @@ struct nccl_place {
 /// A device communicator, which a channel keeps. Kernels with its barriers run one after the other.
 class nccl_device_state : public nccl_attachment {
  public:
-  /// By all ranks together.
-  nccl_device_state(nccl_channel& channel, int barriers) {
-#if defined(NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER)
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-#else
-    ncclDevCommRequirements needs{};
-#endif
-    needs.lsaBarrierCount = barriers;
-    static_cast<void>(channel.connected());
-    const nccl_channel::on_device here(channel);
-    try {
-      channel.require_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
-      channel.require_nccl("ncclDevCommCreate", ncclDevCommCreate(channel.connected(), &needs, comm_.get()));
-    } catch (...) {
-      forget_event();
-      channel.site().written_late.push_back(std::shared_ptr<ncclDevComm>(std::move(comm_)));
-      throw;
-    }
+  /// By all ranks together. Null where NCCL says at once, and so on all ranks, that these GPUs have no symmetric memory (`ncclInvalidUsage`): where they do not reach each
+  /// other's memory, or with `NCCL_CUMEM_ENABLE=0`. NCCL 2.28 registers windows there all the same.
+  static std::shared_ptr<nccl_device_state> make(nccl_channel& channel, int barriers) {
+    const auto made = std::make_shared<nccl_device_state>();
+    return made->create(channel, barriers) ? made : nullptr;
   }
+  nccl_device_state() = default;
   ~nccl_device_state() override { forget_event(); }
 
   const ncclDevComm& native() const noexcept { return *comm_; }
@@ -97,6 +93,27 @@ class nccl_device_state : public nccl_attachment {
   }
 
  private:
+  bool create(nccl_channel& channel, int barriers) {
+#if defined(NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER)
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+#else
+    ncclDevCommRequirements needs{};
+#endif
+    needs.lsaBarrierCount = barriers;
+    static_cast<void>(channel.connected());
+    const nccl_channel::on_device here(channel);
+    try {
+      channel.require_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&last_, cudaEventDisableTiming));
+      const ncclResult_t made = ncclDevCommCreate(channel.connected(), &needs, comm_.get());
+      if (made == ncclInvalidUsage) return false;
+      channel.require_nccl("ncclDevCommCreate", made);
+      return true;
+    } catch (...) {
+      forget_event();
+      channel.site().written_late.push_back(std::shared_ptr<ncclDevComm>(std::move(comm_)));
+      throw;
+    }
+  }
   static bool captured(nccl_channel& channel, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     channel.require_cuda("cudaStreamIsCapturing", cudaStreamIsCapturing(stream, &status));
@@ -113,18 +130,31 @@ class nccl_device_state : public nccl_attachment {
 
 #else
 struct nccl_device_state : nccl_attachment {  // of what does not compile
-  nccl_device_state(nccl_channel&, int) {}
+  static std::shared_ptr<nccl_device_state> make(nccl_channel&, int) { return nullptr; }
   int native() const noexcept { return 0; }
   void give_back(nccl_channel&) override {}
 };
 #endif
+
+/// The device communicator with so many barriers, made by all ranks together when it is first asked for; null where the library or the GPUs have none.
+inline std::shared_ptr<nccl_device_state> nccl_device_state_of(nccl_channel& channel, int barriers) {
+  if (channel.lacks_device_api() || !nccl_library_has_device_api()) return nullptr;
+  auto& kept = channel.attached(barriers);
+  if (kept == nullptr) {
+    channel.flush();
+    kept = nccl_device_state::make(channel, barriers);
+    if (kept == nullptr) channel.lack_device_api();
+  }
+  return std::static_pointer_cast<nccl_device_state>(kept);
+}
 
 }  // namespace detail
 
 /// A device communicator of NCCL's with as many barriers among its ranks, for kernels with as many blocks: `launch_with_barriers` refuses
 /// others. Made by all ranks of `comm` together, when it is first named for this number of barriers; `comm` keeps it to its own end. A stream that is being captured has it before.
 /// It needs all ranks in one LSA team: GPUs that load and store each other's memory (`nccl_one_lsa_team`).
-/// Errors: `comm_error` with NCCL's own text, and where ranks are in several teams; with an NCCL older than 2.28 it does not compile.
+/// Errors: `comm_error` with NCCL's own text, where ranks are in several teams or GPUs have no symmetric memory, and with a library that is not the header's 2.28; with an NCCL older
+/// than that it does not compile.
 template <int Barriers>
 class nccl_device_comm {
   static_assert(
@@ -135,13 +165,19 @@ class nccl_device_comm {
  public:
   static constexpr int barriers = Barriers;
 
-  explicit nccl_device_comm(const nccl_communicator& comm) : channel_(comm.channel()) {
-    auto& kept = channel_->attached(Barriers);
-    if (kept == nullptr) {
-      channel_->flush();
-      kept = std::make_shared<detail::nccl_device_state>(*channel_, Barriers);
+  explicit nccl_device_comm(const nccl_communicator& comm)
+      : channel_(comm.channel()), state_(detail::nccl_device_state_of(*channel_, Barriers)) {
+    if (state_ == nullptr) {
+      int library = 0;
+      static_cast<void>(ncclGetVersion(&library));
+      channel_->refuse(detail::text_of({"nccl_device_comm: ",
+                                        channel_->lacks_device_api()
+                                            ? "NCCL has no symmetric memory here: expected GPUs that load and store "
+                                              "each other's memory, and no NCCL_CUMEM_ENABLE=0"
+                                            : "expected the library of the header that this program was compiled with",
+                                        "; the header is NCCL ", detail::nccl_version_text(NCCL_VERSION_CODE),
+                                        ", the library ", detail::nccl_version_text(library)}));
     }
-    state_ = std::static_pointer_cast<detail::nccl_device_state>(kept);
 #if NCCL_VERSION_CODE >= 22800 && __has_include(<nccl_device.h>)
     // Known only now: NCCL finds its teams with the first window or device communicator.
     if (const int team = ncclTeamLsa(channel_->connected()).nRanks; team != size())
@@ -162,10 +198,12 @@ class nccl_device_comm {
   std::shared_ptr<detail::nccl_device_state> state_;
 };
 
-/// Whether all ranks of a communicator are in one LSA team. Only with a window registered (`nccl_window::registered`), and the same on all ranks.
+/// Whether all ranks of a communicator are in one LSA team, and the library has the device API of the header. Only with a window registered (`nccl_window::registered`), and the same on all ranks.
 inline bool nccl_one_lsa_team(const nccl_communicator& comm) {
 #if NCCL_VERSION_CODE >= 22800 && __has_include(<nccl_device.h>)
-  return ncclTeamLsa(comm.channel()->connected()).nRanks == comm.size();
+  const auto& channel = comm.channel();
+  return !channel->lacks_device_api() && detail::nccl_library_has_device_api() &&
+         ncclTeamLsa(channel->connected()).nRanks == comm.size();
 #else
   static_cast<void>(comm);
   return false;

@@ -66,15 +66,21 @@ class nccl_window_memory {
   void register_with(std::shared_ptr<nccl_channel> channel) {
     if (std::any_of(registered_.begin(), registered_.end(), [&](const auto& r) { return r->channel == channel; }))
       return;
-    auto made = std::make_unique<registration>();  // NCCL may write there later
+    auto made = std::make_shared<registration>();
     made->channel = std::move(channel);
     registered_.reserve(registered_.size() + 1);
 #if NCCL_VERSION_CODE >= 22700
     nccl_channel& with = *made->channel;
     const ncclComm_t comm = with.connected();
     with.flush();
-    with.require_nccl("ncclCommWindowRegister",
-                      ncclCommWindowRegister(comm, memory_, bytes_, &made->window, NCCL_WIN_COLL_SYMMETRIC));
+    try {
+      with.require_nccl("ncclCommWindowRegister",
+                        ncclCommWindowRegister(comm, memory_, bytes_, &made->window, NCCL_WIN_COLL_SYMMETRIC));
+    } catch (...) {
+      const std::shared_ptr<nccl_channel> failed = std::move(made->channel);  // which must not keep itself
+      failed->site().written_late.push_back(made);
+      throw;
+    }
     if (made->window != nullptr) with.add_window({static_cast<const std::byte*>(memory_), bytes_, made->window});
 #endif
     registered_.push_back(std::move(made));
@@ -98,10 +104,10 @@ class nccl_window_memory {
     ncclWindow_t window = nullptr;
 #endif
   };
-  // False where nobody waits for a stream that is not done.
+  // False where nobody waits for a stream that is not done, or for a communicator that is aborted: the site frees the memory behind both.
   bool end(registration& r, bool unwinding) noexcept {
     r.channel->remove_window(memory_);
-    if (!r.channel->usable()) return true;
+    if (!r.channel->usable()) return false;
     try {
       if (unwinding && !r.channel->done(stream_)) return false;
       r.channel->wait(stream_);
@@ -109,15 +115,16 @@ class nccl_window_memory {
       if (r.window != nullptr)
         r.channel->require_nccl("ncclCommWindowDeregister", ncclCommWindowDeregister(r.channel->connected(), r.window));
 #endif
+      return true;
     } catch (...) {  // all communicators of the rank have been aborted, and the next call says so
+      return false;
     }
-    return true;
   }
   cudaStream_t stream_;
   std::size_t bytes_;
   int exceptions_ = std::uncaught_exceptions();
   void* memory_ = nullptr;
-  std::vector<std::unique_ptr<registration>> registered_;
+  std::vector<std::shared_ptr<registration>> registered_;
 };
 
 }  // namespace detail

@@ -27,7 +27,7 @@ struct store_row {
 template <launcher L, class T, class Space>
 void launch_store_rows(const L& on, const head_rows<const T, Space>& x, const std::int32_t* rows,
                        const head_rows<T, Space>& to) {
-  on.each_row(x.rows, x.width(), store_row<T>{x.width(), x.data, x.stride, rows, to.data, to.stride});
+  each_row_of_packs<T>(on, x.rows, x.width(), store_row<T>{x.width(), x.data, x.stride, rows, to.data, to.stride});
 }
 /// x[r] += table[ids[r]].
 template <class T>
@@ -44,7 +44,7 @@ struct add_row {
 template <launcher L, class T>
 void launch_add_rows(const L& on, std::int64_t rows, std::int64_t width, T* x, const T* table,
                      const std::int32_t* ids) {
-  on.each_row(rows, width, add_row<T>{width, x, table, ids});
+  each_row_of_packs<T>(on, rows, width, add_row<T>{width, x, table, ids});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -15,7 +15,7 @@
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/product_members.hpp>
-#include <heddle/compute/group/split_attention.hpp>
+#include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
@@ -24,12 +24,14 @@
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_head_parts.hpp>
 #include <heddle/compute/launched_images.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -61,6 +63,10 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
   template <class T>
   using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
+  template <class T>
+  using in_row = std::type_identity_t<row_view<const T, cuda_memory>>;
+  template <class T>
+  using in_sums = std::type_identity_t<row_view<const sum_of_type<T>, cuda_memory>>;
   template <class T>
   using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
 
@@ -100,20 +106,36 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     product<TA, TB, std::remove_const_t<A>>(a, b, beta, c);
   }
 
-  /// In parts of the keys where queries are few and see many (`key_pages_in::most_keys`, as in decoding), else by tiles of queries.
+  /// Queries of which `pages` says that they are few of their sequence, as in decoding, in parts of their keys; others by tiles of queries.
   template <class T>
   void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
                  sum_of_type<T> scale, head_rows<T, space> out, sums_of<T> lse, key_pages_in<space> pages = {}) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (detail::in_groups::splits_keys(q.rows, slices.size(), pages.most_keys)) {
-        attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
-        const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
-        if (detail::in_groups::attend_in_parts(group_launcher("heddle::attention"), in, pages.most_keys,
-                                               detail::in_groups::at(out), lse.address()))
-          return;
-      }
+    if (pages.most_keys > 0) {
+      attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
+      const std::int64_t listed = pages.few_rows.size();
+      if (detail::checks_arguments && listed > 0 && (pages.few_slices < 0 || pages.few_slices > slices.size()))
+          [[unlikely]]
+        throw layout_error("heddle: attention: the slices of few queries should be some of " +
+                           std::to_string(slices.size()) + ", got " + std::to_string(pages.few_slices));
+      const detail::in_groups::split_queries of{listed > 0 ? pages.few_rows.address() : nullptr,
+                                                listed > 0 ? listed : q.rows};
+      const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
+      if (detail::in_groups::attend_few(group_launcher("heddle::attention"), in, of, pages.few_slices, pages.most_keys,
+                                        detail::in_groups::at(out), lse.address()))
+        return;
     }
     attention_facet::attention(q, k, v, slices, scale, out, lse, pages);
+  }
+  /// Bytes that attention takes for a moment where `queries` queries of `heads` heads are in parts of their keys, up to `most_keys` each: 32 MiB at most, or what one query alone needs. `head_dim`,
+  /// `value_dim`: elements of a head of q and k, and of v. For heads that begin at multiples of 16 bytes.
+  template <class T>
+  std::int64_t few_query_bytes(std::int64_t queries, std::int64_t heads, std::int64_t head_dim, std::int64_t value_dim,
+                               std::int64_t most_keys) {
+    using namespace detail::in_groups;
+    const heads_at<const T> q{nullptr, heads * head_dim, head_dim}, v{nullptr, heads * value_dim, value_dim};
+    const attention_inputs<T, listed_slices> in{q, q, v, queries, heads, 1, {nullptr, 0}, {}, {}, {}, most_keys};
+    return detail::in_groups::few_query_bytes(group_launcher("heddle::attention"), in, queries, most_keys,
+                                              heads_at<T>{nullptr, v.stride, v.head_dim});
   }
   template <class T>
   void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out, sums_of<T> lse) {
@@ -157,6 +179,27 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                                   step);
   }
 
+  using facets::layer_norm_backward_input;
+  using facets::rms_norm_backward_input;
+  template <class T>
+  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
+                                 in_matrix<T> onto, matrix_view<T, space> dx) {
+    gradient_sizes("layer_norm_backward_input", x, w.size(), dy, onto, dx);
+    detail::argument_checks::sizes("layer_norm_backward_input", x.extent(0), "elements of mean", mean.size(),
+                                   "elements of rstd", rstd.size());
+    detail::on_cuda::launch_layer_norm_backward_input(launcher(), x.extent(0), x.extent(1), dy.address(), x.address(),
+                                                      w.address(), mean.address(), rstd.address(), onto.address(),
+                                                      dx.address());
+  }
+  template <class T>
+  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, in_matrix<T> onto,
+                               matrix_view<T, space> dx) {
+    gradient_sizes("rms_norm_backward_input", x, w.size(), dy, onto, dx);
+    detail::expect("rms_norm_backward_input", "elements of rstd", x.extent(0), rstd.size());
+    detail::on_cuda::launch_rms_norm_backward_input(launcher(), x.extent(0), x.extent(1), dy.address(), x.address(),
+                                                    w.address(), rstd.address(), onto.address(), dx.address());
+  }
+
   template <class T>
     requires(!is_half_precision<T>)
   void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
@@ -189,6 +232,13 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
   friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
   friend class detail::launched_images<basic_cuda, cuda_memory>;
+  // Of a norm: as many elements of w as x has columns, and all of `others` as large as x.
+  template <class X, class... Others>
+  static void gradient_sizes(const char* kernel, const X& x, std::int64_t elements_of_w, const Others&... others) {
+    detail::expect(kernel, "elements of w", x.extent(1), elements_of_w);
+    (detail::expect(kernel, "rows of dy, onto and dx", x.extent(0), others.extent(0)), ...);
+    (detail::expect(kernel, "columns of dy, onto and dx", x.extent(1), others.extent(1)), ...);
+  }
   template <class T>
   void add_to_softmax_into(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
                            sums_of<T> sum, sums_of<T> picked) {

@@ -189,7 +189,7 @@ struct add_bias_row {
 };
 template <launcher L, class T>
 void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
-  on.each_row(rows, columns, add_bias_row<T>{columns, y, bias});
+  each_row_of_packs<T>(on, rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
 struct bias_terms {
@@ -271,7 +271,8 @@ void launch_embedding(const L& on, std::int64_t tokens, const std::int32_t* ids,
                       std::int64_t width, const T* table, std::int64_t first_id, T* out) {
   on.each_row(tokens, width, embedding_row<T>{ids, {first_id, vocabulary, width}, table, out});
 }
-/// The group of the first of equal ids adds all of them, in the order of the tokens.
+/// The group of the first of equal ids adds all of them, in the order of the tokens. Where they end is looked up first, so that a thread has several loads
+/// under way: the most frequent words of a text are a few in a hundred of its tokens.
 template <class T>
 struct embedding_backward_row {
   std::int64_t tokens;
@@ -283,10 +284,18 @@ struct embedding_backward_row {
   HEDDLE_HD void operator()(G& g, std::int64_t k) const {
     const std::int32_t id = sorted[k];
     if (!here.has(id) || (k > 0 && sorted[k - 1] == id)) return;
+    std::int64_t end = k + 1;
+    for (std::int64_t beyond = tokens; end < beyond;) {
+      const std::int64_t middle = end + (beyond - end) / 2;
+      if (sorted[middle] == id)
+        end = middle + 1;
+      else
+        beyond = middle;
+    }
     const std::int64_t row = here.row(id), width = here.width;
     for (std::int64_t j = g.rank(); j < width; j += g.size()) {
       sum_of_type<T> sum = dtable[row * width + j];
-      for (std::int64_t t = k; t < tokens && sorted[t] == id; ++t) sum += dout[places[t] * width + j];
+      for (std::int64_t t = k; t < end; ++t) sum += dout[places[t] * width + j];
       dtable[row * width + j] = sum;
     }
   }
@@ -316,7 +325,7 @@ struct add_positions_row {
 template <launcher L, class T>
 void launch_add_positions(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
                           const T* wpe) {
-  on.each_row(rows, width, add_positions_row<T>{width, sequence, x, wpe});
+  each_row_of_packs<T>(on, rows, width, add_positions_row<T>{width, sequence, x, wpe});
 }
 template <class T>
 struct add_positions_backward_row {

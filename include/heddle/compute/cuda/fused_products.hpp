@@ -3,10 +3,10 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/fused_products.hpp>
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -37,8 +37,8 @@ class fused_product_members {
     requires(multiplies_to<A, B, T>)
   void matmul_add_bias(matrix<A> a, matrix<B> b, in_row<T> bias, matrix<T> c) {
     expect("matmul_add_bias", "elements of the bias", c.extent(1), bias.size());
-    if (ended<TA, TB>(a, b, c, T(0), product_ending<T>{.end = product_end::bias, .bias = bias.address()})) return;
-    self().template matmul<TA, TB>(a, b, c, T(0));
+    if (ended<TA, TB>(a, b, c, 0, product_ending<T>{.end = product_end::bias, .bias = bias.address()})) return;
+    self().template matmul<TA, TB>(a, b, c, sum_of_type<T>(0));
     self().add_bias(c, bias);
   }
   template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B, class T>
@@ -48,7 +48,7 @@ class fused_product_members {
     expect("matmul_add_bias_gelu", "elements of the bias", c.extent(1), bias.size());
     same_size("matmul_add_bias_gelu", c, before);
     if (ended<TA, TB>(
-            a, b, c, T(0),
+            a, b, c, 0,
             product_ending<T>{.end = product_end::gelu_of_bias, .bias = bias.address(), .before = before.address()}))
       return;
     matmul_add_bias<TA, TB>(a, b, bias, before);
@@ -60,25 +60,24 @@ class fused_product_members {
     same_size("matmul_gelu_backward", c, before);
     // The library only reads it there.
     if (ended<TA, TB>(
-            a, b, c, T(0),
+            a, b, c, 0,
             product_ending<T>{.end = product_end::gelu_derivative, .before = const_cast<T*>(before.address())}))
       return;
-    self().template matmul<TA, TB>(a, b, c, T(0));
+    self().template matmul<TA, TB>(a, b, c, sum_of_type<T>(0));
     self().gelu_backward(elements(before), elements(matrix<const T>(c)), elements(c));
   }
-  template <summed_operand Of, class T>
-    requires std::is_floating_point_v<T>
-  void matmul_add_bias_backward(in_matrix<T> a, in_matrix<T> b, matrix<T> c,
+  template <summed_operand Of, class A, class B, class T>
+    requires(multiplies_to<A, B, T> && std::is_floating_point_v<T>)
+  void matmul_add_bias_backward(matrix<A> a, matrix<B> b, matrix<T> c,
                                 std::type_identity_t<row_view<T, cuda_memory>> db) {
     constexpr bool left = Of == summed_operand::left;
     expect("matmul_add_bias_backward", "elements of db", c.extent(left ? 0 : 1), db.size());
     const std::int64_t n = db.size();
-    if (static_cast<std::int64_t>(sums_.size()) < n * static_cast<std::int64_t>(sizeof(T)))
-      sums_ = buffer<std::byte, cuda_memory>(self().queue(), n * static_cast<std::int64_t>(sizeof(T)),
-                                             "the gradient of a bias");
-    const product_ending<T> with{.end = left ? product_end::sums_of_left : product_end::sums_of_right,
-                                 .sums = reinterpret_cast<T*>(sums_.address())};
-    if (ended<transpose::yes, transpose::no>(a, b, c, T(1), with)) {
+    const product_ending<T> with{
+        .end = left ? product_end::sums_of_left : product_end::sums_of_right,
+        .sums = reinterpret_cast<T*>(
+            sums_.of(self().queue(), n * static_cast<std::int64_t>(sizeof(T)), "the gradient of a bias"))};
+    if (ended<transpose::yes, transpose::no>(a, b, c, 1, with)) {
       // The library overwrites sums, while c is added to.
       const auto sums = heddle::v0::detail::row_at<cuda_memory>(static_cast<const T*>(with.sums), n);
       self().add(row_view<const T, cuda_memory>(db), sums, db);
@@ -103,7 +102,8 @@ class fused_product_members {
   }
   // Whether the library has made c; sizes that do not fit are left to `matmul`, which refuses them, and so are empty products.
   template <transpose TA, transpose TB, class A, class B, class T>
-  bool ended(const matrix<A>& a, const matrix<B>& b, const matrix<T>& c, T beta, const product_ending<T>& with) {
+  bool ended(const matrix<A>& a, const matrix<B>& b, const matrix<T>& c, sum_of_type<T> beta,
+             const product_ending<T>& with) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
     const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
     const bool fits = a.extent(ta ? 1 : 0) == m && b.extent(tb ? 1 : 0) == k && b.extent(tb ? 0 : 1) == n;
@@ -113,7 +113,7 @@ class fused_product_members {
         m, n, k, static_cast<const in*>(a.address()), static_cast<const in*>(b.address()), c.address(), beta, with);
   }
 
-  buffer<std::byte, cuda_memory> sums_{};
+  growing_room<std::byte, cuda_memory> sums_{};
 };
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

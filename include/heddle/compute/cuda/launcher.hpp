@@ -43,7 +43,7 @@ struct product_ending {
 
 /// The base of launchers, which brings the kernels of this namespace to calls of `launch_gelu(launcher, ...)`. A launcher has
 /// - `each(n, body)`: body(i) for every i in [0, n);
-/// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns;
+/// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns (packs of columns, where its threads take those);
 /// - `each_column(columns, body)`: body(group, j) for every column j;
 /// - `each_tile<T>(items, edge, n, body)`: body(group, i, memory) for every item i, whose group shares memory of n elements of T and
 ///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes()`;

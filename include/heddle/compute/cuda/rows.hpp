@@ -46,16 +46,17 @@ struct layer_norm_row {
 template <launcher L, class T>
 void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
                        sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
-  if (columns > 0) on.each_row(rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
-/// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
+/// dx = onto + s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s. `onto` may be dx.
 template <class T>
 struct layer_norm_backward_row {
   using S = sum_of_type<T>;
   std::int64_t columns;
   const T *dy, *x, *w;
   const S *mean, *rstd;
+  const T* onto;
   T* dx;
 
   template <class G>
@@ -65,16 +66,23 @@ struct layer_norm_backward_row {
     const S of_g = sum_packs<S>(g, columns, [](S e, S f) { return e * f; }, d, factor) * inverse;
     const auto projected = [mu, s](S e, S f, S at) { return e * f * ((at - mu) * s); };
     const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) * inverse;
-    const auto added = [mu, s, of_g, of_gn](std::int64_t, S e, S f, S at, T& out) {
-      out = converted<T>(out + s * (e * f - of_g - (at - mu) * s * of_gn));
+    const auto added = [mu, s, of_g, of_gn](std::int64_t, S e, S f, S at, S before, T& out) {
+      out = converted<T>(before + s * (e * f - of_g - (at - mu) * s * of_gn));
     };
-    for_packs(g, columns, added, d, factor, in, dx + i * columns);
+    for_packs(g, columns, added, d, factor, in, onto + i * columns, overwritten(dx + i * columns));
   }
 };
 template <launcher L, class T>
 void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto,
+                                      T* dx) {
+  if (columns > 0)
+    each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, onto, dx});
+}
+template <launcher L, class T>
+void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                       const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
-  if (columns > 0) on.each_row(rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, dx});
+  launch_layer_norm_backward_input(on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
 }
 /// Of dw and db, in one pass over dy and x.
 template <class T>
@@ -118,15 +126,16 @@ struct rms_norm_row {
 template <launcher L, class T>
 void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps,
                      T* y, sum_of_type<T>* rstd) {
-  if (columns > 0) on.each_row(rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
-/// dx += s (g - n mean(g n)) with g = w dy and n = x s.
+/// dx = onto + s (g - n mean(g n)) with g = w dy and n = x s. `onto` may be dx.
 template <class T>
 struct rms_norm_backward_row {
   using S = sum_of_type<T>;
   std::int64_t columns;
   const T *dy, *x, *w;
   const S* rstd;
+  const T* onto;
   T* dx;
 
   template <class G>
@@ -135,16 +144,21 @@ struct rms_norm_backward_row {
     const S s = rstd[i];
     const auto projected = [s](S e, S f, S at) { return e * f * (at * s); };
     const S of_gn = sum_packs<S>(g, columns, projected, d, factor, in) / static_cast<S>(columns);
-    const auto added = [s, of_gn](std::int64_t, S e, S f, S at, T& out) {
-      out = converted<T>(out + s * (e * f - at * s * of_gn));
+    const auto added = [s, of_gn](std::int64_t, S e, S f, S at, S before, T& out) {
+      out = converted<T>(before + s * (e * f - at * s * of_gn));
     };
-    for_packs(g, columns, added, d, factor, in, dx + i * columns);
+    for_packs(g, columns, added, d, factor, in, onto + i * columns, overwritten(dx + i * columns));
   }
 };
 template <launcher L, class T>
 void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+                                    const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
+  if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, onto, dx});
+}
+template <launcher L, class T>
+void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                     const T* w, const sum_of_type<T>* rstd, T* dx) {
-  if (columns > 0) on.each_row(rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, dx});
+  launch_rms_norm_backward_input(on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
 }
 template <class T>
 struct rms_norm_weight_terms {
@@ -185,7 +199,7 @@ struct row_max_row {
 template <launcher L, class T>
 void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
-  on.each_row(rows, columns, row_max_row<T>{columns, logits, lowest, m});
+  each_row_of_packs<T>(on, rows, columns, row_max_row<T>{columns, logits, lowest, m});
 }
 template <class T>
 struct row_sum_exp_row {
@@ -206,7 +220,7 @@ struct row_sum_exp_row {
 template <launcher L, class T>
 void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
                         sum_of_type<T>* sum) {
-  on.each_row(rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
+  each_row_of_packs<T>(on, rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
 /// The targets of the rows among these columns, which are those of the words from `first_id` on.
 struct target_columns {
@@ -236,20 +250,27 @@ void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, co
                         const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
-/// Greatest number and sum of exponentials of what came so far, in one pass.
+/// Greatest number and sum of exponentials of what came so far, in one pass. The sum is in units of exp(unit), a number that came; a greater one takes its
+/// place only if it is more than `most_above` greater, so that threads of a warp seldom take two paths.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
 template <class T>
 struct online_softmax {
-  T top, lowest, sum = T(0);  // lowest: -inf
-  HEDDLE_HD explicit online_softmax(T minus_infinity) : top(minus_infinity), lowest(minus_infinity) {}
+  static constexpr int most_above = 8;
+  T top, unit, lowest, sum = T(0);  // lowest: -inf
+  HEDDLE_HD explicit online_softmax(T minus_infinity)
+      : top(minus_infinity), unit(minus_infinity), lowest(minus_infinity) {}
+  /// Sum of exponentials in units of exp(m).
+  HEDDLE_HD online_softmax(T m, T exponentials, T minus_infinity)
+      : top(m), unit(m), lowest(minus_infinity), sum(exponentials) {}
   /// The sum in units of exp(to). What nothing was added to stays 0: exp(-inf + inf) would be NaN.
-  HEDDLE_HD T scaled(T to) const { return sum == T(0) ? T(0) : sum * math::exponential(top - to); }
+  HEDDLE_HD T scaled(T to) const { return sum == T(0) ? T(0) : sum * math::exponential(unit - to); }
   HEDDLE_HD void add(T x) {
-    if (x > top || x != x) {
+    top = larger(top, x);
+    if (x - unit <= T(most_above)) {
+      sum += math::exponential(x - unit);
+    } else if (x > lowest || x != x) {
       sum = scaled(x) + T(1);
-      top = larger(top, x);
-    } else if (x > lowest) {
-      sum += math::exponential(x - top);
+      unit = x;
     }
   }
 };
@@ -264,15 +285,14 @@ struct add_to_softmax_row {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T* const row = logits + i * target.columns;
-    online_softmax<S> mine(lowest), before(lowest);
-    before.top = m[i];
+    online_softmax<S> mine(lowest);
+    const S m_before = m[i];
     for_packs(g, target.columns, [&mine](std::int64_t, S e) { mine.add(e); }, row);
-    const S top = larger(before.top, g.largest(mine.top));
+    const S top = larger(m_before, g.largest(mine.top));
     const S added = g.sum(mine.scaled(top));
     if (!g.leads()) return;  // the others have no further need of m
-    before.sum = sum[i];
     m[i] = top;
-    sum[i] = before.scaled(top) + added;
+    sum[i] = online_softmax<S>(m_before, sum[i], lowest).scaled(top) + added;
     if (const std::int64_t column = target[i]; column >= 0) picked[i] = row[column];
   }
 };
@@ -281,7 +301,8 @@ void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns,
                            const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
                            sum_of_type<T>* picked) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
-  on.each_row(rows, columns, add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
+  each_row_of_packs<T>(on, rows, columns,
+                       add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
 }
 template <class T>
 struct rescale_softmax_body {
@@ -320,7 +341,8 @@ template <launcher L, class T>
 void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
                                    const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
                                    std::int64_t first_id, sum_of_type<T> factor) {
-  on.each_row(rows, columns, cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
+  each_row_of_packs<T>(on, rows, columns,
+                       cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -19,11 +19,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <cub/device/device_radix_sort.cuh>
@@ -96,14 +99,18 @@ class lt_products {
   template <bool TA, bool TB, class In, class Out, class Sum>
   bool multiply_ending(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b,
                        Out* c, Sum beta, const product_ending<Out>& with) {
+    static_assert(std::is_same_v<Sum, std::conditional_t<std::is_same_v<In, double>, double, float>>);
     // What it asks of the input of GELU: rows of a multiple of 8 elements that begin at a multiple of 16 bytes.
     if (with.before != nullptr && (n % 8 != 0 || alignment_of(with.before) < 16)) return false;
+    // How exact its tanh is it does not say: products that round nothing leave GELU to heddle's kernel.
+    if constexpr (std::is_same_v<In, float> && Floats::compute == CUBLAS_COMPUTE_32F)
+      if (with.before != nullptr) return false;
     const heddle::v0::detail::on_cuda_device here(device_);
     described<TA, TB> of(types_of<In, Out, Sum>, m, n, k);
     of.end_with(with, n);
     const operands<In, Out, Sum> given{a, b, c, beta};
     const std::uint32_t aligned =
-        (std::min)({alignment_of(with.bias), alignment_of(with.before), alignment_of(with.sums)});
+        (std::min)(alignment_of(with.bias), alignment_of(with.sums)) * 512 + alignment_of(with.before);
     constexpr element_types types = types_of<In, Out, Sum>;
     const size_of_product size(types.in, types.in_right, types.out, TA, TB, m, n, k, given.aligned(),
                                static_cast<int>(with.end), beta == Sum(0), aligned);
@@ -292,6 +299,8 @@ class lt_products {
                 "cublasLtMatmulPreferenceSetAttribute");
       };
       ask(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+      // Parts of a sum are added up in float, too: otherwise it may store them in the type of the result.
+      ask(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
@@ -315,7 +324,7 @@ class lt_products {
       return matrix_layout(made);
     }
   };
-  // Types, operations, sizes and alignments of operands; the end, whether c is overwritten, the alignment of what the end reads or makes.
+  // Types, operations, sizes and alignments of operands; the end, whether c is overwritten, the alignments of what the end reads or makes.
   using size_of_product =
       std::tuple<cudaDataType_t, cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t,
                  std::array<std::uint32_t, 3>, int, bool, std::uint32_t>;
@@ -465,17 +474,30 @@ struct stream_launcher : launcher_base {
     return value;
   }
   std::int64_t offered_to_block() const { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+  // All that a block can have, once: it is an attribute of the function on the device, which other threads launch, too.
+  static void allow_shared_memory(const void* kernel, int device, std::int64_t offered) {
+    static std::mutex mutex;
+    static std::set<std::pair<const void*, int>> allowed;
+    const std::lock_guard lock(mutex);
+    if (allowed.contains({kernel, device})) return;
+    cudaFuncAttributes has{};
+    heddle::v0::detail::require_cuda(cudaFuncGetAttributes(&has, kernel), "cudaFuncGetAttributes", device);
+    heddle::v0::detail::require_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(offered - static_cast<std::int64_t>(has.sharedSizeBytes))),
+        "cudaFuncSetAttribute", device);
+    allowed.insert({kernel, device});
+  }
   template <class Body>
   void launch_tiles(const char* name, void (*kernel)(std::int64_t, Body), dim3 block, std::int64_t items,
                     std::size_t bytes, const std::string& what, const Body& body) const {
     const heddle::v0::detail::on_cuda_device here(queue.device());
-    if (const std::int64_t offered = offered_to_block(); bytes > static_cast<std::size_t>(offered))
+    const std::int64_t offered = offered_to_block();
+    if (bytes > static_cast<std::size_t>(offered))
       throw cuda_error("heddle: " + what + " want " + std::to_string(bytes) + " bytes of shared memory, device " +
                        std::to_string(queue.device()) + " offers a block " + std::to_string(offered));
-    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
-      heddle::v0::detail::require_cuda(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "cudaFuncSetAttribute", queue.device());
+    if (bytes > 32 * 1024)  // a kernel has 48 KiB without being asked, with its static shared memory
+      allow_shared_memory(reinterpret_cast<const void*>(kernel), queue.device(), offered);
     cudaLaunchConfig_t how{};
     how.gridDim = blocks(items);
     how.blockDim = block;

@@ -177,4 +177,12 @@ HEDDLE_HD T sum_packs(G& g, std::int64_t n, const F& f, const In*... arrays) {
   return g.sum(sum);
 }
 
+/// Launches body(group, i) for each row i of a matrix whose columns the body goes through by packs of `Widest`, the widest of the types of its arrays. A
+/// group has as many threads as packs ask for: a row of 768 elements of bf16 is 96 packs, for one warp, which needs no barrier; and so many more rows are under
+/// way at a time.
+template <class Widest, class L, class Body>
+void each_row_of_packs(const L& on, std::int64_t rows, std::int64_t columns, const Body& body) {
+  on.each_row(rows, packs_of(columns, pack_width<Widest*>()), body);
+}
+
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -133,6 +133,14 @@ class warp_of_block {
       x.values[i] = op(x.values[i], __shfl_xor_sync(0xffffffffu, x.values[i], 2));
     }
   }
+  template <class E, int N, class Op>
+  __device__ void over_lanes(registers<E, N>& x, const Op& op) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2)
+        x.values[i] = op(x.values[i], __shfl_xor_sync(0xffffffffu, x.values[i], step));
+  }
   static __device__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

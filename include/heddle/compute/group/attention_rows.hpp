@@ -30,12 +30,16 @@ struct listed_slices {
   template <class F>
   HEDDLE_HD void keys_of(std::int64_t q, const F& f) const {
     for (const attention_slice& s : *this) {
-      if (q < s.q_begin || q >= s.q_end) continue;
-      std::int64_t from = s.k_begin, to = s.k_end;
-      if (begins_late(s)) from += q - s.q_begin;
-      if (ends_early(s)) to -= s.q_end - 1 - q;
-      f(from, to);  // empty where from is not below
+      std::int64_t from = 0, to = 0;
+      if (keys_of(s, q, from, to)) f(from, to);  // empty where from is not below
     }
+  }
+  /// Whether query q is one of a slice, and then which keys it sees there.
+  HEDDLE_HD static bool keys_of(const attention_slice& s, std::int64_t q, std::int64_t& from, std::int64_t& to) {
+    if (q < s.q_begin || q >= s.q_end) return false;
+    from = s.k_begin + (begins_late(s) ? q - s.q_begin : 0);
+    to = s.k_end - (ends_early(s) ? s.q_end - 1 - q : 0);
+    return true;
   }
   template <class F>
   HEDDLE_HD void queries_of(std::int64_t key, const F& f) const {

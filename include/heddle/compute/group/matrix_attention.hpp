@@ -35,7 +35,7 @@ struct rows_of_item {
   int begin, end, first, head;  // `first`: row of the sequence
 
   HEDDLE_HD rows_of_item(std::int64_t item, std::int64_t sequence, std::int64_t heads, unsigned size, bool from_last) {
-    // 32 bits suffice (see `fits_matrix_instructions`), and take no call.
+    // 32 bits suffice (see `counts_in_32_bits`), and take no call.
     const auto rows = static_cast<unsigned>(sequence), tiles = (rows + size - 1) / size;
     const unsigned rest = static_cast<unsigned>(item) / tiles, at = static_cast<unsigned>(item) % tiles;
     head = static_cast<int>(rest % static_cast<unsigned>(heads));
@@ -106,7 +106,7 @@ struct seen_tile {
   }
 };
 
-/// Sizes and inputs of the kernels below. `width`: elements of a head, up to the `Width` of the tiles, which have zeros behind them.
+/// Sizes and inputs of the kernels below. `width`: elements of a head of queries and keys, `value_width`: of values, both up to the `Width` of the tiles, which have zeros behind them.
 template <class T>
 struct matrix_attention_inputs {
   heads_at<const T> q, k, v;
@@ -116,6 +116,7 @@ struct matrix_attention_inputs {
   float scale;
 
   HEDDLE_HD int width() const { return static_cast<int>(q.head_dim); }
+  HEDDLE_HD int value_width() const { return static_cast<int>(v.head_dim); }
   /// 2^(factor x) = e^(scale x).
   HEDDLE_HD float factor() const { return scale * 1.44269504088896340736f; }
 };
@@ -146,10 +147,10 @@ HEDDLE_HD void copy_keys(W& w, const matrix_attention_inputs<T>& in, int kv, int
   w.forget(kv);
   if (in.pages.page_rows == 0) {
     copy_rows<Warps, Size>(w, k, keys, in.width(), strided_rows<T>{in.k(key, kv), in.k.stride});
-    copy_rows<Warps, Size>(w, v, keys, in.width(), strided_rows<T>{in.v(key, kv), in.v.stride});
+    copy_rows<Warps, Size>(w, v, keys, in.value_width(), strided_rows<T>{in.v(key, kv), in.v.stride});
   } else {
     copy_rows<Warps, Size>(w, k, keys, in.width(), paged_rows<T>{in.k(0, kv), in.k.stride, in.pages, key});
-    copy_rows<Warps, Size>(w, v, keys, in.width(), paged_rows<T>{in.v(0, kv), in.v.stride, in.pages, key});
+    copy_rows<Warps, Size>(w, v, keys, in.value_width(), paged_rows<T>{in.v(0, kv), in.v.stride, in.pages, key});
   }
 }
 
@@ -163,6 +164,40 @@ HEDDLE_HD void hide_unseen(W& w, warp_sums<W, Down, Across>& s, const slice_of_t
       each_constant<Across>([&](auto n) {
         for (int i = 0; i < 4; ++i)
           if (!rows[i / 2].has(8 * n + 2 * (l % 4) + i % 2)) s.x[m][n](l, i) = -HUGE_VALF;
+      });
+    });
+  });
+}
+
+/// Scores of keys become shares, in units of e^top; what was summed before is scaled again. `factor` is that of `matrix_attention_inputs`.
+template <class W, int Down, int Keys, int Columns>
+HEDDLE_HD void weigh_scores(W& w, float factor, warp_sums<W, Down, Keys>& s, warp_sums<W, Down, Columns>& sum,
+                            registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) {
+  each_constant<Down>([&](auto m) {
+    registers_of<W, float, 2> best = top[m];
+    w.each_lane([&](int l) {
+      each_constant<Keys>([&](auto n) {
+        for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
+      });
+    });
+    w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
+    w.each_lane([&](int l) {
+      float level[2], shrink[2];
+      for (int i = 0; i < 2; ++i) {
+        level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
+        shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
+        top[m](l, i) = best(l, i);
+        total[m](l, i) *= shrink[i];
+      }
+      each_constant<Keys>([&](auto n) {
+        for (int i = 0; i < 4; ++i) {
+          const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
+          s.x[m][n](l, i) = share;
+          total[m](l, i / 2) += share;
+        }
+      });
+      each_constant<Columns>([&](auto n) {
+        for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
       });
     });
   });
@@ -220,7 +255,7 @@ struct matrix_attention_tile {
       s.clear(w);
       add_product_of_rows(w, s, q, row, k(stage));
       if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
-      weigh(w, s, sum, top, total);
+      weigh_scores(w, in.factor(), s, sum, top, total);
       add_product(w, sum, s, v(stage));
     }
     w.template wait<0>();
@@ -238,62 +273,41 @@ struct matrix_attention_tile {
       });
     });
     store_sums(
-        w, sum, q, row, rows, in.width(), [&](int m, int l, int i) { return total[m](l, i); },
+        w, sum, q, row, rows, in.value_width(), [&](int m, int l, int i) { return total[m](l, i); },
         [&](int r) { return out(begin + r, own.head); });
-  }
-
- private:
-  /// Scores become shares, in units of e^top; what was summed before is scaled again.
-  template <class W>
-  HEDDLE_HD void weigh(W& w, warp_sums<W, Down, Keys / 8>& s, warp_sums<W, Down, Width / 8>& sum,
-                       registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) const {
-    const float factor = in.factor();
-    each_constant<Down>([&](auto m) {
-      registers_of<W, float, 2> best = top[m];
-      w.each_lane([&](int l) {
-        each_constant<Keys / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
-        });
-      });
-      w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
-      w.each_lane([&](int l) {
-        float level[2], shrink[2];
-        for (int i = 0; i < 2; ++i) {
-          level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
-          shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
-          top[m](l, i) = best(l, i);
-          total[m](l, i) *= shrink[i];
-        }
-        each_constant<Keys / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) {
-            const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
-            s.x[m][n](l, i) = share;
-            total[m](l, i / 2) += share;
-          }
-        });
-        each_constant<Width / 8>([&](auto n) {
-          for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
-        });
-      });
-    });
   }
 };
 
-/// Whether the kernels above take these heads: up to 128 elements, a multiple of 8, at addresses of 16 bytes; and 32 bits count rows and items.
+/// Whether the kernels take these heads: up to `most` elements, a multiple of 8, at addresses of 16 bytes.
 template <class T>
-bool fits_matrix_instructions(const heads_at<T>& x, std::int64_t width) {
-  return x.head_dim == width && width >= 8 && width <= 128 && width % 8 == 0 && x.stride % 8 == 0 &&
+bool fits_matrix_instructions(const heads_at<T>& x, std::int64_t width, std::int64_t most) {
+  return x.head_dim == width && width >= 8 && width <= most && width % 8 == 0 && x.stride % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
-template <class T, class Mask, class... More>
-bool fits_matrix_instructions(const attention_inputs<T, Mask>& in, const More&... more) {
+/// Whether 32 bits count rows and items.
+template <class T, class Mask>
+bool counts_in_32_bits(const attention_inputs<T, Mask>& in) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
-  const std::int64_t width = in.q.head_dim;
-  return (fits_matrix_instructions(more, width) && ... &&
-          (fits_matrix_instructions(in.q, width) && fits_matrix_instructions(in.k, width) &&
-           fits_matrix_instructions(in.v, width))) &&
-         in.queries > 0 && in.heads > 0 && in.queries * in.heads < most && in.key_rows < most &&
+  return in.queries > 0 && in.heads > 0 && in.queries * in.heads < most && in.key_rows < most &&
          in.pages.count * in.pages.page_rows < most;
+}
+/// Of the output alone: up to 256 elements, values of a width of their own.
+template <class T, class Mask>
+bool fits_matrix_instructions(const attention_inputs<T, Mask>& in, const heads_at<T>& out) {
+  constexpr std::int64_t most = 256;
+  const std::int64_t width = in.q.head_dim, of_values = in.v.head_dim;
+  return fits_matrix_instructions(in.q, width, most) && fits_matrix_instructions(in.k, width, most) &&
+         fits_matrix_instructions(in.v, of_values, most) && fits_matrix_instructions(out, of_values, most) &&
+         counts_in_32_bits(in);
+}
+/// Of gradients: up to 128 elements, one width for all.
+template <class T, class Mask, class... More>
+bool fits_matrix_gradients(const attention_inputs<T, Mask>& in, const More&... more) {
+  constexpr std::int64_t most = 128;
+  const std::int64_t width = in.q.head_dim;
+  return (fits_matrix_instructions(more, width, most) && ...) && fits_matrix_instructions(in.q, width, most) &&
+         fits_matrix_instructions(in.k, width, most) && fits_matrix_instructions(in.v, width, most) &&
+         counts_in_32_bits(in);
 }
 template <class T, class Mask>
 matrix_attention_inputs<T> matrix_inputs(const attention_inputs<T, Mask>& in) {
@@ -308,15 +322,23 @@ void with_width(std::int64_t head_dim, const F& f) {
   if (head_dim <= 96) return f(constant<96>{});
   f(constant<128>{});
 }
+/// The same for kernels of the output alone, which take wider heads.
+template <class T, class Mask, class F>
+void with_width_of(const attention_inputs<T, Mask>& in, const F& f) {
+  const std::int64_t width = in.q.head_dim > in.v.head_dim ? in.q.head_dim : in.v.head_dim;
+  if (width <= 128) return with_width(width, f);
+  if (width <= 192) return f(constant<192>{});
+  f(constant<256>{});
+}
 template <class T, int Width>
-using matrix_attention_of = matrix_attention_tile<T, Width, 2, Width == 64 ? 64 : 32>;
+using matrix_attention_of = matrix_attention_tile<T, Width, Width <= 128 ? 2 : 1, Width == 64 ? 64 : 32>;
 
 /// Attention by matrix instructions, if the device has them and they take these heads; else nothing is done, and false returned.
 template <class L, class T, class Mask>
 bool attend_by_matrices(const L& on, const attention_inputs<T, Mask>& in, heads_at<T> out, float* lse) {
   if constexpr (requires { on.multiplies_matrices(); }) {
     if (!on.multiplies_matrices() || !fits_matrix_instructions(in, out)) return false;
-    with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
+    with_width_of(in, [&]<int Width>(constant<Width>) {
       const matrix_attention_of<T, Width> body{matrix_inputs(in), out, lse};
       on.template each_item_of_warps<T>(body.items(), body);
     });

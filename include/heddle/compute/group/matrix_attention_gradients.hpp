@@ -1,8 +1,8 @@
 // heddle/compute/group/matrix_attention_gradients.hpp: gradients of attention of 16-bit elements by the matrix instructions of warps.
 #pragma once
 
+#include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
-#include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/warps.hpp>
 
 #include <cmath>
@@ -10,19 +10,24 @@
 
 namespace heddle::inline v0::compute::detail::in_groups {
 
-/// dout out of each query and head: the part of a score's gradient that all keys share.
+/// dout out of each query and head: the part of a score's gradient that all keys share. Item i is head i % heads of a query, for one thread, so that
+/// neighbours read neighbouring heads.
 template <class T>
-struct dout_of_out_row {
+struct dout_of_out_body {
   heads_at<const T> dout, out;
   std::int64_t queries, heads;
   float* of_outs;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t item) const {
+  HEDDLE_HD void operator()(std::int64_t item) const {
     const std::int64_t r = item / heads, h = item % heads;
     const T *const d = dout(r, h), *const y = out(r, h);
-    const float all =
-        sum_over(g, out.head_dim, [=](std::int64_t j) { return static_cast<float>(d[j]) * static_cast<float>(y[j]); });
-    if (g.leads()) of_outs[h * queries + r] = all;
+    float all = 0;
+    for (std::int64_t j = 0; j < out.head_dim; j += 8) {
+      on_cuda::pack<T, 8> of_d, of_y;
+      of_d.load(d + j);
+      of_y.load(y + j);
+      for (int e = 0; e < 8; ++e) all += static_cast<float>(of_d.values[e]) * static_cast<float>(of_y.values[e]);
+    }
+    of_outs[h * queries + r] = all;
   }
 };
 
@@ -31,11 +36,11 @@ HEDDLE_HD inline float level_of(float lse) {
   return lse == -HUGE_VALF ? HUGE_VALF : lse * 1.44269504088896340736f;
 }
 
-/// Gradients of 16 queries of one head for each warp of a block, key tile by key tile: p = e^(s - lse), ds = p (dout v' - dout out), dq = scale ds k.
+/// Gradients of 16 `Down` queries of one head for each warp of a block, key tile by key tile: p = e^(s - lse), ds = p (dout v' - dout out), dq = scale ds k.
 /// Source: Dao 2023, arXiv:2307.08691, algorithm 2; by queries, so that no two blocks add to one number.
-template <class T, int Width, int Keys>
+template <class T, int Width, int Down, int Keys>
 struct matrix_attention_query_gradients {
-  static constexpr int warps = 4, blocks = 2, size = 16 * warps;
+  static constexpr int warps = 4, blocks = 2, size = 16 * Down * warps;
   static constexpr std::int64_t elements = (2 * size + 4 * Keys) * Width;
   matrix_attention_inputs<T> in;
   heads_at<const T> dout;
@@ -49,7 +54,7 @@ struct matrix_attention_query_gradients {
     using tile = swizzled_tile<T, Width>;
     const rows_of_item own(item, in.rows, in.heads, size, true);
     const int kv = own.head / static_cast<int>(in.shared), begin = own.begin, rows = own.end - begin;
-    const int row = 16 * w.index();
+    const int row = 16 * Down * w.index();
     const tile q{memory}, d{memory + size * Width};
     const auto k = [memory](int stage) { return tile{memory + (2 * size + 2 * stage * Keys) * Width}; };
     const auto v = [memory](int stage) { return tile{memory + (2 * size + (2 * stage + 1) * Keys) * Width}; };
@@ -60,37 +65,41 @@ struct matrix_attention_query_gradients {
     bool more = walk.next();
     if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(0), v(0));
     w.commit();
-    warp_sums<W, 1, Width / 8> sum;
+    warp_sums<W, Down, Width / 8> sum;
     sum.clear(w);
-    registers_of<W, float, 2> level, of_out;
-    w.each_lane([&](int l) {
-      for (int i = 0; i < 2; ++i) {
-        const int r = row + l / 4 + 8 * i;
-        const std::int64_t at = own.head * in.queries + begin + r;
-        level(l, i) = r < rows ? level_of(lse[at]) : HUGE_VALF;
-        of_out(l, i) = r < rows ? of_outs[at] : 0.0f;
-      }
+    registers_of<W, float, 2> level[Down], of_out[Down];
+    each_constant<Down>([&](auto m) {
+      w.each_lane([&](int l) {
+        for (int i = 0; i < 2; ++i) {
+          const int r = row + 16 * m + l / 4 + 8 * i;
+          const std::int64_t at = own.head * in.queries + begin + r;
+          level[m](l, i) = r < rows ? level_of(lse[at]) : HUGE_VALF;
+          of_out[m](l, i) = r < rows ? of_outs[at] : 0.0f;
+        }
+      });
     });
     for (int stage = 0; more; stage = 1 - stage) {
       w.template wait<0>();
       w.sync();
-      const seen_tile<true, Keys> seen(walk, begin + row, 16);
+      const seen_tile<true, Keys> seen(walk, begin + row, 16 * Down);
       more = walk.next();
       if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(1 - stage), v(1 - stage));
       w.commit();
       if (!seen.any) continue;
-      warp_sums<W, 1, Keys / 8> s, of_share;
+      warp_sums<W, Down, Keys / 8> s, of_share;
       s.clear(w);
       add_product_of_rows(w, s, q, row, k(stage));
       if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
       of_share.clear(w);
       add_product_of_rows(w, of_share, d, row, v(stage));
       const float factor = in.factor();
-      each_constant<Keys / 8>([&](auto n) {
-        w.each_lane([&](int l) {
-          for (int i = 0; i < 4; ++i)
-            s.x[0][n](l, i) = w.power_of_two(s.x[0][n](l, i) * factor - level(l, i / 2)) *
-                              (of_share.x[0][n](l, i) - of_out(l, i / 2));
+      each_constant<Down>([&](auto m) {
+        each_constant<Keys / 8>([&](auto n) {
+          w.each_lane([&](int l) {
+            for (int i = 0; i < 4; ++i)
+              s.x[m][n](l, i) = w.power_of_two(s.x[m][n](l, i) * factor - level[m](l, i / 2)) *
+                                (of_share.x[m][n](l, i) - of_out[m](l, i / 2));
+          });
         });
       });
       add_product(w, sum, s, k(stage));
@@ -103,11 +112,11 @@ struct matrix_attention_query_gradients {
   }
 };
 
-/// Gradients of 16 keys of one key-value head, and of their values, for each warp of a block, from tiles of the queries that see them:
+/// Gradients of 16 `Down` keys of one key-value head, and of their values, for each warp of a block, from tiles of the queries that see them:
 /// dv = p' dout, dk = scale ds' q. Rows are keys here, so that p and ds lie in registers as operands of both products.
-template <class T, int Width, int Queries>
+template <class T, int Width, int Down, int Queries>
 struct matrix_attention_key_gradients {
-  static constexpr int warps = 4, blocks = 2, size = 16 * warps;
+  static constexpr int warps = 4, blocks = 2, size = 16 * Down * warps;
   static constexpr int statistics = 4 * Queries;  // two floats of each query, in elements of T
   static constexpr std::int64_t elements = (2 * size + 4 * Queries) * Width + 2 * statistics;
   matrix_attention_inputs<T> in;
@@ -122,7 +131,8 @@ struct matrix_attention_key_gradients {
   HEDDLE_HD void operator()(W& w, std::int64_t item, T* memory) const {
     using tile = swizzled_tile<T, Width>;
     const rows_of_item own(item, key_rows, kv_heads, size, false);
-    const int begin = own.begin, rows = own.end - begin, row = 16 * w.index(), shared = static_cast<int>(in.shared);
+    const int begin = own.begin, rows = own.end - begin, row = 16 * Down * w.index(),
+              shared = static_cast<int>(in.shared);
     const tile k{memory}, v{memory + size * Width};
     const auto q = [memory](int stage) { return tile{memory + (2 * size + 2 * stage * Queries) * Width}; };
     const auto d = [memory](int stage) { return tile{memory + (2 * size + (2 * stage + 1) * Queries) * Width}; };
@@ -136,13 +146,13 @@ struct matrix_attention_key_gradients {
     bool more = walk.next();
     if (more) copy_queries(w, own.head * shared + walk.head, walk.at, walk.count(), q(0), d(0), levels(0));
     w.commit();
-    warp_sums<W, 1, Width / 8> of_k, of_v;
+    warp_sums<W, Down, Width / 8> of_k, of_v;
     of_k.clear(w);
     of_v.clear(w);
     for (int stage = 0; more; stage = 1 - stage) {
       w.template wait<0>();
       w.sync();
-      const seen_tile<false, Queries> seen(walk, begin + row, 16);
+      const seen_tile<false, Queries> seen(walk, begin + row, 16 * Down);
       more = walk.next();
       if (more)
         copy_queries(w, own.head * shared + walk.head, walk.at, walk.count(), q(1 - stage), d(1 - stage),
@@ -150,14 +160,16 @@ struct matrix_attention_key_gradients {
       w.commit();
       if (!seen.any) continue;
       const float *const level = levels(stage), *const of_out = level + Queries, factor = in.factor();
-      warp_sums<W, 1, Queries / 8> p, of_share;
+      warp_sums<W, Down, Queries / 8> p, of_share;
       p.clear(w);
       add_product_of_rows(w, p, k, row, q(stage));
       if (!seen.all) hide_unseen<false>(w, p, seen.slice(walk), begin + row, seen.at);
       each_constant<Queries / 8>([&](auto n) {
         w.each_lane([&](int l) {
-          for (int i = 0; i < 4; ++i)
-            p.x[0][n](l, i) = w.power_of_two(p.x[0][n](l, i) * factor - level_of(level[8 * n + 2 * (l % 4) + i % 2]));
+          const float of_two[2]{level_of(level[8 * n + 2 * (l % 4)]), level_of(level[8 * n + 2 * (l % 4) + 1])};
+          each_constant<Down>([&](auto m) {
+            for (int i = 0; i < 4; ++i) p.x[m][n](l, i) = w.power_of_two(p.x[m][n](l, i) * factor - of_two[i % 2]);
+          });
         });
       });
       of_share.clear(w);
@@ -165,7 +177,10 @@ struct matrix_attention_key_gradients {
       add_product(w, of_v, p, d(stage));
       each_constant<Queries / 8>([&](auto n) {
         w.each_lane([&](int l) {
-          for (int i = 0; i < 4; ++i) p.x[0][n](l, i) *= of_share.x[0][n](l, i) - of_out[8 * n + 2 * (l % 4) + i % 2];
+          const float of_two[2]{of_out[8 * n + 2 * (l % 4)], of_out[8 * n + 2 * (l % 4) + 1]};
+          each_constant<Down>([&](auto m) {
+            for (int i = 0; i < 4; ++i) p.x[m][n](l, i) *= of_share.x[m][n](l, i) - of_two[i % 2];
+          });
         });
       });
       add_product(w, of_k, p, q(stage));
@@ -196,10 +211,11 @@ struct matrix_attention_key_gradients {
   }
 };
 
+// Heads of 64 leave room for 32 rows in the registers of a warp: what it loads from the block's memory then serves two products.
 template <class T, int Width>
-using matrix_query_gradients_of = matrix_attention_query_gradients<T, Width, Width == 64 ? 64 : 32>;
+using matrix_query_gradients_of = matrix_attention_query_gradients<T, Width, Width == 64 ? 2 : 1, 32>;
 template <class T, int Width>
-using matrix_key_gradients_of = matrix_attention_key_gradients<T, Width, Width == 64 ? 64 : 32>;
+using matrix_key_gradients_of = matrix_attention_key_gradients<T, Width, Width == 64 ? 2 : 1, 32>;
 
 /// Gradients by matrix instructions, if the device has them and they take these heads, and there are no pages, which may list rows more than once; else
 /// nothing is done, and false returned.
@@ -209,11 +225,10 @@ bool attend_backward_by_matrices(const L& on, const attention_inputs<T, Mask>& i
                                  heads_at<T> dk, heads_at<T> dv) {
   if constexpr (requires { on.multiplies_matrices(); }) {
     if (in.pages.page_rows != 0 || in.key_rows == 0 || !on.multiplies_matrices() ||
-        !fits_matrix_instructions(in, dout, out, dq, dk, dv))
+        !fits_matrix_gradients(in, dout, out, dq, dk, dv))
       return false;
     auto of_outs = on.template room<float>(in.heads * in.queries);
-    on.each_row(in.queries * in.heads, out.head_dim,
-                dout_of_out_row<T>{dout, out, in.queries, in.heads, of_outs.address()});
+    on.each(in.queries * in.heads, dout_of_out_body<T>{dout, out, in.queries, in.heads, of_outs.address()});
     with_width(in.q.head_dim, [&]<int Width>(constant<Width>) {
       const auto inputs = matrix_inputs(in);
       const matrix_query_gradients_of<T, Width> of_queries{inputs, dout, lse, of_outs.address(), dq};

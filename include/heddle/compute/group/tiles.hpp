@@ -73,7 +73,7 @@ HEDDLE_HD void load_tile(G& g, const tile<T>& to, std::int64_t count, std::int64
                          const F& row_at) {
   for (std::int64_t k = g.rank(); k < count * columns; k += g.size()) {
     const std::int64_t i = k / columns, j = k % columns;
-    to(i, j) = i < rows ? row_at(i)[j] : T(0);
+    to(i, j) = i < rows ? T(row_at(i)[j]) : T(0);
   }
 }
 template <class G, class T>

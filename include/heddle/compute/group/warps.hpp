@@ -11,7 +11,7 @@
 // - `multiply_add<T>(c, a, b, half)`: c[16, 8] += a[16, 16] b[16, 8] in float, b in registers 2 half and 2 half + 1 (`mma.m16n8k16`). Lane l has, with g = l / 4 and
 //   t = 2 (l % 4): of a rows g (registers 0 and 2) and g + 8 (1 and 3), columns t, t + 1 (0 and 1) and 8 more (2 and 3); of b rows t, t + 1 and 8 more of column
 //   g; of c rows g (numbers 0 and 1) and g + 8 (2 and 3), columns t and t + 1;
-// - `packed<T>(x, y)`: two floats rounded to T, x in the lower half; `over_quads(x, op)`: each register combined over lanes 4 i to 4 i + 3;
+// - `packed<T>(x, y)`: two floats rounded to T, x in the lower half; `over_quads(x, op)`: each register combined over lanes 4 i to 4 i + 3; `over_lanes(x, op)`: over all lanes;
 // - `forget()`, `forget(x)`: addresses, of lanes or that depend on x, are computed anew behind it, where compilers would keep them in registers through a loop; `power_of_two(x)`: 2^x; `reciprocal(x)`: 1 / x; `store(to, from)`: 16 bytes from the block's memory.
 // Source: PTX ISA 9.0, sections 9.7.15.5 (fragments of mma.m16n8k16, ldmatrix) and 9.7.9.25 (cp.async).
 #pragma once

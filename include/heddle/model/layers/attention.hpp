@@ -53,6 +53,16 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   b.compute().store_rows(v, cache.places, values);
   b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
 }
+// Bytes that a backend's attention takes for a moment with a cache, up to `rows` rows that see up to `keys` keys.
+template <class B>
+std::int64_t bytes_of_cached_attention(const B& b, std::int64_t rows, std::int64_t keys, std::int64_t heads,
+                                       std::int64_t head_dim, std::int64_t value_dim) {
+  using T = typename B::scalar;
+  if constexpr (requires { b.compute().template few_query_bytes<T>(rows, heads, head_dim, value_dim, keys); })
+    return b.compute().template few_query_bytes<T>(rows, heads, head_dim, value_dim, keys);
+  else
+    return 0;
+}
 inline constexpr activation_set kept_qkv = activation_named("attn.qkv");
 inline constexpr activation_set kept_heads = activation_named("attn.out");
 }  // namespace detail
@@ -121,6 +131,11 @@ struct fused_attention {
     const T scale = T(1) / std::sqrt(static_cast<T>(size));
     detail::attend_cached(b, third(0), third(1), third(2), scale, compute::heads_of(b[heads_out{}], heads, size));
     return combine.forward(b[heads_out{}], y);
+  }
+  /// Bytes that `forward_cached` takes of the backend for a moment besides the layer's tensors, for up to `rows` rows that see up to `keys` keys.
+  template <class B>
+  std::int64_t cached_bytes(const B& b, std::int64_t rows, std::int64_t keys) const {
+    return detail::bytes_of_cached_attention(b, rows, keys, b[log_sum_exp{}].extent(1), out.in[1], out.in[1]);
   }
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {

@@ -64,8 +64,14 @@ struct residual {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n, inner] = b.children();
     detail::require_settled<F, dual<stream>>(inner.backward_input(b[normed{}], dy, b[d_normed{}]));
-    b.compute().copy(elements_of(dy), elements_of(dx));
-    detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, true));
+    using of_norm = std::remove_cvref_t<decltype(n)>;
+    using const_view = typename B::const_view;
+    if constexpr (detail::runs_backward_input<Norm, of_norm, const_view, const_view, typename B::view, const_view>) {
+      detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, dy));
+    } else {
+      b.compute().copy(elements_of(dy), elements_of(dx));
+      detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, true));
+    }
     return made<dual<stream>>{};
   }
   template <class B>

@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::model::layers {
@@ -225,19 +227,11 @@ struct language_head {
   /// The loss, summed over the targets that are not ignored: the same number on all ranks that share the vocabulary.
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
-    using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
-    using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
-    using whole = typename B::layouts::template edge<dims<>, dims<dim::vocabulary>>;
     project(b, x);
-    auto& k = b.compute();
-    k.row_max(b[logits{}], b.vector(greatest{}));
-    b.template settle<greatest_made, whole>(b[greatest{}]);
-    k.row_sum_exp(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}));
-    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
-    k.pick_target(b[logits{}], targets, b.run().first_word, b.vector(picked{}));
-    b.template settle<sum_made, whole>(b[picked{}]);
+    sum_up_rows(b, targets);
     return b.add_loss([&](auto sum) {
-      k.cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets, sum);
+      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
+                                     sum);
     });
   }
   /// How many numbers `predict` makes of a row.
@@ -306,6 +300,37 @@ struct language_head {
   }
 
  private:
+  // Of each row the greatest logit, the sum of exponentials and the target's logit, over the whole vocabulary: in one pass over logits where this rank has all
+  // of them, but on the host, whose vectors take two.
+  template <class B>
+  void sum_up_rows(const B& b, typename B::token_ids targets) const {
+    using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
+    using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
+    using whole = typename B::layouts::template edge<dims<>, dims<dim::vocabulary>>;
+    using sum = typename B::sum;
+    auto& k = b.compute();
+    const auto m = b.vector(greatest{}), exponentials = b.vector(sum_of_exponentials{}), of_target = b.vector(picked{});
+    if constexpr (takes_all_at_once<B>) {
+      if (settles_alone<greatest_made, whole>(b.run().world)) {
+        k.fill(m, -(std::numeric_limits<sum>::infinity)());
+        k.fill(exponentials, sum(0));
+        k.fill(of_target, sum(0));
+        k.add_to_softmax(b[logits{}], targets, b.run().first_word, m, exponentials, of_target);
+        return;
+      }
+    }
+    k.row_max(b[logits{}], m);
+    b.template settle<greatest_made, whole>(b[greatest{}]);
+    k.row_sum_exp(b[logits{}], m, exponentials);
+    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
+    k.pick_target(b[logits{}], targets, b.run().first_word, of_target);
+    b.template settle<sum_made, whole>(b[picked{}]);
+  }
+  template <class B>
+  static constexpr bool takes_all_at_once =
+      !B::on_host &&
+      compute::chunked_cross_entropy_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
+                                             typename B::scalar>;
   template <class Axes>
   struct at_most_one {
     static constexpr bool value = Axes::size <= 1;

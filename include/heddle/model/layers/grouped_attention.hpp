@@ -127,6 +127,11 @@ struct grouped_attention {
                           scale<typename B::sum>(), heads_in(b[heads_out{}], hq));
     return b.children().template get<3>().forward(b[heads_out{}], y);
   }
+  /// Bytes that `forward_cached` takes of the backend for a moment besides the layer's tensors, for up to `rows` rows that see up to `keys` keys.
+  template <class B>
+  std::int64_t cached_bytes(const B& b, std::int64_t rows, std::int64_t keys) const {
+    return detail::bytes_of_cached_attention(b, rows, keys, query_heads(b), k.out[1], k.out[1]);
+  }
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
     using l = typename q_layer::template laid<typename B::layouts>;

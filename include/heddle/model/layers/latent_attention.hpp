@@ -163,6 +163,14 @@ struct latent_attention {
     }
     return b.children().template get<4>().forward(b[heads_out{}], y);
   }
+  /// Bytes that `forward_cached` takes of the backend for a moment besides the layer's tensors, for up to `rows` rows that see up to `keys` keys.
+  template <class B>
+  std::int64_t cached_bytes(const B& b, std::int64_t rows, std::int64_t keys) const {
+    if constexpr (caches_latent)  // head by head
+      return detail::bytes_of_cached_attention(b, rows, keys, own_heads(b) > 0 ? 1 : 0, down.out[0], up.in[0]);
+    else
+      return detail::bytes_of_cached_attention(b, rows, keys, own_heads(b), size.query(), size.value);
+  }
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
     using stream = typename down_layer::template laid<typename B::layouts>;

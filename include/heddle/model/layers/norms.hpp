@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::model::layers {
 
@@ -18,6 +20,11 @@ namespace detail {
 // A norm of the dimension `Dim` does not take an edge that is split there: its operator says so.
 template <class Layouts, class Operation, class Dim>
 using normed_layout = propagate_through<Operation, typename Layouts::template edge<dims<Dim>>>;
+
+// Whether a call's backend adds a norm's gradient to another tensor than it writes.
+template <class B>
+inline constexpr bool adds_gradient_onto =
+    compute::norm_onto_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>, typename B::scalar>;
 
 // One kernel makes output and statistics: both are kept or both are dropped.
 template <class B>
@@ -50,6 +57,15 @@ struct rms_norm_verbs : leaf {
     if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
     b.compute().rms_norm_backward_input(own().rows(dy), own().rows(x), b.vector(weight{}),
                                         b.vector(inverse_deviation{}), own().rows(dx));
+    return made<dual<typename Layer::template laid<typename B::layouts>>>{};
+  }
+  /// dx = onto + the gradient, in one pass.
+  template <class B>
+    requires adds_gradient_onto<B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
+                      typename B::const_view onto) const {
+    b.compute().rms_norm_backward_input(own().rows(dy), own().rows(x), b.vector(weight{}),
+                                        b.vector(inverse_deviation{}), own().rows(onto), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
   }
   template <class B>
@@ -104,6 +120,15 @@ struct layer_norm : leaf {
     if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
     b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
                                           dx);
+    return made<dual<laid<typename B::layouts>>>{};
+  }
+  /// dx = onto + the gradient, in one pass.
+  template <class B>
+    requires detail::adds_gradient_onto<B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
+                      typename B::const_view onto) const {
+    b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
+                                          onto, dx);
     return made<dual<laid<typename B::layouts>>>{};
   }
   template <class B>

@@ -62,7 +62,7 @@ class cuda_graph {
       throw config_error("heddle: a CUDA graph of device " + std::to_string(device_) +
                          " is launched on a queue of device " + std::to_string(queue.device()));
     const detail::on_cuda_device here(device_);
-    detail::require_cuda(cudaGraphLaunch(launchable_.get(), queue.stream()), "cudaGraphLaunch", device_);
+    require_memory(cudaGraphLaunch(launchable_.get(), queue.stream()), "cudaGraphLaunch", queue);
   }
 
   /// The same as one action of the rank, "graph": observers that measure on the device (`cuda_device_times`) have it from the first operation to
@@ -126,10 +126,20 @@ class cuda_graph {
     const detail::on_cuda_device here(device);
     const std::size_t operations = require_memory_goes_back(graph.get(), device);
     cudaGraphExec_t made = nullptr;
-    detail::require_cuda(cudaGraphInstantiate(&made, graph.get(), 0), "cudaGraphInstantiate", device);
+    require_memory(cudaGraphInstantiate(&made, graph.get(), 0), "cudaGraphInstantiate", queue);
     launchable_.reset(made, [](cudaGraphExec_t g) { detail::ignore_cuda(cudaGraphExecDestroy(g)); });
     operations_ = operations;
     device_ = device;
+  }
+  // Memory that is taken while a queue is captured has addresses then, and is mapped by these calls.
+  static void require_memory(cudaError_t result, const char* call, const cuda_memory::queue& queue) {
+    if (result == cudaErrorMemoryAllocation) {
+      detail::ignore_cuda(result);
+      throw memory_error(
+          "heddle: CUDA device " + std::to_string(queue.device()) + " has no memory left for what a graph takes (" +
+          call + "): " + std::to_string(queue.free_bytes()) + " bytes are free" + detail::text_of_expected_memory());
+    }
+    detail::require_cuda(result, call, queue.device());
   }
   // The number of its operations. CUDA would refuse the second launch of a graph that keeps memory.
   static std::size_t require_memory_goes_back(cudaGraph_t graph, int device) {
@@ -160,7 +170,8 @@ class cuda_graph {
 /// One graph of what the queues of several threads are given, one of which begins and ends the capture. CUDA does not synchronize calls that
 /// add to one graph: no two threads may be in a call with a queue of the capture at the same time, and each sees what those before it
 /// did (a mutex that they hold in turn). Events order the queues among each other, as outside of captures.
-/// CUDA looks out for calls that no capture may have (`cudaMalloc`) on the thread that began alone (`cudaStreamCaptureModeThreadLocal`).
+/// CUDA looks out for calls that no capture may have (`cudaMalloc`) on the thread that began alone (`cudaStreamCaptureModeThreadLocal`); a `cudaDeviceSynchronize`
+/// of any thread, also one that a library makes when it ends, spoils the capture whatever the mode (NVIDIA/TensorRT issue 2888).
 /// Errors: those of `cuda_graph::capture`. A capture that is destroyed before its end is forgotten, on the thread that began it.
 class cuda_graph::joint_capture {
  public:

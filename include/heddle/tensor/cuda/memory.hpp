@@ -34,6 +34,16 @@ namespace detail {
 
 // Memory of a device, from its pool, and of the host with locked pages: how each is had, and given back in a stream's order.
 struct device_blocks {
+  // The capture that the stream is in, 0 outside of captures. Memory that one capture took is no other's.
+  static unsigned long long period(const cuda_stream& stream) noexcept {
+    constexpr unsigned long long invalidated = ~0ull;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    const cudaError_t asked = cudaStreamGetCaptureInfo(stream.get(), &status, &id);
+    ignore_cuda(asked);
+    if (asked == cudaErrorStreamCaptureInvalidated || status == cudaStreamCaptureStatusInvalidated) return invalidated;
+    return asked == cudaSuccess && status == cudaStreamCaptureStatusActive ? id : 0;
+  }
   static void* take(const cuda_stream& stream, std::size_t bytes) {
     const on_cuda_device here(stream.device());
     void* memory = nullptr;
@@ -45,16 +55,16 @@ struct device_blocks {
     stream.require(result, "cudaMallocAsync");
     return memory;
   }
-  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+  // While a stream is captured CUDA takes back what that capture took, and a call with other memory may end the capture. Outside it refuses what a graph took that never ran.
+  static void give_back(const cuda_stream& stream, void* memory, unsigned long long taken) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
-    const cudaError_t result = cudaFreeAsync(memory, stream.get());
-    if (result == cudaSuccess) [[likely]]
-      return;
-    ignore_cuda(result);
-    stream.keep(memory);
+    if (const unsigned long long now = period(stream); now != 0 && now != taken) [[unlikely]]
+      return stream.keep(memory);
+    ignore_cuda(cudaFreeAsync(memory, stream.get()));
   }
 };
 struct pinned_blocks {
+  static unsigned long long period(const cuda_stream&) noexcept { return 0; }
   static void* take(const cuda_stream& stream, std::size_t bytes) {
     const on_cuda_device here(stream.device());
     void* memory = nullptr;
@@ -68,7 +78,7 @@ struct pinned_blocks {
   }
   // While an exception is on its way nothing waits: what the stream has yet to do may wait for another rank, which this exception has to
   // reach first. The memory is then the process's.
-  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+  static void give_back(const cuda_stream& stream, void* memory, unsigned long long) noexcept {
     const on_cuda_device here(stream.device(), std::nothrow);
     if (std::uncaught_exceptions() > 0) {
       const cudaError_t done = cudaStreamQuery(stream.get());
@@ -86,14 +96,17 @@ class cuda_allocation {
   cuda_allocation() = default;
   // CUDA aligns to 256 bytes; for more there is room.
   cuda_allocation(std::shared_ptr<cuda_stream> stream, std::size_t bytes)
-      : stream_(std::move(stream)), memory_(Blocks::take(*stream_, bytes + (Alignment > 256 ? Alignment : 0))) {}
+      : stream_(std::move(stream)),
+        memory_(Blocks::take(*stream_, bytes + (Alignment > 256 ? Alignment : 0))),
+        taken_(Blocks::period(*stream_)) {}
   cuda_allocation(cuda_allocation&& other) noexcept
-      : stream_(std::move(other.stream_)), memory_(std::exchange(other.memory_, nullptr)) {}
+      : stream_(std::move(other.stream_)), memory_(std::exchange(other.memory_, nullptr)), taken_(other.taken_) {}
   cuda_allocation& operator=(cuda_allocation&& other) noexcept {
     if (this == &other) return *this;
     release();
     stream_ = std::move(other.stream_);
     memory_ = std::exchange(other.memory_, nullptr);
+    taken_ = other.taken_;
     return *this;
   }
   ~cuda_allocation() { release(); }
@@ -109,10 +122,11 @@ class cuda_allocation {
 
  private:
   void release() noexcept {
-    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr));
+    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr), taken_);
   }
   std::shared_ptr<cuda_stream> stream_{};
   void* memory_ = nullptr;
+  unsigned long long taken_ = 0;
 };
 
 template <class X>
@@ -207,7 +221,8 @@ struct cuda_memory {
   /// who works on it through another queue has that one wait first (`record`, `after`). Where the host's side of a copy is not
   /// pinned, CUDA may make the host wait.
   /// The device's pool keeps what is given back to it for the next allocations (its release threshold is raised, unless the program has set one before its
-  /// first queue); `release_kept` gives that back to the system, for other libraries and processes.
+  /// first queue), and the memory of graphs, which the device has apart, keeps that of graphs that are gone; `release_kept` gives both back to the system, for
+  /// other libraries and processes.
   /// Errors: `config_error` naming the device where there is no such device, or the stream is of another; `cuda_error` from each call that CUDA refuses.
   class queue : public detail::cuda_queue<cuda_memory> {
    public:
@@ -229,7 +244,8 @@ struct cuda_memory {
     bool reaches(int other) const { return detail::reaches_cuda_peer(device(), other); }
     /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
     void* staging(std::size_t slot, std::size_t bytes);
-    /// Bytes that the device has left, with those that its pool keeps for the next allocation.
+    /// Bytes that the device has left, with those that its pool keeps for the next allocation and those that the memory of graphs keeps and no graph
+    /// has: the latter are the next graph's, and are to be had for buffers after `release_kept`.
     std::size_t free_bytes() const {
       const detail::on_cuda_device here(device());
       std::size_t free = 0, all = 0;
@@ -240,12 +256,28 @@ struct cuda_memory {
                            "cudaMemPoolGetAttribute", device());
       detail::require_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used),
                            "cudaMemPoolGetAttribute", device());
-      return free + static_cast<std::size_t>(reserved - used);
+      const std::uint64_t of_graphs = graph_memory(cudaGraphMemAttrReservedMemCurrent);
+      const std::uint64_t in_graphs = graph_memory(cudaGraphMemAttrUsedMemCurrent);
+      // Between two questions another thread may take memory or give it back.
+      const auto kept = [](std::uint64_t all_of, std::uint64_t in_use) {
+        return all_of > in_use ? all_of - in_use : 0;
+      };
+      return free + static_cast<std::size_t>(kept(reserved, used) + kept(of_graphs, in_graphs));
     }
-    /// Gives the system what the device's pool keeps and nothing uses. What streams have yet to give back stays.
-    void release_kept() { detail::require_cuda(cudaMemPoolTrimTo(pool_of_device(), 0), "cudaMemPoolTrimTo", device()); }
+    /// Gives the system what the device's pool and the memory of its graphs keep and nothing uses. What streams have yet to give back stays. CUDA may take
+    /// from graphs that do not run, too, and maps their memory anew at their next launch: call it when graphs are gone, or before a capture.
+    void release_kept() {
+      detail::require_cuda(cudaMemPoolTrimTo(pool_of_device(), 0), "cudaMemPoolTrimTo", device());
+      detail::require_cuda(cudaDeviceGraphMemTrim(device()), "cudaDeviceGraphMemTrim", device());
+    }
 
    private:
+    std::uint64_t graph_memory(cudaGraphMemAttributeType which) const {
+      std::uint64_t bytes = 0;
+      detail::require_cuda(cudaDeviceGetGraphMemAttribute(device(), which, &bytes), "cudaDeviceGetGraphMemAttribute",
+                           device());
+      return bytes;
+    }
     cudaMemPool_t pool_of_device() const {
       cudaMemPool_t pool = nullptr;
       detail::require_cuda(cudaDeviceGetMemPool(&pool, device()), "cudaDeviceGetMemPool", device());

@@ -188,7 +188,7 @@ class cuda_stream {
   int device() const noexcept { return device_; }
   cudaStream_t get() const noexcept { return stream_; }
   void require(cudaError_t result, const char* call) const { require_cuda(result, call, device_); }
-  // Memory of a device that CUDA did not take back: while a stream is captured it takes only what the graph took.
+  // Memory of a device from before the capture of this stream, until that is over.
   void keep(void* memory) const noexcept {
     const std::lock_guard lock(mutex_);
     try {
