@@ -10,6 +10,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/memory_forecast.hpp>
@@ -34,7 +35,7 @@ namespace hd = heddle;
 namespace tr = heddle::train;
 using hd::bf16;
 
-using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::ep>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
 constexpr hd::model::gpt2_config settings{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary>;
 // Random tokens, each with the one target that belongs to it: a loss that falls.
@@ -59,6 +60,9 @@ template <class T>
 using gpt2 = hd::model::gpt2<T>;
 template <class T>
 using llama = hd::model::llama<T>;
+// Rows travel to the ranks of their experts.
+template <class T>
+using mixtral = hd::model::mixtral<T, hd::model::expert_parallel<>>;
 
 // Gradients are float without being asked for, and so are masters and moments.
 using half_optimizer = trainer_of<gpt2<bf16>, half_strategy>::optimizer_type;
@@ -80,6 +84,11 @@ hd::model::gpt2_config config_of(std::type_identity<hd::model::gpt2_config>) {
 }
 hd::model::llama_config config_of(std::type_identity<hd::model::llama_config>) {
   return {.layers = 3, .heads = 2, .kv_heads = 2, .width = 12, .ffn = 20, .context = 6, .vocabulary = 29};
+}
+hd::model::mixtral_config config_of(std::type_identity<hd::model::mixtral_config>) {
+  hd::model::mixtral_config c{config_of(std::type_identity<hd::model::llama_config>{}), 4, 2};
+  c.balance = 0.01;
+  return c;
 }
 
 template <class Model, class Strategy>
@@ -131,6 +140,27 @@ TEMPLATE_TEST_CASE("a model in bf16 learns as one in float on every mesh, in the
       worst = (std::max)(worst, std::abs(got.losses[i] - expected[i]) / expected[i]);
     CHECK(worst < 2e-2);
     CHECK(got.held == got.predicted);
+  }
+}
+
+TEST_CASE("a mixture of experts in bf16 learns as one in float, whose rows travel to their experts in bf16",
+          "[train][bf16][experts]") {
+  const std::vector<double> expected = train<mixtral<float>, hd::strategy<mesh_type>>("", 50).losses;
+  REQUIRE(expected.size() == 50);
+  REQUIRE(expected.back() < 0.7 * expected.front());
+  for (const char* mesh : {"", "ep=2", "pp=2,tp=2", "dp=3,ep=2"}) {
+    CAPTURE(mesh);
+    const outcome got = train<mixtral<bf16>, half_named<1>>(mesh, 50, "", "", "1f1b");
+    REQUIRE(got.losses.size() == expected.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = (std::max)(worst, std::abs(got.losses[i] - expected[i]) / expected[i]);
+    CHECK(worst < 2e-2);
+    CHECK(got.held == got.predicted);
+    if (std::string(mesh) != "dp=3,ep=2") continue;
+    const outcome shares = train<mixtral<bf16>, half_named<3>>(mesh, 50, "", "", "1f1b");
+    CHECK(shares.losses == got.losses);
+    CHECK(shares.held == shares.predicted);
   }
 }
 
