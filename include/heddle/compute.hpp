@@ -27,6 +27,7 @@
 #include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/matrix_attention_gradients.hpp>
+#include <heddle/compute/group/matrix_products.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/group/split_attention.hpp>

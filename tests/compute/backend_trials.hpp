@@ -48,6 +48,11 @@ inline bool& rounds_numbers() {
   static bool rounds = false;
   return rounds;
 }
+struct numbers_of_bf16 {
+  numbers_of_bf16() { rounds_numbers() = true; }
+  numbers_of_bf16(const numbers_of_bf16&) = delete;
+  ~numbers_of_bf16() { rounds_numbers() = false; }
+};
 // Numbers in [-1, 1), the same for every backend and element type.
 template <class T>
 std::vector<T> numbers(std::int64_t n, std::uint64_t seed) {
@@ -539,11 +544,13 @@ void check(const Results& got, const Results& expected, double tolerance, std::s
   }
 }
 
-// Choice of experts, rows moved by it, how evenly and how often experts are chosen, grouped products.
+// Choice of experts, rows moved by it, how evenly and how often experts are chosen, grouped products. `limits`: choices of the heaviest
+// weights, which have equals where they are rounded.
 template <class B, class T>
-auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64_t width) {
+auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64_t width, bool limits = true) {
   trial<B, T> t;
   using space = typename B::space;
+  using sum = hd::sum_of_type<T>;
   using indices = hd::matrix_view<const std::int32_t, space>;
   const auto whole = [&](std::int64_t rows, std::int64_t columns) {
     const std::vector<std::int32_t> none(static_cast<std::size_t>(rows * columns), -7);
@@ -579,16 +586,17 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   double* const balance = t.keep(std::vector<double>{0.5});
   const auto chosen = indices(ids.address(), ids.shape());
   t.backend.expert_balance(logits, chosen, t.number(balance)), t.note("balance", hd::detail::row_at<space>(balance, 1));
-  t.backend.expert_balance_backward(logits, chosen, T(0.25), dlogits), t.note("expert_balance_backward", dlogits);
+  t.backend.expert_balance_backward(logits, chosen, sum(0.25), dlogits), t.note("expert_balance_backward", dlogits);
   for (const std::int64_t most : {0, 1, 3}) {
+    if (!limits) break;
     t.backend.template limit_choices<co::keep_heaviest>(chosen, weights, count, most, kept);
     t.note("the heaviest", row_of(kept));
     t.backend.template limit_choices<co::keep_first>(chosen, weights, count, most, kept), t.note("first", row_of(kept));
   }
   const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(here * width, 5).address(),
                                                        hd::dynamic_shape<3>(here, width, 5));
-  const hd::view<T, hd::dynamic_shape<3>, space> dstack(t.some(here * width, 5).address(),
-                                                        hd::dynamic_shape<3>(here, width, 5));
+  const hd::view<sum, hd::dynamic_shape<3>, space> dstack(t.sums(here * width, 5).address(),
+                                                          hd::dynamic_shape<3>(here, width, 5));
   auto z = t.some(tokens * k, 5);
   const auto bounds = [&] {
     if constexpr (std::is_same_v<space, hd::host_memory>)
@@ -596,10 +604,36 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
     else
       return hd::detail::row_at<space>(static_cast<const std::int64_t*>(offsets.address()), here + 1);
   }();
-  t.backend.template grouped_matmul<transpose::no>(dy, bounds, stack, z, T(0.5)), t.note("grouped", z);
-  t.backend.template grouped_matmul<transpose::yes>(z, bounds, stack, dy, T(0)), t.note("grouped, transposed", dy);
-  t.backend.grouped_matmul_backward_weight(dy, z, bounds, dstack, T(1));
+  t.backend.template grouped_matmul<transpose::no>(dy, bounds, stack, z, sum(0.5)), t.note("grouped", z);
+  t.backend.template grouped_matmul<transpose::yes>(z, bounds, stack, dy, sum(0)), t.note("grouped, transposed", dy);
+  t.backend.grouped_matmul_backward_weight(dy, z, bounds, dstack, sum(1));
   t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
+  return t.results;
+}
+
+// Grouped products of sizes that matrix instructions take, where T has 16 bits: experts without rows and with many.
+template <class B, class T>
+auto grouped_products(std::int64_t from_width, std::int64_t to_width) {
+  trial<B, T> t;
+  using space = typename B::space;
+  using sum = hd::sum_of_type<T>;
+  const std::vector<std::int64_t> ends{0, 0, 3, 150, 150, 281};
+  const auto rows = ends.back(), experts = std::ssize(ends) - 1;
+  const auto offsets =
+      hd::detail::row_at<space>(static_cast<const std::int64_t*>(t.keep(ends)), static_cast<std::int64_t>(ends.size()));
+  const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(experts * from_width, to_width).address(),
+                                                       hd::dynamic_shape<3>(experts, from_width, to_width));
+  const hd::view<sum, hd::dynamic_shape<3>, space> dstack(t.sums(experts * from_width, to_width).address(),
+                                                          hd::dynamic_shape<3>(experts, from_width, to_width));
+  // A row behind those of all groups is left as it is.
+  const auto x = t.some(rows + 1, from_width), dy = t.some(rows + 1, to_width);
+  auto y = t.some(rows + 1, to_width), dx = t.some(rows + 1, from_width);
+  for (const sum beta : {sum(0), sum(0.5)}) {
+    t.backend.template grouped_matmul<transpose::no>(x, offsets, stack, y, beta), t.note("grouped", y);
+    t.backend.template grouped_matmul<transpose::yes>(dy, offsets, stack, dx, beta), t.note("grouped, transposed", dx);
+    t.backend.grouped_matmul_backward_weight(x, dy, offsets, dstack, beta);
+    t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
+  }
   return t.results;
 }
 
@@ -832,15 +866,24 @@ auto sums_and_masters(std::int64_t n) {
   t.note("masters", p), t.note("weights", weights), t.note("m", m), t.note("v", v);
   return t.results;
 }
+/// Grouped products of bf16 on B, which matrix instructions may take, against the host's and those of double of the same numbers.
+template <class B>
+void compare_grouped_products_of_bf16() {
+  const numbers_of_bf16 now;
+  for (const auto& [from, to] : std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 64}, {72, 8}, {136, 200}}) {
+    CAPTURE(from, to);
+    const auto got = grouped_products<B, hd::bf16>(from, to);
+    check(got, grouped_products<co::host<>, hd::bf16>(from, to), 0x1p-7, 6);
+    check(got, grouped_products<co::host<>, double>(from, to), 0x1p-7, 6);
+  }
+}
+
 /// The facets of models in bf16 on B: to the host's, but for the order of sums; and to those of double of the same numbers, but for
 /// some units in the last place of bf16, 2^-8 each.
 template <class B>
 void compare_bf16_with_host_and_double() {
   using half = hd::bf16;
-  struct rounded {
-    rounded() { rounds_numbers() = true; }
-    ~rounded() { rounds_numbers() = false; }
-  } const now;
+  const numbers_of_bf16 now;
   for (const auto& [rows, columns] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {4, 0}, {1, 1}, {3, 8}, {7, 13}, {6, 300}}) {
     CAPTURE(rows, columns);
@@ -854,6 +897,13 @@ void compare_bf16_with_host_and_double() {
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
+  }
+  for (const auto& [tokens, count, k, width] :
+       std::vector<std::array<std::int64_t, 4>>{{0, 4, 2, 3}, {5, 2, 1, 7}, {9, 5, 3, 16}, {70, 6, 2, 33}}) {
+    CAPTURE(tokens, count, k, width);
+    check(experts<B, half>(tokens, count, k, width), experts<co::host<>, half>(tokens, count, k, width), 0x1p-7, 26);
+    check(experts<B, half>(tokens, count, k, width, false), experts<co::host<>, double>(tokens, count, k, width, false),
+          0x1p-5, 20);
   }
 }
 

@@ -28,6 +28,7 @@ TEST_CASE("kernels on a GPU compute what the host's do", "[cuda][gpu]") {
   backend_trials::compare_few_queries_with_host<co::cuda, float>(1e-4);
   backend_trials::compare_bf16_with_host_and_double<co::cuda>();
   backend_trials::compare_ends_with_host<co::cuda, heddle::bf16>(0x1p-6);
+  backend_trials::compare_grouped_products_of_bf16<co::cuda>();
 }
 
 TEST_CASE("experts, parts of heads and images on a GPU are the host's", "[cuda][gpu]") {

@@ -124,6 +124,16 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
 TEST_CASE("kernels of bf16 compute in float and round once", "[cuda][bf16]") {
   compare_bf16_with_host_and_double<emulated<4>>();
 }
+
+TEST_CASE("grouped products of bf16 go by matrix instructions where the device has them", "[cuda][bf16]") {
+  cuda_double::matrix_kernels() = 0;
+  backend_trials::compare_grouped_products_of_bf16<emulated<1>>();
+  CHECK(cuda_double::matrix_kernels() == 3 * 6);
+  cuda_double::has_matrix_instructions() = false;
+  backend_trials::compare_grouped_products_of_bf16<emulated<4>>();
+  cuda_double::has_matrix_instructions() = true;
+  CHECK(cuda_double::matrix_kernels() == 3 * 6);
+}
 // Vectors of 16 bytes: where arrays begin elsewhere, kernels read element by element, in the same order.
 TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[cuda]", float, double) {
   using T = TestType;

@@ -1,4 +1,4 @@
-// A GPT-2 whose activations are bf16 on the bodies of the CUDA backend's kernels, over the stand-in for CUDA, against the same on the host.
+// A GPT-2, a Llama and a Mixtral whose activations are bf16 on the bodies of the CUDA backend's kernels, over the stand-in for CUDA, against the same on the host.
 #include "emulated_launcher.hpp"
 #include "train/random_tokens.hpp"
 
@@ -9,6 +9,8 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -35,10 +37,16 @@ struct outcome {
   std::int64_t predicted = 0, held = 0;  // bytes of all ranks together
 };
 
-template <class Backend>
+template <class Model, class Zero, class Backend>
 outcome train(const std::string& mesh) {
-  hd::train::options<hd::model::gpt2_config> o;
-  o.model = {.layers = 2, .heads = 2, .width = 16, .context = context, .vocabulary = words};
+  hd::train::options<typename Model::config> o;
+  o.model.layers = 2;
+  o.model.heads = 2;
+  o.model.width = 16;
+  o.model.context = context;
+  o.model.vocabulary = words;
+  if constexpr (requires { o.model.kv_heads; }) o.model.kv_heads = 1, o.model.ffn = 24;
+  if constexpr (requires { o.model.experts; }) o.model.experts = 4, o.model.balance = 0.01;
   o.batch = 4;
   o.microbatches = 2;
   o.steps = steps;
@@ -48,8 +56,8 @@ outcome train(const std::string& mesh) {
   outcome all;
   std::mutex guard;
   hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
-    using strategy = hd::strategy<mesh_type, hd::zero<1>, mixed, Backend>;
-    hd::train::trainer<hd::model::gpt2<hd::bf16>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+    using strategy = hd::strategy<mesh_type, Zero, mixed, Backend>;
+    hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
     trainer.run(train_test::random_tokens<context, words>{}, [&](const hd::train::step_report& report) {
       if (world.rank() == 0) all.losses.push_back(report.loss);
     });
@@ -103,10 +111,14 @@ step_work work_of_step(int layers) {
 
 }  // namespace
 
-TEST_CASE("a GPT-2 in bf16 trains on the CUDA backend as on the host", "[cuda][train][bf16]") {
+TEMPLATE_TEST_CASE("a model in bf16 trains on the CUDA backend as on the host, with shares of its weights, too",
+                   "[cuda][train][bf16]", hd::model::gpt2<hd::bf16>, hd::model::llama<hd::bf16>,
+                   hd::model::mixtral<hd::bf16>) {
+  using hd::zero;
+  using hd::compute::host;
   for (const char* mesh : {"", "dp=2", "pp=2", "tp=2"}) {
     CAPTURE(mesh);
-    const outcome got = train<emulated>(mesh), expected = train<hd::compute::host<>>(mesh);
+    const outcome expected = train<TestType, zero<1>, host<>>(mesh), got = train<TestType, zero<1>, emulated>(mesh);
     REQUIRE(got.losses.size() == steps);
     REQUIRE(expected.losses.size() == steps);
     double worst = 0;
@@ -114,6 +126,13 @@ TEST_CASE("a GPT-2 in bf16 trains on the CUDA backend as on the host", "[cuda][t
       worst = (std::max)(worst, std::abs(got.losses[i] - expected.losses[i]) / expected.losses[i]);
     CHECK(worst < 2e-3);  // steps that change nothing are 1.4e-2 apart
     CHECK(got.held == got.predicted);
+    if (std::string(mesh) != "dp=2") continue;
+    const auto check = [&](const outcome& shares) {
+      CHECK(shares.losses == got.losses);
+      CHECK(shares.held == shares.predicted);
+    };
+    check(train<TestType, zero<3>, emulated>(mesh));
+    if constexpr (std::is_same_v<TestType, hd::model::gpt2<hd::bf16>>) check(train<TestType, zero<2>, emulated>(mesh));
   }
 }
 

@@ -40,7 +40,12 @@ MATRIX_KERNELS = {
     "matrix_attention_key_gradients": (128, 64, 32),
     "matrix_attention_part": (32, 24, 18),
 }
-MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS) + 4  # wider heads
+# Of grouped products: 32 rows and 64 columns of a warp take 16 products for each 16 of 64 terms.
+PRODUCT_KERNELS = {
+    "warp_grouped_product": (64, 24, 24),
+    "warp_grouped_weight": (64, 24, 24),
+}
+MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS) + 4 + 4  # wider heads, and these products
 # Of float: all of them. Of double and bf16 these suffice: the packs are the same.
 INSTANCES = len(EXPECTED) + 2 + 6
 
@@ -106,7 +111,7 @@ def check(counts, where, expected, instances, words):
     wrong = []
     for symbol, found in counts.items():
         least = expected[body_of(symbol, expected)]
-        if words == MATRIX_WORDS and "Li128E" not in symbol:
+        if words == MATRIX_WORDS and "Li128E" not in symbol and "warp_grouped" not in symbol:
             least = (1, 1, 1)
         wrong += [f"{symbol}: {n} {word}, expected {m} at least" for n, m, word in zip(found, least, words) if n < m]
     if wrong:
@@ -147,7 +152,7 @@ def main():
     nvdisasm = sys.argv[6] if len(sys.argv) > 6 and sys.argv[6] else None
     check_file(nvcc, host, include, os.path.join(sources, "bandwidth_kernels.cu"), folder, nvdisasm, EXPECTED, INSTANCES, WIDE_WORDS,
                wide_in_ptx, wide_in_sass)
-    check_file(nvcc, host, include, os.path.join(sources, "matrix_kernels.cu"), folder, nvdisasm, MATRIX_KERNELS, MATRIX_INSTANCES,
+    check_file(nvcc, host, include, os.path.join(sources, "matrix_kernels.cu"), folder, nvdisasm, MATRIX_KERNELS | PRODUCT_KERNELS, MATRIX_INSTANCES,
                MATRIX_WORDS, matrix_in_ptx, matrix_in_sass)
 
 

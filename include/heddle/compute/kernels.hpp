@@ -179,7 +179,7 @@ struct kernel_arguments {
   head_rows<const T, Space> heads_in{};
   head_rows<T, Space> heads_out{};
   view<const T, dynamic_shape<3>, Space> stack_in{};
-  view<T, dynamic_shape<3>, Space> stack_out{};
+  view<sum_of_type<T>, dynamic_shape<3>, Space> stack_out{};
   matrix_view<const std::int32_t, Space> places{};
   matrix_view<std::int32_t, Space> places_out{};
   row_view<std::int32_t, Space> ids_out{};
@@ -469,7 +469,7 @@ concept choice_limit_kernels = requires(B& backend, detail::arguments_of<B, T> x
 /// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.
 /// `grouped_matmul<TB>(x, offsets, w, y, beta)`: y = x op(w[e]) + beta y in the rows of each group; the gradient of x is the
 /// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
-/// the rows of group e, + beta dw[e]. Rows in no group are left as they are.
+/// the rows of group e, + beta dw[e], of `sum_of_type<T>`. Rows in no group are left as they are.
 template <class B, class T>
 concept grouped_product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template grouped_matmul<transpose::no>(x.in, x.offsets, x.stack_in, x.out, x.factor);

@@ -8,6 +8,7 @@
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_indices.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstdint>
@@ -105,7 +106,7 @@ class launched_experts {
                           counts + experts, out.address());
   }
   template <class T>
-  void expert_balance_backward(in_matrix<T> logits, index_matrix ids, std::type_identity_t<T> scale,
+  void expert_balance_backward(in_matrix<T> logits, index_matrix ids, std::type_identity_t<sum_of_type<T>> scale,
                                matrix<T> dlogits) {
     same<T>("expert_balance_backward", "dlogits", logits, dlogits);
     expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));

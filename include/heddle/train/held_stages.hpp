@@ -47,7 +47,7 @@ struct held_stage {
   /// `groups`: the ranks over which gradients are summed, `rank()` and `size()`; `bucket_groups` of several buckets.
   template <class MakeStage, class Groups>
   held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, Groups& groups,
-             lent_memory<typename Stage::scalar, space_of<Stage>>& memory)
+             typename lent_gradients<Stage, Optimizer>::memory_type& memory)
       : index(of_stage),
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
@@ -155,7 +155,8 @@ class held_stages {
     for (const int s : here_.to_make()) {
       const int embedding = here_.lender_of(s);
       Stage* const lender = embedding < 0 ? nullptr : &at(embedding).stage;
-      all_[place(s)] = std::make_unique<held>(here_.parts(), s, [&] { return make(s, lender); }, groups, *memory_);
+      all_[place(s)] =
+          std::make_unique<held>(here_.parts(), s, [&] { return make(s, lender); }, groups, memory_->of_gradients());
     }
     for (int s = 0; s < table.stages(); ++s) pointers_.push_back(here_.has(s) ? &at(s).stage : nullptr);
   }
@@ -188,7 +189,7 @@ class held_stages {
     return nullptr;
   }
   /// That of whole weights and gradients, which the stages are lent.
-  lent_memory<scalar, space>& memory() noexcept { return *memory_; }
+  lent_memories<scalar, space>& memory() noexcept { return *memory_; }
   int other_tied_rank() const noexcept { return here_.other_tied_rank(); }
   bool has_embedding() const noexcept { return here_.has_embedding(); }
   /// Whether `sum_shared` has anything to do on this rank.
@@ -242,7 +243,7 @@ class held_stages {
   std::size_t place(int stage) const noexcept { return static_cast<std::size_t>(here_.place_of(stage)); }
 
   held_parts here_;
-  std::unique_ptr<lent_memory<scalar, space>> memory_ = std::make_unique<lent_memory<scalar, space>>();
+  std::unique_ptr<lent_memories<scalar, space>> memory_ = std::make_unique<lent_memories<scalar, space>>();
   std::vector<std::unique_ptr<held>> all_;
   std::vector<Stage*> pointers_;
   detail::shared_sums<sum, space> sums_;

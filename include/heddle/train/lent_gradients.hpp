@@ -1,6 +1,7 @@
 // heddle/train/lent_gradients.hpp: whole gradients of a stage that are there only while microbatches add to them.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -15,14 +16,14 @@ namespace heddle::inline v0::train {
 
 /// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in lent memory, or in the rank's
 /// share where one rank has all of it and the stage one bucket. Nothing under `zero<0>` and `zero<1>`, where the stage keeps
-/// them. Elsewhere than on the host memory comes and goes in the order of the stage's queue.
+/// them. They are of `sum_of_type<scalar>`. Elsewhere than on the host memory comes and goes in the order of the stage's queue.
 template <class Stage, class Optimizer>
 class lent_gradients {
  public:
   using space = space_of<Stage>;
-  using scalar = typename Stage::scalar;
-  using row = row_view<scalar, space>;
-  using memory_type = lent_memory<scalar, space>;
+  using sum = sum_of_type<typename Stage::scalar>;
+  using row = row_view<sum, space>;
+  using memory_type = lent_memory<sum, space>;
   static constexpr bool one_bucket = detail::buckets_of_optimizer<Optimizer> == 1;
   static constexpr bool lends = Optimizer::zero_stage >= 2 && model::of_stage::can_lend_gradients<Stage>;
 
@@ -64,7 +65,7 @@ class lent_gradients {
   memory_type& memory_;
   bool alone_;
   bool here_ = false;
-  buffer<scalar, space> whole_{};
+  buffer<sum, space> whole_{};
 };
 
 }  // namespace heddle::inline v0::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
@@ -11,6 +12,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -111,6 +113,41 @@ class lent_memory {
   byte_meter held_;        // lent or kept
   bool released_ = false;  // since the queue was waited for
   std::vector<buffer<T, Space>> kept_;
+};
+
+/// What a rank lends to stages with weights of type T: one memory for weights and gradients where both have that type, so that each
+/// uses what the other gave back, and one for each where gradients are of `sum_of_type<T>`. Units: bytes.
+template <class T, memory_space Space = host_memory>
+class lent_memories {
+ public:
+  using sum = sum_of_type<T>;
+  static constexpr bool are_one = std::is_same_v<T, sum>;
+
+  lent_memory<T, Space>& of_weights() noexcept { return weights_; }
+  lent_memory<sum, Space>& of_gradients() noexcept {
+    if constexpr (are_one)
+      return weights_;
+    else
+      return gradients_;
+  }
+  std::int64_t lent_bytes() const noexcept { return weights_.lent_bytes() + gradients_.lent_bytes(); }
+  std::int64_t kept_bytes() const noexcept { return weights_.kept_bytes() + gradients_.kept_bytes(); }
+  /// The sum of the most of each.
+  std::int64_t peak_bytes() const noexcept { return weights_.peak_bytes() + gradients_.peak_bytes(); }
+  void release_kept() noexcept {
+    weights_.release_kept();
+    gradients_.release_kept();
+  }
+
+ private:
+  struct no_memory {
+    static std::int64_t lent_bytes() noexcept { return 0; }
+    static std::int64_t kept_bytes() noexcept { return 0; }
+    static std::int64_t peak_bytes() noexcept { return 0; }
+    static void release_kept() noexcept {}
+  };
+  lent_memory<T, Space> weights_;
+  [[no_unique_address]] std::conditional_t<are_one, no_memory, lent_memory<sum, Space>> gradients_;
 };
 
 }  // namespace heddle::inline v0::train

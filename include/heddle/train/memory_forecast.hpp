@@ -122,7 +122,8 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
       whole.push_back({s, parts.part_of(s), n.flat_elements, n.borrows_embedding, alone});
     }
     if (zero >= 2 && !(sizes_type::buckets == 1 && groups.size() == 1))
-      f.parameters.lent = bytes(detail::most_lent(plan.table, rank, whole, zero >= 3, strategy::steps::captured));
+      f.parameters.lent =
+          detail::most_bytes_lent<scalar>(plan.table, rank, whole, zero >= 3, strategy::steps::captured).total();
     const compute::kept_weight_memory kept = compute::kept_weights_of<scalar>(trainer.backend());
     if (zero >= 3) stay += detail::most_whole_weights(plan.table, rank, whole);
     if (kept.of != nullptr) f.parameters.rounded = kept.bytes_per_weight * stay;

@@ -92,16 +92,9 @@ struct started_of_buckets<bucket_groups<World, Axes...>> {
   }
 };
 
-template <bool Ok, class Stage>
-inline constexpr bool sums_can_be_lent = Ok;
 template <class Stage, int Zero>
 consteval bool stage_can_be_sharded() {
   if constexpr (!requires { Stage::is_refused; }) {
-    if constexpr (requires { typename Stage::scalar; })
-      static_assert(
-          sums_can_be_lent < Zero < 2 || !is_half_precision<typename Stage::scalar>, Stage >,
-          "heddle: zero<2> and zero<3> lend weights and gradients the same memory, and those of a model of bf16 "
-          "are bf16 and float: take zero<0> or zero<1>");
     constexpr bool gradients = Zero < 2 || model::of_stage::can_lend_gradients<Stage>;
     static_assert(
         model::detail::stage_has_it<gradients, Stage>::value,
@@ -189,7 +182,9 @@ class sharded_stages {
       : held_(held), group_(group), table_(table), rank_(rank), by_size_(by_size) {
     weights_.resize(static_cast<std::size_t>(table.stages()));
     if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
-    held.memory().set_limit(predicted_lent_bytes());
+    const detail::most_lent_bytes most = predicted_lent_bytes();
+    held.memory().of_weights().set_limit(most.of_weights);
+    if constexpr (!lent_memories<scalar, space>::are_one) held.memory().of_gradients().set_limit(most.of_gradients);
   }
 
   /// The first weights of a stage; of a sharded one this rank's share.
@@ -309,7 +304,7 @@ class sharded_stages {
            of_keepers([](const compute::kept_weight_memory& m) { return m.peak_bytes; });
   }
   std::int64_t predicted_peak_bytes() {
-    return bytes_that_stay() + predicted_lent_bytes() +
+    return bytes_that_stay() + predicted_lent_bytes().total() +
            of_keepers([this](const compute::kept_weight_memory& m) { return predicted_rounded_bytes(m); });
   }
   /// Gives memory back that is kept between uses; the next step allocates it again, in fresh pages. With `captured_steps` called on all ranks
@@ -420,15 +415,15 @@ class sharded_stages {
     if constexpr (buckets == 1)
       if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
     buffer<scalar, space>& to = of(h).memory;
-    to = held_.memory().take(detail::queue_of_stage(h.stage), h.stage.flat_elements(), holds,
-                             "the gathered weights of a stage");
+    to = held_.memory().of_weights().take(detail::queue_of_stage(h.stage), h.stage.flat_elements(), holds,
+                                          "the gathered weights of a stage");
     h.stage.lend_weights(heddle::v0::detail::row_at<space>(to.address(), h.stage.flat_elements()));
   }
   void give_back(held_type& h) {
     whole_weights& w = of(h);
     w.under_way.wait();
     h.stage.lend_weights({});
-    held_.memory().give_back(std::move(w.memory));
+    held_.memory().of_weights().give_back(std::move(w.memory));
   }
   template <class Observe>
   void hold(held_type& h, Observe& observe) {
@@ -487,9 +482,9 @@ class sharded_stages {
     if constexpr (shards_weights) stay += detail::most_whole_weights(table_, rank_, whole);
     return memory.bytes_per_weight * stay;
   }
-  std::int64_t predicted_lent_bytes() {
-    if (zero_stage < 2 || alone()) return 0;
-    return in_bytes(detail::most_lent(table_, rank_, whole_stages(), shards_weights, by_size_));
+  detail::most_lent_bytes predicted_lent_bytes() {
+    if (zero_stage < 2 || alone()) return {};
+    return detail::most_bytes_lent<scalar>(table_, rank_, whole_stages(), shards_weights, by_size_);
   }
   std::vector<detail::whole_stage> whole_stages() {
     std::vector<detail::whole_stage> all;

@@ -232,6 +232,7 @@ TEST_CASE("a step of ranks that share a device is one graph for all, with the bi
   check_same<hd::threads, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
   check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,tp=2"});
   check_same<hd::threads, gpt2, hd::zero<3>>({"dp=2,pp=2", "interleaved", 2, 4});
+  check_same<hd::threads, hd::model::llama<hd::bf16>, hd::zero<3>>({"dp=2,pp=2", "interleaved", 2, 4});
   // On two devices that reach each other's memory.
   check_same<hd::threads, hd::model::gpt2<float>, hd::zero<1>>({.mesh = "dp=2,pp=2", .devices = 2});
   check_same<hd::threads, gpt2, hd::zero<3>>({.mesh = "dp=2,tp=2", .devices = 2});
@@ -246,6 +247,7 @@ TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones ove
     check_same<hd::nccl, gpt2, hd::zero<1>>(s);
   check_same<hd::nccl, hd::model::gpt2<float>, hd::zero<2>, hd::precision<hd::products_in<hd::float8>>>({"dp=2,pp=2"});
   check_same<hd::nccl, hd::model::gpt2<hd::bf16>, hd::zero<1>>({"dp=2,pp=2"});  // masters in float
+  check_same<hd::nccl, hd::model::gpt2<hd::bf16>, hd::zero<2>>({"dp=2,pp=2", "interleaved", 2, 4});
   check_same<hd::nccl, gpt2, hd::zero<3>>({"dp=2,tp=2"});
   // Stages of several sizes on a rank, whose gradients and weights come and go.
   check_same<hd::nccl, gpt2, hd::zero<2>>({"dp=2,pp=2", "interleaved", 2, 4});

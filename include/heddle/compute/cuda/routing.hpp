@@ -6,6 +6,7 @@
 #include <heddle/compute/cuda/vectors.hpp>
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <bit>
 #include <cmath>
@@ -18,6 +19,7 @@ namespace heddle::inline v0::compute::detail::on_cuda {
 using in_groups::next_greatest;
 using in_groups::softmax_of_row;
 
+// Elements of 16 bits are computed with in float (`sum_of_type`), and rounded once where they are written.
 template <class Rule, class T>
 struct top_k_row {
   std::int64_t experts, k;
@@ -28,7 +30,7 @@ struct top_k_row {
   HEDDLE_HD void operator()(G& g, std::int64_t t) const {
     using std::exp;
     const T* const row = logits + t * experts;
-    T top = 0, sum = 0;
+    sum_of_type<T> top = 0, sum = 0;
     std::int64_t last = -1;
     for (std::int64_t j = 0; j < k; ++j) {
       last = next_greatest(g, experts, row, last);
@@ -39,7 +41,7 @@ struct top_k_row {
     if constexpr (std::is_same_v<Rule, softmax_of_all>)
       sum = sum_over(g, experts, [=](std::int64_t e) { return exp(row[e] - top); });
     if (!g.leads()) return;
-    for (std::int64_t j = 0; j < k; ++j) weights[t * k + j] = exp(row[ids[t * k + j]] - top) / sum;
+    for (std::int64_t j = 0; j < k; ++j) weights[t * k + j] = static_cast<T>(exp(row[ids[t * k + j]] - top) / sum);
   }
 };
 template <class Rule, launcher L, class T>
@@ -56,29 +58,30 @@ struct top_k_backward_row {
   const std::int32_t* ids;
   const T *weights, *dweights;
   T* dlogits;
+  using S = sum_of_type<T>;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t t) const {
     const T *const w = weights + t * k, *const d = dweights + t * k;
-    T inner = 0;
+    S inner = 0;
     for (std::int64_t j = 0; j < k; ++j) inner += w[j] * d[j];
     if constexpr (std::is_same_v<Rule, softmax_of_all>) {
       const T* const row = logits + t * experts;
       const softmax_of_row<T> p(g, experts, row);
-      write(g, t, [&](std::int64_t e) { return -p.of(row[e]) * inner; }, T(0));
+      write(g, t, [&](std::int64_t e) { return -p.of(row[e]) * inner; }, S(0));
     } else {
-      write(g, t, [](std::int64_t) { return T(0); }, inner);
+      write(g, t, [](std::int64_t) { return S(0); }, inner);
     }
   }
 
  private:
   // base(e), and for a chosen expert w (d - inner) besides.
   template <class G, class F>
-  HEDDLE_HD void write(G& g, std::int64_t t, const F& base, T inner) const {
+  HEDDLE_HD void write(G& g, std::int64_t t, const F& base, S inner) const {
     for (std::int64_t e = g.rank(); e < experts; e += g.size()) {
-      T sum = base(e);
+      S sum = base(e);
       for (std::int64_t j = t * k; j < (t + 1) * k; ++j)
         if (ids[j] == e) sum += weights[j] * (dweights[j] - inner);
-      dlogits[t * experts + e] = sum;
+      dlogits[t * experts + e] = static_cast<T>(sum);
     }
   }
 };
@@ -187,21 +190,24 @@ struct expert_balance_backward_row {
   std::int64_t experts;
   const T* logits;
   const double* counts;
-  T scale;
+  sum_of_type<T> scale;
   T* dlogits;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t t) const {
     const T* const row = logits + t * experts;
     const double* const c = counts;
     const softmax_of_row<T> p(g, experts, row);
-    const T mean = sum_over(g, experts, [&](std::int64_t e) { return p.of(row[e]) * static_cast<T>(c[e]); });
-    for (std::int64_t e = g.rank(); e < experts; e += g.size())
-      dlogits[t * experts + e] += scale * p.of(row[e]) * (static_cast<T>(c[e]) - mean);
+    using S = sum_of_type<T>;
+    const S mean = sum_over(g, experts, [&](std::int64_t e) { return p.of(row[e]) * static_cast<S>(c[e]); });
+    for (std::int64_t e = g.rank(); e < experts; e += g.size()) {
+      T& to = dlogits[t * experts + e];
+      to = static_cast<T>(to + scale * p.of(row[e]) * (static_cast<S>(c[e]) - mean));
+    }
   }
 };
 template <launcher L, class T>
 void launch_expert_balance_backward(const L& on, std::int64_t tokens, std::int64_t experts, const T* logits,
-                                    const double* counts, T scale, T* dlogits) {
+                                    const double* counts, std::type_identity_t<sum_of_type<T>> scale, T* dlogits) {
   if (experts > 0)
     on.each_row(tokens, experts, expert_balance_backward_row<T>{experts, logits, counts, scale, dlogits});
 }
@@ -209,14 +215,15 @@ void launch_expert_balance_backward(const L& on, std::int64_t tokens, std::int64
 /// Keys whose ascending order is the descending one of numbers: NaN first, the two zeros equal.
 template <class T>
 struct descending_key {
-  using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  using number = sum_of_type<T>;
+  using bits = std::conditional_t<sizeof(number) == 4, std::uint32_t, std::uint64_t>;
   const T* x;
   bits* keys;
   HEDDLE_HD void operator()(std::int64_t i) const {
     constexpr bits sign = bits(1) << (8 * sizeof(bits) - 1);
-    const T value = x[i];
+    const number value = x[i];
     bits all = 0;
-    if (value != T(0)) std::memcpy(&all, &value, sizeof all);
+    if (value != number(0)) std::memcpy(&all, &value, sizeof all);
     keys[i] = value != value ? bits(0) : (all & sign) != 0 ? all : bits(~(all | sign));
   }
 };
@@ -290,11 +297,11 @@ struct gathered_row {
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t t) const {
     for (std::int64_t c = g.rank(); c < width; c += g.size()) {
-      T sum = 0;
+      sum_of_type<T> sum = 0;
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
         if (const std::int64_t row = places[i]; row >= 0)
           sum += (weights != nullptr ? weights[i] : T(1)) * y[row * width + c];
-      out[t * width + c] = sum;
+      out[t * width + c] = static_cast<T>(sum);
     }
   }
 };
@@ -325,13 +332,15 @@ struct unpermute_backward_row {
       return;
     }
     const T* const d = dout + i / k * width;
-    const T f = weights[i];
-    const T sum = sum_packs<T>(g, width, [](T a, T b) { return a * b; }, d, y + row * width);
+    using S = sum_of_type<T>;
+    const S f = weights[i];
+    const S sum = sum_packs<S>(g, width, [](S a, S b) { return a * b; }, d, y + row * width);
     if (g.leads()) {
-      dweights[i] = sum;
+      dweights[i] = static_cast<T>(sum);
       used[row] = 1;
     }
-    for_packs(g, width, [f](std::int64_t, T v, T& out) { out = f * v; }, d, overwritten(dy + row * width));
+    for_packs(
+        g, width, [f](std::int64_t, S v, T& out) { out = static_cast<T>(f * v); }, d, overwritten(dy + row * width));
   }
 };
 template <class T>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/group/threads.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -20,37 +21,40 @@ inline constexpr T minus_infinity = -static_cast<T>(HUGE_VAL);
 /// The place of the one of n numbers that is chosen after x[last], of the first one for last = -1; n if there is none. The same on all threads of the group.
 template <class G, class T>
 HEDDLE_HD std::int64_t next_greatest(G& g, std::int64_t n, const T* x, std::int64_t last) {
-  constexpr T none = minus_infinity<T>;
+  using S = sum_of_type<T>;
+  constexpr S none = minus_infinity<S>;
   std::int64_t mine = -1;
   for (std::int64_t e = g.rank(); e < n; e += g.size())
     if ((last < 0 || is_greater(x[last], last, x[e], e)) && (mine < 0 || is_greater(x[e], e, x[mine], mine))) mine = e;
-  const T found = mine < 0 ? none : x[mine];
-  const T top = g.largest(found);
+  const S found = mine < 0 ? none : static_cast<S>(x[mine]);
+  const S top = g.largest(found);
   const bool has = mine >= 0 && (found == top || (found != found && top != top));
   return -static_cast<std::int64_t>(g.largest(static_cast<double>(has ? -mine : -n)));
 }
 
-/// The softmax of a row of logits, number by number.
+/// The softmax of a row of logits, number by number; of elements of 16 bits in float.
 template <class T>
 class softmax_of_row {
+  using S = sum_of_type<T>;
+
  public:
   template <class G>
   HEDDLE_HD softmax_of_row(G& g, std::int64_t n, const T* logits) {
-    T top = minus_infinity<T>;
-    for (std::int64_t e = g.rank(); e < n; e += g.size()) top = larger(top, logits[e]);
+    S top = minus_infinity<S>;
+    for (std::int64_t e = g.rank(); e < n; e += g.size()) top = larger(top, static_cast<S>(logits[e]));
     top_ = top = g.largest(top);
     sum_ = sum_over(g, n, [=](std::int64_t e) {
       using std::exp;
       return exp(logits[e] - top);
     });
   }
-  HEDDLE_HD T of(T logit) const {
+  HEDDLE_HD S of(S logit) const {
     using std::exp;
     return exp(logit - top_) / sum_;
   }
 
  private:
-  T top_, sum_;
+  S top_, sum_;
 };
 
 }  // namespace heddle::inline v0::compute::detail::in_groups

@@ -1,6 +1,7 @@
 // heddle/compute/group/product_members.hpp: products of rows grouped by expert, of backends that launch groups of threads: arguments are checked, then tiles are launched.
 #pragma once
 
+#include <heddle/compute/group/matrix_products.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -21,7 +22,7 @@ void launch_product_tiles(const Launcher& on, Body body) {
 
 /// The kernels of `grouped_product_kernels` as members of `Backend`, whose tensors lie in `Space`. `Backend::group_launcher(name)`: as for
 /// `attention_members`. Offsets are read by the groups, so the host need not know them; they are not looked at. Elements of 16 bits are added
-/// up in float and rounded once.
+/// up in float and rounded once, by matrix instructions where the device has them and widths are multiples of 8 (matrix_products.hpp).
 /// Errors: `layout_error` if sizes do not fit together.
 template <class Backend, class Space>
 class grouped_product_members {
@@ -43,6 +44,14 @@ class grouped_product_members {
     expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
     expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
     expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
+    if constexpr (is_half_precision<element<X>> && std::is_same_v<sum_of_type<Y>, float>) {
+      const warp_grouped_product<tb, element<X>, Y> body{x.extent(0),       w.extent(0), x.extent(1),
+                                                         y.extent(1),       x.address(), w.address(),
+                                                         offsets.address(), y.address(), beta};
+      if (multiply_by_matrices<element<X>>(self().group_launcher("heddle::grouped_matmul"), body,
+                                           fits_matrix_products(x.extent(1), y.extent(1), body.x, body.w, body.y)))
+        return;
+    }
     using tile = grouped_product_tile<tb, element<X>, Y, sum_of_type<Y>>;
     launch_product_tiles<sum_of_type<Y>>(self().group_launcher("heddle::grouped_matmul"),
                                          tile{x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(),
@@ -52,13 +61,21 @@ class grouped_product_members {
     requires std::is_same_v<element<X>, element<D>>
   void grouped_matmul_backward_weight(matrix<X> x, matrix<D> dy, offsets_row offsets, stack<W> dw,
                                       std::type_identity_t<sum_of_type<W>> beta = 0) {
-    constexpr const char* kernel = "grouped_matmul_backward_weight";
+    constexpr const char *kernel = "grouped_matmul_backward_weight",
+                         *kernel_name = "heddle::grouped_matmul_backward_weight";
     expect(kernel, "offsets of groups", dw.extent(0) + 1, offsets.size());
     expect(kernel, "rows of dy", x.extent(0), dy.extent(0));
     expect(kernel, "rows of dw", x.extent(1), dw.extent(1));
     expect(kernel, "columns of dw", dy.extent(1), dw.extent(2));
+    if constexpr (is_half_precision<element<X>> && std::is_same_v<sum_of_type<W>, float>) {
+      const warp_grouped_weight<element<X>, W> body{dw.extent(0), x.extent(1),       dy.extent(1), x.address(),
+                                                    dy.address(), offsets.address(), dw.address(), beta};
+      if (multiply_by_matrices<element<X>>(self().group_launcher(kernel_name), body,
+                                           fits_matrix_products(x.extent(1), dy.extent(1), body.x, body.dy, body.dw)))
+        return;
+    }
     using tile = grouped_weight_tile<element<X>, W, sum_of_type<W>>;
-    launch_product_tiles<sum_of_type<W>>(self().group_launcher("heddle::grouped_matmul_backward_weight"),
+    launch_product_tiles<sum_of_type<W>>(self().group_launcher(kernel_name),
                                          tile{dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(),
                                               offsets.address(), dw.address(), beta, 0});
   }

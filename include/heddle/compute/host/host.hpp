@@ -311,7 +311,7 @@ class host : detail::argument_checks,
   }
   template <class T>
   void expert_balance_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids,
-                               std::type_identity_t<T> scale, matrix_view<T> dlogits) {
+                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
     same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
     detail::expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
     within("expert_balance_backward", "ids", ids.elements(), -1, logits.extent(1));
@@ -566,6 +566,8 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
 static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> && norm_kernels<host<>, bf16> &&
               rms_norm_kernels<host<>, bf16> && rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> &&
               embedding_kernels<host<>, bf16> && cross_entropy_kernels<host<>, bf16> && loss_kernels<host<>, bf16> &&
+              routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
+              expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
               reduction_kernels<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
 
 }  // namespace heddle::inline v0::compute

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -27,9 +28,11 @@ HEDDLE_HD void choose_greatest(std::int64_t n, const T* logits, std::int64_t k, 
   }
 }
 
+// Elements of 16 bits are computed with in float (`sum_of_type`), and rounded once where they are written.
 template <class Rule, class T>
 void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, std::int32_t* ids,
            T* weights) {
+  using S = sum_of_type<T>;
   if (k == 0) return;
   workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
@@ -37,13 +40,13 @@ void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_
       std::int32_t* chosen = ids + t * k;
       T* out = weights + t * k;
       choose_greatest(experts, row, k, chosen);
-      const T top = row[chosen[0]];
-      T sum = 0;
+      const S top = row[chosen[0]];
+      S sum = 0;
       if constexpr (std::is_same_v<Rule, softmax_of_all>)
         for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(row[e] - top);
       else
         for (std::int64_t j = 0; j < k; ++j) sum += std::exp(row[chosen[j]] - top);
-      for (std::int64_t j = 0; j < k; ++j) out[j] = std::exp(row[chosen[j]] - top) / sum;
+      for (std::int64_t j = 0; j < k; ++j) out[j] = static_cast<T>(std::exp(row[chosen[j]] - top) / sum);
     }
   });
 }
@@ -53,25 +56,27 @@ void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_
 template <class Rule, class T>
 void top_k_backward(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
                     const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
+  using S = sum_of_type<T>;
   workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const T* row = logits + t * experts;
       const T *w = weights + t * k, *d = dweights + t * k;
       const std::int32_t* chosen = ids + t * k;
       T* out = dlogits + t * experts;
-      T inner = 0;
+      S inner = 0, top = 0, sum = 0;
       for (std::int64_t j = 0; j < k; ++j) inner += w[j] * d[j];
       if (std::is_same_v<Rule, softmax_of_chosen> || k == 0) {
         std::fill_n(out, experts, T(0));
       } else {
-        const T top = row[chosen[0]];
-        T sum = 0;
+        top = row[chosen[0]];
         for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(row[e] - top);
-        for (std::int64_t e = 0; e < experts; ++e) out[e] = -(std::exp(row[e] - top) / sum) * inner;
+        for (std::int64_t e = 0; e < experts; ++e) out[e] = static_cast<T>(-(std::exp(row[e] - top) / sum) * inner);
       }
       for (std::int64_t j = 0; j < k; ++j) {
         if constexpr (std::is_same_v<Rule, softmax_of_chosen>)
-          out[chosen[j]] = w[j] * (d[j] - inner);
+          out[chosen[j]] = static_cast<T>(w[j] * (d[j] - inner));
+        else if constexpr (is_half_precision<T>)
+          out[chosen[j]] = T(w[j] * d[j] - std::exp(row[chosen[j]] - top) / sum * inner);
         else
           out[chosen[j]] += w[j] * d[j];
       }
@@ -109,13 +114,14 @@ inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, con
 /// f(row, the softmax of its logits) for each row.
 template <class T, class F>
 void for_each_softmax(std::int64_t tokens, std::int64_t experts, const T* logits, F&& f) {
-  std::vector<T> p(static_cast<std::size_t>(experts));
+  using S = sum_of_type<T>;
+  std::vector<S> p(static_cast<std::size_t>(experts));
   for (std::int64_t t = 0; t < tokens; ++t) {
     const T* const row = logits + t * experts;
-    const T top = *std::max_element(row, row + experts);
-    T sum = 0;
+    const S top = *std::max_element(row, row + experts);
+    S sum = 0;
     for (std::size_t e = 0; e < p.size(); ++e) sum += p[e] = std::exp(row[e] - top);
-    for (T& one : p) one /= sum;
+    for (S& one : p) one /= sum;
     f(t, std::as_const(p));
   }
 }
@@ -131,7 +137,7 @@ void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, c
                     double* out) {
   const auto count = choices_of_experts<double>(tokens * k, experts, ids);
   double sum = 0;
-  for_each_softmax(tokens, experts, logits, [&](std::int64_t, const std::vector<T>& p) {
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t, const auto& p) {
     for (std::size_t e = 0; e < p.size(); ++e) sum += count[e] * static_cast<double>(p[e]);
   });
   *out += sum;
@@ -139,13 +145,16 @@ void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, c
 /// dlogits += scale p (c - sum of p c).
 template <class T>
 void expert_balance_backward(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                             const std::int32_t* ids, T scale, T* dlogits) {
-  const auto count = choices_of_experts<T>(tokens * k, experts, ids);
-  for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const std::vector<T>& p) {
-    T mean = 0;
+                             const std::int32_t* ids, sum_of_type<T> scale, T* dlogits) {
+  using S = sum_of_type<T>;
+  const auto count = choices_of_experts<S>(tokens * k, experts, ids);
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const auto& p) {
+    S mean = 0;
     for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * count[e];
-    for (std::size_t e = 0; e < p.size(); ++e)
-      dlogits[t * experts + static_cast<std::int64_t>(e)] += scale * p[e] * (count[e] - mean);
+    for (std::size_t e = 0; e < p.size(); ++e) {
+      T& to = dlogits[t * experts + static_cast<std::int64_t>(e)];
+      to = static_cast<T>(to + scale * p[e] * (count[e] - mean));
+    }
   });
 }
 
@@ -186,16 +195,24 @@ void permute(team& workers, std::int64_t rows, std::int64_t width, const T* x, c
 template <class T, class Factor>
 void gather_rows(team& workers, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
                  const std::int32_t* places, T* out, Factor factor) {
+  using S = sum_of_type<T>;
   workers.split(tokens, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<S> sums(is_half_precision<T> ? static_cast<std::size_t>(width) : 0);
     for (std::int64_t t = begin; t < end; ++t) {
-      T* to = out + t * width;
-      std::fill_n(to, width, T(0));
+      S* to = nullptr;
+      if constexpr (is_half_precision<T>)
+        to = sums.data();
+      else
+        to = out + t * width;
+      std::fill_n(to, width, S(0));
       for (std::int64_t j = 0; j < k; ++j) {
         const std::int64_t row = places[t * k + j];
         if (row < 0) continue;
-        const T f = factor(t * k + j);
-        map_lanes(width, to, [f](T old, T v) { return old + f * v; }, static_cast<const T*>(to), y + row * width);
+        const S f = factor(t * k + j);
+        map_lanes(width, to, [f](S old, S v) { return old + f * v; }, static_cast<const S*>(to), y + row * width);
       }
+      if constexpr (is_half_precision<T>)
+        map_lanes(width, out + t * width, [](S sum) { return sum; }, static_cast<const S*>(to));
     }
   });
 }
@@ -204,6 +221,7 @@ void gather_rows(team& workers, std::int64_t tokens, std::int64_t k, std::int64_
 template <class T>
 void unpermute_backward(team& workers, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* dout,
                         const T* y, const std::int32_t* places, const T* weights, T* dy, T* dweights) {
+  using S = sum_of_type<T>;
   workers.split(tokens, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t)
       for (std::int64_t j = 0; j < k; ++j) {
@@ -211,9 +229,9 @@ void unpermute_backward(team& workers, std::int64_t tokens, std::int64_t k, std:
         dweights[i] = T(0);
         if (row < 0) continue;
         const T* d = dout + t * width;
-        const T f = weights[i];
-        dweights[i] = sum_lanes<T>(width, [](T a, T b) { return a * b; }, d, y + row * width);
-        map_lanes(width, dy + row * width, [f](T v) { return f * v; }, d);
+        const S f = weights[i];
+        dweights[i] = static_cast<T>(sum_lanes<S>(width, [](S a, S b) { return a * b; }, d, y + row * width));
+        map_lanes(width, dy + row * width, [f](S v) { return f * v; }, d);
       }
   });
 }

@@ -206,7 +206,6 @@ struct experts {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
     using l = laid<typename B::layouts>;
-    using T = typename B::scalar;
     auto [score] = b.children();
     const auto at = route(b, false);
     const auto d_weights = b[d_choice_weights{}];
@@ -240,7 +239,7 @@ struct experts {
                                                     elements(b, at, d_gate{}), elements(b, at, d_up{}));
     const auto d_in = rows_of(b, at, by_expert{});
     multiply<transpose::no>(b, at, rows_of(b, at, d_gate{}), into(b, at, b[gate_weights{}]), d_in);
-    multiply<transpose::no>(b, at, rows_of(b, at, d_up{}), into(b, at, b[up_weights{}]), d_in, T(1));
+    multiply<transpose::no>(b, at, rows_of(b, at, d_up{}), into(b, at, b[up_weights{}]), d_in, 1);
     if constexpr (sends<B>) {
       const auto d = detail::first_rows(b[moved{}], at.choices);
       come_back(b, d_in, d);
@@ -278,9 +277,9 @@ struct experts {
  private:
   // A microbatch counts as its rows do in the step's loss.
   template <class B>
-  typename B::scalar balance_scale(const B& b) const {
+  typename B::sum balance_scale(const B& b) const {
     const double alike = static_cast<double>(chosen) * static_cast<double>(own_rows(b));
-    return static_cast<typename B::scalar>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
+    return static_cast<typename B::sum>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
   }
   // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
   template <class B>
@@ -444,8 +443,12 @@ struct experts {
       if (at.copies > 1) {
         const auto from = copied(b, at, d_copied_weights{}).elements();
         const auto to = d_weights.elements();
-        std::fill(to.begin(), to.end(), typename B::scalar(0));
-        for (std::size_t i = 0; i < from.size(); ++i) to[i / static_cast<std::size_t>(at.copies)] += from[i];
+        auto next = from.begin();
+        for (auto& one : to) {
+          typename B::sum all = 0;
+          for (std::int64_t k = 0; k < at.copies; ++k) all += *next++;
+          one = static_cast<typename B::scalar>(all);
+        }
       }
   }
 
@@ -499,7 +502,7 @@ struct experts {
   }
   template <transpose TB, class B, class Routes, class W>
   static void multiply(const B& b, const Routes& at, typename B::const_view x, W w, typename B::view y,
-                       typename B::scalar beta = 0) {
+                       typename B::sum beta = 0) {
     each_run(b, at, [&](row_range rows, auto offsets) {
       b.compute().template grouped_matmul<TB>(layers::rows_of(x, rows), offsets, w, layers::rows_of(y, rows), beta);
     });
@@ -508,7 +511,7 @@ struct experts {
   static void add_products(const B& b, const Routes& at, typename B::const_view x, typename B::const_view dy, W dw) {
     each_run(b, at, [&](row_range rows, auto offsets) {
       b.compute().grouped_matmul_backward_weight(layers::rows_of(x, rows), layers::rows_of(dy, rows), offsets, dw,
-                                                 typename B::scalar(1));
+                                                 typename B::sum(1));
     });
   }
 

@@ -31,7 +31,7 @@
 /// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
 /// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
-/// | `void lend_weights(row)`, `void lend_gradients(row)`, a row as `weights()` gives it | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
+/// | `void lend_weights(row)`, `void lend_gradients(row)`, rows as `weights()` and `gradients()` give them | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
 /// | `void weights_stay(bool)`, `void weights_written()` | nothing: weights may be written at any time |
 /// | `compute::kept_weight_memory kept_weights()`, `void release_kept_weights()` | nothing of weights is kept, or counted |
 /// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |

@@ -69,15 +69,15 @@ HEDDLE_INLINE std::int64_t most_whole_weights(schedule::table_view table, int ra
 }
 
 HEDDLE_INLINE std::int64_t most_lent(schedule::table_view table, int rank, std::span<const whole_stage> stages,
-                                     bool lends_weights, bool by_size) {
+                                     lent_kinds kinds, bool by_size) {
   using schedule::action_kind;
   size_meter meter(by_size);
   whole_weight_meter weights(stages);
   std::vector<int> has_gradients(stages.size(), 0), reduced(stages.size(), 0);
   const auto gradients = [&](std::size_t k) {
-    if (std::exchange(has_gradients[k], 1) == 0) meter.take(stages[k].elements);
+    if (kinds.gradients && std::exchange(has_gradients[k], 1) == 0) meter.take(stages[k].elements);
   };
-  if (lends_weights)
+  if (kinds.weights)
     for (const whole_stage& s : stages) meter.once(s.elements);
   for (const schedule::action& a : table.list(rank)) {
     const bool backward = a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
@@ -85,12 +85,12 @@ HEDDLE_INLINE std::int64_t most_lent(schedule::table_view table, int rank, std::
     for (std::size_t k = 0; k < stages.size(); ++k) {
       if (stages[k].index != a.stage) continue;
       if (backward || a.kind == action_kind::reduce_gradient) gradients(k);
-      if (a.kind == action_kind::reduce_gradient && stages[k].complete_alone) {
+      if (a.kind == action_kind::reduce_gradient && stages[k].complete_alone && kinds.gradients) {
         meter.give(stages[k].elements);
         reduced[k] = 1;
       }
     }
-    if (lends_weights) weights.count(a, meter);
+    if (kinds.weights) weights.count(a, meter);
   }
   for (std::size_t k = 0; k < stages.size(); ++k)
     if (reduced[k] == 0) gradients(k);
