@@ -34,6 +34,7 @@
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
+#include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/group/warps.hpp>
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/head_parts.hpp>

@@ -366,7 +366,7 @@ TEST_CASE("memory that graphs leave behind is counted as free, and released", "[
     device::queue queue(5);
     hd::buffer<int, device> a(queue, 1000);
     queue.wait();
-    const auto of_bytes = [&](std::size_t n) {
+    const auto of_bytes = [&](std::int64_t n) {
       return hd::cuda_graph::capture(queue, [&, n] { const hd::buffer<std::byte, device> brief(queue, n); });
     };
     CHECK(queue.free_bytes() == 6000);

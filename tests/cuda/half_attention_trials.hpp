@@ -302,8 +302,8 @@ inline std::vector<problem> decoding_problems(std::int64_t head_dim) {
 inline std::vector<problem> wide_problems() {
   std::vector<problem> all;
   for (const auto& [head_dim, value_dim] : {std::pair{256, 256}, {192, 128}, {136, 136}, {40, 64}}) {
-    for (const std::size_t i : {4, 7, 10, 11}) all.push_back(problems(head_dim)[i]);
-    for (const std::size_t i : {0, 2, 4}) all.push_back(decoding_problems(head_dim)[i]);
+    for (const std::size_t i : {4u, 7u, 10u, 11u}) all.push_back(problems(head_dim)[i]);
+    for (const std::size_t i : {0u, 2u, 4u}) all.push_back(decoding_problems(head_dim)[i]);
     for (problem& p : all)
       if (p.value_dim == 0) p.value_dim = value_dim;
   }

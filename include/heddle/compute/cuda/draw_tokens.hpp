@@ -174,6 +174,7 @@ class token_drawing_members {
   /// added differs, and exp is that of the device. Temperature 0 and top-k alone count and compare, and keep exactly its tokens. Results do not depend on the order of threads.
   /// Errors: `layout_error` for draws and results of different sizes.
   template <class T>
+    requires std::is_floating_point_v<std::remove_const_t<T>>
   void draw_tokens(matrix_view<T, Space> logits, row_view<const token_draw, Space> draws,
                    row_view<token_drawn, Space> drawn) {
     using element = std::remove_const_t<T>;

@@ -5,7 +5,7 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
-#include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>

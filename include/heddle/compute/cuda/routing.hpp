@@ -3,7 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
-#include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
-#include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/launched_facets.hpp>
 
 #include <bit>

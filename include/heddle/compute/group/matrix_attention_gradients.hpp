@@ -1,7 +1,7 @@
 // heddle/compute/group/matrix_attention_gradients.hpp: gradients of attention of 16-bit elements by the matrix instructions of warps.
 #pragma once
 
-#include <heddle/compute/cuda/vectors.hpp>
+#include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/warps.hpp>
 
