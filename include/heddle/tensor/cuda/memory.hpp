@@ -162,11 +162,8 @@ class cuda_queue {
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
                                         : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
     const on_cuda_device here(device());
-    // Up to so much memory of the host CUDA has read when the call returns, without a wait.
-    constexpr std::size_t read_at_once = 64 * 1024;
-    if constexpr (elements_in<From, host_memory>)
-      before_copy_with_host(first_element(from), bytes_of(from) > read_at_once);
-    if constexpr (elements_in<To, host_memory>) before_copy_with_host(first_element(to), true);
+    if constexpr (elements_in<From, host_memory>) before_copy_with_host(first_element(from));
+    if constexpr (elements_in<To, host_memory>) before_copy_with_host(first_element(to));
     stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
                      "cudaMemcpyAsync");
   }
@@ -205,10 +202,10 @@ class cuda_queue {
   friend struct heddle::v0::cuda_pinned_memory;
   friend class heddle::v0::cuda_graph;
   // A graph would use that memory when it runs, whatever lies there then. Errors: `cuda_capture_error`.
-  // Outside of a capture CUDA may wait (`waits`) for the stream before a copy of memory that is not pinned, and looks out for nobody.
-  void before_copy_with_host(const void* memory, bool waits) const {
+  // Outside of a capture CUDA may wait for the stream before a copy of memory that is not pinned, and looks out for nobody.
+  void before_copy_with_host(const void* memory) const {
     const bool captured = is_captured();
-    if (!captured && !(waits && stream_->watches()->asked_here())) [[likely]]
+    if (!captured && !stream_->watches()->asked_here()) [[likely]]
       return;
     cudaPointerAttributes attributes{};
     stream_->require(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
