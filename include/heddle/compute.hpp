@@ -24,6 +24,7 @@
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
+#include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/matrix_attention_gradients.hpp>
