@@ -9,6 +9,10 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+using in_groups::each_row_of_packs;
+using in_groups::for_packs;
+using in_groups::overwritten;
+
 /// Row rows[r] of `to` becomes row r of x.
 template <class T>
 struct store_row {

@@ -16,6 +16,13 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+using in_groups::each_row_of_packs;
+using in_groups::for_pack;
+using in_groups::for_packs;
+using in_groups::overwritten;
+using in_groups::pack_width;
+using in_groups::packs_of;
+
 // Bodies of elements take pack k of n elements (vectors.hpp). Outputs may be the same memory as inputs. Bodies of 16-bit elements
 // compute in float (`sum_of_type`) and round what they write once.
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace heddle::inline v0::compute::detail::on_cuda {
+namespace heddle::inline v0::compute::detail::in_groups {
 
 /// Bytes of the widest load and store of a thread.
 inline constexpr std::size_t pack_bytes = 16;
@@ -185,4 +185,4 @@ void each_row_of_packs(const L& on, std::int64_t rows, std::int64_t columns, con
   on.each_row(rows, packs_of(columns, pack_width<Widest*>()), body);
 }
 
-}  // namespace heddle::inline v0::compute::detail::on_cuda
+}  // namespace heddle::inline v0::compute::detail::in_groups
