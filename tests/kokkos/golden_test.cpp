@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "model/deepseek_golden.hpp"
 #include "model/golden_training.hpp"
+#include "model/llama_golden.hpp"
 #include "space.hpp"
 
 #include <heddle/comm/threads.hpp>
@@ -136,27 +137,6 @@ void two_steps_on_kokkos(const char* name, double tolerance, Config&& config_of)
 md::gpt2_config gpt2_of(const golden_file& golden) {
   const auto n = golden.ids("config");
   return {.layers = n[0], .heads = n[1], .width = n[2], .context = n[3], .vocabulary = n[4]};
-}
-md::llama_config llama_of(const golden_file& golden) {
-  const auto n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  md::llama_config c{.layers = n[0],
-                     .heads = n[1],
-                     .kv_heads = n[2],
-                     .width = n[3],
-                     .ffn = n[4],
-                     .context = n[5],
-                     .vocabulary = n[6],
-                     .theta = rotary[0],
-                     .epsilon = rotary[1]};
-  if (n.size() == 9) c.head_elements = n[8];  // of Qwen
-  return c;
-}
-md::mixtral_config mixtral_of(const golden_file& golden) {
-  const auto n = golden.ids("config");
-  md::llama_config dense = llama_of(golden);
-  dense.head_elements = 0;
-  return {dense, n[9], n[10]};
 }
 }  // namespace
 

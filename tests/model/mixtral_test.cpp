@@ -1,5 +1,6 @@
 // Mixtral as a stage: against Hugging Face transformers over two steps, and from a folder that it wrote, on any mesh.
 #include "golden_training.hpp"
+#include "llama_golden.hpp"
 #include "transport.hpp"
 
 #include <heddle/compute/host/host.hpp>
@@ -32,19 +33,7 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 
 TEST_CASE("Mixtral: two steps in float equal those of transformers to 1e-5", "[model][golden][mixtral]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/mixtral_golden.bin");
-  const auto& n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  two_steps_in_float<md::mixtral<float>, backend>(golden, md::mixtral_config{{.layers = n[0],
-                                                                              .heads = n[1],
-                                                                              .kv_heads = n[2],
-                                                                              .width = n[3],
-                                                                              .ffn = n[4],
-                                                                              .context = n[5],
-                                                                              .vocabulary = n[6],
-                                                                              .theta = rotary[0],
-                                                                              .epsilon = rotary[1]},
-                                                                             n[9],
-                                                                             n[10]});
+  two_steps_in_float<md::mixtral<float>, backend>(golden, mixtral_of(golden));
 }
 
 TEST_CASE("the balance of experts and its gradient are those of transformers to 1e-5", "[model][golden][mixtral]") {

@@ -1,5 +1,6 @@
 // Qwen-2 and Qwen-3 as stages: against Hugging Face transformers over two steps, and the same models on any mesh.
 #include "golden_training.hpp"
+#include "llama_golden.hpp"
 #include "parallel_training.hpp"
 
 #include <heddle/model/qwen.hpp>
@@ -18,18 +19,7 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 template <class Model>
 void equals_transformers(const char* file) {
   const golden_file golden(std::string(HEDDLE_SOURCE_DIR "/tests/golden/") + file);
-  const auto& n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  two_steps_in_float<Model, backend>(golden, md::llama_config{.layers = n[0],
-                                                              .heads = n[1],
-                                                              .kv_heads = n[2],
-                                                              .width = n[3],
-                                                              .ffn = n[4],
-                                                              .context = n[5],
-                                                              .vocabulary = n[6],
-                                                              .theta = rotary[0],
-                                                              .epsilon = rotary[1],
-                                                              .head_elements = n[8]});
+  two_steps_in_float<Model, backend>(golden, llama_of(golden));
 }
 
 // Two key-value heads that serve two query heads each.

@@ -1,13 +1,7 @@
 // refuse: heddle: a pipeline stage needs `void forward(int slot, const batch&, std::span<const scalar> in, std::span<scalar> out)`
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
-#include <heddle/core/observer.hpp>
-#include <heddle/model/pipeline/executor.hpp>
+#include "executor_parts.hpp"
 
-namespace hd = heddle;
-struct batch {
-  int samples = 1;
-};
+using executor_parts::batch;
 struct stage {
   using scalar = double;
   int boundary_elements(int samples) const { return samples; }
@@ -15,16 +9,4 @@ struct stage {
   void backward_input(int, const batch&, std::span<const double>, std::span<double>) {}
   void backward_weight(int, const batch&) {}
 };
-struct hooks {
-  void forward_done(int, int, int) {}
-  void reduce_gradient(int) {}
-};
-void train(hd::schedule::plan_view plan, std::span<const batch> batches) {
-  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp, 1>>{}, [&](auto& world) {
-    auto& pipe = world.template along<hd::pp>();
-    stage only;
-    hd::null_observer off;
-    hd::model::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&only}, pipe, 1, off);
-    executor.run(batches, 0, hooks{});
-  });
-}
+template void executor_parts::run<stage>(heddle::schedule::plan_view, std::span<const batch>);

@@ -1,32 +1,11 @@
 // refuse: heddle: a stage that is trained needs `void zero_gradients()`; backward adds to gradients
-#include <heddle/comm/launch.hpp>
-#include <heddle/compute/host/host.hpp>
-#include <heddle/compute/host/portable.hpp>
-#include <heddle/model/gpt2.hpp>
-#include <heddle/train/sampling.hpp>
-#include <heddle/train/trainer.hpp>
+#include "trainer_parts.hpp"
 
-namespace hd = heddle;
-using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
-struct model : hd::model::gpt2<float> {
+struct model : heddle::model::gpt2<float> {
   template <class World, class Backend>
-  struct stage : hd::model::gpt2_stage<float, World, Backend> {
-    using hd::model::gpt2_stage<float, World, Backend>::gpt2_stage;
+  struct stage : heddle::model::gpt2_stage<float, World, Backend> {
+    using heddle::model::gpt2_stage<float, World, Backend>::gpt2_stage;
     void zero_gradients() = delete;
   };
 };
-struct samples {
-  std::int64_t first, count;
-};
-struct no_data {
-  std::int64_t context() const { return 4; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(samples, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-  void fill_validation(samples, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
-void train(const hd::train::options<hd::model::gpt2_config>& options) {
-  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
-    hd::train::trainer<model, hd::strategy<mesh>> trainer(world, options);
-    trainer.run(no_data{});
-  });
-}
+template void trainer_parts::train<model>(const trainer_parts::options&);
