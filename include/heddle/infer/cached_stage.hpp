@@ -103,6 +103,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       at_block(c, layer - part_.first);
       return c;
     });
+    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_pages());
   }
   cached_stage(const cached_stage&) = delete;
   cached_stage& operator=(const cached_stage&) = delete;
@@ -322,6 +323,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       backend_->embedding(heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
                           const_matrix(last_, rows_), 0, matrix(to, n));
     }
+  }
+  // Slices for each row of a step for which there is room at once: one, or those of ancestors in a tree, of which there may be more.
+  static constexpr std::int64_t slices_of_row = 8;
+  // Pages that steps list, each sequence all of its own, for which there is room at once: of as many sequences as rows, up to 16 MiB.
+  std::int64_t most_pages() const noexcept {
+    const std::int64_t tokens = (std::min)(static_cast<std::int64_t>(config_.context), rows_of_cache());
+    const std::int64_t of_sequence = (tokens + cache_.block_rows - 1) / cache_.block_rows;
+    constexpr std::int64_t most = (std::int64_t{16} << 20) / static_cast<std::int64_t>(sizeof(std::int32_t));
+    return max_rows_ > most / of_sequence ? most : max_rows_ * of_sequence;
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>

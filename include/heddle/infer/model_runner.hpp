@@ -62,6 +62,8 @@ class model_runner {
     // Logits that are on their way to the leader, or to its memory of the host.
     if (has_logits() && (on_host ? stage_.is_last() && !leads() : stage_.is_last() || leads()))
       found_ = memory(queue, (std::min)(max_rows, stage_type::head_rows) * config.vocabulary, "logits of a step");
+    if constexpr (draws_on_device)
+      if (leads()) step_draws_.reserve(queue, static_cast<std::size_t>(max_rows));
   }
   model_runner(const model_runner&) = delete;
   model_runner& operator=(const model_runner&) = delete;
