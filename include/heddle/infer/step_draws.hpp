@@ -54,10 +54,9 @@ class step_draws<Backend, T, true> {
       answered_there_ = buffer<compute::token_drawn, space>(queue, there, what);
     }
   }
-  /// Bytes that it has on the device.
-  std::int64_t bytes() const noexcept {
-    return static_cast<std::int64_t>(asked_there_.size() * sizeof(compute::token_draw) +
-                                     answered_there_.size() * sizeof(compute::token_drawn));
+  /// Bytes that `reserve` takes on the device.
+  static std::int64_t bytes_for(std::int64_t n) noexcept {
+    return n * static_cast<std::int64_t>(sizeof(compute::token_draw) + sizeof(compute::token_drawn));
   }
   /// Before the first rows. Errors: `memory_error`.
   void begin(queue_type& queue, std::span<const compute::token_draw> draws, std::int64_t head_rows) {

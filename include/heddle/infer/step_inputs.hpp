@@ -30,12 +30,14 @@ class step_inputs {
   /// Takes the memory for steps of so many rows, slices and pages at once; a step that has more takes more. Nothing where it is `step_rows`' own. Errors: `memory_error`.
   void reserve([[maybe_unused]] queue_type& queue, [[maybe_unused]] std::int64_t rows,
                [[maybe_unused]] std::int64_t slices, [[maybe_unused]] std::int64_t pages) {
-    if constexpr (!in_place)  // tokens, positions, places, wanted rows, and which are of few
-      make_room(queue, static_cast<std::size_t>(slices) * sizeof(compute::attention_slice) +
-                           static_cast<std::size_t>(5 * rows + pages) * sizeof(std::int32_t));
+    if constexpr (!in_place) make_room(queue, static_cast<std::size_t>(bytes_for(rows, slices, pages)));
   }
-  /// Bytes that it has on the device, and as many pinned ones.
-  std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(there_.size()); }
+  /// Bytes that `reserve` takes on the device, and as many pinned ones.
+  static std::int64_t bytes_for(std::int64_t rows, std::int64_t slices, std::int64_t pages) noexcept {
+    if (in_place) return 0;  // else tokens, positions, places, wanted rows, and which are of few
+    return slices * static_cast<std::int64_t>(sizeof(compute::attention_slice)) +
+           (5 * rows + pages) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
   /// The next step's. On a device all that the queue was given before the last call must be done: the runner waits for it in each step.
   /// Errors: `memory_error`.
   void set(queue_type& queue, const step_rows& rows, std::span<const std::int32_t> tokens) {
