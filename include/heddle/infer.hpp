@@ -25,6 +25,7 @@
 #include <heddle/infer/logit.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/memory_plan.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/infer/regex.hpp>

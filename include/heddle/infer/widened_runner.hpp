@@ -45,10 +45,11 @@ class widened_runner {
   {
     return runner_->draws();
   }
-  /// None: logits are widened on their way.
-  std::span<scalar> logits_memory(std::size_t) noexcept
+  /// None: logits are widened on their way. The runner's own memory has room for n after it. Errors: the runner's.
+  std::span<scalar> logits_memory(std::size_t n)
     requires drawing_runner<Runner>
   {
+    runner_->logits_memory(n);
     return {};
   }
   void run(const step& s, std::span<scalar> logits, std::span<const compute::token_draw> draws,
