@@ -165,7 +165,49 @@ TEST_CASE("messages between stages and launches of graphs have the device's time
   CHECK(arrows == steps);
 }
 
+TEST_CASE("times of a stream are read while its thread captures another, and the capture goes on",
+          "[cuda][observe][graph]") {
+  hd::observe::recorder on_device(2);
+  {
+    hd::cuda_device_times times(on_device, 2);
+    device::queue queue, captured;
+    hd::buffer<int, device> x(queue, 1 << 10), y(queue, 1 << 10);
+    times.follow(1, queue);
+    const auto act = [&](int step) {
+      hd::observed(times, named("forward", activity::forward, step), [&] { queue.copy(x, y); });
+    };
+    act(0);
+    queue.wait();
+    const auto graph = hd::cuda_graph::capture(captured, [&] {
+      captured.copy(x, y);
+      times.collect(1);  // asks for an event
+      CHECK(on_device.events(1).size() == 1);
+      act(1);
+      times.finish();  // and waits for one
+      captured.copy(y, x);
+    });
+    CHECK(graph.operations() == 2);
+    CHECK(times.dropped() == 0);
+  }
+  CHECK(on_device.events(1).size() == 2);
+}
+
 #ifdef CUDA_DOUBLE
+TEST_CASE("a thread that captures a stream may not ask what another has done, unless it is relaxed", "[cuda][graph]") {
+  device::queue queue, captured;
+  const auto recorded = queue.record();
+  queue.wait();
+  const auto asks = [&] { static_cast<void>(cudaEventQuery(recorded.get())); };
+  CHECK_THROWS_AS(hd::cuda_graph::capture(captured, asks), hd::cuda_capture_error);
+  CHECK_THROWS_AS(hd::cuda_graph::capture(captured, [&] { queue.wait(); }), hd::cuda_capture_error);
+  CHECK_NOTHROW(hd::cuda_graph::capture(captured, [&] {
+    const hd::detail::relaxed_in_capture relaxed;
+    asks();
+  }));
+  CHECK_THROWS_AS(hd::cuda_graph::capture(captured, asks), hd::cuda_capture_error);
+  static_cast<void>(cudaGetLastError());
+}
+
 TEST_CASE("an action whose events CUDA refuses is counted, and ends no training", "[cuda][observe]") {
   cuda_double::reset();
   const int before = cuda_double::open_resources();

@@ -243,6 +243,7 @@ std::size_t bytes_of_each = std::size_t{1} << 40;
 thread_local int device_of_thread = 0;
 thread_local std::map<std::string, cudaError_t> planned_failures;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 thread_local std::vector<std::shared_ptr<capture>> captures_of_thread;  // that it has begun, but for relaxed ones
 
 cudaError_t failed(cudaError_t result) {
@@ -296,9 +297,10 @@ cudaError_t not_captured(CUstream_st* stream) {
   stream->taking_part->invalid = true;
   return failed(cudaErrorStreamCaptureUnsupported);
 }
-// What a capture would not see, or what makes the host wait: not by a thread that has begun one, unless that is relaxed. It ends the capture.
+// What a capture would not see, what makes the host wait, or asks what has happened: not by a thread that has begun one, unless that or the thread is
+// relaxed. It ends the capture.
 cudaError_t unsafe_in_capture() {
-  if (captures_of_thread.empty()) return cudaSuccess;
+  if (captures_of_thread.empty() || mode_of_thread == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   for (const auto& c : captures_of_thread) c->invalid = true;
   return failed(cudaErrorStreamCaptureUnsupported);
 }
@@ -379,6 +381,9 @@ int unreachable_arguments() {
   const std::lock_guard lock(big);
   return unreachable;
 }
+bool captures_here() {
+  return !captures_of_thread.empty();
+}
 std::shared_ptr<void> call_in_capture(cudaStream_t stream) {
   return std::make_shared<use_of>(*stream->taking_part);
 }
@@ -433,11 +438,13 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamQuery"); planned != cudaSuccess) return planned;
   if (const auto refused = not_captured(stream); refused != cudaSuccess) return refused;
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   return stream->done() ? cudaSuccess : failed(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamSynchronize"); planned != cudaSuccess) return planned;
   if (const auto refused = not_captured(stream); refused != cudaSuccess) return refused;
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   stream->wait();
   return cudaSuccess;
 }
@@ -499,6 +506,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const auto planned = count("cudaEventQuery"); planned != cudaSuccess) return planned;
   if (event->of != nullptr) return failed(cudaErrorCapturedEvent);
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   if (event->last == nullptr) return cudaSuccess;
   const std::lock_guard lock(event->last->mutex);
   return event->last->happened ? cudaSuccess : failed(cudaErrorNotReady);
@@ -506,6 +514,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const auto planned = count("cudaEventSynchronize"); planned != cudaSuccess) return planned;
   if (event->of != nullptr) return failed(cudaErrorCapturedEvent);
+  if (const auto refused = unsafe_in_capture(); refused != cudaSuccess) return refused;
   if (event->last == nullptr) return cudaSuccess;
   std::unique_lock lock(event->last->mutex);
   event->last->changed.wait(lock, [&] { return event->last->happened; });
@@ -715,6 +724,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   if (mode != cudaStreamCaptureModeRelaxed) captures_of_thread.push_back(stream->taking_part);
   return cudaSuccess;
 }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  if (const auto planned = count("cudaThreadExchangeStreamCaptureMode"); planned != cudaSuccess) return planned;
+  std::swap(*mode, mode_of_thread);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (const auto planned = count("cudaStreamEndCapture"); planned != cudaSuccess) return planned;
   *graph = nullptr;
@@ -778,6 +792,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t made) {
+  count("cudaGraphExecDestroy");
   delete made;
   add_other(-1);
   return cudaSuccess;

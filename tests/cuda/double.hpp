@@ -31,6 +31,8 @@ void enqueue(cudaStream_t stream, std::function<void()> job);
 void enqueue_waiting(cudaStream_t stream, std::function<void()> job);
 /// Whether what the stream is given now becomes part of a graph, and runs as often as that is launched.
 bool is_captured(cudaStream_t stream);
+/// Whether this thread has begun a capture that goes on, and is not a relaxed one.
+bool captures_here();
 /// A call that adds to the graph that the stream is captured into, as long as what is returned lives.
 std::shared_ptr<void> call_in_capture(cudaStream_t stream);
 /// Kernels of neither device can use the memory of the other; they can of all other pairs.

@@ -196,6 +196,12 @@ class captured_step {
 
   /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again. On all ranks together.
   void forget() noexcept { next_ = way::eager; }
+  /// The same, and the graph goes at once: its memory is there for what comes before that step, and for the step. Behind a step, whose queue has been waited for.
+  void drop(queue_type& queue) {
+    forget();
+    if (!graph_.drop()) return;
+    if constexpr (requires { queue.release_kept(); }) queue.release_kept();
+  }
   /// Operations of the graph, which may be that of all ranks; 0 before the second step.
   std::size_t operations() const noexcept { return graph_.operations(); }
 
@@ -214,7 +220,10 @@ class captured_step {
     if (std::exchange(releases_, t.sharded_.releases()) != t.sharded_.releases()) forget();
     const way now = next_;
     next_ = way::eager;  // after an error
-    if (now == way::eager) give();
+    if (now == way::eager) {
+      drop(queue);
+      give();
+    }
     // A graph's memory is another pool's: what the eager step left in the device's would be held twice.
     if constexpr (requires { queue.release_kept(); })
       if (now == way::capture) queue.release_kept();

@@ -33,6 +33,12 @@ class own_step_graph {
   }
   /// After what the queue was given before.
   void launch(Queue& queue) { graph_.launch(queue); }
+  /// Gives the graph back, and its memory with it; whether there was one.
+  bool drop() noexcept {
+    const bool was_here = graph_.operations() > 0;
+    graph_ = {};
+    return was_here;
+  }
   std::size_t operations() const noexcept { return graph_.operations(); }
 
  private:
@@ -82,6 +88,14 @@ class shared_step_graph {
   }
   /// Of all ranks.
   std::size_t operations() const noexcept { return operations_; }
+  /// Rank 0 gives the graph back, which the queues of all have done: each rank has waited for its own before it calls this, or an error ends the world.
+  bool drop() noexcept {
+    operations_ = 0;
+    if (all_->rank() != 0) return false;
+    const bool was_here = of_all_->graph.operations() > 0;
+    of_all_->graph = {};
+    return was_here;
+  }
 
  private:
   struct state {

@@ -65,8 +65,9 @@ struct outcome {
   std::vector<double> numbers;  // of each step loss, norm and learning rate, and losses on held-out samples
   std::map<int, std::vector<double>> weights;  // of each rank behind the last step, with moments and masters
   std::map<std::string, int> calls;
-  bool unchanged = true;  // by the step behind the one that was poisoned
-  bool captured = false;  // a rank's queue, behind an error
+  std::vector<int> graphs;  // that are there behind each step, as rank 0 sees it
+  bool unchanged = true;    // by the step behind the one that was poisoned
+  bool captured = false;    // a rank's queue, behind an error
   std::string error;
 };
 
@@ -128,6 +129,10 @@ outcome train(const setup& s) {
                   all.numbers.push_back(x);
             },
             [&](auto& t) {
+              if (world.rank() == 0) {
+                auto calls = cuda_double::calls();
+                all.graphs.push_back(calls["cudaGraphInstantiate"] - calls["cudaGraphExecDestroy"]);
+              }
               if (s.asks && world.rank() == 0) static_cast<void>(t.parameter_memory().bytes());
               if (s.releases && t.steps_done() == 3) t.parameter_memory().release_kept();
               if (s.fails == "hook" && t.steps_done() == s.failing_after && s.failing == world.rank())
@@ -284,6 +289,17 @@ TEST_CASE("a captured step of a mixture of experts has the bits of an eager one 
   for (const char* mesh : {"dp=2", "tp=3"}) check_same<hd::nccl, limited_experts, hd::zero<1>>({mesh});
   check_same<hd::nccl, hd::model::mixtral<hd::bf16>, hd::zero<2>>({"dp=2,tp=2"});
   CHECK(nccl_double::open_resources() == 0);
+}
+
+TEST_CASE("the graph of a step goes before a step that is done eagerly, with its memory", "[cuda][graph][train]") {
+  for (const char* mesh : {"", "dp=2"}) {
+    CAPTURE(mesh);
+    const outcome got = train<hd::threads, gpt2, hd::captured_steps>({.mesh = mesh, .steps = 6, .validate_every = 2});
+    CHECK(got.error == "");
+    CHECK(got.graphs == std::vector<int>{0, 1, 0, 1, 0, 1});
+  }
+  // Without validation it stays until the trainer ends.
+  CHECK(train<hd::threads, gpt2, hd::captured_steps>({.mesh = "", .steps = 4}).graphs == std::vector<int>{0, 1, 1, 1});
 }
 
 TEST_CASE("a captured step whose loss is not finite is an error, and changes nothing", "[nccl][cuda][graph][train]") {

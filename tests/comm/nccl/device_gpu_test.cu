@@ -4,6 +4,7 @@
 #include <heddle/comm/nccl/windows.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -40,6 +41,15 @@ T value_of(int rank, std::int64_t i) {
     return T(static_cast<float>((rank * 7 + i * 3) % 16));
 }
 
+// In the order of the communicator's stream, and waited for there: other waits may be for the kernels of other ranks of the process, which wait for
+// calls that this thread has yet to make.
+bool copied(hd::nccl_communicator& c, void* to, const void* from, std::size_t bytes, cudaMemcpyKind way) {
+  c.wait();  // a copy of memory that is not pinned may wait for the stream, and looks out for nobody
+  if (cudaMemcpyAsync(to, from, bytes, way, c.stream()) != cudaSuccess) return false;
+  c.wait();
+  return true;
+}
+
 template <class T, class Op>
 bool right(hd::nccl_communicator& c, hd::nccl_windows& windows, std::int64_t n, std::int64_t offset) {
   const auto window = windows.take<T>(n + offset);
@@ -51,10 +61,9 @@ bool right(hd::nccl_communicator& c, hd::nccl_windows& windows, std::int64_t n, 
     for (int r = 1; r < c.size(); ++r) folded = static_cast<T>(Op{}(folded, value_of<T>(r, i)));
     expected[static_cast<std::size_t>(i)] = folded;
   }
-  if (cudaMemcpy(x.data(), host.data(), x.size_bytes(), cudaMemcpyHostToDevice) != cudaSuccess) return false;
+  if (!copied(c, x.data(), host.data(), x.size_bytes(), cudaMemcpyHostToDevice)) return false;
   hd::all_reduce<hd::algo::nccl_device_all_reduce<16>>(c, x, Op{});
-  c.wait();
-  if (cudaMemcpy(host.data(), x.data(), x.size_bytes(), cudaMemcpyDeviceToHost) != cudaSuccess) return false;
+  if (!copied(c, host.data(), x.data(), x.size_bytes(), cudaMemcpyDeviceToHost)) return false;
   bool same = true;
   for (std::size_t i = 0; i < host.size(); ++i) same = same && host[i] == expected[i];
   return same;

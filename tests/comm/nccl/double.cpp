@@ -505,6 +505,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (const auto planned = count("ncclCommInitRankConfig"); planned != ncclSuccess) return planned;
+  if (cuda_double::captures_here()) return ncclInvalidUsage;  // connecting takes memory and waits
   std::unique_lock lock(big);
   ++network_counts[config->netName == nullptr ? "" : config->netName];
   auto& group = cliques[id.internal];
@@ -543,6 +544,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
   if (const auto planned = count("ncclCommSplit"); planned != ncclSuccess) return planned;
+  if (cuda_double::captures_here()) return ncclInvalidUsage;  // connecting takes memory and waits
   std::unique_lock lock(big);
   member& me = *comm->me;
   clique& group = *me.group;
@@ -581,6 +583,7 @@ ncclResult_t ncclMemFree(void* memory) {
 // The n-th window of a communicator has one size on all ranks, and is memory of NCCL's.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window, int flags) {
   if (const auto planned = count("ncclCommWindowRegister"); planned != ncclSuccess) return planned;
+  if (cuda_double::captures_here()) return ncclInvalidUsage;
   const std::lock_guard lock(big);
   if (comm->me->in_progress > 0) return ncclInvalidArgument;
   const auto at = allocated.find(memory);

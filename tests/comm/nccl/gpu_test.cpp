@@ -3,6 +3,8 @@
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/nccl/windows.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <mutex>
 #include <span>
@@ -20,31 +22,44 @@ struct point {
   std::int32_t id;
 };
 
+// In the order of the communicator's stream, and waited for there: other waits may be for the kernels of other ranks of the process, which wait for
+// calls that this thread has yet to make.
+void copy(hd::nccl_communicator& c, void* to, const void* from, std::size_t bytes, cudaMemcpyKind way) {
+  c.wait();  // a copy of memory that is not pinned may wait for the stream, and looks out for nobody
+  if (cudaMemcpyAsync(to, from, bytes, way, c.stream()) != cudaSuccess) throw hd::error("cudaMemcpyAsync");
+  c.wait();
+}
+
+// Memory of this thread that is no longer used. It is given back when all ranks are done: cudaFree waits for GPUs.
+thread_local std::vector<void*> used;
+void free_used() {
+  for (void* memory : std::exchange(used, {})) static_cast<void>(cudaFree(memory));
+}
+
 // Memory of the GPU, filled from the host.
 template <class T>
 class on_gpu {
  public:
-  explicit on_gpu(const std::vector<T>& values) : size_(values.size()) {
+  on_gpu(hd::nccl_communicator& c, const std::vector<T>& values) : c_(c), size_(values.size()) {
     if (size_ == 0) return;
-    if (cudaMalloc(&memory_, size_ * sizeof(T)) != cudaSuccess ||
-        cudaMemcpy(memory_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice) != cudaSuccess)
-      throw hd::error("cudaMalloc or cudaMemcpy");
+    if (cudaMalloc(&memory_, size_ * sizeof(T)) != cudaSuccess) throw hd::error("cudaMalloc");
+    used.push_back(memory_);
+    copy(c, memory_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice);
   }
   on_gpu(const on_gpu&) = delete;
   on_gpu& operator=(const on_gpu&) = delete;
-  ~on_gpu() { static_cast<void>(cudaFree(memory_)); }
   std::span<T> all() const { return {static_cast<T*>(memory_), size_}; }
   std::span<T> part(int64_t first, int64_t count) const {
     return all().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
   std::vector<T> host() const {
-    std::vector<T> copy(size_);
-    if (size_ > 0 && cudaMemcpy(copy.data(), memory_, size_ * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess)
-      throw hd::error("cudaMemcpy");
-    return copy;
+    std::vector<T> values(size_);
+    if (size_ > 0) copy(c_, values.data(), memory_, size_ * sizeof(T), cudaMemcpyDeviceToHost);
+    return values;
   }
 
  private:
+  hd::nccl_communicator& c_;
   void* memory_ = nullptr;
   std::size_t size_;
 };
@@ -99,8 +114,8 @@ void reductions(hd::nccl_communicator& c, int64_t n, Op op) {
     }
     return x;
   };
-  const on_gpu<T> in(values<T>(r, 0, n)), out(std::vector<T>(static_cast<std::size_t>(n)));
-  const on_gpu<T> wide(values<T>(r, 0, n * p));
+  const on_gpu<T> in(c, values<T>(r, 0, n)), out(c, std::vector<T>(static_cast<std::size_t>(n)));
+  const on_gpu<T> wide(c, values<T>(r, 0, n * p));
   const std::vector<int64_t> counts(static_cast<std::size_t>(p), n);
   c.all_reduce(std::span<const T>(in.all()), out.all(), op);
   c.wait();
@@ -132,9 +147,9 @@ void moves(hd::nccl_communicator& c, int64_t n) {
       exchanged.push_back(value<T>(q, r * n + i));
     }
   const std::vector<int64_t> counts(static_cast<std::size_t>(p), n);
-  const on_gpu<T> mine(values<T>(r, 0, n)), wide(values<T>(r, 0, n * p)), everything(gathered);
+  const on_gpu<T> mine(c, values<T>(r, 0, n)), wide(c, values<T>(r, 0, n * p)), everything(c, gathered);
   const auto with_output = [&](const char* what, std::size_t size, bool here, const std::vector<T>& right, auto call) {
-    const on_gpu<T> out{std::vector<T>(size)};
+    const on_gpu<T> out(c, std::vector<T>(size));
     call(out.all());
     c.wait();
     if (here) check(same(out.host(), right), what);
@@ -180,7 +195,7 @@ void body(hd::nccl_communicator& c) {
   }
   auto part = c.split(c.rank() % 2, -c.rank());
   moves<float>(part, 7);
-  const on_gpu<float> x(std::vector<float>(4, 1)), y(std::vector<float>(4, 1));
+  const on_gpu<float> x(c, std::vector<float>(4, 1)), y(part, std::vector<float>(4, 1));
   hd::nccl_group together(c, part);
   c.all_reduce(x.all(), hd::plus{});
   part.all_reduce(y.all(), hd::plus{});
@@ -192,18 +207,16 @@ void body(hd::nccl_communicator& c) {
   for (int again = 0; again < 2; ++again) {
     const auto w = windows.take<float>(1000);
     std::vector<float> numbers(1000, 1);
-    const auto copy = [](void* to, const void* from, cudaMemcpyKind way) {
-      if (cudaMemcpy(to, from, 1000 * sizeof(float), way) != cudaSuccess) throw hd::error("cudaMemcpy");
-    };
-    copy(w.elements().data(), numbers.data(), cudaMemcpyHostToDevice);
+    copy(c, w.elements().data(), numbers.data(), w.elements().size_bytes(), cudaMemcpyHostToDevice);
     c.all_reduce(w.elements(), hd::plus{});
     c.wait();
-    copy(numbers.data(), w.elements().data(), cudaMemcpyDeviceToHost);
+    copy(c, numbers.data(), w.elements().data(), w.elements().size_bytes(), cudaMemcpyDeviceToHost);
     expect(same(numbers, std::vector<float>(1000, static_cast<float>(c.size()))),
            w.registered() ? "all_reduce in a window" : "all_reduce in memory of NCCL's", c.rank(), c.size(), 1000);
   }
   part.barrier();
   c.barrier();
+  free_used();
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace heddle::inline v0 {
 /// A trainer (each executor) says which stream is whose: `follow`; ranks without one, on other backends, are not measured. Messages between
 /// stages are on streams of their own, one for each direction (`follow_messages`): the interval of a send or a receive begins when the stream comes
 /// to it, and contains what it waits for its peer. Of what a capture of a graph is given nothing is told; a launch of the graph is one action
-/// (`cuda_graph::launch` with an observer).
+/// (`cuda_graph::launch` with an observer). Times of other streams are read during a capture, too.
 /// Times are those between an action's neighbours on the stream, so they contain what the action waits for there.
 /// Units: nanoseconds of the steady clock. A stream's clock is compared with the host's once, when it is first followed; CUDA says times between events to
 /// half a microsecond. What the other observer has is there after `finish`. An action that cannot be measured is counted by `dropped`.
@@ -162,6 +162,7 @@ class cuda_device_times {
     void collect(Observer& to) noexcept {
       if (under_way_.empty()) return;
       const detail::on_cuda_device here(queue_.device(), std::nothrow);
+      const detail::relaxed_in_capture asks;
       while (!under_way_.empty()) {
         const cudaError_t happened = cudaEventQuery(under_way_.front().ended.get());
         if (happened != cudaSuccess) detail::ignore_cuda(happened);
@@ -171,6 +172,7 @@ class cuda_device_times {
     }
     void finish(Observer& to) noexcept {
       const detail::on_cuda_device here(queue_.device(), std::nothrow);
+      const detail::relaxed_in_capture asks;
       while (!under_way_.empty()) {
         const cudaError_t happened = cudaEventSynchronize(under_way_.front().ended.get());
         if (happened != cudaSuccess) detail::ignore_cuda(happened);

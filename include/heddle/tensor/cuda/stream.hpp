@@ -127,6 +127,19 @@ class on_cuda_device {
   cudaError_t failed_ = cudaSuccess;
 };
 
+// While it lives this thread may ask for what has happened, though it captures another stream: CUDA ends a capture (cudaErrorStreamCaptureUnsupported) where
+// its thread calls cudaEventQuery, cudaEventSynchronize or the like of any event, unless the thread is relaxed.
+class relaxed_in_capture {
+ public:
+  relaxed_in_capture() noexcept { ignore_cuda(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  relaxed_in_capture(const relaxed_in_capture&) = delete;
+  relaxed_in_capture& operator=(const relaxed_in_capture&) = delete;
+  ~relaxed_in_capture() { ignore_cuda(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 // The pool of a device keeps what is given back to it: otherwise CUDA gives it to the system whenever a stream is waited for, once in each step, and
 // the next allocations map memory anew. A threshold that somebody has set stays. Once for each device of the process.
 inline void keep_pool_of(int device) {
