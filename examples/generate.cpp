@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   app.add_option("--stop", s.stop, "a string that ends the text; again for another one")->take_all();
   app.add_option("--cache-tokens", s.ranks.cache_tokens, "that the cache has room for; 0: the context, at most 4096")
       ->capture_default_str();
-  model_ranks::add_options(app, s.speculation);
+  model_ranks::add_options(app, s.speculation, s.ranks);
   CLI11_PARSE(app, argc, argv);
   try {
     session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());

@@ -4,6 +4,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
@@ -12,6 +13,7 @@
 #include <heddle/infer/json/medusa_folder.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
+#include <heddle/infer/widened_runner.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/falcon_drafter.hpp>
@@ -42,10 +44,17 @@ using backend = computed::by;
 using host_backend = hd::compute::host<HEDDLE_GEMM>;  // drafters compute on the host
 using runner = inf::any_tree_runner<float>;
 
+// Models of bf16 double what is compiled, so only programs for devices have them.
+#if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
+inline constexpr bool has_bf16 = true;
+#else
+inline constexpr bool has_bf16 = false;
+#endif
+
 /// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
-/// `base`: whether the leader gathers what a drafter of Falcon has of the model.
+/// `base`: whether the leader gathers what a drafter of Falcon has of the model. `dtype` of weights, activations and cache: f32 or, with `has_bf16`, bf16.
 struct options {
-  std::string model{}, mesh = "pp=1";
+  std::string model{}, mesh = "pp=1", dtype = "f32";
   std::optional<std::int64_t> cache_bytes{};
   std::int64_t cache_tokens = 0, block_rows = 16, rows = 256;
   int context = 0, threads = 1;
@@ -88,6 +97,17 @@ class kernels_of_rank {
   std::conditional_t<std::is_same_v<backend, host_backend>, nothing, host_backend> drafters_;
 };
 
+/// Calls use(steps) with a runner of steps in float.
+template <class Runner, class Use>
+void in_float(Runner& of, Use&& use) {
+  if constexpr (hd::is_half_precision<typename Runner::scalar>) {
+    inf::widened_runner wide(of);
+    use(runner(wide));
+  } else {
+    use(runner(of));
+  }
+}
+
 template <class Model, class Config>
 void run_model(const options& o, const md::hugging_face_model& about, Config config,
                const std::function<void(const loaded&)>& lead) {
@@ -108,10 +128,13 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
     md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
     md::falcon_base<float> base;
-    if (o.base) base = md::gather_falcon_base(on_ranks.stage(), world);
+    if constexpr (std::is_same_v<typename Model::scalar, float>)
+      if (o.base) base = md::gather_falcon_base(on_ranks.stage(), world);
     if (!on_ranks.leads()) return on_ranks.follow();
-    lead({runner(on_ranks), kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
-          config.epsilon, o.base ? &base : nullptr});
+    in_float(on_ranks, [&](const runner& steps) {
+      lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
+            config.epsilon, o.base ? &base : nullptr});
+    });
     on_ranks.finish();
   });
 }
@@ -121,9 +144,17 @@ inline void with_model(const options& o, const std::function<void(const loaded&)
   const auto path = std::filesystem::path(o.model) / "config.json";
   const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
-  md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
-    run_model<Model>(o, about, config, lead);
-  });
+  const auto run = [&]<class Model>(std::type_identity<Model>, const auto& config) {
+    using scalar = typename Model::scalar;
+    if constexpr (hd::is_half_precision<scalar> && std::is_same_v<typename Model::config, md::deepseek_config>)
+      throw hd::config_error("heddle: --dtype bf16 is not for DeepSeek, whose experts are chosen in float: take f32");
+    else
+      run_model<Model>(o, about, config, lead);
+  };
+#if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
+  if (o.dtype == "bf16") return md::with_model<hd::bf16>(about, run);
+#endif
+  md::with_model<float>(about, run);
 }
 
 /// The tokens that end an answer by config.json and generation_config.json of a model's folder.
@@ -144,7 +175,11 @@ struct speculation {
 };
 
 template <class App>
-void add_options(App& app, speculation& s) {
+void add_options(App& app, speculation& s, options& o) {
+  app.add_option(
+         "--dtype", o.dtype,
+         has_bf16 ? "of weights, activations and cache: f32 or bf16" : "f32; programs for CUDA devices have bf16, too")
+      ->capture_default_str();
   app.add_option(
       "--speculate", s.by,
       "propose tokens, which leaves answers the same: ngram (what followed the same words), draft, medusa or falcon");
@@ -170,6 +205,13 @@ inline void require_speculation(const speculation& s) {
 /// What a model is to be loaded with, for this speculation. Errors: as `require_speculation`.
 inline options options_for(const speculation& s, options o) {
   require_speculation(s);
+  if (o.dtype != "f32" && !(has_bf16 && o.dtype == "bf16"))
+    throw hd::config_error("heddle: --dtype should be f32" + std::string(has_bf16 ? " or bf16" : " in this program") +
+                           ", got '" + o.dtype + "'");
+  if (o.dtype == "bf16" && s.by == "falcon")
+    throw hd::config_error(
+        "heddle: --speculate falcon is for models of f32: its drafter has the model's embedding and "
+        "head in float; take --dtype f32");
   o.base = s.by == "falcon";
   return o;
 }

@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
   app.add_option("--compiling", s.http.masks.most_compiling, "most schemas and expressions that compile at once")
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--threads", s.ranks.threads, "of each rank");
-  model_ranks::add_options(app, s.speculation);
+  model_ranks::add_options(app, s.speculation, s.ranks);
   CLI11_PARSE(app, argc, argv);
   try {
     session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());

@@ -207,6 +207,7 @@ TEST_CASE("a served model that cannot be loaded is an error that says why", "[ex
     return said;
   };
   CHECK_THAT(refused({"words"}), Contains("--speculate should be ngram, draft, medusa, falcon or none, got 'words'"));
+  CHECK_THAT(refused({"none", "--dtype", "bf16"}), Contains("--dtype should be f32 in this program, got 'bf16'"));
   CHECK_THAT(refused({"draft"}), Contains("needs a model: --draft FOLDER"));
   CHECK_THAT(refused({"medusa"}), Contains("needs heads: --heads FOLDER"));
   CHECK_THAT(refused({"falcon"}), Contains("needs a drafter: --heads FOLDER"));
