@@ -22,8 +22,10 @@
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
+#include <heddle/infer/logit.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/memory_plan.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/infer/regex.hpp>
@@ -43,3 +45,4 @@
 #include <heddle/infer/text_streams.hpp>
 #include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>
+#include <heddle/infer/widened_runner.hpp>

@@ -31,6 +31,8 @@
 #include <heddle/model/layers/convolution.hpp>
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
+#include <heddle/model/layers/exchange_routes.hpp>
+#include <heddle/model/layers/exchange_tables.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
 #include <heddle/model/layers/expert_layouts.hpp>
 #include <heddle/model/layers/expert_nodes.hpp>

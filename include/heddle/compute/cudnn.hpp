@@ -12,6 +12,8 @@ namespace heddle::inline v0::compute {
 /// in an order that may differ from run to run.
 using cuda_with_cudnn =
     basic_cuda<detail::on_cudnn::launcher_with_cudnn<detail::on_cuda::stream_launcher<detail::on_cuda::full_floats>>>;
+#else
+using cuda_with_cudnn = detail::on_cuda::compiled_by_nvcc<void>;
 #endif
 
 }  // namespace heddle::inline v0::compute

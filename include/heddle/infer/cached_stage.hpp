@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/memory_plan.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_inputs.hpp>
 #include <heddle/infer/step_rows.hpp>
@@ -96,13 +97,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         tokens_(queue(), cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
-        work_(queue(), place_work(), "the working memory of a stage for inference") {
+        work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
+              "the working memory of a stage for inference") {
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
       at_block(c, layer - part_.first);
       return c;
     });
+    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
   }
   cached_stage(const cached_stage&) = delete;
   cached_stage& operator=(const cached_stage&) = delete;
@@ -144,6 +147,39 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       });
     }
     return most;
+  }
+
+  /// The bytes of a stage on this rank before it is made, with the backend's for attention; nothing of what a runner has besides. Errors: as the constructor's.
+  static memory_plan plan(const config_type& config, World& world, Backend& backend, model::stage_layers part,
+                          cache_extent cache, std::int64_t max_rows) {
+    checked(config, part, cache, max_rows);
+    const auto bytes = [](std::int64_t elements) { return elements * static_cast<std::int64_t>(sizeof(T)); };
+    const auto mesh = model::make_stage_mesh<mesh_type>(world.mesh());
+    const int rank = model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
+    const description all = Model::describe(config);
+    places at(all, {mesh, rank}, max_rows, (std::min)(max_rows, head_rows), config.width, {});
+    const model::language_parameters<T, layouts, description, space> held(at, all, mesh, rank, without_gradients(part),
+                                                                          false);
+    memory_plan plan;
+    plan.parameters = bytes(held.store().size() + held.frozen().size());
+    plan.cache = cache.blocks * cache_bytes_of_block(config, world.mesh(), world.rank(), part, cache.block_rows);
+    work_offsets unused;
+    plan.workspace = bytes(place_work(unused, at, all, part, max_rows, config.width));
+    if constexpr (model::layers::uses_routing<block_layer>) {
+      model::layers::routing_extents most;
+      at.each_kind(part.first, part.count, [&](const auto& block, int) {
+        most.cover(model::layers::most_routing<layouts>(block.layer, world.mesh(), max_rows));
+      });
+      plan.workspace += most.bytes();
+    }
+    plan.inputs =
+        step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
+    run_type run{backend, world};
+    for (int l = part.first; l < part.first + part.count; ++l)
+      model::detail::call_block(at, l, run, [&](const auto& block) {
+        plan.attention = (std::max)(plan.attention, most_cached_bytes(block, max_rows, config.context));
+      });
+    return plan;
   }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
@@ -294,20 +330,24 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       });
   }
 
-  std::int64_t place_work() {
+  struct work_offsets {
+    std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, head = 0, picked = 0, room = 0;
+  };
+  static std::int64_t place_work(work_offsets& to, const places& at, const description& of, model::stage_layers part,
+                                 std::int64_t max_rows, std::int64_t width) {
     std::int64_t used = 0;
     const auto take = [&](std::int64_t elements) { return places::placer::take(used, elements); };
-    const bool head = part_.has_head();
-    const model::layers::arena_sizes blocks = at_.shared_by(part_.first, part_.count);
-    const std::int64_t few = (std::min)(max_rows_, head_rows);
-    work_at_.scratch = take(at_.scratch(part_.has_embedding(), part_.first, part_.count, head));
-    work_at_.shared = take(blocks.shared);
-    work_at_.constants = take(blocks.constants);
-    work_at_.x = take(max_rows_ * config_.width);
-    work_at_.y = take(max_rows_ * config_.width);
-    work_at_.head = take(head ? at_.of_brief_end.shared : 0);
-    work_at_.picked = take(head ? few * config_.width : 0);
-    work_at_.room = take(head ? few * description_.out.outputs() : 0);
+    const bool head = part.has_head();
+    const model::layers::arena_sizes blocks = at.shared_by(part.first, part.count);
+    const std::int64_t few = (std::min)(max_rows, head_rows);
+    to.scratch = take(at.scratch(part.has_embedding(), part.first, part.count, head));
+    to.shared = take(blocks.shared);
+    to.constants = take(blocks.constants);
+    to.x = take(max_rows * width);
+    to.y = take(max_rows * width);
+    to.head = take(head ? at.of_brief_end.shared : 0);
+    to.picked = take(head ? few * width : 0);
+    to.room = take(head ? few * of.out.outputs() : 0);
     return used;
   }
   // Wanted rows of the step's residual stream: on a device a look-up in the table that they are.
@@ -322,6 +362,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       backend_->embedding(heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
                           const_matrix(last_, rows_), 0, matrix(to, n));
     }
+  }
+  // Slices for each row of a step for which there is room at once: one, or those of ancestors in a tree, of which there may be more.
+  static constexpr std::int64_t slices_of_row = 8;
+  // Pages that steps list, each sequence all of its own, for which there is room at once: of as many sequences as rows, up to 16 MiB.
+  static std::int64_t most_pages(const config_type& config, const cache_extent& cache, std::int64_t max_rows) noexcept {
+    const std::int64_t tokens = (std::min)(static_cast<std::int64_t>(config.context), cache.blocks * cache.block_rows);
+    const std::int64_t of_sequence = (tokens + cache.block_rows - 1) / cache.block_rows;
+    constexpr std::int64_t most = (std::int64_t{16} << 20) / static_cast<std::int64_t>(sizeof(std::int32_t));
+    return max_rows > most / of_sequence ? most : max_rows * of_sequence;
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>
@@ -365,9 +414,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::vector<std::int64_t> cache_at_;  ///< where each block's begins in the cache, and the end
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;
-  struct {
-    std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, head = 0, picked = 0, room = 0;
-  } work_at_{};
+  work_offsets work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
   step_inputs<space> inputs_{};

@@ -45,7 +45,8 @@ class engine {
   using scalar = typename Runner::scalar;
 
   /// The runner must outlive the engine, and nothing else may use its cache. `decode`: a decoding policy that holds something.
-  /// Errors: `config_error` for limits or options that leave no room for a single request, and for a decoding policy of another vocabulary.
+  /// Takes the runner's memory for logits of its largest step, where the runner draws tokens.
+  /// Errors: `config_error` for limits or options that leave no room for a single request, and for a decoding policy of another vocabulary; `memory_error`.
   explicit engine(Runner& runner, engine_options options = {}, decoding decode = {})
       : runner_(&runner),
         limits_(runner.limits()),
@@ -66,6 +67,8 @@ class engine {
     rows_per_step_ = batching::rows_per_step(limits_.max_rows);
     most_running_ = (std::min)(options_.max_running, rows_per_step_);
     if constexpr (fuses) blocks_.use_slots((std::min)(batching::slots, most_running_));
+    if constexpr (drawing_runner<Runner>)  // at once, so that no step takes memory of its host that a device reaches
+      if (runner.draws()) runner.logits_memory(static_cast<std::size_t>(most_wanted() * limits_.vocabulary));
   }
 
   /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
@@ -172,6 +175,12 @@ class engine {
     std::size_t first_proposed = 0;
     std::int64_t proposed = 0;
   };
+
+  // Rows of a step whose logits are wanted.
+  std::int64_t most_wanted() const noexcept {
+    return all_streams ? rows_per_step_
+                       : (std::min)(rows_per_step_, most_running_ * (1 + std::int64_t{decoding::most_proposed}));
+  }
 
   // ---- the batch of a step ----
   void form() {

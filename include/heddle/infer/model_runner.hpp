@@ -3,8 +3,10 @@
 
 #include <heddle/compute/token_draws.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
+#include <heddle/infer/memory_plan.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_draws.hpp>
 #include <heddle/infer/step_message.hpp>
@@ -60,8 +62,10 @@ class model_runner {
     if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");
     if (!stage_.is_last()) out_ = memory(queue, elements, "what goes to the next stage");
     // Logits that are on their way to the leader, or to its memory of the host.
-    if (has_logits() && (on_host ? stage_.is_last() && !leads() : stage_.is_last() || leads()))
+    if (keeps_logits(world, stage_.is_last()))
       found_ = memory(queue, (std::min)(max_rows, stage_type::head_rows) * config.vocabulary, "logits of a step");
+    if constexpr (draws_on_device)
+      if (leads()) step_draws_.reserve(queue, static_cast<std::size_t>(max_rows));
   }
   model_runner(const model_runner&) = delete;
   model_runner& operator=(const model_runner&) = delete;
@@ -96,6 +100,39 @@ class model_runner {
                            stage_type::cache_bytes_of_block(config, mesh, r, layers_of(config, mesh, r), block_rows));
     constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
     return (std::min)((std::max)(bytes, std::int64_t{0}) / largest, most / block_rows);
+  }
+
+  /// The bytes of a runner on this rank, before it is made. Errors: as the constructor's.
+  static memory_plan plan(const config_type& config, World& world, Backend& backend, cache_extent cache,
+                          std::int64_t max_rows) {
+    const model::stage_layers part = layers_of(config, world.mesh(), world.rank());
+    memory_plan p = stage_type::plan(config, world, backend, part, cache, max_rows);
+    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t few = (std::min)(max_rows, stage_type::head_rows), rows = max_rows * config.width * size;
+    const bool last = part.has_head(), leader = world.rank() == 0;
+    p.messages = (part.has_embedding() ? 0 : rows) + (last ? 0 : rows) +
+                 (keeps_logits(world, last) ? few * config.vocabulary * size : 0);
+    if (!on_host && (leader || last)) p.streams = rows;
+    if constexpr (draws_on_device)
+      if (leader) {
+        p.inputs += step_draws<Backend, T>::bytes_for(max_rows);
+        p.drawing = few * config.vocabulary * static_cast<std::int64_t>(sizeof(double));
+      }
+    return p;
+  }
+  /// The blocks of `block_rows` tokens of a cache with which a runner takes up to `bytes` on each rank in its largest step, by `plan`; 0 where not even the rest fits. For all ranks of
+  /// the world the same, who call it together, each with what its device has free (`queue.free_bytes()`, divided by the ranks that share it, less what is to stay free).
+  static std::int64_t cache_blocks_within(std::int64_t bytes, const config_type& config, World& world, Backend& backend,
+                                          std::int64_t block_rows, std::int64_t max_rows) {
+    // Pages of a step are those of the whole context.
+    const cache_extent whole{(config.context + block_rows - 1) / (std::max)(block_rows, std::int64_t{1}), block_rows};
+    const memory_plan p = plan(config, world, backend, whole, max_rows);
+    constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
+    std::int64_t blocks = most / block_rows;
+    if (p.cache > 0) blocks = (std::min)(blocks, (bytes - (p.total() - p.cache)) / (p.cache / whole.blocks));
+    if (bytes < p.total() - p.cache) blocks = 0;
+    world.control().all_reduce(std::span<std::int64_t>(&blocks, 1), minimum{});
+    return blocks;
   }
 
   /// On the leader: computes a step on all ranks. Copies of blocks come first, then keys and values of the rows go to the cache.
@@ -197,10 +234,16 @@ class model_runner {
     return config;
   }
   // The rank of the last stage that has whole logits is the first along every axis but the pipeline's.
-  bool has_logits() const { return world_->rank() == 0 || first_of_stage(typename whole_mesh::tags{}); }
+  static bool has_logits(const World& world) {
+    return world.rank() == 0 || first_of_stage(world, typename whole_mesh::tags{});
+  }
   template <class... Tags>
-  bool first_of_stage(type_list<Tags...>) const {
-    return ((std::is_same_v<Tags, Pipeline> || world_->mesh().template coordinate<Tags>(world_->rank()) == 0) && ...);
+  static bool first_of_stage(const World& world, type_list<Tags...>) {
+    return ((std::is_same_v<Tags, Pipeline> || world.mesh().template coordinate<Tags>(world.rank()) == 0) && ...);
+  }
+  static bool keeps_logits(const World& world, bool last) {
+    const bool leads = world.rank() == 0;
+    return has_logits(world) && (on_host ? last && !leads : last || leads);
   }
 
   void send_message() {
@@ -248,7 +291,7 @@ class model_runner {
         stage_.logits(i, rows, mine);
         wait_on_host();
       }
-      if (pipeline.size() > 1 && has_logits()) {
+      if (pipeline.size() > 1 && has_logits(*world_)) {
         if (stage_.is_last()) send(pipeline, mine, 0, logits_tag);
         if (leads()) receive(pipeline, mine, pipeline.size() - 1, logits_tag);
       }
@@ -274,7 +317,7 @@ class model_runner {
       stage_.streams(mine);
       wait_on_host();
     }
-    if (pipeline.size() > 1 && has_logits()) {
+    if (pipeline.size() > 1 && has_logits(*world_)) {
       if (stage_.is_last()) send(pipeline, mine, 0, streams_tag);
       if (leads()) receive(pipeline, mine, pipeline.size() - 1, streams_tag);
     }

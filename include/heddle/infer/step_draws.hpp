@@ -41,21 +41,29 @@ class step_draws<Backend, T, true> {
     return {logits_.address(), n};
   }
 
+  /// Takes the memory for n draws. Errors: `memory_error`.
+  void reserve(queue_type& queue, std::size_t n) {
+    constexpr const char* what = "draws of a step";
+    make_room(queue, asked_, n, what);
+    make_room(queue, answered_, n, what);
+    if (asked_there_.size() < n) {
+      const auto there = static_cast<std::int64_t>(asked_.size());
+      asked_there_ = {};
+      asked_there_ = buffer<compute::token_draw, space>(queue, there, what);
+      answered_there_ = {};
+      answered_there_ = buffer<compute::token_drawn, space>(queue, there, what);
+    }
+  }
+  /// Bytes that `reserve` takes on the device.
+  static std::int64_t bytes_for(std::int64_t n) noexcept {
+    return n * static_cast<std::int64_t>(sizeof(compute::token_draw) + sizeof(compute::token_drawn));
+  }
   /// Before the first rows. Errors: `memory_error`.
   void begin(queue_type& queue, std::span<const compute::token_draw> draws, std::int64_t head_rows) {
     draws_ = draws;
     next_ = 0;
     if (draws.empty()) return;
-    constexpr const char* what = "draws of a step";
-    make_room(queue, asked_, draws.size(), what);
-    make_room(queue, answered_, draws.size(), what);
-    if (asked_there_.size() < draws.size()) {
-      const auto n = static_cast<std::int64_t>(asked_.size());
-      asked_there_ = {};
-      asked_there_ = buffer<compute::token_draw, space>(queue, n, what);
-      answered_there_ = {};
-      answered_there_ = buffer<compute::token_drawn, space>(queue, n, what);
-    }
+    reserve(queue, draws.size());
     std::copy(draws.begin(), draws.end(), asked_.address());
     for (std::size_t i = 0; i < draws.size(); ++i) asked_.address()[i].row %= head_rows;
     queue.copy(std::span<const compute::token_draw>(asked_.address(), draws.size()), part(asked_there_, 0, count()));
@@ -105,8 +113,9 @@ class step_draws<Backend, T, true> {
   static void make_room(queue_type& queue, buffer<E, pinned>& x, std::size_t n, const char* what) {
     if (n <= x.size()) return;
     typename pinned::queue of_host(queue);
+    const std::size_t size = x.size() == 0 ? n : n + n / 2;
     x = {};
-    x = buffer<E, pinned>(of_host, static_cast<std::int64_t>(n + n / 2), what);
+    x = buffer<E, pinned>(of_host, static_cast<std::int64_t>(size), what);
   }
 
   std::span<const compute::token_draw> draws_{};

@@ -27,6 +27,17 @@ class step_inputs {
   using row = row_view<const E, Space>;
 
  public:
+  /// Takes the memory for steps of so many rows, slices and pages at once; a step that has more takes more. Nothing where it is `step_rows`' own. Errors: `memory_error`.
+  void reserve([[maybe_unused]] queue_type& queue, [[maybe_unused]] std::int64_t rows,
+               [[maybe_unused]] std::int64_t slices, [[maybe_unused]] std::int64_t pages) {
+    if constexpr (!in_place) make_room(queue, static_cast<std::size_t>(bytes_for(rows, slices, pages)));
+  }
+  /// Bytes that `reserve` takes on the device, and as many pinned ones.
+  static std::int64_t bytes_for(std::int64_t rows, std::int64_t slices, std::int64_t pages) noexcept {
+    if (in_place) return 0;  // else tokens, positions, places, wanted rows, and which are of few
+    return slices * static_cast<std::int64_t>(sizeof(compute::attention_slice)) +
+           (5 * rows + pages) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
   /// The next step's. On a device all that the queue was given before the last call must be done: the runner waits for it in each step.
   /// Errors: `memory_error`.
   void set(queue_type& queue, const step_rows& rows, std::span<const std::int32_t> tokens) {
@@ -76,7 +87,7 @@ class step_inputs {
   }
   void make_room(queue_type& queue, std::size_t bytes) {
     if (bytes <= there_.size()) return;
-    const auto size = static_cast<std::int64_t>(bytes + bytes / 2);
+    const auto size = static_cast<std::int64_t>(there_.size() == 0 ? bytes : bytes + bytes / 2);
     constexpr const char* what = "tokens, positions and pages of a step";
     there_ = {};
     there_ = buffer<std::byte, Space>(queue, size, what);

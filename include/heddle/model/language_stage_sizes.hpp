@@ -67,7 +67,7 @@ struct sizes_of_stage<language_stage<Model, World, Backend, Activations, Pipelin
       layers::routing_extents most;
       at.each_kind(part.first, part.count,
                    [&](const auto& block, int) { most.cover(layers::most_routing<layouts>(block.layer, mesh, rows)); });
-      sizes.workspace_bytes += most.bytes();
+      sizes.workspace_bytes += most.template bytes_in<space>();
     }
     sizes.boundary_elements = stream_rows<layouts, Ranks, space>(world, config.width).elements(rows);
   }

@@ -12,6 +12,7 @@
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <chrono>
@@ -68,6 +69,12 @@ outcome train(const typename Model::config& config, const std::string& text, con
         note(report.gradient_norm);
       });
       note(trainer.validate(data));
+      const auto predicted = hd::train::predicted_memory(trainer);
+      const std::int64_t held =
+          trainer.parameter_memory().bytes().total() + trainer.activation_bytes().total() + trainer.boundary_bytes();
+      if (!predicted || predicted->total() != held)
+        throw hd::error("rank " + std::to_string(world.rank()) + " holds " + std::to_string(held) +
+                        " bytes, predicted " + std::to_string(predicted ? predicted->total() : -1));
     });
   } catch (const std::exception& e) {
     all.error = e.what();
@@ -75,11 +82,12 @@ outcome train(const typename Model::config& config, const std::string& text, con
   return all;
 }
 
-// On the CUDA backend by `Transport`, and on the host by threads.
+// On the CUDA backend by `Transport`, and on the host by threads, on the same mesh or on another.
 template <class Model, class Transport, class Data>
-void check_as_on_host(const typename Model::config& config, const std::string& mesh, const Data& data) {
+void check_as_on_host(const typename Model::config& config, const std::string& mesh, const Data& data,
+                      const std::string& mesh_of_host) {
   CAPTURE(mesh);
-  const outcome expected = train<Model, hd::threads, host>(config, mesh, data);
+  const outcome expected = train<Model, hd::threads, host>(config, mesh_of_host, data);
   const outcome got = train<Model, Transport, emulated>(config, mesh, data);
   CHECK(expected.error == "");
   CHECK(got.error == "");
@@ -90,6 +98,10 @@ void check_as_on_host(const typename Model::config& config, const std::string& m
     CAPTURE(i);
     CHECK(std::abs(got.numbers[i] - expected.numbers[i]) <= 1e-10 * std::abs(expected.numbers[i]));
   }
+}
+template <class Model, class Transport, class Data>
+void check_as_on_host(const typename Model::config& config, const std::string& mesh, const Data& data) {
+  check_as_on_host<Model, Transport>(config, mesh, data, mesh);
 }
 using samples = train_test::random_tokens<context, words, 5>;
 
@@ -135,6 +147,24 @@ TEST_CASE("a Mixtral trains on the CUDA backend over the stand-ins as on the hos
     CHECK(nccl_double::open_communicators() == 0);
   }
   nccl_double::reset();
+}
+
+TEST_CASE("a Mixtral whose rows travel to their experts trains on the CUDA backend as one rank on the host",
+          "[nccl][cuda][threads][train][experts]") {
+  namespace dim = hd::dim;
+  // Seven samples in two microbatches over up to six ranks: some have none. Six ranks have five experts.
+  using sent = md::mixtral<double, md::expert_parallel<>>;
+  for (const char* mesh : {"ep=2", "dp=2,ep=2", "ep=6", "ep=3,tp=2"}) {
+    nccl_double::reset();
+    check_as_on_host<sent, hd::nccl>(small_mixtral, mesh, samples{}, "");
+    CHECK(nccl_double::open_communicators() == 0);
+  }
+  nccl_double::reset();
+  // Each rank along dp has other samples and a part of each expert, and along ep other experts.
+  using parts = md::mixtral<double, hd::sharding<dim::split<dim::samples, dp>, dim::split<dim::samples, ep>,
+                                                 dim::split<dim::experts, ep>, dim::split<dim::ffn, dp>>>;
+  for (const char* mesh : {"dp=2", "dp=2,ep=3"})
+    check_as_on_host<parts, hd::threads>(small_mixtral, mesh, samples{}, "");
 }
 
 TEST_CASE("a DeepSeek-V3 trains on the CUDA backend, its ranks threads that share a device, as on the host",

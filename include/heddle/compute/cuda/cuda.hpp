@@ -286,6 +286,20 @@ using cuda = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::full_f
 using cuda_tf32 = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::tensor_floats>>;
 /// `cuda`, whose products of operands in 8 bits are of the same numbers as bf16 where the device has none in 8 bits (before sm_89): with `cuda` they are an error there.
 using cuda_float8_in_bf16 = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::float8_in_bf16>>;
+#else
+namespace detail::on_cuda {
+// In other files their names are an error that says so.
+template <class Nothing>
+struct compiled_by_nvcc {
+  static_assert(!std::is_void_v<Nothing>,
+                "heddle: compute::cuda and the backends like it are for files that nvcc compiles; name this one .cu, "
+                "or give nvcc -x cu");
+  using kind = backend_kind;
+};
+}  // namespace detail::on_cuda
+using cuda = detail::on_cuda::compiled_by_nvcc<void>;
+using cuda_tf32 = detail::on_cuda::compiled_by_nvcc<void>;
+using cuda_float8_in_bf16 = detail::on_cuda::compiled_by_nvcc<void>;
 #endif
 
 }  // namespace heddle::inline v0::compute

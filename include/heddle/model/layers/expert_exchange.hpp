@@ -4,6 +4,7 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/layers/call.hpp>
+#include <heddle/model/layers/exchange_routes.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
 
 #include <algorithm>
@@ -42,6 +43,12 @@ constexpr std::int64_t copies_of_rows(const Mesh& mesh, type_list<Tags...>) {
   return (std::int64_t{1} * ... * std::int64_t{mesh.template extent_or_one<Tags>()});
 }
 
+// How many ranks may send rows to one rank's experts; 0 where none are sent, or they are gathered.
+template <class Laid, class Dispatch, class Mesh>
+constexpr std::int64_t senders_of_rows(const Mesh& mesh) {
+  return Laid::exchanges && !Dispatch::gathers ? copies_of_rows(mesh, typename Laid::exchange{}) : 0;
+}
+
 // Fills in who holds which experts along the axes `Tags`, unless it is known: as it follows from the layouts, these axes and the number of
 // experts, on the mesh that all layers of a stage have. The last of these axes split what is in an expert: `copies` consecutive members hold
 // the same experts.
@@ -71,33 +78,30 @@ void find_members(exchange_tables& t, World& world, std::int64_t experts, std::i
   t.of = &found;
 }
 
-// Blocks of every member to every member; a group of one rank sends nothing.
-template <class Group, class T>
-void send_blocks(Group& group, std::span<const T> from, std::span<const std::int64_t> sent, std::span<T> to,
-                 std::span<const std::int64_t> received) {
-  if (group.size() > 1)
-    group.all_to_all_v(from, sent, to, received);
-  else
-    std::copy(from.begin(), from.end(), to.begin());
-}
-// Rows of `width` elements, `out[m]` of them to and `in[m]` from member m.
-template <class Group, class T>
-void send_rows(Group& group, exchange_tables& t, std::type_identity_t<matrix_view<const T>> from,
-               const std::vector<std::int64_t>& out, matrix_view<T> to, const std::vector<std::int64_t>& in) {
+// Rows of `width` elements, `out[m]` of them to and `in[m]` from member m, in the order of the queue.
+template <class T, class Space, class Queue, class Group>
+void send_rows(Queue&& queue, Group& group, exchange_tables& t, matrix_view<const T, Space> from,
+               const std::vector<std::int64_t>& out, matrix_view<T, Space> to, const std::vector<std::int64_t>& in) {
   const std::int64_t width = from.extent(1);
   t.out.resize(out.size());
   t.in.resize(in.size());
   std::transform(out.begin(), out.end(), t.out.begin(), [&](std::int64_t n) { return n * width; });
   std::transform(in.begin(), in.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
-  send_blocks<Group, T>(group, elements_of(from), t.out, elements_of(to), t.in);
+  send_blocks<T, Space>(queue, group, elements_of(from), t.out, elements_of(to), t.in);
 }
-
-// What each member sends to each of this rank's experts; `t.wanted` says what this rank sends.
-template <class Group>
-void exchange_counts(Group& group, exchange_tables& t, std::int64_t own) {
-  t.counts.resize(t.first.size() * static_cast<std::size_t>(own));
-  t.in.assign(t.first.size(), own);
-  send_blocks<Group, std::int64_t>(group, t.wanted, t.held, t.counts, t.in);
+template <class Group, class T>
+void send_rows(Group& group, exchange_tables& t, std::type_identity_t<matrix_view<const T>> from,
+               const std::vector<std::int64_t>& out, matrix_view<T> to, const std::vector<std::int64_t>& in) {
+  send_rows<T, host_memory>(host_memory::queue(), group, t, from, out, to, in);
+}
+// Each number `copies` times, and the sums of so many.
+template <class T, class Space, class Queue>
+void copy_each(Queue&& queue, matrix_view<const T, Space> from, std::int64_t copies, matrix_view<T, Space> to) {
+  run_each(queue, to.size(), copied_number<T>{copies, from.address(), to.address()}, from, to);
+}
+template <class T, class Space, class Queue>
+void sum_each(Queue&& queue, matrix_view<const T, Space> from, std::int64_t copies, matrix_view<T, Space> to) {
+  run_each(queue, to.size(), summed_copies<T>{copies, from.address(), to.address()}, from, to);
 }
 
 // The elements that each member has of rows of this width.
@@ -152,16 +156,6 @@ void read_choices(exchange_tables& t, matrix_view<const T> from, int members, st
   if (!t.choices.empty())
     std::memcpy(t.choices.data(), bytes + t.received.size() * sizeof(std::int64_t),
                 t.choices.size() * sizeof(std::int32_t));
-}
-
-// Counts as bytes of a tensor of other numbers, which only these functions read.
-template <class T>
-void keep_counts(std::span<const std::int64_t> counts, matrix_view<T> to) {
-  if (!counts.empty()) std::memcpy(to.address(), counts.data(), counts.size_bytes());
-}
-template <class T>
-void read_counts(matrix_view<const T> from, std::span<std::int64_t> counts) {
-  if (!counts.empty()) std::memcpy(counts.data(), from.address(), counts.size_bytes());
 }
 
 }  // namespace detail

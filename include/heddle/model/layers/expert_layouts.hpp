@@ -12,7 +12,7 @@ namespace heddle::inline v0::model::layers::detail {
 template <bool Ok, class How>
 inline constexpr bool router_is_whole = Ok;
 template <bool Ok, class Axes, class Space>
-inline constexpr bool rows_travel_on_the_host = Ok;
+inline constexpr bool rows_are_gathered_on_the_host = Ok;
 
 // The layouts of a mixture. Where rows travel to their experts, experts and their units are whole seen from a row's rank.
 template <class Layouts>

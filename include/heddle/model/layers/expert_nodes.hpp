@@ -86,7 +86,7 @@ template <class Between, class Inside>
 void choices_to_nodes(Between& between, Inside& inside, exchange_tables& t, matrix_view<const std::int32_t> kept) {
   node_tables& n = t.nodes;
   const std::vector<std::int64_t> one(n.sent.size(), 1);
-  send_blocks<Between, std::int64_t>(between, n.sent, one, n.arrived, one);
+  send_blocks<std::int64_t, host_memory>(host_memory::queue(), between, n.sent, one, n.arrived, one);
   const auto chosen = static_cast<std::size_t>(kept.extent(1)), leave = static_cast<std::size_t>(n.rows_sent());
   n.leaving.resize(leave * chosen);
   n.arriving.resize(static_cast<std::size_t>(n.rows_arrived()) * chosen);

@@ -66,6 +66,7 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 /// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one
 /// rank, unless these have a capacity. `send_to_nodes` has room between m nodes for a row to and from each of them, 2m rows for each row, too.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
+/// Where rows travel between ranks in memory that the host does not use, each verb waits for the queue once: the host learns how many there are.
 /// Where many rows travel to small experts they stay in the order in which they come, rank by rank, and experts multiply those of each rank apart.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
@@ -165,7 +166,9 @@ struct experts {
   constexpr routing_extents routing_of(const Mesh& mesh, std::int64_t rows) const {
     const std::int64_t copies =
         detail::copies_of_rows(mesh, typename detail::copies_travel<laid<Layouts>, Dispatch>::over{});
-    return {rows * chosen * copies, count * copies};
+    const std::int64_t choices = rows * chosen * copies,
+                       senders = detail::senders_of_rows<laid<Layouts>, Dispatch>(mesh);
+    return {choices, count * copies, rows * chosen * senders, count * senders};
   }
 
   template <class B>
@@ -284,9 +287,9 @@ struct experts {
     const double alike = static_cast<double>(chosen) * static_cast<double>(own_rows(b));
     return static_cast<typename B::sum>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
   }
-  // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
+  // Whether rows go to other ranks; `route` refuses to gather them elsewhere than on the host.
   template <class B>
-  static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
+  static constexpr bool travels = laid<typename B::layouts>::exchanges && (B::on_host || !Dispatch::gathers);
   template <class B>
   static constexpr bool gathers = travels<B> && Dispatch::gathers;
   template <class B>
@@ -318,10 +321,10 @@ struct experts {
   auto route(const B& b, [[maybe_unused]] bool asks) const {
     using l = laid<typename B::layouts>;
     constexpr bool counted = travels<B> || !l::exchanges;
-    static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>,
-                  "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
-                  "samples or sequences and dim::experts or dim::ffn of a mixture over one axis only where tensors lie "
-                  "in the host's memory");
+    static_assert(detail::rows_are_gathered_on_the_host<counted, typename l::exchange, typename B::space>,
+                  "heddle: experts with gather_rows or send_to_nodes gather rows in the host's memory only: where "
+                  "tensors lie elsewhere take send_choices, or split experts over an axis that splits no samples or "
+                  "sequences");
     static_assert(
         detail::axes_inside_a_node<gathers_over<B>::fit, typename Dispatch::inside, typename B::layouts::how>,
         "heddle: send_to_nodes<Axes...> names the axes inside a node: some, not all, of those that rows travel along, "
@@ -376,29 +379,14 @@ struct experts {
           ids, to, std::span(t.order).first(static_cast<std::size_t>(used)), t.offsets, mine.count, used, used, 1, all};
     } else if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
+      auto& found = memory.exchange_routes();
       detail::find_members<typename B::layouts>(t, b.run().world, count, copies, typename l::exchange{});
-      const auto each = static_cast<std::size_t>(copies);
-      t.choices.resize(static_cast<std::size_t>(ids.size()) * each);
-      for (std::size_t i = 0; i < t.choices.size(); ++i) {
-        const std::int32_t e = kept.elements()[i / each];
-        t.choices[i] = e < 0 ? e : t.reached[static_cast<std::size_t>(e) * each + i % each];
-      }
-      const auto reached = static_cast<std::int64_t>(t.wanted.size());
-      const auto offsets = memory.offsets(reached);
-      b.compute().route({t.choices.data(), places.shape()}, 0, offsets, sources, places);
-      for (std::size_t e = 0; e < t.wanted.size(); ++e) t.wanted[e] = offsets[e + 1] - offsets[e];
-      t.count_sent();
-      if (asks) {
-        detail::exchange_counts(group(b), t, mine.count);
-        detail::keep_counts(std::span<const std::int64_t>(t.counts), b[expert_counts{}]);
-      } else {
-        t.counts.resize(t.first.size() * static_cast<std::size_t>(mine.count));
-        detail::read_counts<typename B::scalar>(b[expert_counts{}], t.counts);
-      }
-      t.arrange(mine.count, 2 * b[gate{}].extent(1));
+      const auto to_ranks = memory.offsets(static_cast<std::int64_t>(t.wanted.size()));
+      b.compute().route(found.numbers_of(b.queue(), t, kept), 0, to_ranks, sources, places);
+      found.count(b.queue(), group(b), t, to_ranks, asks, b[expert_counts{}], mine.count);
+      const auto offsets = found.arrange(b.queue(), t, mine.count, 2 * b[gate{}].extent(1));
       return routes<typename B::space>{
-          ids,    places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received(),
-          copies, 0};
+          ids, places, memory.sources(t.rows_sent()), offsets, mine.count, t.rows_sent(), t.rows_received(), copies, 0};
     } else {
       const auto offsets = memory.offsets(mine.count);
       b.compute().route(kept, mine.first, offsets, sources, places);
@@ -424,9 +412,7 @@ struct experts {
     if constexpr (sends<B>)
       if (at.copies > 1) {
         const auto to = copied(b, at, copied_weights{});
-        const auto from = b[choice_weights{}].elements();
-        for (std::size_t i = 0; i < to.elements().size(); ++i)
-          to.elements()[i] = from[i / static_cast<std::size_t>(at.copies)];
+        detail::copy_each<typename B::scalar, typename B::space>(b.queue(), b[choice_weights{}], at.copies, to);
         return to;
       }
     return b[choice_weights{}];
@@ -443,16 +429,9 @@ struct experts {
                          [[maybe_unused]] typename B::view d_weights) {
     if constexpr (gathers<B>) sum(b, detail::first_rows(b[d_copied_weights{}], at.all), d_weights);
     if constexpr (sends<B>)
-      if (at.copies > 1) {
-        const auto from = copied(b, at, d_copied_weights{}).elements();
-        const auto to = d_weights.elements();
-        auto next = from.begin();
-        for (auto& one : to) {
-          typename B::sum all = 0;
-          for (std::int64_t k = 0; k < at.copies; ++k) all += *next++;
-          one = static_cast<typename B::scalar>(all);
-        }
-      }
+      if (at.copies > 1)
+        detail::sum_each<typename B::scalar, typename B::space>(b.queue(), copied(b, at, d_copied_weights{}), at.copies,
+                                                                d_weights);
   }
 
   template <class B, class Routes, class Tag>
@@ -491,7 +470,7 @@ struct experts {
   // f(rows, their offsets) for rows that lie by expert: all of them, or those of each rank where they stay as they come.
   template <class B, class Routes, class F>
   static void each_run([[maybe_unused]] const B& b, const Routes& at, F&& f) {
-    if constexpr (sends<B>) {
+    if constexpr (sends<B> && B::on_host) {
       if (const exchange_tables& t = b.run().routing->exchange(); t.by_member) {
         row_range rows;
         for (std::size_t m = 0, n = t.offsets.size(); m < t.received.size(); ++m, rows.first += rows.count) {
@@ -574,19 +553,21 @@ struct experts {
   template <class B>
   static void go(const B& b, typename B::const_view from, typename B::view to) {
     exchange_tables& t = b.run().routing->exchange();
-    if (t.stays()) return detail::send_rows(group(b), t, from, t.sent, to, t.received);
-    const auto came = detail::first_rows(b[as_received{}], to.extent(0));
-    detail::send_rows(group(b), t, from, t.sent, came, t.received);
-    b.compute().permute(came, t.order, to);
+    const auto came = t.stays() ? to : detail::first_rows(b[as_received{}], to.extent(0));
+    detail::send_rows<typename B::scalar, typename B::space>(b.queue(), group(b), t, from, t.sent, came, t.received);
+    if (!t.stays()) b.compute().permute(came, b.run().routing->exchange_routes().order(t), to);
   }
   // And back.
   template <class B>
   static void come_back(const B& b, typename B::const_view from, typename B::view to) {
     exchange_tables& t = b.run().routing->exchange();
-    if (t.stays()) return detail::send_rows(group(b), t, from, t.received, to, t.sent);
-    const auto leaves = detail::first_rows(b[as_received{}], from.extent(0));
-    b.compute().permute(from, t.back, leaves);
-    detail::send_rows(group(b), t, leaves, t.received, to, t.sent);
+    typename B::const_view leaves = from;
+    if (!t.stays()) {
+      const auto by_rank = detail::first_rows(b[as_received{}], from.extent(0));
+      b.compute().permute(from, b.run().routing->exchange_routes().back(t), by_rank);
+      leaves = by_rank;
+    }
+    detail::send_rows<typename B::scalar, typename B::space>(b.queue(), group(b), t, leaves, t.received, to, t.sent);
   }
 };
 

@@ -1,0 +1,6 @@
+// refuse: heddle: compute::cuda and the backends like it are for files that nvcc compiles; name this one .cu, or give nvcc -x cu
+#include <heddle/compute/cudnn.hpp>
+
+int main() {
+  heddle::compute::cuda_with_cudnn backend;
+}
