@@ -6,10 +6,12 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/apply.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/arrange.hpp>
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
@@ -40,11 +42,9 @@
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cached_rows.hpp>
 #include <heddle/compute/host/cast.hpp>
-#include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/embedding.hpp>

@@ -1,7 +1,7 @@
 // heddle/compute/chunked_cross_entropy.hpp: the cross-entropy of a product with the words of a vocabulary, chunk of words by chunk of words.
 #pragma once
 
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/memory_space.hpp>

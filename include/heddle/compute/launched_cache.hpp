@@ -1,8 +1,8 @@
 // heddle/compute/launched_cache.hpp: the cache facet of backends whose kernels are launched in the order of a queue: arguments are checked, then kernels are launched.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_indices.hpp>
 #include <heddle/tensor/view.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_indices.hpp>

@@ -1,8 +1,8 @@
 // heddle/compute/launched_images.hpp: neighbourhoods of pixels and means of rows, of backends whose kernels are launched in the order of a queue.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/tensor/view.hpp>
 

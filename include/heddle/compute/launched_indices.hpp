@@ -1,8 +1,8 @@
 // heddle/compute/launched_indices.hpp: a look at the indices that a kernel is given, before it is launched, where the host can read them.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 
 #include <cstddef>
 #include <cstdint>

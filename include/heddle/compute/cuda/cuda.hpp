@@ -19,7 +19,7 @@
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/split_matrix_attention.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/token_draws.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>

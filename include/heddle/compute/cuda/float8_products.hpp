@@ -3,8 +3,8 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/float8_products.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/core/config.hpp>

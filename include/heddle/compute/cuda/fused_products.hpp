@@ -4,7 +4,7 @@
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/growing_room.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/memory.hpp>

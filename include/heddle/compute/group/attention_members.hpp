@@ -3,7 +3,7 @@
 
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/half_attention.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>

@@ -4,7 +4,7 @@
 #include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/matrix_products.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/view.hpp>

@@ -1,7 +1,7 @@
 // heddle/compute/host/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/team.hpp>

@@ -1,7 +1,7 @@
 // heddle/compute/host/cross_entropy.hpp: the row-wise pieces of softmax cross-entropy over a slice of the vocabulary.
 #pragma once
 
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>

@@ -1,8 +1,8 @@
 // heddle/compute/host/embedding.hpp: token and position embeddings, forward and backward.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/expert_choice.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/head_parts.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/core/error.hpp>

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <heddle/compute/host/adamw.hpp>
-#include <heddle/compute/host/argument_checks.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cached_rows.hpp>
 #include <heddle/compute/host/cast.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/embedding.hpp>

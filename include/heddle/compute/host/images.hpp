@@ -1,8 +1,8 @@
 // heddle/compute/host/images.hpp: neighbourhoods of pixels, means of pixels and squared errors on the host.
 #pragma once
 
-#include <heddle/compute/host/argument_checks.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
 

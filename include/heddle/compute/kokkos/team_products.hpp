@@ -4,7 +4,7 @@
 #include <heddle/compute/group/attention_members.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/check.hpp: checks of a kernel's arguments, with errors that name the mismatch.
+// heddle/compute/check.hpp: checks of a kernel's arguments, with errors that name the mismatch.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,7 +1,7 @@
-// heddle/compute/host/argument_checks.hpp: checks of sizes and indices shared by the host backend's kernels.
+// heddle/compute/argument_checks.hpp: checks of sizes and indices, shared by the kernels of all backends.
 #pragma once
 
-#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
 
