@@ -24,6 +24,7 @@
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
+#include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/matrix_attention.hpp>
 #include <heddle/compute/group/matrix_attention_gradients.hpp>
@@ -70,6 +71,7 @@
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>
+#include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>

@@ -22,6 +22,7 @@
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
+#include <heddle/infer/logit.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
@@ -43,3 +44,4 @@
 #include <heddle/infer/text_streams.hpp>
 #include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>
+#include <heddle/infer/widened_runner.hpp>

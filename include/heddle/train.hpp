@@ -33,7 +33,7 @@
 #include <heddle/train/predict.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/rank_shares.hpp>
-#include <heddle/train/registered_gradients.hpp>
+#include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/save.hpp>

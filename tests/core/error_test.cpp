@@ -37,3 +37,13 @@ TEST_CASE("a message is put together from words, characters and whole numbers", 
         std::to_string((wide::min)()) + " " + std::to_string((wide::max)()));
   CHECK(text_of({(natural::max)()}) == std::to_string((natural::max)()));
 }
+
+TEST_CASE("a message within another loses its first word", "[core]") {
+  using heddle::detail::without_prefix;
+  CHECK(without_prefix("heddle: no room") == "no room");
+  CHECK(without_prefix("heddle: heddle: no room") == "heddle: no room");
+  CHECK(without_prefix("heddle:no room") == "heddle:no room");
+  CHECK(without_prefix("in heddle: no room") == "in heddle: no room");
+  CHECK(without_prefix("heddle: ").empty());
+  CHECK(without_prefix("").empty());
+}

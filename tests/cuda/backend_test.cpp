@@ -176,7 +176,7 @@ To of(std::int64_t i) {
 template <class A, class B, class C>
 std::int64_t wrong_visits(std::int64_t n, std::int64_t first_a, std::int64_t first_b, std::int64_t first_c,
                           int threads) {
-  namespace gpu = co::detail::on_cuda;
+  namespace groups = co::detail::in_groups;
   const auto room = [n](std::int64_t first) { return static_cast<std::size_t>(n + first + 1); };
   std::vector<A> a(room(first_a));
   std::vector<B> b(room(first_b), B(2.0f));
@@ -188,13 +188,13 @@ std::int64_t wrong_visits(std::int64_t n, std::int64_t first_a, std::int64_t fir
   };
   const A* const from = a.data() + first_a;
   if (threads == 0) {
-    const int width = gpu::pack_width<const A*, B*, gpu::overwritten<C>>();
-    for (std::int64_t k = 0; k < gpu::packs_of(n, width); ++k)
-      gpu::for_pack(k, n, body, from, b.data() + first_b, gpu::overwritten(c.data() + first_c));
+    const int width = groups::pack_width<const A*, B*, groups::overwritten<C>>();
+    for (std::int64_t k = 0; k < groups::packs_of(n, width); ++k)
+      groups::for_pack(k, n, body, from, b.data() + first_b, groups::overwritten(c.data() + first_c));
   }
   for (int rank = 0; rank < threads; ++rank) {
     one_of group{rank, threads};
-    gpu::for_packs(group, n, body, from, b.data() + first_b, gpu::overwritten(c.data() + first_c));
+    groups::for_packs(group, n, body, from, b.data() + first_b, groups::overwritten(c.data() + first_c));
   }
   std::int64_t wrong = 0;
   const auto differ = [&](auto got, float expected) {
@@ -210,11 +210,11 @@ std::int64_t wrong_visits(std::int64_t n, std::int64_t first_a, std::int64_t fir
 }  // namespace
 
 TEST_CASE("packs of 16 bytes have every element of arrays of any types, starts and sizes once", "[cuda]") {
-  namespace gpu = co::detail::on_cuda;
-  STATIC_REQUIRE(gpu::pack_width<const float*, float*>() == 4);
-  STATIC_REQUIRE(gpu::pack_width<const hd::bf16*, gpu::overwritten<hd::f16>>() == 8);
-  STATIC_REQUIRE(gpu::pack_width<const hd::bf16*, gpu::overwritten<double>>() == 2);
-  STATIC_REQUIRE(sizeof(gpu::pack<float, 4>) == 16);
+  namespace groups = co::detail::in_groups;
+  STATIC_REQUIRE(groups::pack_width<const float*, float*>() == 4);
+  STATIC_REQUIRE(groups::pack_width<const hd::bf16*, groups::overwritten<hd::f16>>() == 8);
+  STATIC_REQUIRE(groups::pack_width<const hd::bf16*, groups::overwritten<double>>() == 2);
+  STATIC_REQUIRE(sizeof(groups::pack<float, 4>) == 16);
   for (const std::int64_t n : {0, 1, 3, 4, 7, 8, 16, 37})
     for (const std::int64_t start : {0, 1, 2, 3, 8})
       for (const std::int64_t other : {0, 1, 4})

@@ -4,6 +4,7 @@
 #include "catch.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/sampling.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -60,7 +61,7 @@ void check_draws(std::uint64_t seed, std::int64_t vocabulary, std::int64_t rows)
       double l = spread * random.normal(at++);
       if (step > 0) l = std::round(l / step) * step;
       if (r % 5 == 4 && random.uniform(at++) < 0.7 && j != r % vocabulary) l = -std::numeric_limits<double>::infinity();
-      logits.push_back(static_cast<T>(l));
+      logits.push_back(hd::detail::converted<T>(l));
     }
     inf::sampling_options s;
     s.temperature = one_of({0, 0.01, 0.7, 1, 1, 5, 1e3});
@@ -99,8 +100,11 @@ TEST_CASE("a device draws the tokens of the host's sampler", "[cuda][infer]") {
   for (const std::int64_t vocabulary : {1, 2, 7, 16, 257, 1000}) {
     check_draws<float, emulated<1>>(1, vocabulary, 200);
     check_draws<double, emulated<3>>(2, vocabulary, 40);
+    check_draws<hd::bf16, emulated<1>>(4, vocabulary, 200);
+    check_draws<hd::f16, emulated<3>>(5, vocabulary, 40);
   }
   check_draws<float, emulated<4>>(3, 20'011, 6);
+  check_draws<hd::bf16, emulated<2>>(6, 20'011, 12);
 }
 
 TEST_CASE("a device says which logit keeps a row from a token", "[cuda][infer]") {
@@ -115,4 +119,13 @@ TEST_CASE("a device says which logit keeps a row from a token", "[cuda][infer]")
   CHECK(got[1].log_probability == infinity);
   CHECK((got[2].flaw == hd::compute::token_flaw::not_a_number && got[2].token == 2));
   CHECK(std::isnan(got[2].log_probability));
+  std::vector<hd::bf16> halves;
+  for (const float x : {1.0F, nan, 2.0F, /**/ 5.0F, 2.0F, infinity, /**/ -infinity, -infinity, -infinity})
+    halves.emplace_back(x);
+  const auto of_halves =
+      drawn_on_device<hd::bf16>(b, halves, 3, {{.row = 0}, {.temperature = 1, .row = 1}, {.row = 2}});
+  CHECK((of_halves[0].flaw == hd::compute::token_flaw::not_a_number && of_halves[0].token == 1));
+  CHECK((of_halves[1].flaw == hd::compute::token_flaw::not_a_number && of_halves[1].token == 2));
+  CHECK(of_halves[1].log_probability == infinity);
+  CHECK(of_halves[2].flaw == hd::compute::token_flaw::nothing_left);
 }

@@ -3,6 +3,7 @@
 #include "inference_trials.hpp"
 
 #include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
 
@@ -26,4 +27,11 @@ TEST_CASE("an engine answers from a GPU's memory as from the host's", "[cuda][gp
 
 TEST_CASE("steps with trees, moves and copies give the host's logits from a GPU's memory", "[cuda][gpu][infer]") {
   for (const char* mesh : {"", "pp=2,tp=2"}) check_steps<device, md::llama<float>>(small_llama, mesh, 1e-4);
+}
+
+TEST_CASE("an engine of a model in bf16 draws on a GPU what the host's sampler draws", "[cuda][gpu][infer]") {
+  auto config = small_llama;
+  config.head_elements = 8;
+  for (const char* mesh : {"", "tp=2"})
+    CHECK(check_drawn_answers<device, md::llama<hd::bf16>, inf::prefix_shared>(config, mesh, 24).cache.found > 0);
 }

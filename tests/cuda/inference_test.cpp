@@ -52,10 +52,40 @@ TEST_CASE("an engine answers from a device's memory as from the host's", "[cuda]
   check_answers<emulated<2>, qwen, inf::paged>(md::qwen3_config(small_llama), "tp=2", 24, tolerance);
 }
 
+TEST_CASE("an engine of a model in bf16 draws on the device what the host's sampler draws", "[cuda][infer][ranks]") {
+  using llama = md::llama<hd::bf16>;
+  using gpt2 = md::gpt2<hd::bf16>;
+  auto matrices = small_llama;
+  matrices.head_elements = 8;
+  cuda_double::matrix_kernels() = 0;
+  for (const char* mesh : {"", "tp=2", "pp=2,tp=2"}) {
+    const auto shared =
+        check_drawn_answers<emulated<1>, llama, inf::prefix_shared, inf::ngram_speculation<3>>(matrices, mesh, 24);
+    CHECK(shared.cache.found > 0);
+    CHECK(shared.proposed_tokens > 0);
+    check_greedy_answers<emulated<1>, llama, inf::prefix_shared, inf::chunked_prefill<5>>(matrices, mesh);
+  }
+  CHECK(cuda_double::matrix_kernels() > 0);
+  CHECK(check_drawn_answers<emulated<2>, gpt2, inf::paged>(small_gpt2, "tp=2", 9).preemptions > 0);
+  constexpr md::mixtral_config mixtral{{.layers = 2,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .width = 16,
+                                        .ffn = 8,
+                                        .context = 20,
+                                        .vocabulary = 23,
+                                        .initial_deviation = 0.4,
+                                        .head_elements = 8},
+                                       5,
+                                       2};
+  check_greedy_answers<emulated<1>, md::mixtral<hd::bf16>, inf::prefix_shared>(mixtral, "tp=2");
+}
+
 TEST_CASE("steps with trees, moves and copies give the host's logits from a device's memory", "[cuda][infer][ranks]") {
   check_steps<emulated<2>, md::gpt2<double>>(small_gpt2, "", tolerance);
   check_steps<emulated<3>, md::llama<double>>(small_llama, "pp=2,tp=2", tolerance);
   check_steps<emulated<1>, md::llama<double>>(small_llama, "pp=2", tolerance);
+  check_steps<emulated<2>, md::gpt2<hd::bf16>>(small_gpt2, "", 0.1);
 }
 
 TEST_CASE("steps of models with experts give the host's logits from a device's memory", "[cuda][infer][ranks]") {

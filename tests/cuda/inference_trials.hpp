@@ -5,16 +5,19 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
+#include <heddle/infer/widened_runner.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/llama_config.hpp>
 
 #include "catch.hpp"
+#include "infer/generation_alone.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -104,17 +107,27 @@ inline std::vector<inf::request> requests() {
   return all;
 }
 
+/// A runner that draws no tokens: all logits come to the host, whose sampler draws.
+template <class Runner>
+struct without_draws {
+  using scalar = typename Runner::scalar;
+  using capabilities = inf::runner_capabilities<Runner>;
+  Runner& of;
+  inf::step_limits limits() const { return of.limits(); }
+  void run(const inf::step& s, std::span<scalar> logits) { of.run(s, logits); }
+  std::span<const scalar> streams() const { return of.streams(); }
+};
+
+enum class serves { as_it_is, by_host_draws, widened };
+
 /// Answers to all of them, some beside each other.
 template <class Model, class Backend, class... Policies>
-answered answers(const typename Model::config& config, const char* mesh, std::int64_t blocks) {
+answered answers(const typename Model::config& config, const char* mesh, std::int64_t blocks,
+                 serves how = serves::as_it_is) {
   answered all;
   all.answers.resize(requests().size());
-  on_leader<Model, Backend>(config, mesh, {blocks, 3}, 9, [&](auto& runner) {
-    static_assert(inf::drawing_runner<std::remove_reference_t<decltype(runner)>>);
-    if (runner.draws() == std::is_same_v<Backend, host>)
-      throw hd::error("tokens should be drawn on devices, and not on the host");
-    inf::any_tree_runner steps(runner);  // as programs have it
-    inf::engine<decltype(steps), Policies...> engine(steps, {.max_running = 4});
+  const auto serve = [&](auto& steps) {
+    inf::engine<std::remove_reference_t<decltype(steps)>, Policies...> engine(steps, {.max_running = 4});
     for (const inf::request& r : requests()) engine.submit(r);
     while (!engine.idle())
       for (const inf::event& e : engine.step()) {
@@ -124,8 +137,76 @@ answered answers(const typename Model::config& config, const char* mesh, std::in
         a.finish = e.finish;
       }
     all.counts = engine.counts();
+  };
+  on_leader<Model, Backend>(config, mesh, {blocks, 3}, 9, [&](auto& runner) {
+    using runner_type = std::remove_reference_t<decltype(runner)>;
+    static_assert(inf::drawing_runner<runner_type>);
+    if (runner.draws() == std::is_same_v<Backend, host>)
+      throw hd::error("tokens should be drawn on devices, and not on the host");
+    if constexpr (hd::is_half_precision<typename Model::scalar>) {
+      without_draws<runner_type> plain{runner};
+      inf::widened_runner wide(runner);
+      if (how == serves::by_host_draws) {
+        inf::any_tree_runner steps(plain);
+        return serve(steps);
+      }
+      if (how == serves::widened) {
+        inf::any_tree_runner<float> steps(wide);
+        return serve(steps);
+      }
+    }
+    inf::any_tree_runner steps(runner);  // as programs have it
+    serve(steps);
   });
   return all;
+}
+
+/// Checks that a model of 16 bits answers, with tokens drawn on a device, as with all of its logits and the host's sampler, itself and widened to float.
+template <class Backend, class Model, class... Policies>
+inf::engine_counts check_drawn_answers(const typename Model::config& config, const char* mesh, std::int64_t blocks) {
+  CAPTURE(mesh, blocks);
+  const answered expected = answers<Model, Backend, Policies...>(config, mesh, blocks, serves::by_host_draws);
+  for (const serves how : {serves::as_it_is, serves::widened}) {
+    CAPTURE(static_cast<int>(how));
+    const answered got = answers<Model, Backend, Policies...>(config, mesh, blocks, how);
+    std::set<std::int32_t> words;
+    for (std::size_t i = 0; i < expected.answers.size(); ++i) {
+      CAPTURE(i);
+      const answer &want = expected.answers[i], &found = got.answers[i];
+      REQUIRE(want.tokens.size() == static_cast<std::size_t>(requests()[i].max_tokens));
+      words.insert(want.tokens.begin(), want.tokens.end());
+      CHECK(found.tokens == want.tokens);
+      REQUIRE(want.log_probabilities.size() == want.tokens.size());
+      REQUIRE(found.log_probabilities.size() == want.tokens.size());
+      for (std::size_t t = 0; t < want.tokens.size(); ++t)
+        CHECK(std::abs(found.log_probabilities[t] - want.log_probabilities[t]) < 1e-10);
+    }
+    CHECK(words.size() > 3);
+    CHECK(got.counts.steps == expected.counts.steps);
+    CHECK(got.counts.accepted_tokens == expected.counts.accepted_tokens);
+  }
+  return expected.counts;
+}
+
+/// Checks that an engine of a model on a device continues prompts greedily as the model alone does.
+template <class Backend, class Model, class... Policies>
+void check_greedy_answers(const typename Model::config& config, const char* mesh) {
+  CAPTURE(mesh);
+  std::vector<std::vector<std::int32_t>> expected, got(requests().size());
+  on_leader<Model, Backend>(config, mesh, {8, 3}, 9, [&](auto& runner) {
+    for (const inf::request& r : requests()) expected.push_back(alone::generated(runner, r.prompt, r.max_tokens).first);
+  });
+  on_leader<Model, Backend>(config, mesh, {24, 3}, 9, [&](auto& runner) {
+    inf::engine<std::remove_reference_t<decltype(runner)>, Policies...> engine(runner, {.max_running = 4});
+    for (inf::request r : requests()) {
+      r.sampling = {.temperature = 0};
+      engine.submit(r);
+    }
+    while (!engine.idle())
+      for (const inf::event& e : engine.step())
+        if (e.token) got[e.id - 1].push_back(*e.token);
+  });
+  CHECK(got == expected);
 }
 
 /// Checks that a backend gives the host's tokens, and its log-probabilities to `tolerance`. Returns the host's counts.

@@ -1,3 +1,4 @@
+#include <heddle/core/half_precision.hpp>
 #include <heddle/infer/sampling.hpp>
 
 #include "catch.hpp"
@@ -226,4 +227,41 @@ TEST_CASE("logits that are no numbers are a named error", "[infer][sampling][err
   CHECK_THROWS_WITH(drawn({infinity, 1}, {.sampling = {.temperature = 0}}), Contains("token 0") && Contains("got inf"));
   CHECK_THROWS_WITH(drawn({-infinity, -infinity}, {}), "heddle: every logit is minus infinity: no token may follow");
   CHECK_THROWS_AS(drawn({}, {}), hd::numeric_error);
+}
+
+TEST_CASE("logits of 16 bits are drawn from as those numbers in float", "[infer][sampling]") {
+  const unsigned seed = 31;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 2);
+  const auto check = [&]<class T>(T) {
+    for (int i = 0; i < 60; ++i) {
+      std::vector<T> narrow;
+      for (int j = 0; j < 37; ++j) narrow.push_back(T(normal(random)));
+      const std::vector<float> wide(narrow.begin(), narrow.end());
+      inf::request r{.log_probabilities = 3};
+      r.sampling.temperature = i % 3 == 0 ? 0 : 0.8;
+      r.sampling.top_k = i % 4 == 1 ? 9 : 0;
+      r.sampling.top_p = i % 5 == 2 ? 0.7 : 1;
+      r.sampling.repetition_penalty = i % 7 == 3 ? 1.2 : 1;
+      inf::token_counts counts;
+      counts.add_prompt(std::vector<std::int32_t>{4, 9, 20});
+      inf::token_sampler a, b;
+      const inf::drawn_token got = a.draw(std::span<const T>(narrow), r, 3, i, {}, counts),
+                             want = b.draw(std::span<const float>(wide), r, 3, i, {}, counts);
+      CHECK(got.token == want.token);
+      CHECK(got.log_probability == want.log_probability);
+      CHECK(got.likeliest == want.likeliest);
+      const auto x = a.candidates(std::span<const T>(narrow), r, {}, counts),
+                 y = b.candidates(std::span<const float>(wide), r, {}, counts);
+      CHECK(x == y);
+    }
+    inf::token_sampler sampler;
+    const std::vector<T> odd{T(1.0F), std::numeric_limits<T>::quiet_NaN(), T(2.0F)};
+    CHECK_THROWS_WITH(sampler.draw(std::span<const T>(odd), {}, 1, 0, {}, {}), Contains("token 1"));
+    const std::vector<T> none(20, T(-std::numeric_limits<float>::infinity()));
+    CHECK_THROWS_AS(sampler.draw(std::span<const T>(none), {}, 1, 0, {}, {}), hd::numeric_error);
+  };
+  check(hd::bf16{});
+  check(hd::f16{});
 }

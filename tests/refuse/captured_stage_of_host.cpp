@@ -1,4 +1,4 @@
-// refuse: heddle: a step of this stage reads on the host what the device computes, or is not known not to (experts that rows are routed to, activations that leave the device): leave captured_steps out, or say `static constexpr bool only_queues = true` in the stage if it does not
+// refuse: heddle: a step of this stage reads on the host what the device computes, or is not known not to (experts whose rows travel between ranks, activations that leave the device): split experts over an axis that splits no samples or sequences, keep activations on the device, or leave captured_steps out; a stage of one's own says `static constexpr bool only_queues = true` if it does not
 // and: routed
 #include "captured_parts.hpp"
 

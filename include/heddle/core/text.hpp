@@ -1,4 +1,4 @@
-// heddle/core/text.hpp: puts a message together from words and numbers.
+// heddle/core/text.hpp: puts a message together from words and numbers, or out of another message.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -47,6 +47,12 @@ HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts);
 
 // "2 x 3" for the numbers 2 and 3 with " x " between them.
 HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between);
+
+// The text of an error without its first word "heddle: ", for a message that begins with its own.
+inline std::string_view without_prefix(std::string_view what) {
+  constexpr std::string_view prefix = "heddle: ";
+  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
+}
 
 }  // namespace heddle::inline v0::detail
 

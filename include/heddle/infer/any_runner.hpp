@@ -15,7 +15,7 @@ namespace heddle::inline v0::infer {
 
 /// Any `step_runner` with logits of type T, by reference: code that is the same for all models, such as an engine behind a server, is
 /// compiled once with it. A call costs a jump through an address, which is nothing beside a step.
-template <std::floating_point T>
+template <logit T>
 class any_runner {
  public:
   using scalar = T;
@@ -61,7 +61,7 @@ template <class R>
 any_runner(R&) -> any_runner<typename R::scalar>;
 
 /// As `any_runner`, of a runner whose steps may have trees and that keeps residual streams, such as `model_runner`: for `medusa_speculation`, too.
-template <std::floating_point T>
+template <logit T>
 class any_tree_runner : public any_runner<T> {
  public:
   using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;

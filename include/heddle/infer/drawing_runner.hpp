@@ -34,7 +34,7 @@ inline bool is_drawn_by_runner(const request& r) {
 }
 
 /// What comes of a step: the logits of its wanted rows, in memory of the runner's or its own, and the tokens that the runner drew in place of logits.
-template <std::floating_point T>
+template <logit T>
 class step_results {
  public:
   void clear() {

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/infer/cache.hpp>
 #include <heddle/infer/drawing_runner.hpp>
 #include <heddle/infer/engine_counts.hpp>
@@ -24,19 +25,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::infer {
-
-namespace detail {
-// The text of an error of heddle, to be put into another.
-inline std::string_view without_prefix(std::string_view what) {
-  constexpr std::string_view prefix = "heddle: ";
-  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
-}
-}  // namespace detail
 
 /// Continues prompts with a runner's logits. A step computes a row for each sequence that decodes and as many rows of prompts as the batching
 /// policy has left, draws tokens, and returns them as events. Requests begin in the order of `submit`; if the cache is full, the youngest that
@@ -498,7 +490,7 @@ class engine {
       e.finish = finish_reason::error;
       e.message =
           "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
-      e.message += detail::without_prefix(problem.what());
+      e.message += heddle::v0::detail::without_prefix(problem.what());
       events_.push_back(std::move(e));
       return std::nullopt;
     }

@@ -57,6 +57,12 @@ struct all_offered<capabilities<Ns...>, Offered> {
 
 template <class Runner>
 inline constexpr bool offers_streams = stream_runner<Runner>;
+template <class Decoding, class Runner>
+inline constexpr bool streams_are_as_read = true;
+template <class Decoding, class Runner>
+  requires requires { typename Decoding::scalar; }
+inline constexpr bool streams_are_as_read<Decoding, Runner> =
+    std::is_same_v<typename Decoding::scalar, typename Runner::scalar>;
 
 template <class Batching>
 inline constexpr bool needs_slots = std::is_same_v<typename needs_of<Batching>::type, capabilities<slot_window_moves>>;
@@ -98,6 +104,11 @@ struct chosen_engine_policies {
                     "heddle: this decoding policy reads the residual stream of the model, which the runner does not "
                     "keep: it needs a member streams() (stream_runner)");
       return false;
+    } else if constexpr (detail::reads_streams<decoding>) {
+      static_assert(streams_are_as_read<decoding, Runner>,
+                    "heddle: this decoding policy reads residual streams of another element type than the runner's; "
+                    "for those of 16 bits give the engine a widened_runner of the runner, whose streams are of float");
+      return streams_are_as_read<decoding, Runner>;
     } else {
       return true;
     }

@@ -8,6 +8,7 @@
 #include <heddle/model/feature_text.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,7 +22,7 @@ namespace heddle::inline v0::infer {
 /// Errors: `config_error` for a text longer than the runner's context or cache or with tokens that the vocabulary does not have, and what the
 /// runner throws.
 template <step_runner Runner, class Drafter>
-  requires stream_runner<Runner>
+  requires stream_runner<Runner> && std::same_as<typename Runner::scalar, typename Drafter::scalar>
 std::vector<model::feature_text<typename Runner::scalar>> features_of_texts(
     Runner& runner, Drafter& drafter, const std::vector<std::vector<std::int32_t>>& texts) {
   using T = typename Runner::scalar;

@@ -7,6 +7,7 @@
 #include <heddle/infer/text_streams.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ namespace heddle::inline v0::infer {
 /// Shapes: the result [heads][ranks]. Errors: `config_error` for heads of another vocabulary than the runner's, for ranks below 1 or above it, for a text longer than the runner's context or with
 /// tokens that the vocabulary does not have, and what the runner throws.
 template <step_runner Runner, token_heads Heads>
-  requires stream_runner<Runner>
+  requires stream_runner<Runner> && std::same_as<typename Runner::scalar, typename Heads::scalar>
 std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
                                                  const std::vector<std::vector<std::int32_t>>& texts,
                                                  std::int64_t ranks) {

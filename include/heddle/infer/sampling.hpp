@@ -3,8 +3,10 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/logit.hpp>
 #include <heddle/infer/request.hpp>
 
 #include <algorithm>
@@ -67,13 +69,13 @@ constexpr double drawing_number(std::uint64_t seed, std::int64_t position) noexc
 /// that depends on the seed and on the token's position alone, so that a token does not depend on what else an engine did.
 /// The filters are those of Hugging Face's `generate`, in its order: top-k keeps the k largest logits; top-p keeps, of these, the likeliest
 /// until their probability reaches p; min-p then drops those with less than p times the largest probability. Of equals the token with the
-/// lower id counts as the likelier. Log-probabilities are those of the model's own logits, before all this.
+/// lower id counts as the likelier. Log-probabilities are those of the model's own logits, before all this. Logits of 16 bits are those numbers in float.
 /// Sources: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Nguyen et al. 2024, arXiv:2407.01082 (min-p).
 class token_sampler {
  public:
   /// The token at `position` (tokens of prompt and answer before it). Shapes: logits [vocabulary].
   /// Errors: `numeric_error` if a logit is NaN or plus infinity, or if no token is left; whatever the mask throws.
-  template <std::floating_point T>
+  template <logit T>
   drawn_token draw(std::span<const T> logits, const request& r, std::uint64_t seed, std::int64_t position,
                    std::span<const std::int32_t> answer, const token_counts& counts) {
     drawn_token drawn{.token = largest(logits)};
@@ -100,7 +102,7 @@ class token_sampler {
   }
 
   /// The distribution that `draw` draws from at a temperature above 0: the tokens that are left, with their log-probabilities. Errors: as of `draw`.
-  template <std::floating_point T>
+  template <logit T>
   std::vector<token_probability> candidates(std::span<const T> logits, const request& r,
                                             std::span<const std::int32_t> answer, const token_counts& counts) {
     largest(logits);
@@ -118,29 +120,31 @@ class token_sampler {
   // The first of the largest logits.
   template <class T>
   static std::int32_t largest(std::span<const T> logits) {
+    using S = sum_of_type<T>;
     constexpr std::size_t lanes = 16;
-    constexpr T infinity = std::numeric_limits<T>::infinity();
-    std::array<T, lanes> top, odd{};
+    constexpr S infinity = std::numeric_limits<S>::infinity();
+    std::array<S, lanes> top, odd{};
     top.fill(-infinity);
     std::size_t i = 0;
     for (; i + lanes <= logits.size(); i += lanes)
       for (std::size_t j = 0; j < lanes; ++j) {
-        const T x = logits[i + j];
+        const S x = logits[i + j];
         top[j] = x > top[j] ? x : top[j];
         odd[j] += x - x;  // NaN unless x is finite
       }
     for (; i < logits.size(); ++i) {
-      top[0] = logits[i] > top[0] ? logits[i] : top[0];
-      odd[0] += logits[i] - logits[i];
+      const S x = logits[i];
+      top[0] = x > top[0] ? x : top[0];
+      odd[0] += x - x;
     }
-    T best = -infinity, any_odd = 0;
+    S best = -infinity, any_odd = 0;
     for (std::size_t j = 0; j < lanes; ++j) {
       best = top[j] > best ? top[j] : best;
       any_odd += odd[j];
     }
     if (any_odd != 0)
       for (std::size_t j = 0; j < logits.size(); ++j)
-        if (!(logits[j] < infinity)) not_a_number(j, static_cast<double>(logits[j]));
+        if (!(S{logits[j]} < infinity)) not_a_number(j, static_cast<double>(logits[j]));
     if (best == -infinity) nothing_left();
     return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), best) - logits.begin());
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/logit.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -73,13 +74,13 @@ concept stream_runner = requires(R& runner) {
   { runner.streams() } -> std::same_as<std::span<const typename R::scalar>>;
 };
 
-/// A model that computes steps. `run(step, logits)` appends the keys and values of the step's rows to the cache and fills `logits`.
+/// A model that computes steps. `run(step, logits)` appends the keys and values of the step's rows to the cache and fills `logits`, of the type `scalar`.
 /// Shapes: logits [wanted rows, vocabulary], row-major.
 /// Errors: `config_error` for a step that breaks the limits (`require_step`). A step that threw can be run again; one with moves cannot, unless the
 /// cache is as it was: a `run` that throws for it and left the cache otherwise must throw for every later step, or its caller takes none, as the engine.
 template <class R>
 concept step_runner = requires(R& runner, const R& that, const step& s, std::span<typename R::scalar> logits) {
-  requires std::floating_point<typename R::scalar>;
+  requires logit<typename R::scalar>;
   { that.limits() } -> std::same_as<step_limits>;
   runner.run(s, logits);
 };

@@ -81,7 +81,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value);
-  static constexpr bool only_queues = !layers_memory::moves && !model::layers::uses_routing<block_layer>;
+  static constexpr bool only_queues =
+      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space>;
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   static constexpr bool tied = out_layer::tied;

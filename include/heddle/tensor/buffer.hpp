@@ -62,6 +62,7 @@ inline std::string text_of_expected_memory() {
 }
 struct lending;
 struct adopting;
+struct borrowing;
 }  // namespace detail
 
 /// Owns `size` values of a trivially copyable type in memory of a space (the host's, if none is named), aligned to 64 bytes (a
@@ -149,6 +150,7 @@ class buffer {
  private:
   friend struct detail::lending;
   friend struct detail::adopting;
+  friend struct detail::borrowing;
 
   T* at() const noexcept { return static_cast<T*>(memory_.address()); }
   dynamic_shape<1> row() const noexcept { return detail::row_shape(static_cast<std::int64_t>(size_)); }
@@ -184,5 +186,21 @@ class buffer {
   typename Space::template allocation<alignment> memory_;
   std::size_t size_ = 0;
 };
+
+namespace detail {
+// A space in whose memory a buffer may be what somebody else owns.
+template <class Space>
+concept lends_buffers = requires(void* at) { Space::template allocation<64>::borrowed(at); };
+// A buffer over elements of somebody else, who gives them back behind its end.
+struct borrowing {
+  template <class T, lends_buffers Space>
+  static buffer<T, Space> of(T* first, std::int64_t elements) noexcept {
+    buffer<T, Space> lent;
+    lent.memory_ = Space::template allocation<buffer<T, Space>::alignment>::borrowed(first);
+    lent.size_ = static_cast<std::size_t>(elements);
+    return lent;
+  }
+};
+}  // namespace detail
 
 }  // namespace heddle::inline v0

@@ -4,6 +4,7 @@
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/watched_queue.hpp>
 
 #include <array>
 #include <cstddef>
@@ -178,6 +179,7 @@ sharded<T, Rank, To, Space> moved(typename Space::queue& q, const Take& take, co
   const To to{x.layout().mesh()};
   const auto plan = plan_redistribution(x.layout(), to, objective_on<Objective, Rank>{});
   require_part(x, world);
+  watch_from_now_on(world, q);
   moving_part<T, Space> part = take();
   using plan_type = std::remove_const_t<decltype(plan)>;
   const auto whole = x.shape().extents();
@@ -213,7 +215,8 @@ constexpr bool on_mesh_of() {
 /// packed straight from it, and not at all where they lie in memory as they are sent or received.
 /// On the host the tensor is there when the call returns. In another space everything, the communication too, happens in the
 /// order of `queue`, which makes the memory of the result; until `queue.wait()` the communicators of the world belong to the
-/// queue, and what the communicators throw comes out of that call.
+/// queue, and what the communicators throw comes out of that call. Over NCCL the calling thread's waits for the queue look out for ranks that have
+/// failed from then on, as long as the world lives.
 /// Errors: `layout_error` if the part belongs to another rank or mesh, or was released or moved from; what the communicator
 /// throws; compile errors as `redistribution`.
 template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From,

@@ -80,8 +80,10 @@ consteval bool steps_are_captured() {
     else if constexpr (constexpr bool only = model::of_stage::only_queues<Stage>; !only)
       static_assert(stage_only_queues<only, Stage>,
                     "heddle: a step of this stage reads on the host what the device computes, or is not known not to "
-                    "(experts that rows are routed to, activations that leave the device): leave captured_steps out, "
-                    "or say `static constexpr bool only_queues = true` in the stage if it does not");
+                    "(experts whose rows travel between ranks, activations that leave the device): split experts over "
+                    "an axis that splits no samples or sequences, keep activations on the device, or leave "
+                    "captured_steps out; a stage of one's own says `static constexpr bool only_queues = true` if it "
+                    "does not");
     else if constexpr (constexpr bool in_order = heddle::v0::detail::goes_on_stream_of<communicator, queue> ||
                                                  heddle::v0::detail::shares_device_of<communicator, queue>;
                        !in_order)

@@ -10,7 +10,7 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/registered_gradients.hpp>
+#include <heddle/train/registered_parameters.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace heddle::inline v0::train {
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
-/// A communicator that registers memory has the stages' gradients in it (`registered_gradients`).
+/// A communicator that registers memory has what it sums and gathers in it (`registered_parameters`).
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
@@ -173,7 +173,7 @@ class gradient_sums {
   Pipeline& pipeline_;
   Data& data_;
   Backend& backend_;
-  registered_gradients<HeldStages, Data> registered_;
+  registered_parameters<HeldStages, Data> registered_;
   [[no_unique_address]] heddle::v0::detail::kept_queue<space> queue_;
   held_type* tied_ = nullptr;  // of this rank, if another has the other share
   bool embeds_ = false;        // this is the embedding's rank

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -34,6 +35,7 @@ struct byte_meter {
 template <class T, memory_space Space = host_memory>
 class lent_memory {
  public:
+  using element_type = T;
   using queue_type = typename Space::queue;
   enum class contents { any, zeros };
 
@@ -43,6 +45,15 @@ class lent_memory {
   std::int64_t peak_bytes() const noexcept { return held_.peak; }
   /// With 0, the first value, nothing is kept.
   void set_limit(std::int64_t bytes) noexcept { limit_ = bytes; }
+  std::int64_t limit() const noexcept { return limit_; }
+  /// Buffers that are taken from now on are parts of this memory of somebody else while there is room, one behind the other in units of 256 bytes, and are kept
+  /// for their size until the end; it outlives all use of them.
+  void lie_in(T* first, std::int64_t elements) noexcept
+    requires heddle::v0::detail::lends_buffers<Space>
+  {
+    parts_ = first;
+    parts_left_ = elements;
+  }
 
   /// `what` names it in errors. Errors: `memory_error` naming it, the bytes wanted and free, what is lent and kept, and the limit,
   /// which is what the trainer's strategy predicts.
@@ -56,6 +67,10 @@ class lent_memory {
       if (holds == contents::zeros) queue.zero(*same);
       taken = std::move(*same);
       kept_.erase(std::next(same).base());
+    } else if (fits_in_parts(elements)) {
+      taken = next_part(elements);
+      if (holds == contents::zeros) queue.zero(taken);
+      held_.take(bytes_of(taken));
     } else {
       shrink_to(limit_ - in_bytes(elements));
       // What was released may still be used by what is queued: a host that is ahead of its queue takes no more memory than one
@@ -99,12 +114,33 @@ class lent_memory {
   static std::int64_t bytes_of(const buffer<T, Space>& b) noexcept {
     return in_bytes(static_cast<std::int64_t>(b.size()));
   }
-  // Releases those that are kept, the oldest first, until no more than this is held.
+  // Releases those that are kept, the oldest first, until no more than this is held; not those of somebody else's memory.
   void shrink_to(std::int64_t bytes) noexcept {
-    std::size_t n = 0;
-    for (; n < kept_.size() && held_.now > bytes; ++n) held_.give(bytes_of(kept_[n]));
-    released_ = released_ || n > 0;
-    kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(n));
+    const auto is_released = [&](const buffer<T, Space>& b) {
+      if (held_.now <= bytes || is_part(b)) return false;
+      held_.give(bytes_of(b));
+      released_ = true;
+      return true;
+    };
+    kept_.erase(std::remove_if(kept_.begin(), kept_.end(), is_released), kept_.end());
+  }
+  static constexpr std::int64_t unit = 256 / static_cast<std::int64_t>(sizeof(T));
+  bool fits_in_parts(std::int64_t elements) const noexcept { return elements <= parts_left_; }
+  buffer<T, Space> next_part(std::int64_t elements) noexcept {
+    if constexpr (heddle::v0::detail::lends_buffers<Space>) {
+      T* const first = parts_ + parts_taken_;
+      const std::int64_t in_units = (std::min)((elements + unit - 1) / unit * unit, parts_left_);
+      parts_taken_ += in_units;
+      parts_left_ -= in_units;
+      return heddle::v0::detail::borrowing::of<T, Space>(first, elements);
+    } else {
+      return {};
+    }
+  }
+  bool is_part(const buffer<T, Space>& b) const noexcept {
+    const T* const at = b.address();
+    return parts_ != nullptr && !std::less<>{}(at, static_cast<const T*>(parts_)) &&
+           std::less<>{}(at, static_cast<const T*>(parts_) + parts_taken_);
   }
 
   std::int64_t limit_ = 0;
@@ -113,6 +149,8 @@ class lent_memory {
   byte_meter held_;        // lent or kept
   bool released_ = false;  // since the queue was waited for
   std::vector<buffer<T, Space>> kept_;
+  T* parts_ = nullptr;  // of somebody else
+  std::int64_t parts_taken_ = 0, parts_left_ = 0;
 };
 
 /// What a rank lends to stages with weights of type T: one memory for weights and gradients where both have that type, so that each

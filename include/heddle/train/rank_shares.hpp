@@ -57,6 +57,17 @@ class rank_shares {
     else
       return stage.gradients();
   }
+  /// Elements of the largest share, of any rank.
+  std::int64_t largest_share() const noexcept { return *std::max_element(shares_.begin(), shares_.end()); }
+  /// Shares of gradients, and of weights, that a rank keeps here lie in this memory of somebody else, who gives it back behind this object's end. Their
+  /// contents are whatever lies there.
+  void lie_in([[maybe_unused]] T* weights, [[maybe_unused]] sum* gradients) noexcept
+    requires heddle::v0::detail::lends_buffers<Space>
+  {
+    using heddle::v0::detail::borrowing;
+    if constexpr (Zero::stage >= 2) gradients_ = borrowing::of<sum, Space>(gradients, owned_elements());
+    if constexpr (Zero::stage >= 3) weights_ = borrowing::of<T, Space>(weights, owned_elements());
+  }
   std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
   std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
 

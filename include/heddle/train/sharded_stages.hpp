@@ -19,6 +19,7 @@
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/pipeline_axis.hpp>
+#include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/weight_forecast.hpp>
 
@@ -177,9 +178,10 @@ class sharded_stages {
       zero_stage >= 3 &&
       model::of_stage::can_lend_weights<std::remove_cvref_t<decltype(std::declval<held_type&>().stage)>>;
 
-  /// `by_size`: as much is kept for each size as a step uses at a time, so that none but the first step takes memory or gives it back.
+  /// `by_size`: as much is kept for each size as a step uses at a time, so that none but the first step takes memory or gives it back; so it is
+  /// where communicators register memory, too.
   sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank, bool by_size = false)
-      : held_(held), group_(group), table_(table), rank_(rank), by_size_(by_size) {
+      : held_(held), group_(group), table_(table), rank_(rank), by_size_(by_size || registered_type::is_asked(group)) {
     weights_.resize(static_cast<std::size_t>(table.stages()));
     if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
     const detail::most_lent_bytes most = predicted_lent_bytes();
@@ -495,6 +497,7 @@ class sharded_stages {
     return all;
   }
 
+  using registered_type = registered_parameters<HeldStages, Group>;
   HeldStages& held_;
   Group& group_;
   schedule::table_view table_;

@@ -21,7 +21,7 @@ struct eager_steps {
 /// another pass outside of steps, the next step is done eagerly and the one behind it captured again, on all ranks.
 /// For backends on a device whose queue can be captured (`compute::cuda`), in the model's element type but for products (`precision<products_in<...>>`), with
 /// the norm known before a step, without an observer, with activations that stay on the device, and stages whose verbs read nothing on the host
-/// (`only_queues`). Several ranks talk over NCCL, or are threads that share a device or are on several that reach each other's memory.
+/// (`only_queues`; mixtures of experts do so where no rows travel between ranks). Several ranks talk over NCCL, or are threads that share a device or are on several that reach each other's memory.
 struct captured_steps {
   using kind = steps_kind;
   static constexpr bool captured = true;

@@ -6,6 +6,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/trainer.hpp>
@@ -79,6 +80,8 @@ outcome train(const setup& s) {
   o.model.context = context;
   o.model.vocabulary = words;
   if constexpr (requires { o.model.kv_heads; }) o.model.kv_heads = 2, o.model.ffn = 12;
+  if constexpr (requires { o.model.experts; })
+    o.model.experts = 5, o.model.balance = 0.05, o.model.initial_deviation = 0.3;
   o.batch = 5;  // microbatches of two sizes
   o.microbatches = s.microbatches;
   o.schedule = s.schedule;
@@ -208,6 +211,21 @@ void check_same(const setup& s) {
 
 using gpt2 = hd::model::gpt2<double>;
 
+// A mixture whose experts lie on the ranks of tp, are chosen by biased scores in groups, and take so many rows each.
+struct limited_experts
+    : hd::model::described<
+          limited_experts, double, hd::model::batch<double>, hd::model::mixtral_config,
+          hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::heads, tp>,
+                       hd::dim::split<hd::dim::vocabulary, tp>, hd::dim::split<hd::dim::experts, tp>>> {
+  static constexpr auto describe(const config& c) {
+    using namespace hd::model::layers;
+    using mixture = experts<grouped_scores<>, hd::compute::silu, capacity<>>;
+    mixture some("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
+    some.balance = c.balance;
+    return train_only<all_but_selection_bias>(describe_llama_with<grouped_attention<>, false>(c, some, no_adapter{}));
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a step that one rank launches as a graph has the bits of an eager one", "[cuda][graph][train]") {
@@ -256,6 +274,15 @@ TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones ove
   check_same<hd::nccl, gpt2, hd::zero<1>>({.mesh = "dp=3", .steps = 6, .validate_every = 2});
   check_same<hd::nccl, gpt2, hd::zero<2>>({.mesh = "dp=2", .asks = true});
   check_same<hd::nccl, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
+  CHECK(nccl_double::open_resources() == 0);
+}
+
+TEST_CASE("a captured step of a mixture of experts has the bits of an eager one where no rows travel",
+          "[nccl][cuda][graph][train][experts]") {
+  using mixtral = hd::model::mixtral<double>;  // hidden units of experts are split over tp
+  for (const char* mesh : {"", "dp=2", "tp=2", "dp=2,tp=2"}) check_same<hd::threads, mixtral>({mesh});
+  for (const char* mesh : {"dp=2", "tp=3"}) check_same<hd::nccl, limited_experts, hd::zero<1>>({mesh});
+  check_same<hd::nccl, hd::model::mixtral<hd::bf16>, hd::zero<2>>({"dp=2,tp=2"});
   CHECK(nccl_double::open_resources() == 0);
 }
 

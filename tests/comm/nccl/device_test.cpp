@@ -3,7 +3,7 @@
 #include <heddle/collective/nccl/device_all_reduce.hpp>
 #include <heddle/comm/nccl/windows.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
-#include <heddle/train/registered_gradients.hpp>
+#include <heddle/train/registered_parameters.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -394,7 +394,7 @@ TEST_CASE("gradients in several buckets are registered with each communicator th
       lent_stages stages{{{{&queue, 1000}}, {{&queue, 0}}, {{&queue, 7}}}};
       two_groups groups{&part, &c};
       {
-        const hd::train::registered_gradients<lent_stages, two_groups> memory(stages, groups);
+        const hd::train::registered_parameters<lent_stages, two_groups> memory(stages, groups);
         wrong += memory.bytes() != 1007 * sizeof(float);
         wrong += !stages.all[1].stage.lent.empty();
         for (const std::size_t k : {std::size_t{0}, std::size_t{2}}) {

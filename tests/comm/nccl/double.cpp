@@ -340,7 +340,13 @@ ncclResult_t call(const char* function, kind what, const void* from, void* to, s
   {
     const std::lock_guard lock(big);
     if (who.group->joined < who.group->size || who.in_progress > 0 || stream == nullptr) return ncclInvalidUsage;
-    const bool in_windows = in_window(from, n * width(type), who) && in_window(to, n * width(type), who);
+    const std::size_t block = n * width(type), all = block * static_cast<std::size_t>(who.group->size);
+    const bool blocks_in = what == kind::reduce_scatter || what == kind::all_to_all;
+    const bool blocks_out = what == kind::all_gather || what == kind::all_to_all;
+    const bool reads = what != kind::recv && (what != kind::broadcast || who.rank == peer);
+    const bool writes = what != kind::send && (what != kind::reduce || who.rank == peer);
+    const bool in_windows = (!reads || in_window(from, blocks_in ? all : block, who)) &&
+                            (!writes || in_window(to, blocks_out ? all : block, who));
     given.push_back({function, type, n, in_windows});
   }
   const bool message = what == kind::send || what == kind::recv;

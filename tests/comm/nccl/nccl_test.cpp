@@ -161,6 +161,11 @@ void reductions(auto& c, int64_t n, Op op, notes& notes) {
   c.reduce_scatter_v(x, y, counts, op);
   c.wait();
   notes.expect(r, same(y, folded<T>(p, static_cast<int64_t>(y.size()), offset, op)), "reduce_scatter_v" + at);
+  x = buffer<T>(r, n * p);
+  y.assign(static_cast<std::size_t>(n), T{});
+  c.reduce_scatter_v(x, y, std::vector<int64_t>(static_cast<std::size_t>(p), n), op);
+  c.wait();
+  notes.expect(r, same(y, folded<T>(p, n, r * n, op)), "reduce_scatter_v of equal blocks" + at);
 }
 
 template <class T>
@@ -238,6 +243,10 @@ void moves(auto& c, int64_t n, notes& notes) {
   c.all_gather_v(x, y, counts);
   c.wait();
   notes.expect(r, same(y, gathered), "all_gather_v" + at);
+  std::vector<T> equal(all.size());
+  c.all_gather_v(mine, equal, std::vector<int64_t>(static_cast<std::size_t>(p), n));
+  c.wait();
+  notes.expect(r, same(equal, all), "all_gather_v of equal blocks" + at);
   y.assign(r == root ? gathered.size() : 0, T{});
   c.gather_v(x, y, counts, root);
   c.wait();
@@ -356,7 +365,8 @@ TEST_CASE("a collective is one call of NCCL, or one group", "[nccl]") {
   CHECK(on_ranks<hd::nccl>(p, options_ms(60'000), [&](auto& world) {
           auto& c = world.all();
           std::vector<float> x(4), y(4), z(16);
-          const std::vector<int64_t> counts(4, 1);
+          const std::vector<int64_t> counts(4, 1), uneven{0, 1, 2, 1};
+          const auto own = std::span(x).first(static_cast<std::size_t>(uneven[static_cast<std::size_t>(c.rank())]));
           for (int i = 0; i < 3; ++i) c.all_reduce(x, hd::plus{});
           c.all_gather(x, z);
           c.all_to_all(x, y);
@@ -364,21 +374,23 @@ TEST_CASE("a collective is one call of NCCL, or one group", "[nccl]") {
           c.wait();
           c.reduce_scatter_v(y, std::span(x).first(1), counts, hd::plus{});
           c.all_gather_v(std::span(x).first(1), y, counts);
+          c.reduce_scatter_v(y, own, uneven, hd::plus{});
+          c.all_gather_v(own, y, uneven);
           c.gather(x, z, 1);
           c.wait();
           const auto seen = c.counters();
           if (seen[hd::comm_operation::all_reduce].calls != 3 || seen[hd::comm_operation::all_reduce].bytes != 48 ||
-              seen[hd::comm_operation::reduce_scatter].bytes != 64 || seen.collectives() != 9)
+              seen[hd::comm_operation::reduce_scatter].bytes != 64 || seen.collectives() != 11)
             throw hd::error("counters");
         }) == "");
   auto calls = nccl_double::calls();
   CHECK(calls["ncclCommInitRankConfig"] == p);
   CHECK(calls["ncclAllReduce"] == 3 * p);
-  CHECK(calls["ncclAllGather"] == p);
+  CHECK(calls["ncclAllGather"] == 2 * p);  // one of them with counts, which are equal
   CHECK(calls["ncclAlltoAll"] == p);
-  CHECK(calls["ncclReduceScatter"] == p);
-  CHECK(calls["ncclReduce"] == p * p);     // the block of each rank, in one group
-  CHECK(calls["ncclBroadcast"] == p * p);  // likewise
+  CHECK(calls["ncclReduceScatter"] == 2 * p);    // likewise
+  CHECK(calls["ncclReduce"] == p * (p - 1));     // the block of each rank that has one, in one group
+  CHECK(calls["ncclBroadcast"] == p * (p - 1));  // likewise
   CHECK(calls["ncclSend"] == p - 1);
   CHECK(calls["ncclRecv"] == p - 1);
   CHECK(calls["ncclGroupStart"] == 3 * p);

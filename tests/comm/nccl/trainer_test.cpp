@@ -305,6 +305,38 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
   nccl_double::reset();
 }
 
+TEST_CASE("equal shares of a step are one call of NCCL each way, others a group of one for each rank",
+          "[nccl][cuda][train]") {
+  const auto check = []<class Zero>(Zero) {
+    for (const setup& s : {setup{"dp=2"}, setup{.mesh = "dp=3", .layers = 1}}) {  // of 1968 and of 1096 elements
+      CAPTURE(s.mesh, Zero::stage);
+      const bool equal = s.mesh == "dp=2";
+      const int p = equal ? 2 : 3;
+      nccl_double::reset();
+      const outcome expected = train<hd::nccl_complete>(s);
+      REQUIRE(expected.error == "");
+      nccl_double::reset();
+      const outcome got = train<hd::nccl_complete, emulated, Zero>(s);
+      CHECK(got.error == "");
+      CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+      std::map<std::string, int> shares;
+      for (const auto& t : nccl_double::transfers())
+        if (t.type == ncclFloat64) ++shares[t.function];
+      // A gather behind each step; of shares of the weights one before each step, and for validation and each of four tokens.
+      const int gathers = Zero::stage < 3 ? steps : steps + 5;
+      CHECK(shares[equal ? "ncclReduceScatter" : "ncclReduce"] == p * steps * (equal ? 1 : p));
+      CHECK(shares[equal ? "ncclReduce" : "ncclReduceScatter"] == 0);
+      CHECK(shares[equal ? "ncclAllGather" : "ncclBroadcast"] == p * gathers * (equal ? 1 : p));
+      CHECK(shares[equal ? "ncclBroadcast" : "ncclAllGather"] == 0);
+      check_transfers();
+    }
+  };
+  check(hd::zero<1>{});
+  check(hd::zero<2>{});
+  check(hd::zero<3>{});
+  nccl_double::reset();
+}
+
 TEST_CASE("gradients lie in windows where the transport asks for it, registered once for each stage of a rank",
           "[nccl][cuda][train][memory]") {
   using in_windows = hd::basic_nccl<hd::nccl_settings{.windows = true}>;

@@ -44,8 +44,8 @@ struct nccl_settings {
   bool blocking = false;
   /// Set for each communicator when it connects; the environment of the process is left alone.
   nccl_network network = nccl_network::automatic;
-  /// True: trainers keep gradients that are summed in memory that is registered with the communicators as symmetric windows, once. Needs
-  /// as much memory, rounded up to NCCL's granularity.
+  /// True: trainers keep gradients and weights that are summed and gathered in memory that is registered with the communicators as symmetric windows, once.
+  /// Needs as much memory, rounded up to NCCL's granularity; under `zero<2>` and `zero<3>` whole ones of stages of several sizes have memory for each size.
   bool windows = false;
 };
 

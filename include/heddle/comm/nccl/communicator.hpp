@@ -9,8 +9,10 @@
 #include <heddle/comm/nccl/window_memory.hpp>
 #include <heddle/comm/split_part.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -217,6 +219,11 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     if (count > 0) channel_->require_nccl("ncclRecv", ncclRecv(to, moved.count, moved.type, from, comm, stream_));
   }
 
+  // Of all ranks: the same answer on each of them.
+  static bool all_equal(counts_span counts) noexcept {
+    return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>{}) == counts.end();
+  }
+
   // --- collectives ---
   template <class T>
   void waiting_broadcast(std::span<T> x, int root) {
@@ -242,12 +249,15 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     finish("ncclReduceScatter",
            ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
   }
-  // A group of reductions, one per rank.
+  // Blocks of equal size are one call of NCCL's, others a group of reductions, one per rank.
   template <class T, class Op>
   void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, Op) {
     const counted_blocks blocks{counts.data()};
     const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter_v, length(x), length(x), -1, nccl_operator<Op>,
                                      detail::hash_of(counts));
+    if (all_equal(counts))
+      return finish("ncclReduceScatter",
+                    ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
     in_group([&] {
       for (int r = 0; r < size(); ++r)
         if (blocks.count(r) > 0)
@@ -262,12 +272,16 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     const auto moved = detail::nccl_moved<T>(length(x));
     finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
   }
-  // A group of broadcasts, one per rank.
+  // Blocks of equal size are one call of NCCL's, others a group of broadcasts, one per rank.
   template <class T>
   void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
     const counted_blocks blocks{counts.data()};
     const ncclComm_t comm =
         begin<T>(comm_operation::all_gather_v, length(x), length(y), -1, ncclNumOps, detail::hash_of(counts));
+    if (all_equal(counts)) {
+      const auto moved = detail::nccl_moved<T>(length(x));
+      return finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
+    }
     in_group([&] {
       for (int r = 0; r < size(); ++r) {
         const auto moved = detail::nccl_moved<T>(blocks.count(r));

@@ -4,10 +4,15 @@
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
+
+using in_groups::each_row_of_packs;
+using in_groups::for_packs;
+using in_groups::overwritten;
 
 /// Row rows[r] of `to` becomes row r of x.
 template <class T>
@@ -29,7 +34,7 @@ void launch_store_rows(const L& on, const head_rows<const T, Space>& x, const st
                        const head_rows<T, Space>& to) {
   each_row_of_packs<T>(on, x.rows, x.width(), store_row<T>{x.width(), x.data, x.stride, rows, to.data, to.stride});
 }
-/// x[r] += table[ids[r]].
+/// x[r] += table[ids[r]], rounded once where elements have 16 bits.
 template <class T>
 struct add_row {
   std::int64_t width;
@@ -38,7 +43,10 @@ struct add_row {
   const std::int32_t* ids;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t r) const {
-    for_packs(g, width, [](std::int64_t, T& e, T p) { e += p; }, x + r * width, table + ids[r] * width);
+    using S = sum_of_type<T>;
+    for_packs(
+        g, width, [](std::int64_t, T& e, T p) { e = static_cast<T>(S{e} + S{p}); }, x + r * width,
+        table + ids[r] * width);
   }
 };
 template <launcher L, class T>

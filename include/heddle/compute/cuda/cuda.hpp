@@ -1,9 +1,11 @@
 // heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream.
 #pragma once
 
+#include <heddle/compute/cuda/adamw.hpp>
 #include <heddle/compute/cuda/cached_rows.hpp>
 #include <heddle/compute/cuda/draw_tokens.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/embedding.hpp>
 #include <heddle/compute/cuda/expert_choice.hpp>
 #include <heddle/compute/cuda/float8_products.hpp>
 #include <heddle/compute/cuda/fused_products.hpp>

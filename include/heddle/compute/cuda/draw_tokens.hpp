@@ -4,6 +4,7 @@
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/token_draws.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -22,6 +23,12 @@ HEDDLE_HD inline std::uint64_t order_of(float logit) {
 HEDDLE_HD inline std::uint64_t order_of(double logit) {
   const auto bits = __builtin_bit_cast(std::uint64_t, logit + 0.0);
   return (bits & 0x8000000000000000U) != 0 ? ~bits : bits | 0x8000000000000000U;
+}
+template <class T>
+  requires is_half_precision<T>
+HEDDLE_HD std::uint64_t order_of(T logit) {
+  const std::uint32_t bits = logit.bits == 0x8000U ? 0U : logit.bits;
+  return (bits & 0x8000U) != 0 ? ~bits & 0xffffU : bits | 0x8000U;
 }
 
 /// Elements j in [0, n) in descending order of key(j), a number of at most `bits` bits: the key at which the sum of their masses is above `left`, or, with
@@ -67,9 +74,10 @@ HEDDLE_HD std::uint64_t key_at_mass(G& g, std::int64_t n, int bits, const Key& k
 }
 
 /// One draw of token_draws.hpp, as `infer::token_sampler` makes it: weights exp((l - top) / temperature), of which the filters make zeros, and the token at which their
-/// sum, by id or after top-k by likelihood, passes the drawn part. Of equal logits the lower id is the likelier.
+/// sum, by id or after top-k by likelihood, passes the drawn part. Of equal logits the lower id is the likelier. Logits of 16 bits are read as they are and widened.
 template <class T>
 struct draw_token_of_row {
+  using S = sum_of_type<T>;
   std::int64_t vocabulary;
   const T* logits;
   const token_draw* draws;
@@ -80,22 +88,23 @@ struct draw_token_of_row {
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const token_draw how = draws[i];
     const T* const row = logits + how.row * vocabulary;
-    T mine = -static_cast<T>(HUGE_VAL);
-    for (std::int64_t j = g.rank(); j < vocabulary; j += g.size()) mine = larger(mine, row[j]);
-    const T top = g.largest(mine);
+    constexpr S infinity = static_cast<S>(HUGE_VAL);
+    S mine = -infinity;
+    for (std::int64_t j = g.rank(); j < vocabulary; j += g.size()) mine = larger(mine, S{row[j]});
+    const S top = g.largest(mine);
     token_drawn result;
-    if (!(top < static_cast<T>(HUGE_VAL))) {
+    if (!(top < infinity)) {
       result.flaw = token_flaw::not_a_number;
-      result.token = first(g, [row](std::int64_t j) { return !(row[j] < static_cast<T>(HUGE_VAL)); });
+      result.token = first(g, [row](std::int64_t j) { return !(S{row[j]} < infinity); });
       result.log_probability = static_cast<double>(row[result.token]);
-    } else if (top == -static_cast<T>(HUGE_VAL)) {
+    } else if (top == -infinity) {
       result.flaw = token_flaw::nothing_left;
     } else {
       const auto highest = static_cast<double>(top);
       if (how.temperature > 0)
         result.token = pick(g, how, row, highest, weights + i * vocabulary);
       else
-        result.token = first(g, [row, top](std::int64_t j) { return row[j] == top; });
+        result.token = first(g, [row, top](std::int64_t j) { return S{row[j]} == top; });
       if (how.log_probability) {
         const auto weight = [row, highest](std::int64_t j) {
           return math::exponential(static_cast<double>(row[j]) - highest);
@@ -174,7 +183,7 @@ class token_drawing_members {
   /// added differs, and exp is that of the device. Temperature 0 and top-k alone count and compare, and keep exactly its tokens. Results do not depend on the order of threads.
   /// Errors: `layout_error` for draws and results of different sizes.
   template <class T>
-    requires std::is_floating_point_v<std::remove_const_t<T>>
+    requires(std::is_floating_point_v<std::remove_const_t<T>> || is_half_precision<std::remove_const_t<T>>)
   void draw_tokens(matrix_view<T, Space> logits, row_view<const token_draw, Space> draws,
                    row_view<token_drawn, Space> drawn) {
     using element = std::remove_const_t<T>;

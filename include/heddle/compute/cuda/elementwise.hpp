@@ -1,8 +1,7 @@
-// heddle/compute/cuda/elementwise.hpp: activations, biases, casts, look-ups in tables and AdamW for the CUDA backend.
+// heddle/compute/cuda/elementwise.hpp: activations, biases, casts and rotary positions for the CUDA backend.
 #pragma once
 
 #include <heddle/compute/activation_formulas.hpp>
-#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/cuda/column_sums.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
@@ -15,6 +14,13 @@
 #include <cstdint>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
+
+using in_groups::each_row_of_packs;
+using in_groups::for_pack;
+using in_groups::for_packs;
+using in_groups::overwritten;
+using in_groups::pack_width;
+using in_groups::packs_of;
 
 // Bodies of elements take pack k of n elements (vectors.hpp). Outputs may be the same memory as inputs. Bodies of 16-bit elements
 // compute in float (`sum_of_type`) and round what they write once.
@@ -242,194 +248,6 @@ void launch_rotary(const L& on, const head_rows<const T, Space>& x, const std::i
   on.each_row(
       x.rows, x.width(),
       rotary_row<Pairs, Back, T>{x.data, x.stride, x.heads, x.head_dim, positions, pairs, cos, sin, y.data, y.stride});
-}
-
-// ---- embeddings ----
-
-/// The rows of a table that are here: those of `vocabulary` ids from `first_id` on.
-struct table_rows {
-  std::int64_t first_id, vocabulary, width;
-  HEDDLE_HD std::int64_t row(std::int32_t id) const { return id - first_id; }
-  HEDDLE_HD bool has(std::int32_t id) const { return row(id) >= 0 && row(id) < vocabulary; }
-};
-template <class T>
-struct embedding_row {
-  const std::int32_t* ids;
-  table_rows here;
-  const T* table;
-  T* out;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    const std::int64_t width = here.width;
-    const T* const from = here.has(ids[i]) ? table + here.row(ids[i]) * width : nullptr;
-    T* const to = out + i * width;
-    for_each_of(g, width, [=](std::int64_t j) { to[j] = from != nullptr ? from[j] : T(0); });
-  }
-};
-template <launcher L, class T>
-void launch_embedding(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                      std::int64_t width, const T* table, std::int64_t first_id, T* out) {
-  on.each_row(tokens, width, embedding_row<T>{ids, {first_id, vocabulary, width}, table, out});
-}
-/// The group of the first of equal ids adds all of them, in the order of the tokens. Where they end is looked up first, so that a thread has several loads
-/// under way: the most frequent words of a text are a few in a hundred of its tokens.
-template <class T>
-struct embedding_backward_row {
-  std::int64_t tokens;
-  const std::int32_t *sorted, *places;
-  table_rows here;
-  const T* dout;
-  sum_of_type<T>* dtable;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t k) const {
-    const std::int32_t id = sorted[k];
-    if (!here.has(id) || (k > 0 && sorted[k - 1] == id)) return;
-    std::int64_t end = k + 1;
-    for (std::int64_t beyond = tokens; end < beyond;) {
-      const std::int64_t middle = end + (beyond - end) / 2;
-      if (sorted[middle] == id)
-        end = middle + 1;
-      else
-        beyond = middle;
-    }
-    const std::int64_t row = here.row(id), width = here.width;
-    for (std::int64_t j = g.rank(); j < width; j += g.size()) {
-      sum_of_type<T> sum = dtable[row * width + j];
-      for (std::int64_t t = k; t < end; ++t) sum += dout[places[t] * width + j];
-      dtable[row * width + j] = sum;
-    }
-  }
-};
-template <launcher L, class T>
-void launch_embedding_backward(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                               std::int64_t width, const T* dout, std::int64_t first_id, sum_of_type<T>* dtable) {
-  if (tokens == 0) return;
-  auto sorted = on.template room<std::int32_t>(tokens), places = on.template room<std::int32_t>(tokens);
-  on.sort_places(ids, tokens, sorted.address(), places.address());
-  on.each_row(tokens, width,
-              embedding_backward_row<T>{
-                  tokens, sorted.address(), places.address(), {first_id, vocabulary, width}, dout, dtable});
-}
-template <class T>
-struct add_positions_row {
-  std::int64_t width, sequence;
-  T* x;
-  const T* wpe;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
-    using S = sum_of_type<T>;
-    for_packs(
-        g, width, [](std::int64_t, T& e, S p) { e = converted<T>(e + p); }, x + i * width, wpe + i % sequence * width);
-  }
-};
-template <launcher L, class T>
-void launch_add_positions(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
-                          const T* wpe) {
-  each_row_of_packs<T>(on, rows, width, add_positions_row<T>{width, sequence, x, wpe});
-}
-template <class T>
-struct add_positions_backward_row {
-  std::int64_t rows, width, sequence;
-  const T* dx;
-  sum_of_type<T>* dwpe;
-  template <class G>
-  HEDDLE_HD void operator()(G& g, std::int64_t s) const {
-    for (std::int64_t j = g.rank(); j < width; j += g.size()) {
-      sum_of_type<T> sum = dwpe[s * width + j];
-      for (std::int64_t i = s; i < rows; i += sequence) sum += dx[i * width + j];
-      dwpe[s * width + j] = sum;
-    }
-  }
-};
-template <launcher L, class T>
-void launch_add_positions_backward(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence,
-                                   const T* dx, sum_of_type<T>* dwpe) {
-  on.each_row(rows < sequence ? rows : sequence, width, add_positions_backward_row<T>{rows, width, sequence, dx, dwpe});
-}
-
-// ---- AdamW ----
-
-/// A step, or one that is taken `Back`.
-template <class T, bool Back = false>
-struct adamw_body {
-  std::int64_t n;
-  adamw_scalars<T> s;
-  T* p;
-  const T* g;
-  T *m, *v;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto step = [this](std::int64_t, T& weight, T d, T& first, T& second) {
-      weight = Back ? s.taken_back(weight, d, first, second) : s.updated(weight, d, first, second);
-    };
-    for_pack(k, n, step, p, g, m, v);
-  }
-};
-template <launcher L, class T>
-void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
-}
-/// `body`, a step of AdamW, with numbers that are read from memory when it runs; nothing where gradients are multiplied by less than 0.
-template <class T, class Body>
-struct adamw_at_body {
-  adamw_step_at<T> from;
-  Body body;
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const double scale = *from.grad_scale;
-    if (scale < 0) return;
-    Body now = body;
-    now.s = *from.scalars;
-    now.s.grad_scale = static_cast<T>(scale);
-    now(k);
-  }
-};
-template <launcher L, class T>
-void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step_at<T>& step) {
-  each_pack<T>(on, n, adamw_at_body<T, adamw_body<T>>{step, {n, {}, p, g, m, v}});
-}
-/// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
-template <launcher L, class T>
-void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  const adamw_scalars<T> s(step);
-  require_reversible(step);
-  each_pack<T>(on, n, adamw_body<T, true>{n, s, p, g, m, v});
-}
-
-/// On master weights of type T, with weights of type W and gradients of type G.
-template <class T, class W, class G, class Round = round_to_nearest<W>>
-struct master_adamw_body {
-  std::int64_t n;
-  adamw_scalars<T> s;
-  T* master;
-  W* weights;
-  const G* g;
-  T *m, *v;
-  Round rounded{};
-  HEDDLE_HD void operator()(std::int64_t k) const {
-    const auto step = [this](std::int64_t i, T& exact, W& weight, G d, T& first, T& second) {
-      exact = s.updated(exact, converted<T>(d), first, second);
-      weight = rounded(i, exact);
-    };
-    for_pack(k, n, step, master, overwritten(weights), g, m, v);
-  }
-};
-template <launcher L, class T, class W, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
-  each_pack<wider<T, wider<W, G>>>(on, n,
-                                   master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
-}
-template <launcher L, class T, class W, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
-                  const adamw_step_at<T>& step) {
-  using body = master_adamw_body<T, W, G>;
-  each_pack<wider<T, wider<W, G>>>(on, n, adamw_at_body<T, body>{step, {n, {}, master, weights, g, m, v}});
-}
-/// The same into weights that are rounded stochastically.
-template <launcher L, class T, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,
-                  const stochastic& rounding) {
-  using body = master_adamw_body<T, bf16, G, round_by_chance>;
-  each_pack<wider<T, G>>(on, n,
-                         body{n, adamw_scalars<T>(step), master, weights, g, m, v, {rounding.random, rounding.first}});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -16,8 +16,15 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+using in_groups::all_aligned;
+using in_groups::each_row_of_packs;
+using in_groups::for_packs;
 using in_groups::next_greatest;
+using in_groups::overwritten;
+using in_groups::pack;
+using in_groups::pack_width;
 using in_groups::softmax_of_row;
+using in_groups::sum_packs;
 
 // Elements of 16 bits are computed with in float (`sum_of_type`), and rounded once where they are written.
 template <class Rule, class T>

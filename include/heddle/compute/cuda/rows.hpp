@@ -14,6 +14,10 @@
 namespace heddle::inline v0::compute::detail::on_cuda {
 
 using heddle::v0::detail::converted;
+using in_groups::each_row_of_packs;
+using in_groups::for_packs;
+using in_groups::overwritten;
+using in_groups::sum_packs;
 
 template <class T>
 struct layer_norm_row {

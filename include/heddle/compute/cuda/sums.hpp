@@ -14,6 +14,8 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+using in_groups::sum_packs;
+
 /// parts[b] = the sum over part b of [0, n): term.over(group, begin, count) adds up [begin, begin + count).
 template <class Term>
 struct part_of_sum {

@@ -51,10 +51,10 @@ struct either_mask {
       return {rows, rows, true, false};
     }
     const attention_slice& s = all[i];
-    const auto small = [](std::int64_t begin, std::int64_t end) {
+    const auto in_32_bits = [](std::int64_t begin, std::int64_t end) {
       return small_range{static_cast<int>(begin), static_cast<int>(end)};
     };
-    return {small(s.q_begin, s.q_end), small(s.k_begin, s.k_end), listed_slices::ends_early(s),
+    return {in_32_bits(s.q_begin, s.q_end), in_32_bits(s.k_begin, s.k_end), listed_slices::ends_early(s),
             listed_slices::begins_late(s)};
   }
 };

@@ -28,7 +28,7 @@ struct statistics_body {
     const T *const d = dout(r, h), *const y = out(r, h);
     float all = 0;
     for (std::int64_t j = 0; j < out.head_dim; j += 8) {
-      on_cuda::pack<T, 8> of_d, of_y;
+      pack<T, 8> of_d, of_y;
       of_d.load(d + j);
       of_y.load(y + j);
       for (int e = 0; e < 8; ++e) all += static_cast<float>(of_d.values[e]) * static_cast<float>(of_y.values[e]);

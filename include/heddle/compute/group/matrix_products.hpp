@@ -1,6 +1,7 @@
 // heddle/compute/group/matrix_products.hpp: products of rows grouped by expert, of 16-bit elements, by the matrix instructions of warps.
 #pragma once
 
+#include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/tiles.hpp>
 #include <heddle/compute/group/warps.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -133,64 +134,38 @@ struct warp_product {
   }
 };
 
-/// As `grouped_product_tile`: y = x op(w[e]) + beta y in the rows [offsets[e], offsets[e + 1]) of each group e of rows.
+/// As `grouped_product_tile`.
 template <bool TB, class T, class Out>
 struct warp_grouped_product {
   using product = warp_product<false, TB, T, Out>;
   static constexpr int warps = product::warps, blocks = 2;
   static constexpr std::int64_t elements = product::elements;
-  std::int64_t rows, experts, from_width, to_width;  // of x and y
-  const T *x, *w;
-  const std::int64_t* offsets;
-  Out* y;
-  float beta;
+  grouped_product_operands<T, Out, float> operands;
 
-  std::int64_t items() const {
-    return (tiles_of(rows, product::size) + experts) * tiles_of(to_width, product::columns);
-  }
+  std::int64_t items() const { return operands.items(product::size, product::columns); }
   template <class W>
   HEDDLE_HD void operator()(W& warp, std::int64_t item, T* memory) const {
-    const std::int64_t across = tiles_of(to_width, product::columns);
-    std::int64_t tile = item / across;
-    for (std::int64_t e = 0; e < experts; ++e) {
-      const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin, tiles = tiles_of(count, product::size);
-      if (tile < tiles) {
-        const product of_rows{
-            count, to_width, from_width, x + begin * from_width, w + e * from_width * to_width, y + begin * to_width,
-            beta};
-        return of_rows.block(warp, tile * product::size, item % across * product::columns, memory);
-      }
-      tile -= tiles;
-    }
+    operands.template with_tile<product>(item, product::size, product::columns,
+                                         [&](const product& of_rows, std::int64_t row, std::int64_t column) {
+                                           of_rows.block(warp, row, column, memory);
+                                         });
   }
 };
-/// As `grouped_weight_tile`: dw[e] = x^T dy over the rows of group e, + beta dw[e].
+/// As `grouped_weight_tile`.
 template <class T, class Out>
 struct warp_grouped_weight {
   using product = warp_product<true, false, T, Out>;
   static constexpr int warps = product::warps, blocks = 2;
   static constexpr std::int64_t elements = product::elements;
-  std::int64_t experts, from_width, to_width;
-  const T *x, *dy;
-  const std::int64_t* offsets;
-  Out* dw;
-  float beta;
+  grouped_weight_operands<T, Out, float> operands;
 
-  std::int64_t items() const {
-    return experts * tiles_of(from_width, product::size) * tiles_of(to_width, product::columns);
-  }
+  std::int64_t items() const { return operands.items(product::size, product::columns); }
   template <class W>
   HEDDLE_HD void operator()(W& warp, std::int64_t item, T* memory) const {
-    const std::int64_t across = tiles_of(to_width, product::columns), down = tiles_of(from_width, product::size);
-    const std::int64_t e = item / across / down, begin = offsets[e];
-    const product of_rows{from_width,
-                          to_width,
-                          offsets[e + 1] - begin,
-                          x + begin * from_width,
-                          dy + begin * to_width,
-                          dw + e * from_width * to_width,
-                          beta};
-    of_rows.block(warp, item / across % down * product::size, item % across * product::columns, memory);
+    operands.template with_tile<product>(item, product::size, product::columns,
+                                         [&](const product& of_rows, std::int64_t row, std::int64_t column) {
+                                           of_rows.block(warp, row, column, memory);
+                                         });
   }
 };
 

@@ -1,6 +1,7 @@
 // heddle/compute/group/product_members.hpp: products of rows grouped by expert, of backends that launch groups of threads: arguments are checked, then tiles are launched.
 #pragma once
 
+#include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/matrix_products.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/host/check.hpp>
@@ -44,18 +45,18 @@ class grouped_product_members {
     expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
     expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
     expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
+    const grouped_product_operands<element<X>, Y, sum_of_type<Y>> operands{x.extent(0),       w.extent(0), x.extent(1),
+                                                                           y.extent(1),       x.address(), w.address(),
+                                                                           offsets.address(), y.address(), beta};
     if constexpr (is_half_precision<element<X>> && std::is_same_v<sum_of_type<Y>, float>) {
-      const warp_grouped_product<tb, element<X>, Y> body{x.extent(0),       w.extent(0), x.extent(1),
-                                                         y.extent(1),       x.address(), w.address(),
-                                                         offsets.address(), y.address(), beta};
-      if (multiply_by_matrices<element<X>>(self().group_launcher("heddle::grouped_matmul"), body,
-                                           fits_matrix_products(x.extent(1), y.extent(1), body.x, body.w, body.y)))
+      const warp_grouped_product<tb, element<X>, Y> body{operands};
+      if (multiply_by_matrices<element<X>>(
+              self().group_launcher("heddle::grouped_matmul"), body,
+              fits_matrix_products(x.extent(1), y.extent(1), operands.x, operands.w, operands.y)))
         return;
     }
-    using tile = grouped_product_tile<tb, element<X>, Y, sum_of_type<Y>>;
     launch_product_tiles<sum_of_type<Y>>(self().group_launcher("heddle::grouped_matmul"),
-                                         tile{x.extent(0), w.extent(0), x.extent(1), y.extent(1), x.address(),
-                                              w.address(), offsets.address(), y.address(), beta, 0});
+                                         grouped_product_tile<tb, element<X>, Y, sum_of_type<Y>>{operands, 0});
   }
   template <class X, class D, class W>
     requires std::is_same_v<element<X>, element<D>>
@@ -67,17 +68,17 @@ class grouped_product_members {
     expect(kernel, "rows of dy", x.extent(0), dy.extent(0));
     expect(kernel, "rows of dw", x.extent(1), dw.extent(1));
     expect(kernel, "columns of dw", dy.extent(1), dw.extent(2));
+    const grouped_weight_operands<element<X>, W, sum_of_type<W>> operands{
+        dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(), offsets.address(), dw.address(), beta};
     if constexpr (is_half_precision<element<X>> && std::is_same_v<sum_of_type<W>, float>) {
-      const warp_grouped_weight<element<X>, W> body{dw.extent(0), x.extent(1),       dy.extent(1), x.address(),
-                                                    dy.address(), offsets.address(), dw.address(), beta};
-      if (multiply_by_matrices<element<X>>(self().group_launcher(kernel_name), body,
-                                           fits_matrix_products(x.extent(1), dy.extent(1), body.x, body.dy, body.dw)))
+      const warp_grouped_weight<element<X>, W> body{operands};
+      if (multiply_by_matrices<element<X>>(
+              self().group_launcher(kernel_name), body,
+              fits_matrix_products(x.extent(1), dy.extent(1), operands.x, operands.dy, operands.dw)))
         return;
     }
-    using tile = grouped_weight_tile<element<X>, W, sum_of_type<W>>;
     launch_product_tiles<sum_of_type<W>>(self().group_launcher(kernel_name),
-                                         tile{dw.extent(0), x.extent(1), dy.extent(1), x.address(), dy.address(),
-                                              offsets.address(), dw.address(), beta, 0});
+                                         grouped_weight_tile<element<X>, W, sum_of_type<W>>{operands, 0});
   }
 
  private:

@@ -1,6 +1,7 @@
 // heddle/compute/group/product_tiles.hpp: products of matrices by groups of threads, by tiles of both operands in the memory that a group shares.
 #pragma once
 
+#include <heddle/compute/group/grouped_operands.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/compute/group/tiles.hpp>
 
@@ -73,57 +74,36 @@ struct product_tile {
   }
 };
 
-/// y = x op(w[e]) + beta y in the rows [offsets[e], offsets[e + 1]) of each group e of rows. Offsets may lie on a device: the items are those
-/// of as many tiles as there can be, and those beyond the last have nothing to do.
+/// A group has up to edge x edge elements of y.
 template <bool TB, class In, class Out, class Sum>
 struct grouped_product_tile {
-  std::int64_t rows, experts, from_width, to_width;  // of x and y
-  const In *x, *w;
-  const std::int64_t* offsets;
-  Out* y;
-  Sum beta;
+  grouped_product_operands<In, Out, Sum> operands;
   std::int64_t edge;
 
-  std::int64_t items() const { return (tiles_of(rows, edge) + experts) * tiles_of(to_width, edge); }
+  std::int64_t items() const { return operands.items(edge, edge); }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item, Sum* memory) const {
-    const std::int64_t across = tiles_of(to_width, edge);
-    std::int64_t tile = item / across;
-    for (std::int64_t e = 0; e < experts; ++e) {
-      const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin, tiles = tiles_of(count, edge);
-      if (tile < tiles) {
-        const product_of_matrices<false, TB, In, Out, Sum> of_rows{
-            count, to_width, from_width, x + begin * from_width, w + e * from_width * to_width, y + begin * to_width,
-            beta};
-        return of_rows.block(g, tile * edge, item % across * edge, edge, memory);
-      }
-      tile -= tiles;
-    }
+    using product = product_of_matrices<false, TB, In, Out, Sum>;
+    operands.template with_tile<product>(item, edge, edge,
+                                         [&](const product& of_rows, std::int64_t row, std::int64_t column) {
+                                           of_rows.block(g, row, column, edge, memory);
+                                         });
   }
 };
-/// dw[e] = x^T dy over the rows of group e, + beta dw[e].
+/// A group has up to edge x edge elements of a dw[e].
 template <class In, class Out, class Sum>
 struct grouped_weight_tile {
-  std::int64_t experts, from_width, to_width;
-  const In *x, *dy;
-  const std::int64_t* offsets;
-  Out* dw;
-  Sum beta;
+  grouped_weight_operands<In, Out, Sum> operands;
   std::int64_t edge;
 
-  std::int64_t items() const { return experts * tiles_of(from_width, edge) * tiles_of(to_width, edge); }
+  std::int64_t items() const { return operands.items(edge, edge); }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item, Sum* memory) const {
-    const std::int64_t across = tiles_of(to_width, edge), down = tiles_of(from_width, edge);
-    const std::int64_t e = item / across / down, begin = offsets[e];
-    const product_of_matrices<true, false, In, Out, Sum> of_rows{from_width,
-                                                                 to_width,
-                                                                 offsets[e + 1] - begin,
-                                                                 x + begin * from_width,
-                                                                 dy + begin * to_width,
-                                                                 dw + e * from_width * to_width,
-                                                                 beta};
-    of_rows.block(g, item / across % down * edge, item % across * edge, edge, memory);
+    using product = product_of_matrices<true, false, In, Out, Sum>;
+    operands.template with_tile<product>(item, edge, edge,
+                                         [&](const product& of_rows, std::int64_t row, std::int64_t column) {
+                                           of_rows.block(g, row, column, edge, memory);
+                                         });
   }
 };
 

@@ -20,7 +20,7 @@
 #define HEDDLE_NOT_UNROLLED
 #endif
 
-namespace heddle::inline v0::compute::detail::on_cuda {
+namespace heddle::inline v0::compute::detail::in_groups {
 
 /// Bytes of the widest load and store of a thread.
 inline constexpr std::size_t pack_bytes = 16;
@@ -230,6 +230,6 @@ void each_row_of_packs(const L& on, std::int64_t rows, std::int64_t columns, con
   on.each_row(rows, packs_of(columns, pack_width<Widest*>()), body);
 }
 
-}  // namespace heddle::inline v0::compute::detail::on_cuda
+}  // namespace heddle::inline v0::compute::detail::in_groups
 
 #undef HEDDLE_NOT_UNROLLED

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
-#include <heddle/infer/engine.hpp>
+#include <heddle/infer/engine_counts.hpp>
 #include <heddle/infer/event.hpp>
 
 #include <array>

@@ -478,6 +478,30 @@ template <class Layer>
 inline constexpr bool uses_routing = detail::asks_of_stage<Layer>::routing;
 
 namespace detail {
+template <class Layouts, class Space, class Layer>
+constexpr bool reads_routes();
+template <class Layouts, class Space, class... C>
+constexpr bool any_reads_routes(std::type_identity<list<C...>>) {
+  return (reads_routes<Layouts, Space, C>() || ...);
+}
+template <class Layouts, class Space, class Layer>
+constexpr bool reads_routes() {
+  if constexpr (!uses_routing<Layer>)
+    return false;
+  else if constexpr (requires { static_cast<bool>(Layer::template routes_on_host<Layouts, Space>); })
+    return Layer::template routes_on_host<Layouts, Space> ||
+           any_reads_routes<Layouts, Space>(std::type_identity<children_of<Layer>>{});
+  else
+    return requires { requires Layer::routes_rows; } ||
+           any_reads_routes<Layouts, Space>(std::type_identity<children_of<Layer>>{});
+}
+}  // namespace detail
+/// Whether the layer, or one of its children, reads on the host where rows go, as it must where they travel between ranks: its verbs then wait for the
+/// queue. A layer that routes rows says so, `template <class Layouts, class Space> static constexpr bool routes_on_host`; one that does not say is taken to.
+template <class Layer, class Layouts, class Space>
+inline constexpr bool routes_on_host = detail::reads_routes<Layouts, Space, Layer>();
+
+namespace detail {
 struct no_routing {
   static constexpr std::int64_t bytes() noexcept { return 0; }
 };

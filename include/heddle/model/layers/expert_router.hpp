@@ -37,6 +37,9 @@ using router_base = linear<dims<dim::width>, dims<dim::candidates>, false, stora
 template <class Rule>
 struct expert_router : detail::router_base {
   using detail::router_base::router_base;
+  /// Whether the host counts choices, and waits for the queue to do so.
+  template <class Space>
+  static constexpr bool counts_on_host = false;
 
   /// The experts of each row, and the weights of these choices.
   template <class B>
@@ -63,6 +66,8 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
   compute::grouped_choice rule{};
   bool softmax = false;  ///< of `sigmoid_or_softmax`: which
   bool biased = true;
+  template <class Space>
+  static constexpr bool counts_on_host = host_accessible_space<Space>;
 
   constexpr auto parameters() const {
     const auto all = detail::router_base::parameters();
@@ -87,7 +92,7 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
     with_scores([&](auto of) {
       b.compute().template choose_experts_backward<decltype(of)>(logits, ids, rule, d_weights, d_logits);
     });
-    if constexpr (B::space::host_accessible) {
+    if constexpr (counts_on_host<typename B::space>) {
       if (!biased) return;
       if constexpr (!B::on_host) b.queue().wait();
       const auto load = b.run().routing->load_of(b[selection_bias{}].address(), out[0]);

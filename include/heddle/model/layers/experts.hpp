@@ -152,6 +152,9 @@ struct experts {
                           compute::gated_facet<Activation>>>;
   template <class Layouts>
   using laid = detail::experts_laid<Layouts>;
+  /// The host must know how many rows travel. Otherwise offsets of experts stay where they are computed.
+  template <class Layouts, class Space>
+  static constexpr bool routes_on_host = laid<Layouts>::exchanges || router_layer::template counts_on_host<Space>;
 
   /// Two for each weight of the chosen experts forward, four backward; the router counts its own.
   constexpr double training_flops(std::int64_t /*sequence*/) const {

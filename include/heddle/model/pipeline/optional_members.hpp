@@ -46,7 +46,7 @@
 /// | `static constexpr bool adds_gradients_in_forward` | false: backwards add them. True: not with `post_validation` |
 /// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
 /// | `void copy_loss(int slot, scalar_view<double, space> to)`, where the host may not touch the stage's memory | `loss_sum(slot)` is asked after each forward |
-/// | `static constexpr bool only_queues`: the verbs of a step give work to the queue and read nothing of it on the host | false: not with `captured_steps` |
+/// | `static constexpr bool only_queues`: the verbs of a step give work to the queue and read nothing of it on the host (described models: unless rows travel between ranks to their experts, or activations leave the device) | false: not with `captured_steps` |
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
 

@@ -110,6 +110,12 @@ class cuda_allocation {
     return *this;
   }
   ~cuda_allocation() { release(); }
+  // Memory of somebody else, aligned to `Alignment`.
+  static cuda_allocation borrowed(void* memory) noexcept {
+    cuda_allocation lent;
+    lent.memory_ = memory;
+    return lent;
+  }
 
   void* address() const noexcept {
     if constexpr (Alignment > 256) {
@@ -122,7 +128,8 @@ class cuda_allocation {
 
  private:
   void release() noexcept {
-    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr), taken_);
+    void* const memory = std::exchange(memory_, nullptr);
+    if (memory != nullptr && stream_ != nullptr) Blocks::give_back(*stream_, memory, taken_);
   }
   std::shared_ptr<cuda_stream> stream_{};
   void* memory_ = nullptr;

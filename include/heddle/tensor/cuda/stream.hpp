@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -156,25 +157,49 @@ class cuda_watch {
   virtual ~cuda_watch() = default;
   // Returns when the stream has done everything, or false at once where it cannot look out now. Errors: its own.
   virtual bool wait(cudaStream_t stream) = 0;
+  // What it looks out by, such as a communicator's channel; null when that is gone.
+  virtual const void* looks_out_by() const noexcept = 0;
 };
 
-// Those of a queue and of the queues beside it, the last one first. They are asked on the thread that has set them, and no other.
+// Those of a queue and of the queues beside it, the last one first, and those that are kept behind them. They are asked on the thread that has set
+// the last of them, and no other.
 class cuda_watches {
  public:
+  using watch = cuda_watch;
   void add(cuda_watch& watch) {
     all_.push_back(&watch);
     thread_ = std::this_thread::get_id();
   }
   void remove(const cuda_watch& watch) noexcept {
     std::erase(all_, &watch);
-    if (all_.empty()) thread_ = std::thread::id();
+    forget_thread();
   }
-  cuda_watch& last() const { return *all_.back(); }
+  // Until what it looks out by is gone; nothing where one does so already.
+  void keep(std::unique_ptr<cuda_watch> watch) {
+    std::erase_if(kept_, [](const auto& w) { return w->looks_out_by() == nullptr; });
+    const void* const by = watch->looks_out_by();
+    const auto does = [by](const auto& w) { return w->looks_out_by() == by; };
+    if (!std::any_of(kept_.begin(), kept_.end(), does)) kept_.push_back(std::move(watch));
+    thread_ = std::this_thread::get_id();
+  }
   bool asked_here() const noexcept { return thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  bool wait(cudaStream_t stream) const { return asked_here() && all_.back()->wait(stream); }
+  bool wait(cudaStream_t stream) {
+    if (!asked_here()) return false;
+    for (auto w = all_.rbegin(); w != all_.rend(); ++w)
+      if ((*w)->wait(stream)) return true;
+    for (auto w = kept_.rbegin(); w != kept_.rend(); ++w)
+      if ((*w)->wait(stream)) return true;
+    std::erase_if(kept_, [](const auto& w) { return w->looks_out_by() == nullptr; });
+    forget_thread();
+    return false;
+  }
 
  private:
+  void forget_thread() noexcept {
+    if (all_.empty() && kept_.empty()) thread_ = std::thread::id();
+  }
   std::vector<cuda_watch*> all_;
+  std::vector<std::unique_ptr<cuda_watch>> kept_;
   std::atomic<std::thread::id> thread_{};
 };
 

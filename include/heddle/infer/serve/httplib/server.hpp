@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/infer/serve/httplib/listener.hpp>
 #include <heddle/infer/serve/httplib/page.hpp>
 #include <heddle/infer/serve/request_queue.hpp>
@@ -313,7 +314,8 @@ class server {
   static api_error failure(const answer_part& part) {
     if (part.finish == finish_reason::cancelled)
       return {503, "service_unavailable_error", "the server is shutting down", std::nullopt, "unavailable"};
-    return {500, "server_error", std::string(detail::without_prefix(part.message)), std::nullopt, "internal_error"};
+    return {500, "server_error", std::string(heddle::v0::detail::without_prefix(part.message)), std::nullopt,
+            "internal_error"};
   }
   static bool failed(const answer_part& part) {
     return part.finish == finish_reason::error || part.finish == finish_reason::cancelled;

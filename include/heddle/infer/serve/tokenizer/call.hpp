@@ -1,6 +1,7 @@
 // heddle/infer/serve/tokenizer/call.hpp: the calls of OpenAI's interface, read from JSON.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/json/api_error.hpp>
 #include <heddle/io/json/member_text.hpp>
@@ -365,8 +366,8 @@ inline completion_call parse_call(std::string_view body, bool chat) {
   try {
     value = io::parse_json(body, "the body");
   } catch (const io_error& e) {
-    throw api_error(400, "invalid_request_error", std::string(detail::without_prefix(e.what())), std::nullopt,
-                    "invalid_json");
+    throw api_error(400, "invalid_request_error", std::string(heddle::v0::detail::without_prefix(e.what())),
+                    std::nullopt, "invalid_json");
   }
   return chat ? parse_chat(value, body) : parse_completion(value, body);
 }

@@ -1,6 +1,7 @@
 // heddle/infer/serve/tokenizer/running_call.hpp: a call whose requests are in a queue: its text as it comes, its end, its cancellation.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/infer/serve/tokenizer/answer_masks.hpp>
 #include <heddle/infer/serve/tokenizer/answer_text.hpp>
@@ -38,7 +39,7 @@ inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_cal
         out.push_back(std::get<std::vector<std::int32_t>>(p));
     }
   } catch (const text_error& e) {
-    throw invalid_param(c.chat ? "messages" : "prompt", std::string(detail::without_prefix(e.what())));
+    throw invalid_param(c.chat ? "messages" : "prompt", std::string(heddle::v0::detail::without_prefix(e.what())));
   }
   return out;
 }
@@ -79,7 +80,8 @@ class running_call {
       try {
         grammar = masks->mask(call, std::move(ends));
       } catch (const grammar_error& e) {
-        throw invalid_param("response_format", "is refused: " + std::string(detail::without_prefix(e.what())),
+        throw invalid_param("response_format",
+                            "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
                             "invalid_grammar");
       } catch (const grammar_busy_error&) {
         queue.statistics().refused();
