@@ -899,7 +899,7 @@ void compare_bf16_with_host_and_double() {
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
   }
   for (const auto& [tokens, count, k, width] :
-       std::vector<std::array<std::int64_t, 4>>{{0, 4, 2, 3}, {5, 2, 1, 7}, {9, 5, 3, 16}, {70, 6, 2, 33}}) {
+       std::vector<std::array<std::int64_t, 4>>{{0, 4, 2, 3}, {5, 2, 1, 7}, {9, 5, 3, 16}, {4, 9, 6, 24}, {70, 6, 2, 33}}) {
     CAPTURE(tokens, count, k, width);
     check(experts<B, half>(tokens, count, k, width), experts<co::host<>, half>(tokens, count, k, width), 0x1p-7, 26);
     check(experts<B, half>(tokens, count, k, width, false), experts<co::host<>, double>(tokens, count, k, width, false),

@@ -1,6 +1,7 @@
 // Instantiates the kernels that are bound by the bandwidth of memory; sass_test.py reads their machine code. Not linked, not run.
 #include <heddle/compute/cuda/adamw.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
+#include <heddle/compute/cuda/routing.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_kernels.hpp>
 #include <heddle/compute/cuda/sums.hpp>
@@ -35,6 +36,8 @@ HEDDLE_INSTANCE(each_kernel, silu_backward_body<bf16>);
 HEDDLE_INSTANCE(each_kernel, adamw_body<float>);
 HEDDLE_INSTANCE(each_kernel, adamw_body<double>);
 HEDDLE_INSTANCE(row_kernel, part_of_sum<square_of<float>>);
+HEDDLE_INSTANCE(row_kernel, permute_row<bf16>);
+HEDDLE_INSTANCE(row_kernel, gathered_row<bf16>);
 using master_of_halves = master_adamw_body<float, bf16, bf16>;
 HEDDLE_INSTANCE(each_kernel, master_of_halves);
 using masters_of_a_graph = adamw_at_body<float, master_adamw_body<float, bf16, float>>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "group_of_threads.hpp"
+#include "warp_accesses.hpp"
 
 #include <heddle/compute/group/warps.hpp>
 
@@ -26,11 +27,22 @@ class emulated_warp {
     const E& operator()(int lane, int i) const { return values[lane][i]; }
   };
 
-  emulated_warp(group_of_threads& block, int index) : block_(block), index_(index) {}
+  emulated_warp(group_of_threads& block, int index, warp_accesses* counted = nullptr)
+      : block_(block), index_(index), counted_(counted) {}
   int index() const { return index_; }
   template <class F>
   void each_lane(const F& f) {
-    for (int l = 0; l < lanes; ++l) f(l);
+    for (int l = 0; l < lanes; ++l) {
+      step_ = 0;
+      f(l);
+    }
+    if (counted_ == nullptr) return;
+    for (const step& s : steps_)
+      if (s.of_device)
+        counted_->of_device(s.kind, s.lanes);
+      else
+        counted_->shared(s.kind, s.lanes);
+    steps_.clear();
   }
   void sync() { block_.sync(); }
   void sync_lanes() {}
@@ -39,9 +51,14 @@ class emulated_warp {
 
   template <class T>
   void copy(T* to, const T* from, bool is_there) {
+    note(&warp_accesses::copies, to, 16, false);
+    note(&warp_accesses::copied, from, 16, true, is_there);
     later(to, from, 16, is_there);
   }
-  void copy_number(float* to, const float* from, bool is_there) { later(to, from, 4, is_there); }
+  void copy_number(float* to, const float* from, bool is_there) {
+    note(&warp_accesses::numbers, to, 4, false);
+    later(to, from, 4, is_there);
+  }
   void commit() { ends_.push_back(copies_.size()); }
   template <int N>
   void wait() {
@@ -60,20 +77,29 @@ class emulated_warp {
   }
   template <class T>
   void store(T* to, const T* from) {
+    note(&warp_accesses::loads, from, 16, false);
+    note(&warp_accesses::stored, to, 16, true);
     std::memcpy(to, from, 16);
   }
   template <class T>
   void store_pair(T* to, std::uint32_t pair) {
+    note(&warp_accesses::pairs, to, 4, false);
     std::memcpy(to, &pair, 4);
   }
 
   template <bool Transposed, class T, class F>
-  void load_matrices(registers<std::uint32_t, 4>& x, const T* memory, const F& at) {
+  void load_matrices(registers<std::uint32_t, 4>& x, const T* memory, const F& at, int turn, int step) {
+    if (counted_ != nullptr) {
+      warp_access rows{{}, 16};
+      for (int l = 0; l < lanes; ++l)
+        rows.at.push_back(reinterpret_cast<std::uintptr_t>(memory + (at(l) ^ turn) + step));
+      counted_->shared(&warp_accesses::matrices, rows);
+    }
     for (int m = 0; m < 4; ++m)
       for (int l = 0; l < lanes; ++l)
         for (int i = 0; i < 2; ++i) {
           const int along = l / 4, across = 2 * (l % 4) + i, row = Transposed ? across : along;
-          put(x(l, m), i, memory[at(8 * m + row) + (Transposed ? along : across)].bits);
+          put(x(l, m), i, memory[(at(8 * m + row) ^ turn) + step + (Transposed ? along : across)].bits);
         }
   }
   template <class T>
@@ -113,6 +139,13 @@ class emulated_warp {
       for (int l = 0; l < lanes; ++l) x(l, i) = all;
     }
   }
+  template <int N>
+  static bool any(const registers<int, N>& x) {
+    int all = 0;
+    for (int l = 0; l < lanes; ++l)
+      for (int i = 0; i < N; ++i) all |= x(l, i);
+    return all != 0;
+  }
   static float reciprocal(float x) { return 1.0f / x; }
   static float power_of_two(float x) { return std::exp2(x); }
 
@@ -133,8 +166,24 @@ class emulated_warp {
   static float element(std::uint32_t word, int half) {
     return T::from_bits(static_cast<std::uint16_t>(word >> (16 * half)));
   }
+  /// An access that lanes make one after the other, each as the same of its own.
+  struct step {
+    access_count warp_accesses::* kind;
+    bool of_device;
+    warp_access lanes;
+  };
+  void note(access_count warp_accesses::* kind, const void* at, std::size_t bytes, bool of_device,
+            bool is_there = true) {
+    if (counted_ == nullptr) return;
+    if (step_ == steps_.size()) steps_.push_back({kind, of_device, {{}, bytes}});
+    if (is_there) steps_[step_].lanes.at.push_back(reinterpret_cast<std::uintptr_t>(at));
+    ++step_;
+  }
   group_of_threads& block_;
   int index_;
+  warp_accesses* counted_;
+  std::vector<step> steps_;
+  std::size_t step_ = 0;
   std::vector<one_copy> copies_;
   std::vector<std::size_t> ends_;
 };

@@ -16,9 +16,13 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
+using in_groups::all_aligned;
+using in_groups::each_row_of_packs;
 using in_groups::for_packs;
 using in_groups::next_greatest;
 using in_groups::overwritten;
+using in_groups::pack;
+using in_groups::pack_width;
 using in_groups::softmax_of_row;
 using in_groups::sum_packs;
 
@@ -287,7 +291,7 @@ struct permute_row {
 };
 template <launcher L, class T>
 void launch_permute(const L& on, std::int64_t rows, std::int64_t width, const T* x, const std::int32_t* sources, T* y) {
-  on.each_row(rows, width, permute_row<T>{width, x, sources, y});
+  each_row_of_packs<T>(on, rows, width, permute_row<T>{width, x, sources, y});
 }
 /// out[t] = sum over j, in order, of weights[t, j] * y[places[t, j]]; without weights for a null pointer.
 template <class T>
@@ -297,8 +301,15 @@ struct gathered_row {
   const std::int32_t* places;
   const T* weights;
   T* out;
+  static constexpr int wide = pack_width<T*>(),
+                       ahead = 4;  // elements of a pack, and rows that are read before they are added up
+
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t t) const {
+    if (width % wide == 0 && all_aligned<wide>(y, out)) {
+      for (std::int64_t c = g.rank() * wide; c < width; c += g.size() * wide) add_packs(t, c);
+      return;
+    }
     for (std::int64_t c = g.rank(); c < width; c += g.size()) {
       sum_of_type<T> sum = 0;
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
@@ -307,11 +318,33 @@ struct gathered_row {
       out[t * width + c] = static_cast<T>(sum);
     }
   }
+
+ private:
+  HEDDLE_HD void add_packs(std::int64_t t, std::int64_t c) const {
+    sum_of_type<T> sums[wide] = {};
+    for (std::int64_t i = t * k; i < (t + 1) * k; i += ahead) {
+      pack<T, wide> rows[ahead]{};
+      T factors[ahead]{};
+      bool is_there[ahead];
+      for (int u = 0; u < ahead; ++u) {
+        const std::int64_t row = i + u < (t + 1) * k ? places[i + u] : -1;
+        is_there[u] = row >= 0;
+        if (is_there[u]) rows[u].load(y + row * width + c);
+        if (is_there[u]) factors[u] = weights != nullptr ? weights[i + u] : T(1);
+      }
+      for (int u = 0; u < ahead; ++u)
+        for (int e = 0; e < wide; ++e)
+          if (is_there[u]) sums[e] += factors[u] * rows[u].values[e];
+    }
+    pack<T, wide> sum;
+    for (int e = 0; e < wide; ++e) sum.values[e] = static_cast<T>(sums[e]);
+    sum.store(out + t * width + c);
+  }
 };
 template <launcher L, class T>
 void launch_gather_rows(const L& on, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
                         const std::int32_t* places, const T* weights, T* out) {
-  on.each_row(tokens, width, gathered_row<T>{k, width, y, places, weights, out});
+  each_row_of_packs<T>(on, tokens, width, gathered_row<T>{k, width, y, places, weights, out});
 }
 
 struct not_used {
@@ -361,8 +394,9 @@ void launch_unpermute_backward(const L& on, std::int64_t tokens, std::int64_t k,
                                const T* dout, const T* y, const std::int32_t* places, const T* weights, T* dy,
                                T* dweights, std::int32_t* used) {
   on.each(rows, not_used{used});
-  on.each_row(tokens * k, width, unpermute_backward_row<T>{k, width, dout, y, places, weights, dy, dweights, used});
-  on.each_row(rows, width, unused_row<T>{width, used, dy});
+  each_row_of_packs<T>(on, tokens * k, width,
+                       unpermute_backward_row<T>{k, width, dout, y, places, weights, dy, dweights, used});
+  each_row_of_packs<T>(on, rows, width, unused_row<T>{width, used, dy});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

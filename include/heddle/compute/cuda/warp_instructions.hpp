@@ -77,9 +77,13 @@ class warp_of_block {
   }
 
   template <bool Transposed, class T, class F>
-  __device__ void load_matrices(registers<std::uint32_t, 4>& x, const T* memory, const F& at) const {
+  __device__ void load_matrices(registers<std::uint32_t, 4>& x, const T* memory, const F& at, int turn,
+                                int step) const {
 #if __CUDA_ARCH__ >= 800
-    const std::uint32_t from = shared(memory) + 2 * static_cast<std::uint32_t>(at(lane()));
+    // The first sum is the same for all loads of a product: each of the others takes an instruction at most.
+    const std::uint32_t of_lane = shared(memory) + 2 * static_cast<std::uint32_t>(at(lane()));
+    const std::uint32_t from =
+        (of_lane ^ (2 * static_cast<std::uint32_t>(turn))) + 2 * static_cast<std::uint32_t>(step);
     if constexpr (Transposed)
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(x.values[0]), "=r"(x.values[1]), "=r"(x.values[2]), "=r"(x.values[3])
@@ -140,6 +144,13 @@ class warp_of_block {
 #pragma unroll
       for (int step = 16; step > 0; step /= 2)
         x.values[i] = op(x.values[i], __shfl_xor_sync(0xffffffffu, x.values[i], step));
+  }
+  template <int N>
+  __device__ bool any(const registers<int, N>& x) const {
+    int all = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) all |= x.values[i];
+    return __any_sync(0xffffffffu, all) != 0;
   }
   static __device__ float reciprocal(float x) {
     float y;

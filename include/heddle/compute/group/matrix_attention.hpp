@@ -8,8 +8,35 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace heddle::inline v0::compute::detail::in_groups {
+
+/// A range of numbers, empty where `end` is not above `begin`.
+struct small_range {
+  int begin = 0, end = 0;
+};
+/// A slice of a mask in 32 bits, which suffice (see `counts_in_32_bits`) and take half the instructions.
+struct small_slice {
+  small_range queries, keys;
+  bool ends_early, begins_late;
+
+  /// Keys that queries [begin, end) see, from the first to the last, or queries that see these keys. Both bounds rise with the row.
+  template <bool OfQueries>
+  HEDDLE_HD small_range seen_by(int begin, int end) const {
+    const small_range& rows = OfQueries ? queries : keys;
+    const int first = begin > rows.begin ? begin : rows.begin, last = (end < rows.end ? end : rows.end) - 1;
+    if (first > last) return {};
+    if constexpr (OfQueries) {
+      return {keys.begin + (begins_late ? first - queries.begin : 0),
+              keys.end - (ends_early ? queries.end - 1 - last : 0)};
+    } else {
+      const int from = queries.end - (keys.end - first), to = queries.begin + (last - keys.begin) + 1;
+      return {ends_early && from > queries.begin ? from : queries.begin,
+              begins_late && to < queries.end ? to : queries.end};
+    }
+  }
+};
 
 /// A mask of one of two kinds: the slices of a list, or sequences of `sequence` rows, each causal.
 struct either_mask {
@@ -18,9 +45,17 @@ struct either_mask {
 
   HEDDLE_HD std::int64_t slices() const { return sequence == 0 ? count : 1; }
   /// Slice i, or the slice of the sequence that begins in row `first`.
-  HEDDLE_HD slice_of_tiles slice(std::int64_t i, std::int64_t first) const {
-    if (sequence == 0) return {all[i]};
-    return {attention_slice{first, first + sequence, first, first + sequence, slice_mask::causal}};
+  HEDDLE_HD small_slice slice(int i, int first) const {
+    if (sequence != 0) {
+      const small_range rows{first, first + static_cast<int>(sequence)};
+      return {rows, rows, true, false};
+    }
+    const attention_slice& s = all[i];
+    const auto in_32_bits = [](std::int64_t begin, std::int64_t end) {
+      return small_range{static_cast<int>(begin), static_cast<int>(end)};
+    };
+    return {in_32_bits(s.q_begin, s.q_end), in_32_bits(s.k_begin, s.k_end), listed_slices::ends_early(s),
+            listed_slices::begins_late(s)};
   }
 };
 inline either_mask either(const listed_slices& mask) {
@@ -30,45 +65,39 @@ inline either_mask either(const causal_batch& mask) {
   return {nullptr, 1, mask.sequence};
 }
 
-/// Rows of a sequence, or of all, in blocks of so many: which of them an item has. Blocks of one head and sequence follow each other.
+/// Rows of a sequence, or of all, in blocks of so many: which of them an item has. Of every `together` heads of all sequences the blocks that see most come first, for a
+/// causal mask: those that a device computes last then are short, and as many heads have their keys in its cache.
 struct rows_of_item {
+  static constexpr unsigned together = 32;
   int begin, end, first, head;  // `first`: row of the sequence
 
-  HEDDLE_HD rows_of_item(std::int64_t item, std::int64_t sequence, std::int64_t heads, unsigned size, bool from_last) {
+  HEDDLE_HD rows_of_item(std::int64_t item, std::int64_t sequence, std::int64_t sequences, std::int64_t heads,
+                         unsigned size, bool from_last) {
     // 32 bits suffice (see `counts_in_32_bits`), and take no call.
     const auto rows = static_cast<unsigned>(sequence), tiles = (rows + size - 1) / size;
-    const unsigned rest = static_cast<unsigned>(item) / tiles, at = static_cast<unsigned>(item) % tiles;
-    head = static_cast<int>(rest % static_cast<unsigned>(heads));
-    first = static_cast<int>(rest / static_cast<unsigned>(heads) * rows);
+    const unsigned all = static_cast<unsigned>(sequences) * static_cast<unsigned>(heads);
+    const unsigned before = static_cast<unsigned>(item) / (tiles * together) * together;  // heads
+    const unsigned here = all - before < together ? all - before : together;
+    const unsigned rest = static_cast<unsigned>(item) - before * tiles, at = rest / here, which = before + rest % here;
+    head = static_cast<int>(which % static_cast<unsigned>(heads));
+    first = static_cast<int>(which / static_cast<unsigned>(heads) * rows);
     begin = first + static_cast<int>(from_last ? tiles - 1 - at : at) * static_cast<int>(size);
     end = begin + static_cast<int>(size) < first + static_cast<int>(rows) ? begin + static_cast<int>(size)
                                                                           : first + static_cast<int>(rows);
   }
 };
 
-/// Keys that queries see in a slice, or queries that see keys: those of rows [begin, end), counted from `from`. Both bounds rise with the row.
-template <bool OfQueries>
-struct seen_interval {
-  int begin, end;
-  HEDDLE_HD seen_interval(const slice_of_tiles& slice, int row, int end_of_rows, int from) {
-    std::int64_t a = 0, b = 0;
-    if constexpr (OfQueries)
-      slice.keys_of(row, end_of_rows, a, b);
-    else
-      slice.queries_of(row, end_of_rows, a, b);
-    begin = static_cast<int>(a) - from;
-    end = static_cast<int>(b) - from;
-  }
-  HEDDLE_HD bool has(int i) const { return i >= begin && i < end; }
-  HEDDLE_HD bool has_of(int size) const { return begin < size && end > 0 && begin < end; }
-  HEDDLE_HD bool has_all_of(int size) const { return begin <= 0 && end >= size; }
-};
-/// The tiles of up to `Size` keys that queries [begin, end) see, or of queries that see these keys: slice by slice, for each of `heads` heads.
+/// The tiles of up to `Size` keys that queries [begin, end) see, or of queries that see these keys: slice by slice, for each of `heads` heads. What the rows
+/// of a warp see is found once for each slice.
 template <bool OfQueries, int Size>
 struct tile_walk {
   either_mask mask;
   int begin, end, first;
-  int heads = 1, head = 0, index = -1, at = 0, to = 0;
+  int row;  // the first row of the warp, which has `rows`
+  int rows;
+  int heads = 1;
+  int head = 0, index = -1, at = 0, to = 0;
+  small_range some{}, all{};  // what any of the warp's rows sees, and what all of them see
 
   HEDDLE_HD int count() const { return to - at < Size ? to - at : Size; }
   /// Whether there is one more; it then is the one that `at` and `count()` say.
@@ -79,44 +108,71 @@ struct tile_walk {
         index = -1;
         continue;
       }
-      const seen_interval<OfQueries> rows(mask.slice(index, first), begin, end, 0);
-      at = rows.begin;
-      to = rows.end;
+      enter(mask.slice(index, first));
     }
     return true;
   }
+
+ private:
+  HEDDLE_HD void enter(const small_slice& slice) {
+    const small_range tiles = slice.template seen_by<OfQueries>(begin, end);
+    at = tiles.begin;
+    to = tiles.end;
+    some = all = {};
+    const int last = row + rows < end ? row + rows : end;
+    if (row >= last) return;
+    some = slice.template seen_by<OfQueries>(row, last);
+    const int inside = OfQueries ? slice.queries.end : slice.keys.end;
+    all.begin = slice.template seen_by<OfQueries>((last < inside ? last : inside) - 1, last).begin;
+    const int ends[2]{slice.template seen_by<OfQueries>(row, row + 1).end,
+                      slice.template seen_by<OfQueries>(last - 1, last).end};
+    all.end = ends[0] < ends[1] ? ends[0] : ends[1];  // 0 of a row that is not in the slice
+  }
 };
-/// A tile that a walk has come to, and what rows of a warp see of it.
+/// A tile that a walk has come to, and how the mask cuts through what the rows of a warp have of it.
 template <bool OfQueries, int Size>
 struct seen_tile {
-  using interval = seen_interval<OfQueries>;
   int index, at;
-  bool any, all;
+  bool any, begins_inside, ends_inside;
 
-  HEDDLE_HD seen_tile(const tile_walk<OfQueries, Size>& walk, int row, int rows)
-      : index(walk.index), at(walk.at), any(false), all(false) {
-    const int end = row + rows < walk.end ? row + rows : walk.end;
-    if (row >= end) return;
-    const slice_of_tiles slice = walk.mask.slice(index, walk.first);
-    any = interval(slice, row, end, at).has_of(Size);
-    all = interval(slice, row, row + 1, at).has_all_of(Size) && interval(slice, end - 1, end, at).has_all_of(Size);
+  HEDDLE_HD explicit seen_tile(const tile_walk<OfQueries, Size>& walk)
+      : index(walk.index),
+        at(walk.at),
+        any(walk.some.begin < walk.some.end && walk.some.begin < walk.at + Size && walk.some.end > walk.at),
+        begins_inside(walk.all.begin > walk.at),
+        ends_inside(walk.all.end < walk.at + Size) {}
+};
+
+/// Heads in rows that are `stride` elements apart, with sizes of 32 bits: an address takes one multiplication.
+template <class T>
+struct small_heads {
+  T* data;
+  int stride, head_dim;
+
+  small_heads(const heads_at<T>& x)
+      : data(x.data), stride(static_cast<int>(x.stride)), head_dim(static_cast<int>(x.head_dim)) {}
+  /// The elements of a row that are this head.
+  HEDDLE_HD T* operator()(int row, int head) const {
+    return data + static_cast<std::int64_t>(row) * stride + static_cast<std::int64_t>(head) * head_dim;
   }
-  HEDDLE_HD slice_of_tiles slice(const tile_walk<OfQueries, Size>& walk) const {
-    return walk.mask.slice(index, walk.first);
+  /// The rows of a head from `row` on.
+  HEDDLE_HD auto rows(int row, int head) const {
+    return strided_rows<std::remove_const_t<T>, int>{data + static_cast<std::int64_t>(head) * head_dim, stride, row};
   }
 };
 
 /// Sizes and inputs of the kernels below. `width`: elements of a head of queries and keys, `value_width`: of values, both up to the `Width` of the tiles, which have zeros behind them.
 template <class T>
 struct matrix_attention_inputs {
-  heads_at<const T> q, k, v;
-  std::int64_t queries, heads, shared, rows;  // `rows`: of a sequence, or all queries
+  small_heads<const T> q, k, v;
+  std::int64_t queries, heads, shared;
+  std::int64_t rows, sequences;  // rows of a sequence, or all queries as one
   either_mask mask;
   page_table pages;
   float scale;
 
-  HEDDLE_HD int width() const { return static_cast<int>(q.head_dim); }
-  HEDDLE_HD int value_width() const { return static_cast<int>(v.head_dim); }
+  HEDDLE_HD int width() const { return q.head_dim; }
+  HEDDLE_HD int value_width() const { return v.head_dim; }
   /// 2^(factor x) = e^(scale x).
   HEDDLE_HD float factor() const { return scale * 1.44269504088896340736f; }
 };
@@ -146,58 +202,95 @@ HEDDLE_HD void copy_keys(W& w, const matrix_attention_inputs<T>& in, int kv, int
                          const swizzled_tile<T, Width>& k, const swizzled_tile<T, Width>& v) {
   w.forget(kv);
   if (in.pages.page_rows == 0) {
-    copy_rows<Warps, Size>(w, k, keys, in.width(), strided_rows<T>{in.k(key, kv), in.k.stride});
-    copy_rows<Warps, Size>(w, v, keys, in.value_width(), strided_rows<T>{in.v(key, kv), in.v.stride});
+    copy_rows<Warps, Size>(w, k, keys, in.width(), in.k.rows(key, kv));
+    copy_rows<Warps, Size>(w, v, keys, in.value_width(), in.v.rows(key, kv));
   } else {
     copy_rows<Warps, Size>(w, k, keys, in.width(), paged_rows<T>{in.k(0, kv), in.k.stride, in.pages, key});
     copy_rows<Warps, Size>(w, v, keys, in.value_width(), paged_rows<T>{in.v(0, kv), in.v.stride, in.pages, key});
   }
 }
 
-/// Scores of pairs that a slice does not show become -inf: of rows from `row` on, and columns from `from` on.
-template <bool OfQueries, class W, int Down, int Across>
-HEDDLE_HD void hide_unseen(W& w, warp_sums<W, Down, Across>& s, const slice_of_tiles& slice, int row, int from) {
+/// Scores of pairs that the mask does not show become -inf, in a tile and rows from `row` on.
+template <bool OfQueries, int Size, class W, int Down>
+HEDDLE_HD void hide_unseen(W& w, warp_sums<W, Down, Size / 8>& s, const tile_walk<OfQueries, Size>& walk,
+                           const seen_tile<OfQueries, Size>& seen) {
+  if (!seen.begins_inside && !seen.ends_inside) return;
+  const small_slice slice = walk.mask.slice(seen.index, walk.first);
   each_constant<Down>([&](auto m) {
     w.each_lane([&](int l) {
-      const int r = row + 16 * m + l / 4;
-      const seen_interval<OfQueries> rows[2]{{slice, r, r + 1, from}, {slice, r + 8, r + 9, from}};
-      each_constant<Across>([&](auto n) {
-        for (int i = 0; i < 4; ++i)
-          if (!rows[i / 2].has(8 * n + 2 * (l % 4) + i % 2)) s.x[m][n](l, i) = -HUGE_VALF;
-      });
+      int begin[2], end[2];
+      for (int i = 0; i < 2; ++i) {
+        const int r = walk.row + 16 * m + l / 4 + 8 * i, first = seen.at + 2 * (l % 4);
+        const small_range of_row = slice.template seen_by<OfQueries>(r, r + 1);
+        begin[i] = of_row.begin - first;
+        end[i] = of_row.end - first;
+      }
+      if (seen.begins_inside)
+        each_constant<Size / 8>([&](auto n) {
+          for (int i = 0; i < 4; ++i)
+            if (8 * n + i % 2 < begin[i / 2]) s.x[m][n](l, i) = -HUGE_VALF;
+        });
+      if (seen.ends_inside)
+        each_constant<Size / 8>([&](auto n) {
+          for (int i = 0; i < 4; ++i)
+            if (8 * n + i % 2 >= end[i / 2]) s.x[m][n](l, i) = -HUGE_VALF;
+        });
     });
   });
 }
 
-/// Scores of keys become shares, in units of e^top; what was summed before is scaled again. `factor` is that of `matrix_attention_inputs`.
+/// Shares of keys are in units of e^top, where `top` is the largest score or up to so many powers of two below it: what was summed before is scaled again where a
+/// row's largest score has risen by more. The result is the same but for rounding, and what else is in a warp does not change it.
+/// Source: Zadouri et al. 2026, "FlashAttention-4", section on softmax rescaling.
+inline constexpr float most_above_top = 8.0f;
+
+/// Scores of keys become shares. `factor` is that of `matrix_attention_inputs`.
 template <class W, int Down, int Keys, int Columns>
 HEDDLE_HD void weigh_scores(W& w, float factor, warp_sums<W, Down, Keys>& s, warp_sums<W, Down, Columns>& sum,
                             registers_of<W, float, 2> (&top)[Down], registers_of<W, float, 2> (&total)[Down]) {
+  registers_of<W, float, 2> best[Down];
+  registers_of<W, int, 2 * Down> rises;
   each_constant<Down>([&](auto m) {
-    registers_of<W, float, 2> best = top[m];
+    best[m] = top[m];
     w.each_lane([&](int l) {
       each_constant<Keys>([&](auto n) {
-        for (int i = 0; i < 4; ++i) best(l, i / 2) = std::fmax(best(l, i / 2), s.x[m][n](l, i));
+        for (int i = 0; i < 4; ++i) best[m](l, i / 2) = std::fmax(best[m](l, i / 2), s.x[m][n](l, i));
       });
     });
-    w.over_quads(best, [](float a, float b) { return std::fmax(a, b); });
+    w.over_quads(best[m], [](float a, float b) { return std::fmax(a, b); });
     w.each_lane([&](int l) {
-      float level[2], shrink[2];
-      for (int i = 0; i < 2; ++i) {
-        level[i] = best(l, i) == -HUGE_VALF ? 0.0f : best(l, i) * factor;  // no key yet: no infinity less an infinity
-        shrink[i] = w.power_of_two(top[m](l, i) * factor - level[i]);
-        top[m](l, i) = best(l, i);
-        total[m](l, i) *= shrink[i];
-      }
+      // From -inf, too: an infinity less an infinity is not below anything.
+      for (int i = 0; i < 2; ++i)
+        rises(l, 2 * m + i) = !(best[m](l, i) * factor - most_above_top <= top[m](l, i) * factor);
+    });
+  });
+  if (w.any(rises)) {
+    each_constant<Down>([&](auto m) {
+      w.each_lane([&](int l) {
+        float shrink[2];
+        for (int i = 0; i < 2; ++i) {
+          const float level = best[m](l, i) * factor;
+          shrink[i] = rises(l, 2 * m + i) ? w.power_of_two(top[m](l, i) * factor - level) : 1.0f;
+          if (rises(l, 2 * m + i)) top[m](l, i) = best[m](l, i);
+          total[m](l, i) *= shrink[i];
+        }
+        each_constant<Columns>([&](auto n) {
+          for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
+        });
+      });
+    });
+  }
+  each_constant<Down>([&](auto m) {
+    w.each_lane([&](int l) {
+      float level[2];
+      for (int i = 0; i < 2; ++i)  // no key yet: no infinity less an infinity
+        level[i] = top[m](l, i) == -HUGE_VALF ? 0.0f : top[m](l, i) * factor;
       each_constant<Keys>([&](auto n) {
         for (int i = 0; i < 4; ++i) {
           const float share = w.power_of_two(s.x[m][n](l, i) * factor - level[i / 2]);
           s.x[m][n](l, i) = share;
           total[m](l, i / 2) += share;
         }
-      });
-      each_constant<Columns>([&](auto n) {
-        for (int i = 0; i < 4; ++i) sum.x[m][n](l, i) *= shrink[i / 2];
       });
     });
   });
@@ -212,23 +305,23 @@ struct matrix_attention_tile {
   static constexpr int warps = 4, blocks = 2, size = 16 * Down * warps;
   static constexpr std::int64_t elements = (size + 4 * Keys) * Width;
   matrix_attention_inputs<T> in;
-  heads_at<T> out;
+  small_heads<T> out;
   float* lse;
 
-  std::int64_t items() const { return tiles_of(in.rows, size) * in.heads * (in.queries / in.rows); }
+  std::int64_t items() const { return tiles_of(in.rows, size) * in.heads * in.sequences; }
 
   template <class W>
   HEDDLE_HD void operator()(W& w, std::int64_t item, T* memory) const {
     using tile = swizzled_tile<T, Width>;
-    const rows_of_item own(item, in.rows, in.heads, size, true);
+    const rows_of_item own(item, in.rows, in.sequences, in.heads, size, true);
     const int kv = own.head / static_cast<int>(in.shared), begin = own.begin, rows = own.end - begin;
     const int row = 16 * Down * w.index();
     const tile q{memory};
     const auto k = [memory](int stage) { return tile{memory + (size + 2 * stage * Keys) * Width}; };
     const auto v = [memory](int stage) { return tile{memory + (size + (2 * stage + 1) * Keys) * Width}; };
-    tile_walk<true, Keys> walk{in.mask, begin, own.end, own.first};
+    tile_walk<true, Keys> walk{in.mask, begin, own.end, own.first, begin + row, 16 * Down};
     w.sync();  // the last item is done with the memory
-    copy_rows<warps, size>(w, q, rows, in.width(), strided_rows<T>{in.q(begin, own.head), in.q.stride});
+    copy_rows<warps, size>(w, q, rows, in.width(), in.q.rows(begin, own.head));
     bool more = walk.next();
     if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(0), v(0));
     w.commit();
@@ -246,7 +339,7 @@ struct matrix_attention_tile {
     for (int stage = 0; more; stage = 1 - stage) {
       w.template wait<0>();
       w.sync();  // all copies of this tile are there, and all warps are done with the tile before
-      const seen_tile<true, Keys> seen(walk, begin + row, 16 * Down);
+      const seen_tile<true, Keys> seen(walk);
       more = walk.next();
       if (more) copy_keys<warps, Keys>(w, in, kv, walk.at, walk.count(), k(1 - stage), v(1 - stage));
       w.commit();
@@ -254,7 +347,7 @@ struct matrix_attention_tile {
       warp_sums<W, Down, Keys / 8> s;
       s.clear(w);
       add_product_of_rows(w, s, q, row, k(stage));
-      if (!seen.all) hide_unseen<true>(w, s, seen.slice(walk), begin + row, seen.at);
+      hide_unseen(w, s, walk, seen);
       weigh_scores(w, in.factor(), s, sum, top, total);
       add_product(w, sum, s, v(stage));
     }
@@ -278,11 +371,11 @@ struct matrix_attention_tile {
   }
 };
 
-/// Whether the kernels take these heads: up to `most` elements, a multiple of 8, at addresses of 16 bytes.
+/// Whether the kernels take these heads: up to `most` elements, a multiple of 8, at addresses of 16 bytes; 32 bits count the elements between rows.
 template <class T>
 bool fits_matrix_instructions(const heads_at<T>& x, std::int64_t width, std::int64_t most) {
   return x.head_dim == width && width >= 8 && width <= most && width % 8 == 0 && x.stride % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+         x.stride < std::int64_t{1} << 30 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 /// Whether 32 bits count rows and items.
 template <class T, class Mask>
@@ -312,8 +405,8 @@ bool fits_matrix_gradients(const attention_inputs<T, Mask>& in, const More&... m
 template <class T, class Mask>
 matrix_attention_inputs<T> matrix_inputs(const attention_inputs<T, Mask>& in) {
   const either_mask mask = either(in.mask);
-  return {in.q, in.k,     in.v,    in.queries, in.heads, in.shared, mask.sequence != 0 ? mask.sequence : in.queries,
-          mask, in.pages, in.scale};
+  const std::int64_t rows = mask.sequence != 0 ? mask.sequence : in.queries;
+  return {in.q, in.k, in.v, in.queries, in.heads, in.shared, rows, in.queries / rows, mask, in.pages, in.scale};
 }
 /// f(Width) with the least width of a kernel that these heads fit.
 template <class F>
@@ -331,7 +424,7 @@ void with_width_of(const attention_inputs<T, Mask>& in, const F& f) {
   f(constant<256>{});
 }
 template <class T, int Width>
-using matrix_attention_of = matrix_attention_tile<T, Width, Width <= 128 ? 2 : 1, Width == 64 ? 64 : 32>;
+using matrix_attention_of = matrix_attention_tile<T, Width, Width <= 128 ? 2 : 1, Width <= 128 ? 64 : 32>;
 
 /// Attention by matrix instructions, if the device has them and they take these heads; else nothing is done, and false returned.
 template <class L, class T, class Mask>

@@ -16,7 +16,8 @@ template <class W, class T, int Width>
 HEDDLE_HD void load_left_transposed(W& w, registers_of<W, std::uint32_t, 4>& x, const swizzled_tile<T, Width>& from,
                                     int row, int column) {
   w.template load_matrices<true>(
-      x, from.data, [=](int l) { return swizzled_tile<T, Width>::at(row, l % 8 + l / 16 * 8, column / 8, l / 8 % 2); });
+      x, from.data, [=](int l) { return swizzled_tile<T, Width>::at(row, l % 8 + l / 16 * 8, column / 8, l / 8 % 2); },
+      0, 0);
 }
 
 /// c = op(a) op(b) + beta c of row-major matrices without gaps: c is m x n, the contraction has length k. Sums are of float, and are rounded

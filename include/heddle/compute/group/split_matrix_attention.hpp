@@ -90,7 +90,8 @@ struct matrix_attention_part {
     w.sync();  // the last item is done with the memory
     bool more = walk.next();
     if (more) {
-      copy_rows<warps, copied>(w, q, own.heads, in.width(), strided_rows<T>{in.q(own.row, own.head), in.q.head_dim});
+      const T* const of_row = in.q(static_cast<int>(own.row), static_cast<int>(own.head));
+      copy_rows<warps, copied>(w, q, own.heads, in.width(), strided_rows<T, int>{of_row, in.q.head_dim});
       copy_keys<warps, keys>(w, in, kv, walk.at, walk.count(), k(0), v(0));
     }
     w.commit();

@@ -12,6 +12,13 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#if defined(__CUDA_ARCH__)
+#define HEDDLE_NOT_UNROLLED _Pragma("unroll 1")
+#else
+#define HEDDLE_NOT_UNROLLED
+#endif
 
 namespace heddle::inline v0::compute::detail::in_groups {
 
@@ -93,6 +100,10 @@ struct staged_pack {
   using element = typename traits::element;
   pack<element, N> x;
 
+  HEDDLE_HD staged_pack(Array array, std::int64_t first, bool is_there) : x{}, at_(traits::begin(array) + first) {
+    if constexpr (traits::reads && Aligned)
+      if (is_there) x.load(at_);
+  }
   HEDDLE_HD staged_pack(Array array, std::int64_t first) : at_(traits::begin(array) + first) {
     if constexpr (traits::reads && Aligned)
       x.load(at_);
@@ -123,6 +134,25 @@ HEDDLE_HD constexpr int pack_width() {
 constexpr std::int64_t packs_of(std::int64_t n, int width) noexcept {
   return (n + width - 1) / width;
 }
+
+/// A pack of array number `Index`, if it is there.
+template <int Index, class Array, int N>
+struct numbered_pack : staged_pack<Array, N, true> {
+  using staged_pack<Array, N, true>::staged_pack;
+};
+template <int N, class Indices, class... Arrays>
+struct packs_of_arrays;
+/// The packs of all arrays from one element on, read when they are made, if they are there.
+template <int N, int... Index, class... Arrays>
+struct packs_of_arrays<N, std::integer_sequence<int, Index...>, Arrays...> : numbered_pack<Index, Arrays, N>... {
+  HEDDLE_HD packs_of_arrays(std::int64_t first, bool is_there, Arrays... arrays)
+      : numbered_pack<Index, Arrays, N>(arrays, first, is_there)... {}
+  template <class F>
+  HEDDLE_HD void visit(std::int64_t first, const F& f) {
+    for (int e = 0; e < N; ++e) f(first + e, numbered_pack<Index, Arrays, N>::x.values[e]...);
+    (numbered_pack<Index, Arrays, N>::put(), ...);
+  }
+};
 
 /// Whether each array begins at a multiple of its pack's bytes, so that all of its packs do.
 template <int N, class... Arrays>
@@ -158,15 +188,30 @@ HEDDLE_HD void for_pack(std::int64_t k, std::int64_t n, const F& f, Arrays... ar
     visit_pack<width, false>(first, f, arrays...);
 }
 
+/// Packs of `Ahead` rounds of a group's threads, `step` apart: all of them are read before f is called, so that as many loads are under way.
+template <int N, class F, class... Arrays, int... Ahead>
+HEDDLE_HD void visit_rounds(std::integer_sequence<int, Ahead...>, std::int64_t k, std::int64_t packs, std::int64_t step,
+                            const F& f, Arrays... arrays) {
+  using all = packs_of_arrays<N, std::make_integer_sequence<int, static_cast<int>(sizeof...(Arrays))>, Arrays...>;
+  all rounds[]{all((k + Ahead * step) * N, k + Ahead * step < packs, arrays...)...};
+  ((k + Ahead * step < packs ? rounds[Ahead].visit((k + Ahead * step) * N, f) : void()), ...);
+}
 /// f(j, element of each array...) for j in [0, n), shared by the threads of the group: neighbours take neighbouring packs.
 template <class G, class F, class... Arrays>
 HEDDLE_HD void for_packs(G& g, std::int64_t n, const F& f, Arrays... arrays) {
-  constexpr int width = pack_width<Arrays...>();
+  constexpr int width = pack_width<Arrays...>(), reads = (0 + ... + static_cast<int>(array_traits<Arrays>::reads)),
+                ahead = reads <= 1 ? 4 : 2;
   const std::int64_t packs = n / width;
-  if (all_aligned<width>(arrays...))
-    for (std::int64_t k = g.rank(); k < packs; k += g.size()) visit_pack<width, true>(k * width, f, arrays...);
-  else
+  // Not unrolled: how often they run would be found by a division of 64 bits.
+  if (all_aligned<width>(arrays...)) {
+    HEDDLE_NOT_UNROLLED
+    for (std::int64_t k = g.rank(); k < packs; k += ahead * g.size())
+      visit_rounds<width>(std::make_integer_sequence<int, ahead>{}, k, packs, g.size(), f, arrays...);
+  } else {
+    HEDDLE_NOT_UNROLLED
     for (std::int64_t k = g.rank(); k < packs; k += g.size()) visit_pack<width, false>(k * width, f, arrays...);
+  }
+  HEDDLE_NOT_UNROLLED
   for (std::int64_t j = packs * width + g.rank(); j < n; j += g.size()) visit_pack<1, false>(j, f, arrays...);
 }
 /// The sum of f(element of each array...) over [0, n), by all threads of the group.
@@ -186,3 +231,5 @@ void each_row_of_packs(const L& on, std::int64_t rows, std::int64_t columns, con
 }
 
 }  // namespace heddle::inline v0::compute::detail::in_groups
+
+#undef HEDDLE_NOT_UNROLLED

@@ -6,12 +6,14 @@
 // - `index()`: its number in the block; `sync()`: all warps of the block wait for each other; `sync_lanes()`: the lanes of this one do;
 // - `copy(to, from, is_there)`: 16 bytes into the block's memory, zeros if they are not there, without waiting (`cp.async`); `copy_number`: 4 bytes, of
 //   float; `commit()` ends a group of copies, `wait<N>()` waits until no more than the last N groups of this thread are under way;
-// - `load_matrices<Transposed>(x, memory, at)`: four matrices of 8 x 8 elements, whose row r of matrix m begins at memory[at(8 m + r)] (`ldmatrix.x4`). Lane l
-//   has elements 2 (l % 4) and the next of row l / 4 of matrix m in register m; transposed, of column l / 4;
+// - `load_matrices<Transposed>(x, memory, at, turn, step)`: four matrices of 8 x 8 elements, whose row r of matrix m begins at memory[(at(8 m + r) ^ turn) + step]
+//   (`ldmatrix.x4`). Lane l has elements 2 (l % 4) and the next of row l / 4 of matrix m in register m; transposed, of column l / 4. `memory` lies so that bits of
+//   `turn` are not set in its address, in elements: loads whose `at` is the same share it in a register;
 // - `multiply_add<T>(c, a, b, half)`: c[16, 8] += a[16, 16] b[16, 8] in float, b in registers 2 half and 2 half + 1 (`mma.m16n8k16`). Lane l has, with g = l / 4 and
 //   t = 2 (l % 4): of a rows g (registers 0 and 2) and g + 8 (1 and 3), columns t, t + 1 (0 and 1) and 8 more (2 and 3); of b rows t, t + 1 and 8 more of column
 //   g; of c rows g (numbers 0 and 1) and g + 8 (2 and 3), columns t and t + 1;
 // - `packed<T>(x, y)`: two floats rounded to T, x in the lower half; `over_quads(x, op)`: each register combined over lanes 4 i to 4 i + 3; `over_lanes(x, op)`: over all lanes;
+//   `any(x)`: whether a register of any lane is not 0;
 // - `forget()`, `forget(x)`: addresses, of lanes or that depend on x, are computed anew behind it, where compilers would keep them in registers through a loop; `power_of_two(x)`: 2^x; `reciprocal(x)`: 1 / x; `store(to, from)`: 16 bytes from the block's memory.
 // Source: PTX ISA 9.0, sections 9.7.15.5 (fragments of mma.m16n8k16, ldmatrix) and 9.7.9.25 (cp.async).
 #pragma once
@@ -59,28 +61,35 @@ struct swizzled_tile {
     return first_row * Width + first / together * together * 8 + row * Width +
            ((first % together + chunk) ^ (row / same % together)) * 8;
   }
+  /// Chunk first + chunk of a row is at (at(row, chunk) ^ turn(first)) + step(first), where 2 divides first and chunk is 0 or 1.
+  HEDDLE_HD static constexpr int turn(int first) { return first % together * 8; }
+  HEDDLE_HD static constexpr int step(int first) { return first / together * together * 8; }
 };
 
-/// The left operand of a product: rows [row, row + 16) and columns [16 k, 16 k + 16) of a tile.
+/// The left operand of a product: rows [row, row + 16) and columns [16 k, 16 k + 16) of a tile. 16 divides `row` here and below.
 template <class W, class T, int Width>
 HEDDLE_HD void load_left(W& w, registers_of<W, std::uint32_t, 4>& x, const swizzled_tile<T, Width>& from, int row,
                          int k) {
-  w.template load_matrices<false>(x, from.data,
-                                  [=](int l) { return swizzled_tile<T, Width>::at(row, l % 16, 2 * k, l / 16); });
+  using tile = swizzled_tile<T, Width>;
+  w.template load_matrices<false>(
+      x, from.data, [](int l) { return tile::at(l % 16, l / 16); }, tile::turn(2 * k), row * Width + tile::step(2 * k));
 }
 /// The right operands of two products with the transpose of a tile: its rows [row, row + 16) are columns, its columns [16 k, 16 k + 16) terms.
 template <class W, class T, int Width>
 HEDDLE_HD void load_right_transposed(W& w, registers_of<W, std::uint32_t, 4>& x, const swizzled_tile<T, Width>& from,
                                      int row, int k) {
+  using tile = swizzled_tile<T, Width>;
   w.template load_matrices<false>(
-      x, from.data, [=](int l) { return swizzled_tile<T, Width>::at(row, l % 8 + l / 16 * 8, 2 * k, l / 8 % 2); });
+      x, from.data, [](int l) { return tile::at(l % 8 + l / 16 * 8, l / 8 % 2); }, tile::turn(2 * k),
+      row * Width + tile::step(2 * k));
 }
 /// The right operands of two products with a tile: its rows [row, row + 16) are terms, its columns [16 n, 16 n + 16) columns.
 template <class W, class T, int Width>
 HEDDLE_HD void load_right(W& w, registers_of<W, std::uint32_t, 4>& x, const swizzled_tile<T, Width>& from, int row,
                           int n) {
-  w.template load_matrices<true>(x, from.data,
-                                 [=](int l) { return swizzled_tile<T, Width>::at(row, l % 16, 2 * n, l / 16); });
+  using tile = swizzled_tile<T, Width>;
+  w.template load_matrices<true>(
+      x, from.data, [](int l) { return tile::at(l % 16, l / 16); }, tile::turn(2 * n), row * Width + tile::step(2 * n));
 }
 
 /// Sums of a warp: `Down` times 16 rows of 8 `Across` columns.
@@ -105,9 +114,10 @@ HEDDLE_HD void add_product_of_rows(W& w, warp_sums<W, Down, Across>& sums, const
                                    const swizzled_tile<T, Width>& b) {
   static_assert(Across % 2 == 0, "heddle: two products share what is loaded");
   w.forget();
+  const swizzled_tile<T, Width> rows{a.data + row * Width};
   each_constant<Width / 16>([&](auto k) {
     registers_of<W, std::uint32_t, 4> left[Down];
-    each_constant<Down>([&](auto m) { load_left(w, left[m], a, row + 16 * m, k); });
+    each_constant<Down>([&](auto m) { load_left(w, left[m], rows, 16 * m, k); });
     each_constant<Across / 2>([&](auto n) {
       registers_of<W, std::uint32_t, 4> right;
       load_right_transposed(w, right, b, 16 * n, k);
@@ -169,11 +179,12 @@ HEDDLE_HD void copy_rows(W& w, const swizzled_tile<T, Width>& to, int rows, int 
     });
   });
 }
-/// Rows that are `stride` elements apart.
-template <class T>
+/// Rows that are `stride` elements apart, from number `row` on. A stride of 32 bits takes one instruction where one of 64 takes four.
+template <class T, class Stride = std::int64_t>
 struct strided_rows {
   const T* first;
-  std::int64_t stride;
+  Stride stride;
+  int row = 0;
   struct each {
     const T* at;
     std::int64_t step;
@@ -183,7 +194,9 @@ struct strided_rows {
       return now;
     }
   };
-  HEDDLE_HD each begin(int row, int step) const { return {first + row * stride, step * stride}; }
+  HEDDLE_HD each begin(int i, int step) const {
+    return {first + static_cast<std::int64_t>(row + i) * stride, static_cast<std::int64_t>(step) * stride};
+  }
 };
 /// Stores sums times factor(m, lane, i), rounded to T, through rows [row, row + 16 Down) of a tile that no other warp uses: row r to where row_at(r) points
 /// to, for rows below `rows` and the first `columns` columns.
