@@ -141,6 +141,11 @@ TEST_CASE("a Llama and a Qwen-3 train on Kokkos to the numbers of the host's", "
 }
 TEST_CASE("a Mixtral trains on Kokkos to the numbers of the host's", "[kokkos][ranks][train]") {
   check_family<hd::model::mixtral<double>>({small_llama, 5, 2}, {"", "dp=2,pp=2"});
+  // Rows travel along dp to their experts.
+  namespace dim = hd::dim;
+  using sent = hd::model::mixtral<double, hd::sharding<dim::split<dim::samples, dp>, dim::split<dim::experts, dp>,
+                                                       dim::split<dim::heads, tp>, dim::split<dim::ffn, tp>>>;
+  check_family<sent>({small_llama, 5, 2}, {"", "dp=3", "dp=2,pp=2"});
 }
 
 TEST_CASE("a DeepSeek-V3 trains on Kokkos to the numbers of the host's, and its experts are balanced alike",

@@ -201,6 +201,18 @@ TEST_CASE("Llama on checked memory has the bits of the host's, with activations 
   using again = act::recompute<act::named<"mlp.activated", "attn.out", "ln_1.out", "head.logits">>;
   for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}}) compare<md::llama<double>, again>(llama, on);
 }
+// Experts on the ranks of dp, which take so many of each rank's rows.
+struct limited_experts
+    : md::described<limited_experts, double, md::batch<double>, md::mixtral_config,
+                    hd::sharding<hd::dim::split<hd::dim::samples, hd::dp>, hd::dim::split<hd::dim::experts, hd::dp>>> {
+  static constexpr auto describe(const config& c) {
+    using namespace md::layers;
+    using mixture = experts<hd::compute::softmax_of_chosen, hd::compute::silu, capacity<>>;
+    mixture some("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
+    some.balance = 0.1;
+    return describe_llama_with<grouped_attention<>, false>(c, some, no_adapter{});
+  }
+};
 TEST_CASE("Mixtral on checked memory gives the host's numbers where rows travel to their experts",
           "[model][memory][mixtral]") {
   // Over dp other experts, over tp parts of each; then other experts of the same rows over tp as well; then parts of each over dp.
@@ -218,6 +230,7 @@ TEST_CASE("Mixtral on checked memory gives the host's numbers where rows travel 
     compare<md::mixtral<double, experts_over_dp>, act::recompute<act::named<"mlp.hidden">>>(config, on, sums);
   compare<md::mixtral<double, experts_over_both>, act::keep>(config, mesh{1, 2, 2}, sums);
   compare<md::mixtral<double, parts_over_dp>, act::keep>(config, mesh{1, 2, 2}, sums);
+  compare<limited_experts, act::keep>(config, mesh{1, 3, 1}, sums);
 }
 
 TEST_CASE("Mixtral on checked memory has the bits of the host's, with experts over tp", "[model][memory][mixtral]") {
