@@ -11,12 +11,16 @@
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -130,22 +134,22 @@ class parameter_store {
   row_view<sum, Space> gradient(std::size_t i) noexcept { return part(gradients_, i); }
 
   /// Draws every weight from counter-based random numbers addressed by (seed, parameter id, index in the whole
-  /// parameter), so that every mesh starts from the same model. Padding stays zero. Elsewhere than on the host they are drawn
-  /// there, copied, and waited for.
-  void initialize(typename Space::queue& queue, std::uint64_t seed) {
+  /// parameter), so that every mesh starts from the same model, with any number of `threads` (0: as many as there are cores, but no
+  /// more than one for each 2^20 elements). Padding stays zero. Elsewhere than on the host they are drawn there, copied, and waited for.
+  void initialize(typename Space::queue& queue, std::uint64_t seed, int threads = 0) {
     if constexpr (std::same_as<Space, host_memory>) {
-      draw(seed, weights());
+      draw(seed, weights(), threads);
     } else {
       std::vector<T> drawn(static_cast<std::size_t>(size_));
-      draw(seed, std::span<T>(drawn));
+      draw(seed, std::span<T>(drawn), threads);
       queue.copy(drawn, weights());
       queue.wait();
     }
   }
-  void initialize(std::uint64_t seed)
+  void initialize(std::uint64_t seed, int threads = 0)
     requires std::same_as<Space, host_memory>
   {
-    draw(seed, weights());
+    draw(seed, weights(), threads);
   }
 
  private:
@@ -153,7 +157,8 @@ class parameter_store {
   std::size_t add_box(parameter p, std::span<const std::int64_t> logical, std::span<const std::int64_t> local,
                       std::span<const std::int64_t> start);
 
-  void draw(std::uint64_t seed, std::span<T> all) const;
+  void draw(std::uint64_t seed, std::span<T> all, int threads) const;
+  void draw_between(std::uint64_t seed, std::span<T> all, std::int64_t first, std::int64_t end) const;
   template <class U>
   row_view<U, Space> part(U* all, std::size_t i) noexcept {
     return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);
@@ -211,20 +216,50 @@ void parameter_store<T, Space>::allocate(typename Space::queue& queue, bool lent
   gradients_ = own_gradients_.address();
 }
 
+// The elements from `first` to `end` of the flat buffer.
 template <class T, memory_space Space>
-void parameter_store<T, Space>::draw(std::uint64_t seed, std::span<T> all) const {
+void parameter_store<T, Space>::draw_between(std::uint64_t seed, std::span<T> all, std::int64_t first,
+                                             std::int64_t end) const {
   for (const parameter& p : table_) {
-    const std::span<T> w = all.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+    if (p.offset + p.count <= first || p.offset >= end) continue;
     const counter_random random(seed, static_cast<std::uint64_t>(p.id));
     for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-      for (std::int64_t k = 0; k < length; ++k) {
+      const std::int64_t at = p.offset + local, last = (std::min)(length, end - at);
+      for (std::int64_t k = (std::max)(std::int64_t{0}, first - at); k < last; ++k) {
         double value = p.initial_mean;
         if (p.initial_deviation > 0)
           value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
-        w[static_cast<std::size_t>(local + k)] = heddle::v0::detail::converted<T>(value);
+        all[static_cast<std::size_t>(at + k)] = heddle::v0::detail::converted<T>(value);
       }
     });
   }
+}
+
+template <class T, memory_space Space>
+void parameter_store<T, Space>::draw(std::uint64_t seed, std::span<T> all, int threads) const {
+  const auto size = static_cast<std::int64_t>(all.size());
+  if (threads <= 0)
+    threads = static_cast<int>((std::min)(static_cast<std::int64_t>(std::thread::hardware_concurrency()), size >> 20));
+  if (threads <= 1) return draw_between(seed, all, 0, size);
+  std::vector<std::exception_ptr> failed(static_cast<std::size_t>(threads));
+  const auto part = [&](int i) {
+    try {
+      draw_between(seed, all, size / threads * i, i + 1 == threads ? size : size / threads * (i + 1));
+    } catch (...) {
+      failed[static_cast<std::size_t>(i)] = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> others;
+  int begun = 1;
+  try {
+    for (; begun < threads; ++begun) others.emplace_back(part, begun);
+  } catch (const std::system_error&) {  // no more threads: this one draws the rest
+  }
+  part(0);
+  for (; begun < threads; ++begun) part(begun);
+  others.clear();
+  for (const std::exception_ptr& f : failed)
+    if (f) std::rethrow_exception(f);
 }
 
 namespace detail {
