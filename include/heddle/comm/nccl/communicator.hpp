@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -221,7 +220,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
 
   // Of all ranks: the same answer on each of them.
   static bool all_equal(counts_span counts) noexcept {
-    return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>{}) == counts.end();
+    return std::all_of(counts.begin(), counts.end(), [&](std::int64_t n) { return n == counts.front(); });
   }
 
   // --- collectives ---
