@@ -160,7 +160,8 @@ held_cache go_on(const mesh_type& mesh, const held_cache* held, std::vector<std:
 
 TEST_CASE("a cache goes to another mesh and back, and answers go on as if it had stayed", "[infer][law]") {
   std::vector<std::vector<std::int32_t>> prompts;
-  for (const std::size_t n : {7, 1, 12}) prompts.push_back(random_tokens(n, config.vocabulary, 900 + n));
+  for (const std::size_t n : {std::size_t{7}, std::size_t{1}, std::size_t{12}})
+    prompts.push_back(random_tokens(n, config.vocabulary, 900 + n));
   const std::vector<std::pair<mesh_type, mesh_type>> pairs{{mesh_type{1, 2}, mesh_type{1, 3}},
                                                            {mesh_type{1, 4}, mesh_type{1, 1}},
                                                            {mesh_type{2, 2}, mesh_type{1, 3}},
