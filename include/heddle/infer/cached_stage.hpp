@@ -134,7 +134,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       });
     return columns * block_rows * static_cast<std::int64_t>(sizeof(T));
   }
-  /// Bytes of everything else that it allocates besides the parameters.
+  /// Bytes of the activations of a step; `plan` has what routes and inputs of a step take, too.
   std::int64_t workspace_bytes() const noexcept { return static_cast<std::int64_t>(work_.size() * sizeof(T)); }
   /// The most bytes that attention takes of the backend in a step and gives back, beside those: what parts of the keys leave for their combination. They must be free beside the cache. 0 for backends without.
   std::int64_t attention_bytes() {
@@ -170,7 +170,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       at.each_kind(part.first, part.count, [&](const auto& block, int) {
         most.cover(model::layers::most_routing<layouts>(block.layer, world.mesh(), max_rows));
       });
-      plan.workspace += most.bytes();
+      plan.workspace += most.template bytes_in<space>();
     }
     plan.inputs =
         step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));

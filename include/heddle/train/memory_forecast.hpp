@@ -12,6 +12,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/trainer_checks.hpp>
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -121,9 +123,12 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
       const bool alone = !here.has_replicas(s) && (parts.parts() == 1 || n.tied_elements == 0);
       whole.push_back({s, parts.part_of(s), n.flat_elements, n.borrows_embedding, alone});
     }
-    if (zero >= 2 && !(sizes_type::buckets == 1 && groups.size() == 1))
-      f.parameters.lent =
-          detail::most_bytes_lent<scalar>(plan.table, rank, whole, zero >= 3, strategy::steps::captured).total();
+    if (zero >= 2 && !(sizes_type::buckets == 1 && groups.size() == 1)) {
+      using registered =
+          registered_parameters<typename Trainer::stages_type, std::remove_reference_t<decltype(groups)>>;
+      const bool by_size = strategy::steps::captured || registered::is_asked(groups);
+      f.parameters.lent = detail::most_bytes_lent<scalar>(plan.table, rank, whole, zero >= 3, by_size).total();
+    }
     const compute::kept_weight_memory kept = compute::kept_weights_of<scalar>(trainer.backend());
     if (zero >= 3) stay += detail::most_whole_weights(plan.table, rank, whole);
     if (kept.of != nullptr) f.parameters.rounded = kept.bytes_per_weight * stay;

@@ -17,12 +17,13 @@
 namespace heddle::inline v0::train {
 
 /// A communicator that registers memory of its own for collectives that come again, where its transport is asked to
-/// (`registers_memory()`): `comm.registered_memory(stream, bytes)` owns it, its `register_with(other.channel())` adds another communicator. Both are called by
-/// all ranks of the communicator together.
+/// (`registers_memory()`): `comm.registered_memory(stream, bytes)` owns it, its `register_with(other.channel())` adds another communicator, and
+/// `comm.greatest(stream, x)` is the greatest of all ranks' numbers. All three are called by all ranks of the communicator together.
 template <class C, class Queue>
 concept registers_memory_for = requires(C& c, Queue& q, std::size_t bytes) {
   { c.registers_memory() } -> std::same_as<bool>;
   c.registered_memory(q.stream(), bytes);
+  { c.greatest(q.stream(), std::int64_t{}) } -> std::same_as<std::int64_t>;
 };
 
 namespace detail {
@@ -51,7 +52,8 @@ struct registered_memory_of<Communicator, Queue> {
 /// | `zero<3>` | each bucket's shares of gradients and weights; whole gradients and weights, parts of one window for all stages (of two where their types differ) |
 ///
 /// The memory is the stages' until this ends. A rank's part of a window begins at the same byte on all ranks of a communicator, and windows have one size on all of
-/// them: that of the largest share.
+/// them: that of the largest share. So a stage whose ranks hold different numbers of elements, such as those of experts or hidden units that the ranks do not
+/// divide, has its shares in windows alone, and so have all stages of its ranks under `zero<2>` and `zero<3>`.
 template <class HeldStages, class Data>
 class registered_parameters {
   using stage_type = typename HeldStages::stage_type;
@@ -112,6 +114,15 @@ class registered_parameters {
     if constexpr (registers_memory_for<Group, queue_type>)
       if (group.size() > 1 && group.registers_memory()) f(group);
   }
+  // Whether n is the same on all ranks of all of those; all of them get the same answer, as the axes of groups commute.
+  static bool same_on_all(Data& data, queue_type& queue, std::int64_t n) {
+    std::int64_t most = n, least = -n;
+    each_group(data, [&](auto& group) {
+      most = group.greatest(queue.stream(), most);
+      least = group.greatest(queue.stream(), least);
+    });
+    return most == -least;
+  }
   // A window of all of those, zeroed; null where there is none. `give_back()` comes before it: what the memory replaces goes first.
   template <class GiveBack>
   std::byte* window_of_all(Data& data, queue_type& queue, std::size_t bytes, const GiveBack& give_back) {
@@ -139,7 +150,7 @@ class registered_parameters {
 
   void put_stage(stage_type& stage, Data& data) {
     const std::int64_t elements = stage.flat_elements();
-    if (elements == 0) return;
+    if (!same_on_all(data, detail::queue_of_stage(stage), elements) || elements == 0) return;
     const std::size_t gradients = of_gradients ? room_for<gradient>(elements) : 0;
     const std::size_t weights = of_weights ? room_for<weight>(elements) : 0;
     std::byte* const first = window_of_all(data, detail::queue_of_stage(stage), gradients + weights, [&] {
@@ -168,6 +179,12 @@ class registered_parameters {
   // What is lent to the stages, all at one time as predicted, each buffer rounded up.
   void put_whole(HeldStages& held, Data& data) {
     if (held.size() == 0) return;
+    bool same = true;
+    held.for_each([&](auto& h) {
+      const bool here = same_on_all(data, detail::queue_of_stage(h.stage), h.stage.flat_elements());
+      same = same && here;
+    });
+    if (!same) return;
     auto& memory = held.memory();
     put_lent(held, data, memory.of_gradients());
     if constexpr (!std::is_same_v<weight, gradient> && zero >= 3) put_lent(held, data, memory.of_weights());

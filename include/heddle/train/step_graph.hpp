@@ -89,12 +89,12 @@ class shared_step_graph {
   /// Of all ranks.
   std::size_t operations() const noexcept { return operations_; }
   /// Rank 0 gives the graph back, which the queues of all have done: each rank has waited for its own before it calls this, or an error ends the world.
-  bool drop() noexcept {
-    operations_ = 0;
-    if (all_->rank() != 0) return false;
-    const bool was_here = of_all_->graph.operations() > 0;
-    of_all_->graph = {};
-    return was_here;
+  /// Returns when it has, on all ranks together; whether there was one.
+  bool drop() {
+    if (std::exchange(operations_, 0) == 0) return false;
+    if (all_->rank() == 0) of_all_->graph = {};
+    if (all_->size() > 1) all_->barrier();
+    return true;
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/nccl/windows.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -127,6 +128,21 @@ void reductions(hd::nccl_communicator& c, int64_t n, Op op) {
   c.reduce_scatter_v(wide.all(), out.all(), counts, op);
   c.wait();
   check(same(out.host(), folded(r * n, n)), "reduce_scatter_v");
+  {  // unequal shares: a group of calls; and equal ones in place
+    std::vector<int64_t> shares = counts;
+    shares[0] += n;
+    const on_gpu<T> wider(c, values<T>(r, 0, n * (p + 1))),
+        more(c, std::vector<T>(static_cast<std::size_t>(r == 0 ? 2 * n : n)));
+    c.reduce_scatter_v(wider.all(), more.all(), shares, op);
+    c.wait();
+    check(same(more.host(), r == 0 ? folded(0, 2 * n) : folded((r + 1) * n, n)), "reduce_scatter_v of unequal shares");
+    const on_gpu<T> own(c, values<T>(r, 0, n * p));
+    c.reduce_scatter_v(own.all(), own.part(r * n, n), counts, op);
+    c.wait();
+    const std::vector<T> after = own.host();
+    check(same(std::vector<T>(after.begin() + r * n, after.begin() + (r + 1) * n), folded(r * n, n)),
+          "reduce_scatter_v in place");
+  }
   c.reduce(in.all(), out.all(), op, p - 1);
   c.wait();
   if (r == p - 1) check(same(out.host(), folded(0, n)), "reduce");
@@ -156,6 +172,21 @@ void moves(hd::nccl_communicator& c, int64_t n) {
   };
   with_output("all_gather", total, true, gathered, [&](auto out) { c.all_gather(mine.all(), out); });
   with_output("all_gather_v", total, true, gathered, [&](auto out) { c.all_gather_v(mine.all(), out, counts); });
+  {  // unequal shares: a group of calls; and equal ones in place
+    std::vector<int64_t> shares = counts;
+    shares[0] += n;
+    std::vector<T> of_all = values<T>(0, 0, 2 * n);
+    of_all.insert(of_all.end(), gathered.begin() + n, gathered.end());
+    const on_gpu<T> share(c, values<T>(r, 0, r == 0 ? 2 * n : n));
+    with_output("all_gather_v of unequal shares", of_all.size(), true, of_all,
+                [&](auto out) { c.all_gather_v(share.all(), out, shares); });
+    std::vector<T> own_alone(total);
+    std::copy(gathered.begin() + r * n, gathered.begin() + (r + 1) * n, own_alone.begin() + r * n);
+    const on_gpu<T> own(c, own_alone);
+    c.all_gather_v(own.part(r * n, n), own.all(), counts);
+    c.wait();
+    check(same(own.host(), gathered), "all_gather_v in place");
+  }
   with_output("all_to_all", total, true, exchanged, [&](auto out) { c.all_to_all(wide.all(), out); });
   with_output("all_to_all_v", total, true, exchanged,
               [&](auto out) { c.all_to_all_v(wide.all(), counts, out, counts); });

@@ -3,7 +3,9 @@
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <chrono>
@@ -33,8 +35,25 @@ using samples = train_test::random_tokens<context, words>;
 struct setup {
   std::string mesh;
   std::string schedule = "1f1b";
-  int layers = 2, microbatches = 2;
+  int layers = 2, microbatches = 2, experts = 4;
 };
+template <class Config>
+Config config_of(const setup& s) {
+  if constexpr (std::is_same_v<Config, hd::model::mixtral_config>)
+    return {{.layers = s.layers,
+             .heads = 4,
+             .kv_heads = 2,
+             .width = 12,
+             .ffn = 7,
+             .context = context,
+             .vocabulary = words,
+             .initial_deviation = 0.3,
+             .head_elements = 4},
+            s.experts,
+            2};
+  else
+    return {.layers = s.layers, .heads = 2, .width = 8, .context = context, .vocabulary = words};
+}
 struct outcome {
   std::vector<double> numbers;                 // of each step loss and norm, then the loss on held-out samples
   std::map<int, std::vector<double>> weights;  // of each rank
@@ -47,7 +66,7 @@ template <class Transport, class Model, class... Policies>
 outcome train(const setup& s) {
   using strategy = hd::strategy<mesh_type, hd::schedule::named, emulated, Policies...>;
   hd::train::options<typename Model::config> o;
-  o.model = {.layers = s.layers, .heads = 2, .width = 8, .context = context, .vocabulary = words};
+  o.model = config_of<typename Model::config>(s);
   o.batch = 6;
   o.microbatches = s.microbatches;
   o.schedule = s.schedule;
@@ -68,14 +87,19 @@ outcome train(const setup& s) {
       });
       const double held_out = trainer.validate(samples{});
       if (world.rank() == 0) all.numbers.push_back(held_out);
+      const auto held = trainer.parameter_memory().bytes();
+      const std::int64_t lent = held.lent + held.kept;
       trainer.parameter_memory().release_kept();  // windows stay
       auto& memory = trainer.parameter_memory();
-      const bool predicted = memory.peak_bytes() <= memory.predicted_peak_bytes();
+      const auto forecast = hd::train::predicted_memory(trainer);
+      const bool predicted = memory.peak_bytes() <= memory.predicted_peak_bytes() && forecast->parameters.lent == lent;
       std::vector<double> mine;
       for (int k = 0; k < trainer.stages(); ++k) {
-        auto& optimizer = trainer.optimizer_state(k);
-        const auto here = hd::train::detail::read_of_stage(trainer.stage(k), optimizer.weights_of(trainer.stage(k)));
-        for (const auto x : here.elements()) mine.push_back(static_cast<double>(x));
+        const auto keep = [&](auto& bucket, auto& optimizer, auto) {
+          const auto here = hd::train::detail::read_of_stage(bucket, optimizer.weights_of(bucket));
+          for (const auto x : here.elements()) mine.push_back(static_cast<double>(x));
+        };
+        hd::train::detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), keep);
       }
       const std::lock_guard lock(guard);
       all.weights[world.rank()] = mine;
@@ -193,4 +217,29 @@ TEST_CASE("weights of bf16 and their gradients of float lie in windows of their 
 TEST_CASE("captured steps have what ZeRO sums and gathers in windows, too", "[nccl][cuda][graph][train][memory]") {
   check_windows<hd::model::gpt2<double>, hd::zero<3>, hd::captured_steps>({"dp=2,pp=2", "interleaved", 4, 2},
                                                                           ncclFloat64, ncclFloat64);
+}
+
+TEST_CASE("stages that hold different numbers of elements on the ranks of a window have none, and the same bits",
+          "[nccl][cuda][train][memory][experts]") {
+  namespace dim = hd::dim;
+  using model = hd::model::mixtral<double, hd::sharding<dim::split<dim::samples, dp>, dim::split<dim::experts, dp>>>;
+  const auto check = [&]<class Zero>(int experts, int windows) {
+    CAPTURE(Zero::stage, experts);
+    const setup s{.mesh = "dp=2", .experts = experts};
+    const int before = nccl_double::open_resources();
+    const outcome expected = train<hd::nccl, model, Zero>(s), got = train<in_windows, model, Zero>(s);
+    CHECK(expected.error == "");
+    CHECK(got.error == "");
+    CHECK(got.numbers == expected.numbers);
+    CHECK(got.weights == expected.weights);
+    CHECK(got.as_predicted);
+    CHECK(nccl_double::calls()["ncclCommWindowRegister"] == windows);
+    CHECK(nccl_double::open_resources() == before);
+    nccl_double::reset();
+  };
+  // Two ranks: a window each for gradients and weights, or for shares and for what is lent. Five experts are three and two.
+  check.template operator()<hd::zero<1>>(4, 2);
+  check.template operator()<hd::zero<1>>(5, 0);
+  check.template operator()<hd::zero<3>>(4, 4);
+  check.template operator()<hd::zero<3>>(5, 2);
 }

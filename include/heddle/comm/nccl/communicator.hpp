@@ -90,6 +90,15 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     constexpr std::size_t page = 4096;
     return std::make_unique<detail::nccl_window_memory>(channel_, stream, (bytes + page - 1) / page * page);
   }
+  /// The greatest of all ranks' numbers. A collective, which waits for `stream`.
+  std::int64_t greatest(cudaStream_t stream, std::int64_t x) {
+    channel_->flush();
+    const std::int64_t mine[2] = {x, 0};
+    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
+    channel_->exchange(mine, all, stream);
+    for (std::size_t r = 0; r < all.size(); r += 2) x = (std::max)(x, all[r]);
+    return x;
+  }
   /// Returns when the stream has done everything that was put on it.
   /// Errors: `comm_error` when NCCL reports a failure or the timeout of `launch_options` has passed.
   void wait() {

@@ -184,7 +184,7 @@ class exchange_routes {
     routing_extents all = extents_;
     all.cover(most);
     if (most.senders == 0 || all == extents_) return;
-    extents_ = all;
+    extents_ = {};  // until all of it is there
     uploaded_ = nullptr;
     constexpr const char* what = "tables of rows that travel between ranks";
     numbers_ = {}, counts_ = {};
@@ -201,6 +201,7 @@ class exchange_routes {
     };
     on_host(host_numbers_, all.experts);
     on_host(host_counts_, all.exchange_counts());
+    extents_ = all;
   }
   std::int64_t bytes() const noexcept { return extents_.exchange_numbers() * 4 + extents_.exchange_counts() * 8; }
 
