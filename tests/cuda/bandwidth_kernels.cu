@@ -28,6 +28,7 @@ HEDDLE_INSTANCE(row_kernel, rms_norm_backward_row<float>);
 HEDDLE_INSTANCE(row_kernel, row_max_row<float>);
 HEDDLE_INSTANCE(row_kernel, row_sum_exp_row<float>);
 HEDDLE_INSTANCE(row_kernel, add_to_softmax_row<float>);
+HEDDLE_INSTANCE(row_kernel, add_to_softmax_row<bf16>);
 HEDDLE_INSTANCE(row_kernel, cross_entropy_backward_row<float>);
 HEDDLE_INSTANCE(each_kernel, silu_body<float>);
 HEDDLE_INSTANCE(each_kernel, silu_backward_body<float>);

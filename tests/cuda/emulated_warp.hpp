@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
 namespace cuda_double {
@@ -49,6 +50,12 @@ class emulated_warp {
   void forget() {}
   static void forget(int&) {}
 
+  /// Asynchronous copies may be done at any time between their beginning and a wait for them: with false, the first value, as late as they may be, so that what reads too
+  /// early is seen; with true at once, so that a copy onto what others still read is.
+  static bool& copies_at_once() {
+    static bool at_once = false;
+    return at_once;
+  }
   template <class T>
   void copy(T* to, const T* from, bool is_there) {
     note(&warp_accesses::copies, to, 16, false);
@@ -64,13 +71,7 @@ class emulated_warp {
   void wait() {
     const std::size_t groups = ends_.size() > N ? ends_.size() - N : 0;
     const std::size_t count = groups == 0 ? 0 : ends_[groups - 1];
-    for (std::size_t i = 0; i < count; ++i) {
-      const one_copy& c = copies_[i];
-      if (c.is_there)
-        std::memcpy(c.to, c.from, c.bytes);
-      else
-        std::memset(c.to, 0, c.bytes);
-    }
+    for (std::size_t i = 0; i < count; ++i) done(copies_[i]);
     copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(count));
     ends_.erase(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(groups));
     for (std::size_t& e : ends_) e -= count;
@@ -89,6 +90,9 @@ class emulated_warp {
 
   template <bool Transposed, class T, class F>
   void load_matrices(registers<std::uint32_t, 4>& x, const T* memory, const F& at, int turn, int step) {
+    // On the device `turn` goes to bits of the whole address.
+    if (((reinterpret_cast<std::uintptr_t>(memory) / sizeof(T)) & static_cast<std::uintptr_t>(turn)) != 0)
+      throw std::logic_error("ldmatrix: the address of the tile has bits of the swizzle");
     if (counted_ != nullptr) {
       warp_access rows{{}, 16};
       for (int l = 0; l < lanes; ++l)
@@ -157,7 +161,17 @@ class emulated_warp {
     bool is_there;
   };
   void later(void* to, const void* from, std::size_t bytes, bool is_there) {
-    copies_.push_back({to, from, bytes, is_there});
+    const one_copy c{to, from, bytes, is_there};
+    if (copies_at_once())
+      done(c);
+    else
+      copies_.push_back(c);
+  }
+  static void done(const one_copy& c) {
+    if (c.is_there)
+      std::memcpy(c.to, c.from, c.bytes);
+    else
+      std::memset(c.to, 0, c.bytes);
   }
   static void put(std::uint32_t& word, int half, std::uint16_t bits) {
     word = half == 0 ? (word & 0xffff0000u) | bits : (word & 0xffffu) | std::uint32_t{bits} << 16;

@@ -266,6 +266,35 @@ TEST_CASE("attention of 16-bit elements by matrix instructions is that of double
   for (const std::int64_t sequence : {1, 40, 150}) compare_fused<emulated<1>, hd::f16>(2, sequence, 2, 64);
 }
 
+TEST_CASE("attention by matrix instructions gives the same bits whenever its asynchronous copies are done", "[cuda]") {
+  const auto both = [](const problem& p, bool backward) {
+    CAPTURE(p.name, p.head_dim);
+    using warp = cuda_double::emulated_warp;
+    const operands x = operands_of<hd::bf16>(p);
+    const int before = cuda_double::matrix_kernels();
+    const outcome late = computed<emulated<1>, hd::bf16>(p, x, {}, false);
+    outcome late_gradients, early_gradients;
+    if (backward) late_gradients = computed<emulated<1>, hd::bf16>(p, x, late);
+    warp::copies_at_once() = true;
+    const outcome early = computed<emulated<1>, hd::bf16>(p, x, {}, false);
+    if (backward) early_gradients = computed<emulated<1>, hd::bf16>(p, x, late);
+    warp::copies_at_once() = false;
+    CHECK(cuda_double::matrix_kernels() > before);
+    CHECK(early.out == late.out);
+    CHECK(early.lse == late.lse);
+    CHECK(early_gradients.dq == late_gradients.dq);
+    CHECK(early_gradients.dk == late_gradients.dk);
+    CHECK(early_gradients.dv == late_gradients.dv);
+  };
+  for (const std::int64_t head_dim : {64, 128}) {
+    problem long_one{"causal 300", 300, 300, 2, 1, head_dim, co::causal_sequences(1, 300)};
+    long_one.value_dim = head_dim;
+    both(long_one, true);
+  }
+  both(wide_problems()[1], false);
+  both(decoding_problems(64)[0], false);
+}
+
 TEST_CASE("attention of 16-bit elements goes by float where a device has no matrix instructions", "[cuda]") {
   const std::vector<problem> some{problems(64)[3], problems(64)[10]};
   cuda_double::matrix_kernels() = 0;

@@ -62,7 +62,7 @@ LOOPS = {
 }
 MATRIX_INSTANCES = 4 * len(MATRIX_KERNELS) + 4 + 4  # wider heads, and these products
 # Of float: all of them. Of double and bf16 these suffice: the packs are the same.
-INSTANCES = len(EXPECTED) + 2 + 6
+INSTANCES = len(EXPECTED) + 2 + 7
 
 
 def run(*command):
