@@ -2,6 +2,7 @@
 its report has when its time is over or a signal ends it. gpu_check_test.py SOURCE_DIR COMPILER"""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,7 @@ if [ -e "{0}/orders/$name" ]; then . "{0}/orders/$name"; fi
 echo "result stand-in.$name 1 of_one"
 """
 SANITIZER = """#!/bin/sh
+if [ -e "{0}/orders/compute-sanitizer" ]; then exec sleep 100; fi
 while [ "${1#build/}" = "$1" ]; do shift; done
 exec "$@"
 """
@@ -116,11 +118,12 @@ with tempfile.TemporaryDirectory() as scratch:
     toolkit, copy = Path(scratch) / "toolkit", Path(scratch) / "copy"
     executable(toolkit / "bin" / "nvcc", COMPILER.replace("{0}", scratch))
     executable(toolkit / "bin" / "nvidia-smi", "#!/bin/sh\necho 'a stand-in'\n")
-    executable(toolkit / "bin" / "compute-sanitizer", SANITIZER)
+    executable(toolkit / "bin" / "compute-sanitizer", SANITIZER.replace("{0}", scratch))
     executable(Path(scratch) / "program", PROGRAM.replace("{0}", scratch))
     orders = Path(scratch) / "orders"
     orders.mkdir()
-    for file in ("toolkit/include/cublasLt.h", "toolkit/lib64/libcublasLt.so.13", "copy/tests/cuda/one_gpu_test.cu", "copy/include/a.hpp",
+    for file in ("toolkit/include/cublasLt.h", "toolkit/lib64/libcublasLt.so.13", "copy/tests/cuda/one_gpu_test.cu",
+                 "copy/tests/cuda/boxes_gpu_test.cu", "copy/include/a.hpp",
                  "copy/examples/a.hpp", "copy/build/gpu/include/catch2/catch.hpp", "copy/build/gpu/include/CLI/CLI.hpp"):
         (Path(scratch) / file).parent.mkdir(parents=True, exist_ok=True)
         (Path(scratch) / file).touch()
@@ -164,11 +167,19 @@ with tempfile.TemporaryDirectory() as scratch:
     assert done.returncode == 1 and time.monotonic() - begin < 34, (done.stdout[-2000:], time.monotonic() - begin)
     text = elsewhere.read_text()
     assert "result stand-in.before 2 of_two" in text and "result stand-in.gpt2_cuda_bf16_products 1 of_one" in text, text
-    assert "FAILED with status 124 (124: not done after 1" in text, text
+    assert re.search(r"FAILED with status 124 \(124: not done after \d+ s\)", text), text
     assert "heddle: not done, or not all of it: scripts/gpu_check --only train,demo" in done.stdout, done.stdout[-500:]
     assert "train: GPT-2 124M, bf16: FAILED" in done.stdout.split("## numbers")[1], done.stdout[-500:]
     assert "result stand-in.gpt2_train_cuda 1 of_one" in text, text
     assert Path(f"{elsewhere}.logs.tar.gz").stat().st_size > 0
+
+    # A tool that hangs has no more time than the call.
+    (orders / "compute-sanitizer").touch()
+    begin = time.monotonic()
+    done = ran("--only", "sanitizer", "--seconds", "24")
+    assert done.returncode == 1 and time.monotonic() - begin < 28, (done.stdout[-2000:], time.monotonic() - begin)
+    assert "heddle: not done, or not all of it: scripts/gpu_check --only sanitizer" in done.stdout, done.stdout[-500:]
+    (orders / "compute-sanitizer").unlink()
 
     # A signal to the script alone: the report is written, and what ran is ended.
     (orders / "gpt2_train_cuda").write_text(f"echo 'result stand-in.begun 3 of_three'\necho $$ >{scratch}/sleeps\nexec sleep 100\n")
