@@ -3,6 +3,8 @@
 A requirement whose numbers are not there is printed as not measured; the status is 0 in any case. `scripts/gpu_check` puts this above its report.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 
