@@ -44,7 +44,7 @@ using backend = computed::by;
 using host_backend = hd::compute::host<HEDDLE_GEMM>;  // drafters compute on the host
 using runner = inf::any_tree_runner<float>;
 
-// Models of bf16 double what is compiled, so only programs for devices have them.
+// Models of bf16 double what is compiled, so only programs for CUDA devices have them, and one of the tests.
 #if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
 inline constexpr bool has_bf16 = true;
 #else
