@@ -143,7 +143,7 @@ struct language_memory {
     if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared + at.all_of_stream);
     return n;
   }
-  /// The integers by which mixtures of experts route rows; 0 without. Not those on the host of rows that travel between ranks.
+  /// The integers by which mixtures of experts route rows; 0 without. Not those of rows that travel between ranks: on the host these are not in a backend's memory, on a device `activation_bytes` has them, too.
   static constexpr std::int64_t routing_bytes(int stage) noexcept {
     const model::stage_layers part = layers_of(stage);
     model::layers::routing_extents most;
