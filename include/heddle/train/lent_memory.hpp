@@ -47,12 +47,24 @@ class lent_memory {
   void set_limit(std::int64_t bytes) noexcept { limit_ = bytes; }
   std::int64_t limit() const noexcept { return limit_; }
   /// Buffers that are taken from now on are parts of this memory of somebody else while there is room, one behind the other in units of 256 bytes, and are kept
-  /// for their size until the end; it outlives all use of them.
+  /// for their size until `parts_anew`; it outlives all use of them.
   void lie_in(T* first, std::int64_t elements) noexcept
     requires heddle::v0::detail::lends_buffers<Space>
   {
     parts_ = first;
     parts_left_ = elements;
+  }
+
+  /// That memory has room for parts of any size again, where nothing is lent.
+  void parts_anew() noexcept {
+    if (parts_ == nullptr || lent_buffers_ > 0) return;
+    const auto goes = [&](const buffer<T, Space>& b) {
+      if (!is_part(b)) return false;
+      held_.give(bytes_of(b));
+      return true;
+    };
+    kept_.erase(std::remove_if(kept_.begin(), kept_.end(), goes), kept_.end());
+    parts_left_ += std::exchange(parts_taken_, 0);
   }
 
   /// `what` names it in errors. Errors: `memory_error` naming it, the bytes wanted and free, what is lent and kept, and the limit,
@@ -176,6 +188,10 @@ class lent_memories {
     weights_.release_kept();
     gradients_.release_kept();
   }
+  void parts_anew() noexcept {
+    weights_.parts_anew();
+    gradients_.parts_anew();
+  }
 
  private:
   struct no_memory {
@@ -183,6 +199,7 @@ class lent_memories {
     static std::int64_t kept_bytes() noexcept { return 0; }
     static std::int64_t peak_bytes() noexcept { return 0; }
     static void release_kept() noexcept {}
+    static void parts_anew() noexcept {}
   };
   lent_memory<T, Space> weights_;
   [[no_unique_address]] std::conditional_t<are_one, no_memory, lent_memory<sum, Space>> gradients_;

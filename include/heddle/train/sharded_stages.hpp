@@ -249,9 +249,12 @@ class sharded_stages {
   void with_weights(Work&& work) {
     const open_call open(open_);
     if constexpr (shards_weights) ++releases_;
-    std::deque<gathered_stage> whole;
-    for (int k = 0; k < held_.size(); ++k) whole.emplace_back(*this, held_[k].index);
-    std::forward<Work>(work)();
+    {
+      std::deque<gathered_stage> whole;
+      for (int k = 0; k < held_.size(); ++k) whole.emplace_back(*this, held_[k].index);
+      std::forward<Work>(work)();
+    }
+    held_.memory().parts_anew();  // steps want other sizes at a time
   }
   /// `forward(stage, in, out)` of a pass without a schedule, with that stage's weights whole.
   template <class Forward>

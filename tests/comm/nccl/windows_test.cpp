@@ -36,6 +36,7 @@ struct setup {
   std::string mesh;
   std::string schedule = "1f1b";
   int layers = 2, microbatches = 2, experts = 4;
+  bool whole_first = false;  // weights before the first step
 };
 template <class Config>
 Config config_of(const setup& s) {
@@ -82,6 +83,7 @@ outcome train(const setup& s) {
   try {
     hd::launch<Transport>(hd::parse_mesh<mesh_type>(s.mesh), launch, [&](auto& world) {
       hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+      if (s.whole_first) trainer.parameter_memory().with_weights([] {});
       trainer.run(samples{}, [&](const hd::train::step_report& r) {
         if (world.rank() == 0) all.numbers.insert(all.numbers.end(), {r.loss, r.gradient_norm});
       });
@@ -193,6 +195,15 @@ TEST_CASE("lent buffers are parts of memory that somebody gave while there is ro
       lent.give_back(std::move(a));
       lent.give_back(std::move(b));
       CHECK(lent.kept_bytes() == 8 * 73);
+      b = lent.take(queue, 40, memory::contents::any, "b");
+      lent.parts_anew();  // b is lent
+      CHECK(lent.kept_bytes() == 8 * 33);
+      lent.give_back(std::move(b));
+      lent.parts_anew();
+      CHECK(lent.kept_bytes() == 0);
+      a = lent.take(queue, 100, memory::contents::any, "all");
+      CHECK(a.address() == given.address());
+      lent.give_back(std::move(a));
     }
     queue.wait();
   }
@@ -208,6 +219,12 @@ TEST_CASE("what ZeRO sums and gathers lies in windows where the transport asks f
     check_windows<gpt2, hd::zero<2>>(s, ncclFloat64, ncclFloat64);
     check_windows<gpt2, hd::zero<3>>(s, ncclFloat64, ncclFloat64);
   }
+}
+
+TEST_CASE("weights may be whole before the first step where they lie in windows", "[nccl][cuda][train][memory]") {
+  using gpt2 = hd::model::gpt2<double>;
+  const setup s{.mesh = "dp=2,pp=2", .schedule = "interleaved", .layers = 5, .microbatches = 2, .whole_first = true};
+  check_windows<gpt2, hd::zero<3>>(s, ncclFloat64, ncclFloat64);
 }
 
 TEST_CASE("weights of bf16 and their gradients of float lie in windows of their own", "[nccl][cuda][train][memory]") {
