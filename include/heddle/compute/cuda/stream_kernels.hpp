@@ -91,9 +91,10 @@ __global__ void each_kernel(std::int64_t n, Body body) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
 }
-// Of up to 512 threads, as `stream_launcher` chooses: without the bound a body with over 128 registers could not be launched with so many.
+// Without launch bounds: told of 512 threads ptxas spills in `draw_token_of_row`, or takes more registers in kernels of norms and keeps fewer rows under way. All
+// bodies stay below the 128 registers with which 512 threads, the most that `stream_launcher` chooses, can be launched.
 template <class Body>
-__global__ void __launch_bounds__(512) row_kernel(std::int64_t rows, Body body) {
+__global__ void row_kernel(std::int64_t rows, Body body) {
   block_of_row group;
   for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) body(group, i);
 }
