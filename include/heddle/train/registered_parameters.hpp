@@ -7,6 +7,7 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +19,12 @@ namespace heddle::inline v0::train {
 
 /// A communicator that registers memory of its own for collectives that come again, where its transport is asked to
 /// (`registers_memory()`): `comm.registered_memory(stream, bytes)` owns it, its `register_with(other.channel())` adds another communicator, and
-/// `comm.greatest(stream, x)` is the greatest of all ranks' numbers. All three are called by all ranks of the communicator together.
+/// `comm.greatest(stream, {x, y})` has the greatest of all ranks' x and of their y. All three are called by all ranks of the communicator together.
 template <class C, class Queue>
 concept registers_memory_for = requires(C& c, Queue& q, std::size_t bytes) {
   { c.registers_memory() } -> std::same_as<bool>;
   c.registered_memory(q.stream(), bytes);
-  { c.greatest(q.stream(), std::int64_t{}) } -> std::same_as<std::int64_t>;
+  { c.greatest(q.stream(), std::array<std::int64_t, 2>{}) } -> std::same_as<std::array<std::int64_t, 2>>;
 };
 
 namespace detail {
@@ -116,12 +117,9 @@ class registered_parameters {
   }
   // Whether n is the same on all ranks of all of those; all of them get the same answer, as the axes of groups commute.
   static bool same_on_all(Data& data, queue_type& queue, std::int64_t n) {
-    std::int64_t most = n, least = -n;
-    each_group(data, [&](auto& group) {
-      most = group.greatest(queue.stream(), most);
-      least = group.greatest(queue.stream(), least);
-    });
-    return most == -least;
+    std::array<std::int64_t, 2> most{n, -n};
+    each_group(data, [&](auto& group) { most = group.greatest(queue.stream(), most); });
+    return most[0] == -most[1];
   }
   // A window of all of those, zeroed; null where there is none. `give_back()` comes before it: what the memory replaces goes first.
   template <class GiveBack>

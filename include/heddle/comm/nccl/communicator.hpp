@@ -10,6 +10,7 @@
 #include <heddle/comm/split_part.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -90,13 +91,12 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     constexpr std::size_t page = 4096;
     return std::make_unique<detail::nccl_window_memory>(channel_, stream, (bytes + page - 1) / page * page);
   }
-  /// The greatest of all ranks' numbers. A collective, which waits for `stream`.
-  std::int64_t greatest(cudaStream_t stream, std::int64_t x) {
+  /// The greatest of all ranks' first numbers, and of their second ones. A collective, which waits for `stream`.
+  std::array<std::int64_t, 2> greatest(cudaStream_t stream, std::array<std::int64_t, 2> x) {
     channel_->flush();
-    const std::int64_t mine[2] = {x, 0};
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
-    channel_->exchange(mine, all, stream);
-    for (std::size_t r = 0; r < all.size(); r += 2) x = (std::max)(x, all[r]);
+    channel_->exchange(x, all, stream);
+    for (std::size_t i = 0; i < all.size(); ++i) x[i % 2] = (std::max)(x[i % 2], all[i]);
     return x;
   }
   /// Returns when the stream has done everything that was put on it.
