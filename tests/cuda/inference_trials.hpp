@@ -161,6 +161,25 @@ answered answers(const typename Model::config& config, const char* mesh, std::in
   return all;
 }
 
+/// Checks that all answers have the tokens and ends that are expected, as many as were asked for, and the log-probabilities to `tolerance`; and that they are not one word again and again.
+inline void compare_answers(const answered& got, const answered& expected, double tolerance) {
+  std::set<std::int32_t> words;
+  for (std::size_t i = 0; i < expected.answers.size(); ++i) {
+    CAPTURE(i);
+    const answer &want = expected.answers[i], &found = got.answers[i];
+    REQUIRE(want.tokens.size() == static_cast<std::size_t>(requests()[i].max_tokens));
+    words.insert(want.tokens.begin(), want.tokens.end());
+    CHECK(found.tokens == want.tokens);
+    CHECK(found.finish == want.finish);
+    REQUIRE(want.log_probabilities.size() == want.tokens.size());
+    REQUIRE(found.log_probabilities.size() == want.tokens.size());
+    for (std::size_t t = 0; t < want.tokens.size(); ++t)
+      CHECK(std::abs(found.log_probabilities[t] - want.log_probabilities[t]) < tolerance);
+  }
+  CHECK(words.size() > 3);
+  CHECK(got.counts.steps == expected.counts.steps);
+}
+
 /// Checks that a model of 16 bits answers, with tokens drawn on a device, as with all of its logits and the host's sampler, itself and widened to float.
 template <class Backend, class Model, class... Policies>
 inf::engine_counts check_drawn_answers(const typename Model::config& config, const char* mesh, std::int64_t blocks) {
@@ -169,20 +188,7 @@ inf::engine_counts check_drawn_answers(const typename Model::config& config, con
   for (const serves how : {serves::as_it_is, serves::widened}) {
     CAPTURE(static_cast<int>(how));
     const answered got = answers<Model, Backend, Policies...>(config, mesh, blocks, how);
-    std::set<std::int32_t> words;
-    for (std::size_t i = 0; i < expected.answers.size(); ++i) {
-      CAPTURE(i);
-      const answer &want = expected.answers[i], &found = got.answers[i];
-      REQUIRE(want.tokens.size() == static_cast<std::size_t>(requests()[i].max_tokens));
-      words.insert(want.tokens.begin(), want.tokens.end());
-      CHECK(found.tokens == want.tokens);
-      REQUIRE(want.log_probabilities.size() == want.tokens.size());
-      REQUIRE(found.log_probabilities.size() == want.tokens.size());
-      for (std::size_t t = 0; t < want.tokens.size(); ++t)
-        CHECK(std::abs(found.log_probabilities[t] - want.log_probabilities[t]) < 1e-10);
-    }
-    CHECK(words.size() > 3);
-    CHECK(got.counts.steps == expected.counts.steps);
+    compare_answers(got, expected, 1e-10);
     CHECK(got.counts.accepted_tokens == expected.counts.accepted_tokens);
   }
   return expected.counts;
@@ -216,21 +222,7 @@ inf::engine_counts check_answers(const typename Model::config& config, const cha
   CAPTURE(mesh, blocks);
   const answered expected = answers<Model, host, Policies...>(config, mesh, blocks),
                  got = answers<Model, Backend, Policies...>(config, mesh, blocks);
-  std::set<std::int32_t> words;
-  for (std::size_t i = 0; i < expected.answers.size(); ++i) {
-    CAPTURE(i);
-    const answer &want = expected.answers[i], &found = got.answers[i];
-    REQUIRE(want.tokens.size() == static_cast<std::size_t>(requests()[i].max_tokens));
-    words.insert(want.tokens.begin(), want.tokens.end());
-    CHECK(found.tokens == want.tokens);
-    CHECK(found.finish == want.finish);
-    REQUIRE(want.log_probabilities.size() == want.tokens.size());
-    REQUIRE(found.log_probabilities.size() == want.tokens.size());
-    for (std::size_t t = 0; t < want.tokens.size(); ++t)
-      CHECK(std::abs(found.log_probabilities[t] - want.log_probabilities[t]) < tolerance);
-  }
-  CHECK(words.size() > 3);  // not one word again and again
-  CHECK(got.counts.steps == expected.counts.steps);
+  compare_answers(got, expected, tolerance);
   CHECK(got.counts.preemptions == expected.counts.preemptions);
   return got.counts;
 }

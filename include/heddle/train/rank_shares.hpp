@@ -59,7 +59,7 @@ class rank_shares {
   }
   /// Elements of the largest share, of any rank.
   std::int64_t largest_share() const noexcept { return *std::max_element(shares_.begin(), shares_.end()); }
-  /// Shares of gradients, and of weights, that a rank keeps here lie in this memory of somebody else, who gives it back behind this object's end. Their
+  /// Shares of gradients, and of weights, that a rank keeps here lie in this memory of somebody else, who gives it back after this object's end. Their
   /// contents are whatever lies there.
   void lie_in([[maybe_unused]] T* weights, [[maybe_unused]] sum* gradients) noexcept
     requires heddle::v0::detail::lends_buffers<Space>

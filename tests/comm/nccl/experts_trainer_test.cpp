@@ -27,6 +27,7 @@
 #include "../../train/random_tokens.hpp"
 #include "catch.hpp"
 #include "double.hpp"
+#include "small_mixtral.hpp"
 
 namespace {
 
@@ -105,18 +106,7 @@ void check_as_on_host(const typename Model::config& config, const std::string& m
 }
 using samples = train_test::random_tokens<context, words, 5>;
 
-// Five experts of 7 hidden units divide by nothing. Initial weights are large, so that the router has preferences.
-constexpr md::mixtral_config small_mixtral{{.layers = 2,
-                                            .heads = 4,
-                                            .kv_heads = 2,
-                                            .width = 12,
-                                            .ffn = 7,
-                                            .context = context,
-                                            .vocabulary = words,
-                                            .initial_deviation = 0.3,
-                                            .head_elements = 4},
-                                           5,
-                                           2};
+constexpr md::mixtral_config small_mixtral = nccl_test::small_mixtral(2, context, words);
 
 // Blocks as those of examples/image_classifier.cpp: a norm, a convolution of 3 x 3 and one of 1 x 1, then the mean of all pixels and a softmax.
 constexpr int side = 4;

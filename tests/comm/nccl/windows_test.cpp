@@ -21,6 +21,7 @@
 #include "../../train/random_tokens.hpp"
 #include "catch.hpp"
 #include "double.hpp"
+#include "small_mixtral.hpp"
 
 namespace {
 
@@ -41,17 +42,7 @@ struct setup {
 template <class Config>
 Config config_of(const setup& s) {
   if constexpr (std::is_same_v<Config, hd::model::mixtral_config>)
-    return {{.layers = s.layers,
-             .heads = 4,
-             .kv_heads = 2,
-             .width = 12,
-             .ffn = 7,
-             .context = context,
-             .vocabulary = words,
-             .initial_deviation = 0.3,
-             .head_elements = 4},
-            s.experts,
-            2};
+    return nccl_test::small_mixtral(s.layers, context, words, s.experts);
   else
     return {.layers = s.layers, .heads = 2, .width = 8, .context = context, .vocabulary = words};
 }

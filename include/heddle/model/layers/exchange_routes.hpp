@@ -165,7 +165,7 @@ struct host_side<Queue> {
   using type = typename Queue::pinned;
 };
 
-// Elsewhere: counts come to the host by one copy, which it waits for, once in each verb of a layer; the tables on the host are written behind that wait.
+// Elsewhere: counts come to the host by one copy, which it waits for, once in each verb of a layer; the tables on the host are written after that wait.
 template <class Space>
 class exchange_routes {
   using queue_type = typename Space::queue;

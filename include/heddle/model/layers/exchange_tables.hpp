@@ -1,4 +1,4 @@
-// heddle/model/layers/exchange_tables.hpp: what a rank knows of rows that travel to the experts of other ranks, and how much room routes take.
+// heddle/model/layers/exchange_tables.hpp: counts and orders of the rows that ranks exchange for their experts, and the extents of routing tables.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>
