@@ -456,6 +456,39 @@ TEST_CASE("a rule of one's own steers the search", "[plan][skippipe]") {
   }
 }
 
+TEST_CASE("ways in order have no swaps, and without limits they are those of the rule for it",
+          "[plan][skippipe][property]") {
+  const unsigned seed = 23;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  using rules = plan::skip_rules<plan::max_jump<4>, plan::no_swaps, plan::keep_first_stage>;
+  int swaps = 0;
+  for (int round = 0; round < 24; ++round) {
+    CAPTURE(round);
+    const problem p = random_problem(random, {1, 1, 2, 1});
+    plan::skip_options o{.path_length = 3 + round % 2, .slots = 4, .per_origin = 2, .waves = 1};
+    o.even_visits = round % 3 == 0;
+    o.exhaustive = round % 4 == 0;
+    o.exchanges = 200;
+    const auto swapped = [&](const plan::skip_plan& found) {
+      check_plan(found, p.costs, o);
+      int n = 0;
+      for (int i = 0; i < found.paths.microbatches(); ++i) {
+        const auto stages = stages_of(found.paths, i);
+        n += std::is_sorted(stages.begin(), stages.end()) ? 0 : 1;
+      }
+      return n;
+    };
+    swaps += swapped(plan::skippipe(p.costs, p.stage_of_node, 4, o));
+    o.in_order = true;
+    const plan::skip_plan in_order = plan::skippipe(p.costs, p.stage_of_node, 4, o);
+    CHECK(swapped(in_order) == 0);
+    if (o.exhaustive)
+      CHECK(in_order.planned.makespan == plan::skippipe<rules>(p.costs, p.stage_of_node, 4, o).planned.makespan);
+  }
+  CHECK(swaps > 0);  // which the option forbids
+}
+
 TEST_CASE("a loss that takes no time is in nobody's way", "[plan][skippipe]") {
   problem p;
   p.stage_of_node = {0, 1, 2};

@@ -109,7 +109,8 @@ class conflict_search {
         o_(options),
         score_(score),
         find_way_(costs, stage_of_node, options.path_length,
-                  options.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(options.way_states)),
+                  options.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(options.way_states),
+                  options.in_order),
         size_(static_cast<std::size_t>(stages), 0) {
     for (const int s : stage_of_node) ++size_[at(s)];
   }

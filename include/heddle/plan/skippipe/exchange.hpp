@@ -13,14 +13,14 @@
 
 namespace heddle::inline v0::plan::detail {
 
-// The stages of a way as the rules allow them, brought into their order if need be; false if they do not then either.
+// The stages of a way as rules and options allow them, brought into their order if need be; false if they do not then either.
 template <path_rules Rules>
-bool make_legal(std::vector<int>& way, std::span<const int> stage_of_node) {
+bool make_legal(std::vector<int>& way, std::span<const int> stage_of_node, bool in_order) {
   const auto stage = [&](int n) { return stage_of_node[static_cast<std::size_t>(n)]; };
   const auto legal = [&] {
     std::vector<int> stages;
     for (const int n : way) stages.push_back(stage(n));
-    return allowed<Rules>(stages);
+    return allowed<Rules>(stages) && (!in_order || std::is_sorted(stages.begin(), stages.end()));
   };
   if (legal()) return true;
   std::sort(way.begin() + 1, way.end(), [&](int a, int b) { return stage(a) < stage(b); });
@@ -65,7 +65,7 @@ void even_out(std::vector<std::vector<int>>& ways, std::span<const int> stage_of
   const auto replace = [&](std::vector<int>& way, int old, int by) {
     std::vector<int> other = way;
     std::replace(other.begin() + 1, other.end(), old, by);
-    if (!make_legal<Rules>(other, stage_of_node)) return false;
+    if (!make_legal<Rules>(other, stage_of_node, o.in_order)) return false;
     way = std::move(other);
     return true;
   };
@@ -117,7 +117,7 @@ double exchange_nodes(std::vector<std::vector<int>>& ways, const std::vector<age
   const counter_random random(o.seed, 0x5C1F);
   std::uint64_t drawn = 0;
   const auto below = [&](int n) { return static_cast<int>(random.integer(drawn++) % static_cast<std::uint64_t>(n)); };
-  const auto legal = [&](std::vector<int>& way) { return make_legal<Rules>(way, stage_of_node); };
+  const auto legal = [&](std::vector<int>& way) { return make_legal<Rules>(way, stage_of_node, o.in_order); };
   const auto seconds = [&] { return score(all_waves(agents, ways, stage_of_node, stages, o)); };
 
   way_counts counts(ways, stage_of_node, stages, o);

@@ -30,6 +30,10 @@ struct skip_options {
   /// stage that has a way goes before nodes that have none. In the published case slots leave no choice.
   bool even_visits = false;
 
+  /// All ways visit their stages in the model's order, whatever swaps the rules allow. Where no stage is skipped, losses are
+  /// then those of any other schedule.
+  bool in_order = false;
+
   bool avoid_collisions = true;  ///< TC2: no two visits to a node at the same time, one of them forward
   bool exhaustive = false;       ///< lift all limits below: the least planned time there is, however long it takes
 

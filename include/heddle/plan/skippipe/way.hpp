@@ -88,8 +88,8 @@ template <path_rules Rules>
 class way_search {
  public:
   way_search(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int length,
-             std::size_t most_states = (std::numeric_limits<std::size_t>::max)())
-      : costs_(costs), stage_of_node_(stage_of_node), length_(length), most_states_(most_states) {
+             std::size_t most_states = (std::numeric_limits<std::size_t>::max)(), bool in_order = false)
+      : costs_(costs), stage_of_node_(stage_of_node), length_(length), most_states_(most_states), in_order_(in_order) {
     // left_[origin][k][n]: the least that k more nodes behind n and the way back to the origin can take, stages and rules
     // left aside.
     const int nodes = costs.nodes();
@@ -176,7 +176,8 @@ class way_search {
     for (int next = 0; next < costs_.nodes(); ++next) {
       const int stage = stage_of_node_[at(next)];
       if (!limits.node_allowed[at(next)] || !limits.stage_allowed[at(stage)]) continue;
-      if (std::find(p.stages.begin(), p.stages.end(), stage) != p.stages.end() || !Rules{}.may_visit(seen, stage))
+      if (std::find(p.stages.begin(), p.stages.end(), stage) != p.stages.end() || !Rules{}.may_visit(seen, stage) ||
+          (in_order_ && stage < seen.frontier))
         continue;
       push(p, number, next, s.count + 1, who.origin, s.known + hop(s.node, next));
     }
@@ -241,6 +242,7 @@ class way_search {
   std::span<const int> stage_of_node_;
   int length_;
   std::size_t most_states_;
+  bool in_order_;
   std::vector<std::vector<std::vector<double>>> left_{};
 };
 
