@@ -228,8 +228,24 @@ TEST_CASE("a table that cannot be lowered is refused with rank and action", "[sc
 
 TEST_CASE("a schedule known by name says its name where it does not fit", "[schedule]") {
   CHECK_THROWS_WITH(sc::make_table(sc::named("dual-pipe", 3), 4),
-                    "heddle: the schedule \"dual-pipe\" cannot run 3 microbatches on 4 pipeline ranks; change one of "
-                    "the numbers");
+                    "heddle: the schedule \"dual-pipe\" cannot run 3 microbatches on 4 pipeline ranks; it can run 8 on "
+                    "them");
+  const auto says = [](const char* name, int microbatches, int ranks, const std::string& which) {
+    CHECK_THROWS_WITH(sc::make_table(sc::named(name, microbatches), ranks), Catch::Matchers::EndsWith("; " + which));
+  };
+  says("chimera", 5, 4, "it can run 4 or 6 on them");
+  says("chimera", 1, 2, "it can run 2 on them");
+  says("chimera", 2, 3, "it can run them on 2 or 4 ranks");
+  says("chimera", 5, 3, "it can run 4 or 6 on 2 ranks");
+  says("chimera", 3, 1, "it can run 2 or 4 on 2 ranks");
+  says("dual-pipe", 2147483647, 4, "it can run 2147483646 on them");
+  says("dual-pipe-v", 7, 4, "it can run 8 on them");
+  says("interleaved", 9, 4, "it can run 8 or 10 on them");
+  says("zb-h1:2", 9, 4, "it can run 8 or 10 on them");
+  // What it names, it runs; nothing in between does.
+  for (const char* name : {"chimera", "dual-pipe", "dual-pipe-v", "interleaved", "zb-h1:2"})
+    for (int ranks = 1; ranks <= 6; ++ranks)
+      for (int m = 1; m <= 20; ++m) CHECK(sc::named(name, m).fits(ranks) == sc::named(name, 1).fits_with(m, ranks));
 }
 
 TEST_CASE("plans and budgets of static schedules take passes", "[schedule]") {

@@ -117,6 +117,14 @@ class named : public detail::run_time_schedule {
     visit([&](const auto& when) { yes = detail::fits(when, ranks); });
     return yes;
   }
+  template <int = 0>
+  constexpr bool fits_with(int microbatches, int ranks) const {
+    bool yes = true;
+    visit([&](const auto& when) {
+      if constexpr (requires { when.fits_with(microbatches, ranks); }) yes = when.fits_with(microbatches, ranks);
+    });
+    return yes;
+  }
 
   template <int = 0>
   constexpr rank_lists lists(int ranks) const {

@@ -1,6 +1,7 @@
 // heddle/schedule/table.hpp: action tables: a list of actions for each pipeline rank, with the stage map.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/schedule/action.hpp>
 #include <heddle/schedule/microbatches.hpp>
@@ -328,6 +329,20 @@ constexpr bool fits(const When& when, int ranks) {
     return true;
 }
 
+// The message for a schedule that does not fit. `could(when, microbatches, ranks)`, or none: what other numbers it can run.
+HEDDLE_INLINE std::string misfit_text(const std::string& name, int microbatches, int ranks, const void* when,
+                                      bool (*could)(const void*, int, int));
+
+template <class When>
+[[noreturn]] void throw_misfit(const When& when, int ranks) {
+  std::string name;
+  if constexpr (requires { name += when.name(); }) name += when.name();
+  bool (*could)(const void*, int, int) = nullptr;
+  if constexpr (requires { when.fits_with(1, 1); })
+    could = [](const void* w, int m, int r) { return static_cast<const When*>(w)->fits_with(m, r); };
+  throw schedule_error(misfit_text(name, when.microbatch_count(), ranks, &when, could));
+}
+
 // A base of schedules whose number of microbatches only the run knows.
 struct run_time_schedule {
   using kind = schedule_kind;
@@ -346,7 +361,8 @@ struct run_time_schedule {
 /// - optionally `next(stage, microbatch)` and `previous`, where microbatches have ways of their own, see `action_table`;
 ///   with `has_paths()` false they are not asked;
 /// - optionally `name()`, for messages;
-/// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
+/// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks, and
+///   `fits_with(microbatches, ranks)`: whether it could run others, for messages that name them;
 /// - optionally `action_count(ranks)`, where it is known how many actions all ranks have.
 template <class S>
 concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
@@ -486,16 +502,7 @@ constexpr action_table make_table(const When& when, int ranks) {
     throw schedule_error("heddle: a schedule needs at least one pipeline rank, got " + std::to_string(ranks));
   if (ranks > detail::most_ranks)
     throw schedule_error("heddle: a schedule on " + std::to_string(ranks) + " pipeline ranks is too large");
-  if (!detail::fits(when, ranks)) {
-    std::string text = "heddle: the schedule ";
-    if constexpr (requires { text += when.name(); }) {
-      text += '"';
-      text += when.name();
-      text += "\" ";
-    }
-    throw schedule_error(text + "cannot run " + std::to_string(when.microbatch_count()) + " microbatches on " +
-                         std::to_string(ranks) + " pipeline ranks; change one of the numbers");
-  }
+  if (!detail::fits(when, ranks)) detail::throw_misfit(when, ranks);
   if (std::int64_t{when.stages(ranks)} * when.microbatch_count() > detail::most_cells)
     throw schedule_error("heddle: a schedule of " + std::to_string(when.stages(ranks)) + " stages and " +
                          std::to_string(when.microbatch_count()) + " microbatches is too large");
@@ -568,3 +575,7 @@ constexpr std::int64_t sends(table_view table) {
 }
 
 }  // namespace heddle::inline v0::schedule
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/schedule/impl/table.hpp>
+#endif

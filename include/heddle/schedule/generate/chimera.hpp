@@ -32,7 +32,10 @@ template <microbatches_like Microbatches = microbatches<>>
 struct chimera : staged<Microbatches, bidirectional> {
   using staged<Microbatches, bidirectional>::staged;
 
-  constexpr bool fits(int ranks) const noexcept { return ranks % 2 == 0 && this->microbatch_count() % 2 == 0; }
+  constexpr bool fits(int ranks) const noexcept { return fits_with(this->microbatch_count(), ranks); }
+  static constexpr bool fits_with(int microbatches, int ranks) noexcept {
+    return ranks % 2 == 0 && microbatches % 2 == 0;
+  }
 
   constexpr rank_lists lists(int ranks) const {
     return list_schedule(bidirectional{}, ranks, this->microbatch_count(), detail::chimera_rule{ranks});

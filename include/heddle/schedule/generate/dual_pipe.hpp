@@ -14,9 +14,9 @@ template <microbatches_like Microbatches = microbatches<>>
 struct dual_pipe : staged<Microbatches, bidirectional> {
   using staged<Microbatches, bidirectional>::staged;
 
-  constexpr bool fits(int ranks) const noexcept {
-    const int m = this->microbatch_count();
-    return ranks % 2 == 0 && m % 2 == 0 && m / 2 >= ranks;
+  constexpr bool fits(int ranks) const noexcept { return fits_with(this->microbatch_count(), ranks); }
+  static constexpr bool fits_with(int microbatches, int ranks) noexcept {
+    return ranks % 2 == 0 && microbatches % 2 == 0 && microbatches / 2 >= ranks;
   }
 
   constexpr void generate(int rank, int ranks, auto& emit) const {

@@ -89,7 +89,8 @@ template <microbatches_like Microbatches = microbatches<>>
 struct dual_pipe_v : staged<Microbatches, v_shape> {
   using staged<Microbatches, v_shape>::staged;
 
-  constexpr bool fits(int ranks) const noexcept { return this->microbatch_count() / 2 >= ranks; }
+  constexpr bool fits(int ranks) const noexcept { return fits_with(this->microbatch_count(), ranks); }
+  static constexpr bool fits_with(int microbatches, int ranks) noexcept { return microbatches / 2 >= ranks; }
 
   constexpr void generate(int rank, int ranks, auto& emit) const {
     detail::dual_list({rank, 0}, {2 * ranks - 1 - rank, 0}, emit).write(rank, ranks, this->microbatch_count());

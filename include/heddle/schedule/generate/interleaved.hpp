@@ -16,8 +16,9 @@ struct interleaved : looped<Microbatches, Chunks> {
   using looped<Microbatches, Chunks>::looped;
 
   constexpr int action_count(int ranks) const noexcept { return 2 * this->stages(ranks) * this->microbatch_count(); }
-  constexpr bool fits(int ranks) const noexcept {
-    return detail::interleaved_order::fits(this->microbatch_count(), ranks);
+  constexpr bool fits(int ranks) const noexcept { return fits_with(this->microbatch_count(), ranks); }
+  static constexpr bool fits_with(int microbatches, int ranks) noexcept {
+    return detail::interleaved_order::fits(microbatches, ranks);
   }
 
   constexpr void generate(int rank, int ranks, auto& emit) const {

@@ -15,8 +15,9 @@ template <microbatches_like Microbatches = microbatches<>, int Chunks = 1>
 struct zb_h1 : looped<Microbatches, Chunks> {
   using looped<Microbatches, Chunks>::looped;
 
-  constexpr bool fits(int ranks) const noexcept {
-    return this->chunks() == 1 || detail::interleaved_order::fits(this->microbatch_count(), ranks);
+  constexpr bool fits(int ranks) const noexcept { return fits_with(this->microbatch_count(), ranks); }
+  constexpr bool fits_with(int microbatches, int ranks) const noexcept {
+    return this->chunks() == 1 || detail::interleaved_order::fits(microbatches, ranks);
   }
 
   constexpr int action_count(int ranks) const noexcept { return 3 * this->stages(ranks) * this->microbatch_count(); }
