@@ -11,16 +11,15 @@
 #include <heddle/train/json/hugging_face_folder.hpp>
 #include <heddle/train/weights.hpp>
 
-#include <CLI/CLI.hpp>
+#include "tool.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,7 +33,6 @@ namespace io = heddle::io;
 namespace md = heddle::model;
 using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using ticks = std::chrono::steady_clock;
 using backend = hd::compute::host<>;
 
 namespace {
@@ -98,7 +96,8 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
                       static_cast<long long>(plan.tensors()[i].count()));
     }
   if (!s.dry_run) hd::train::copy_model_files(s.from, s.to);
-  std::mutex one_line;
+  const auto tensors = static_cast<std::int64_t>(md::parameter_outlines(described).size());
+  tool::progress shown("reading and writing", (s.dry_run ? 1 : 2) * tensors, "tensors");
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // a rank may wait as long as others read and write
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
@@ -127,46 +126,39 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
     if constexpr (requires { stage.frozen_parameters(); })
       for (const md::parameter& p : stage.frozen_parameters()) count(p);
     const auto say = [&](const char* what, std::int64_t bytes) {
-      const std::scoped_lock lock(one_line);
-      std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
-                  world.template coordinate<dp>(), stage_number, world.template coordinate<tp>(), what,
-                  static_cast<long long>(bytes), static_cast<long long>(parameters));
+      shown.above([&] {
+        std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
+                    world.template coordinate<dp>(), stage_number, world.template coordinate<tp>(), what,
+                    static_cast<long long>(bytes), static_cast<long long>(parameters));
+      });
     };
-    // Names of tensors, and every few seconds a line that says how far this rank is.
-    const auto progress = [&](const char* done, const md::hugging_face_names& named) {
-      return [=, &one_line, &world, count = std::int64_t{0}, last = ticks::now()](std::string_view name) mutable {
-        if (ticks::now() - last > std::chrono::seconds(2)) {
-          last = ticks::now();
-          const std::scoped_lock lock(one_line);
-          std::printf("rank %d  %s %lld of %lld tensors\n", world.rank(), done, static_cast<long long>(count),
-                      static_cast<long long>(parameters));
-        }
-        ++count;
-        return named(name);
-      };
-    };
+    const bool counts = world.template coordinate<dp>() == 0 && world.template coordinate<tp>() == 0;
     if (s.dry_run) return say("would read", to_read);
     if (from.published) {
       const io::safetensors_reader weights(*from.published);
-      md::read_parameters(stage, weights, progress("read", of_source));
+      md::read_parameters(stage, weights, tool::counted(of_source, shown, counts));
       say("read", weights.bytes_read());
     } else {
       say("read", hd::train::read_weights(stage, *from.saved));
+      if (counts) shown.add(parameters);
     }
     if (s.format == "huggingface")
       say("wrote", hd::train::write_together(world, s.to, plan, [&](auto& sink) {
-            md::write_parameters(stage, world, sink, progress("written", names));
+            md::write_parameters(stage, world, sink, tool::counted(names, shown, counts));
           }));
     else
       say("wrote", hd::train::save_weights(stage, world, s.to, {.config = in_words}));
   });
-  if (!s.dry_run)
+  if (s.dry_run) return;
+  shown.above([&] {
     std::printf("wrote %zu files of %lld bytes of weights to '%s'\n",
                 s.format == "huggingface" ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
                 static_cast<long long>(plan.data_bytes()), s.to.c_str());
+  });
 }
 
 void run(const settings& s) {
+  tool::require_model(s.from, "--from");
   const auto path = std::filesystem::path(s.from) / "config.json";
   const nlohmann::json config = io::read_json(path);
   const auto about = md::from_config(config, "'" + path.string() + "'");
@@ -179,23 +171,12 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Converts a model between a folder of Hugging Face and a save of heddle.");
+  tool::command_line app("Converts a model between a folder of Hugging Face and a save of heddle.");
   app.add_option("--from", s.from, "folder with config.json and weights of either format")->required();
   app.add_option("--to", s.to, "folder to write")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--format", s.format, "what is written")
-      ->check(CLI::IsMember({"huggingface", "heddle"}))
-      ->capture_default_str();
-  app.add_option("--max-file-bytes", s.most_bytes, "of weights in a safetensors file")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle"});
+  app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);
   app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    run(s);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return tool::run(app, argc, argv, [&] { run(s); });
 }

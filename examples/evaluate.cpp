@@ -11,21 +11,23 @@
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
+#include <heddle/model/write_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "text_tokens.hpp"
 #include "token_ids.hpp"
+#include "tool.hpp"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -92,17 +94,26 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
   found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   std::vector<double> losses(samples.size());
   const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
+  const auto tensors = md::parameter_outlines(Model::describe(config)).size();
+  std::optional<tool::progress> shown(std::in_place, "loading", static_cast<std::int64_t>(tensors), "tensors");
   hd::launch<hd::threads>(mesh, [&](auto& world) {
+    const bool first_of_tp = world.template coordinate<tp>() == 0;
     const hd::io::safetensors_reader weights(folder);
     backend kernels{1};
     using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
     stage_type stage(config, world, kernels,
                      Model::layers_of(config, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1, 0);
-    md::read_parameters(stage, weights, names);
+    md::read_parameters(stage, weights,
+                        tool::counted(names, *shown, first_of_tp && world.template coordinate<dp>() == 0));
     found.bytes_read[static_cast<std::size_t>(world.rank())] = weights.bytes_read();
+    world.control().barrier();
+    if (world.rank() == 0) shown.emplace("evaluating", std::ssize(samples), "samples");
+    world.control().barrier();
     const auto replicas = static_cast<std::size_t>(mesh.template extent<dp>());
-    for (auto i = static_cast<std::size_t>(world.template coordinate<dp>()); i < samples.size(); i += replicas)
+    for (auto i = static_cast<std::size_t>(world.template coordinate<dp>()); i < samples.size(); i += replicas) {
       forward(world, stage, samples[i], losses[i], found.last_logits[i]);
+      if (first_of_tp && stage.is_last()) shown->add();
+    }
   });
   found.loss_sum = std::accumulate(losses.begin(), losses.end(), 0.0);
   for (const auto& tokens : samples) found.targets += static_cast<std::int64_t>(tokens.size()) - 1;
@@ -159,8 +170,9 @@ std::vector<std::vector<std::int32_t>> samples_of_text(const settings& s, int vo
   return samples;
 }
 
-int run(const settings& s) {
+void run(const settings& s) {
   if (s.tokens.empty() && s.text.empty()) throw hd::config_error("heddle: --tokens is required, or --text");
+  tool::require_model(s.model);
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
   const auto path = std::filesystem::path(s.model) / "config.json";
@@ -174,25 +186,18 @@ int run(const settings& s) {
     return evaluate<Model>(s, about, config, samples);
   };
   print(s, about, md::with_model<float>(about, with));
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
+  tool::command_line app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
-  app.add_option("--tokens", s.tokens, "ids with commas between them; again for another sample")->take_all();
+  app.add_option("--tokens", s.tokens, "a sample: ids with commas between them")->take_all();
   app.add_option("--text", s.text, "text file: tokens of the folder's tokenizer.json, or bytes without one");
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--dtype", s.dtype, "of weights and arithmetic")->check(CLI::IsMember({"f32"}))->capture_default_str();
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run(s);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return tool::run(app, argc, argv, [&] { run(s); });
 }

@@ -18,19 +18,21 @@
 #include HEDDLE_GEMM_HEADER
 
 #include "text_tokens.hpp"
+#include "tool.hpp"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -86,6 +88,7 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
                            .total_steps = (std::max)(s.steps, std::int64_t{1})};
   options.seed = s.seed;
   hd::train::copy_model_files(s.model, s.out);
+  std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
   hd::launch_options ranks;
   ranks.timeout =
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
@@ -96,7 +99,10 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
     const auto each_stage = [&](auto&& work) {
       for (int k = 0; k < trainer.stages(); ++k) work(trainer.stage(k));
     };
-    each_stage([&](auto& stage) { md::read_parameters(stage, weights, names, kept); });
+    const bool counts = world.template coordinate<dp>() == 0 && world.template coordinate<tp>() == 0;
+    each_stage([&](auto& stage) { md::read_parameters(stage, weights, tool::counted(names, *loading, counts), kept); });
+    world.control().barrier();
+    if (speaks) loading.reset();
     const auto validate = [&](const char* when) {
       const double loss = trainer.validate(data);
       if (speaks) std::printf("%s validation loss %.6f\n", when, loss);
@@ -133,6 +139,7 @@ void finetune_either(const settings& s, const md::hugging_face_model& about, Con
 }
 
 void run(const settings& s) {
+  tool::require_model(s.model);
   const auto path = std::filesystem::path(s.model) / "config.json";
   const nlohmann::json config = io::read_json(path);
   const auto about = md::from_config(config, "'" + path.string() + "'");
@@ -159,26 +166,20 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
+  tool::command_line app(
+      "Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files")->required();
   app.add_option("--out", s.out, "folder to write")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--steps", s.steps)->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--lr", s.lr, "the greatest learning rate")->capture_default_str();
-  app.add_option("--lora-rank", s.rank, "of adapters; 0: all weights are trained")->check(CLI::NonNegativeNumber);
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  app.add_option("--steps", s.steps, "steps in the whole run")->at_least(0);
+  app.add_option("--lr", s.lr, "the greatest learning rate");
+  app.add_option("--lora-rank", s.rank, "rank of adapters; 0: all weights are trained")->at_least(0);
   app.add_option("--lora-alpha", s.alpha, "adapters count alpha / rank times; 0: twice the rank");
-  app.add_option("--batch", s.batch, "samples per step")->capture_default_str();
-  app.add_option("--microbatches", s.microbatches, "per dp rank")->capture_default_str();
-  app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)")->capture_default_str();
-  app.add_option("--seed", s.seed, "of adapters and of the order of samples")->capture_default_str();
-  app.add_option("--max-file-bytes", s.most_bytes, "of weights in a safetensors file")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    run(s);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  app.add_option("--batch", s.batch, "samples per step");
+  app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step");
+  app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
+  app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
+  app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file");
+  return tool::run(app, argc, argv, [&] { run(s); });
 }

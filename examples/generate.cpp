@@ -9,14 +9,12 @@
 
 #include "model_ranks.hpp"
 #include "token_ids.hpp"
-
-#include <CLI/CLI.hpp>
+#include "tool.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -91,6 +89,7 @@ void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
 void run(const settings& s) {
   namespace fs = std::filesystem;
   const model_ranks::options ranks = model_ranks::options_for(s.speculation, s.ranks);
+  tool::require_model(s.ranks.model);
   std::optional<hd::io::tokenizer> tokenizer;
   if (fs::exists(fs::path(s.ranks.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.ranks.model);
   if (!tokenizer && (!s.prompts.empty() || !s.stop.empty()))
@@ -112,34 +111,30 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   inf::sampling_options& sampling = s.request.sampling;
   s.request.max_tokens = 128;
-  CLI::App app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
+  tool::command_line app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
   app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, tokenizer.json")
       ->required();
-  app.add_option("--prompt", s.prompts, "text to continue; again for another one")->take_all();
+  app.add_option("--prompt", s.prompts, "text to continue")->take_all();
   app.add_option("--tokens", tokens, "ids with commas between them, in place of a text")->take_all();
-  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--threads", s.ranks.threads, "of each rank")->capture_default_str();
-  app.add_option("--max-tokens", s.request.max_tokens, "of an answer")->capture_default_str();
-  app.add_option("--temperature", sampling.temperature, "0: the likeliest token")->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "0: all")->capture_default_str();
-  app.add_option("--top-p", sampling.top_p)->capture_default_str();
-  app.add_option("--min-p", sampling.min_p)->capture_default_str();
-  app.add_option("--repetition-penalty", sampling.repetition_penalty)->capture_default_str();
-  app.add_option("--seed", seed, "the same seed gives the same text, whatever the mesh and the other prompts")
-      ->capture_default_str();
-  app.add_option("--stop", s.stop, "a string that ends the text; again for another one")->take_all();
-  app.add_option("--cache-tokens", s.ranks.cache_tokens, "that the cache has room for; 0: the context, at most 4096")
-      ->capture_default_str();
+  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
+  app.add_option("--threads", s.ranks.threads, "threads of each rank");
+  app.add_option("--max-tokens", s.request.max_tokens, "most tokens of an answer");
+  app.add_option("--temperature", sampling.temperature, "logits are divided by it; 0: always the likeliest token");
+  app.add_option("--top-k", sampling.top_k, "draw from so many of the likeliest tokens; 0: from all");
+  app.add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that reach this probability together");
+  app.add_option("--min-p", sampling.min_p,
+                 "draw from tokens with at least this part of the likeliest one's probability");
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "logits of tokens of prompt and answer are divided by it, negative ones multiplied; 1: none");
+  app.add_option("--seed", seed, "the same seed gives the same text, whatever the mesh and the other prompts");
+  app.add_option("--stop", s.stop, "a string that ends the text")->take_all();
+  app.add_option("--cache-tokens", s.ranks.cache_tokens,
+                 "tokens that the cache has room for; 0: the context, at most 4096");
   model_ranks::add_options(app, s.speculation, s.ranks);
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return tool::run(app, argc, argv, [&] {
     session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());
     for (const std::string& one : tokens) s.tokens.push_back(parse_tokens(one));
     sampling.seed = seed;
     run(s);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -1,5 +1,5 @@
 // Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks, chosen on the command line.
-// run: --steps 6 --layers 2 --width 32 --heads 2 --context 32 --batch 8 --microbatches 2 --validate-every 3 --sample 20
+// run: --steps 6 --layers 2 --width 32 --heads 2 --context 32 --batch 8 --microbatches 2 --validate-every 3 --sample 20 --timeline timeline.svg
 // prints: mesh         dp=2 x pp=2 x tp=2
 // prints: step     6/6
 // prints: timeline     timeline.svg
@@ -36,6 +36,7 @@
 #include "gpt2_train/settings.hpp"
 #include "gpt2_train/ways.hpp"
 #include "gpt2_train/windows.hpp"
+#include "tool.hpp"
 #include "transport.hpp"
 
 #include <algorithm>
@@ -45,7 +46,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <limits>
 #include <new>
 #include <optional>
@@ -210,7 +210,8 @@ static int train(const settings& s) {
   // The status of a run that a signal has ended is what shells say of a program that one has: 128 and its number.
   const auto status = [](int number) { return number == 0 ? 0 : 128 + number; };
   if (!s.windows.empty() && !nothing_to_do && !train_in_windows<T, strategy>(s, launch, data, facts, saved))
-    return status(hd::train::stop_on_signal::received());
+    return hd::train::stop_on_signal::received() == 0 ? tool::steps_left
+                                                      : status(hd::train::stop_on_signal::received());
   const auto gemm_peak = [cores] {
     backend whole_machine = computed::backend_of(cores);
     return hd::compute::measure_gemm_peak<T>(whole_machine, computed::gemm_extent);
@@ -228,7 +229,8 @@ static int train(const settings& s) {
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
       std::printf("backend      %s\n", computed::about(computed::backend_of(1).gemm_name()).c_str());
-      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", computed::backend_of(1).gemm_name(), peak * 1e-9, cores);
+      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", computed::backend_of(1).gemm_name(),
+                  peak * 1e-9, cores);
       std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
                   static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
     }
@@ -298,36 +300,25 @@ int main(int argc, char** argv) {
   on::begin(argc, argv);
   computed::session session(argc, argv);
   settings s;
-  CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks.");
+  tool::command_line app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks.",
+                         "75 the windows have ended with steps left, 128 + n a signal n has ended the run");
   declare(app, s);
-  app.name(argv[0]);
-  try {
-    app.parse(words_of(argc, argv));
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
-  try {
-    if (s.save.empty() && (s.resume || !s.windows.empty()))
-      throw hd::config_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
-                             " needs --save, the folder of the saves");
+  return tool::run(app, argc, argv, [&] {
+    require_together(s);
     session.begin(on::any_ranks ? hd::parse_mesh<mesh_type>(s.mesh).size() : 1);
+    try {
 #if defined(HEDDLE_EXAMPLE_CUDA)
-    return s.dtype == "bf16" ? train<float, hd::precision<hd::products_in<hd::bf16>>>(s) : train<float>(s);
+      return s.dtype == "bf16" ? train<float, hd::precision<hd::products_in<hd::bf16>>>(s) : train<float>(s);
 #elif defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for a test, in half the time
-    if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
-    return train<float>(s);
+      if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
+      return train<float>(s);
 #else
-    if (s.dtype == "bf16") return train<float, hd::precision<hd::products_in<hd::bf16>>>(s);
-    return s.dtype == "f64" ? train<double>(s) : train<float>(s);
+      if (s.dtype == "bf16") return train<float, hd::precision<hd::products_in<hd::bf16>>>(s);
+      return s.dtype == "f64" ? train<double>(s) : train<float>(s);
 #endif
-  } catch (const std::bad_alloc&) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "heddle: no memory is left for these settings; this process can have %s\n",
-                 memory::gigabytes(static_cast<double>(hd::memory_limit())).c_str());
-    return 1;
-  } catch (const std::exception& e) {
-    std::fflush(stdout);  // what was printed before stands before it, in a file too
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+    } catch (const std::bad_alloc&) {
+      throw hd::memory_error("heddle: no memory is left for these settings; this process can have " +
+                             memory::gigabytes(static_cast<double>(hd::memory_limit())));
+    }
+  });
 }

@@ -20,7 +20,9 @@
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
+#include <heddle/model/write_parameters.hpp>
 #include "gpt2_train/backend.hpp"  // what the program is compiled for: the host, or with HEDDLE_EXAMPLE_CUDA a device
+#include "tool.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -116,6 +118,8 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
   const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(o.model, about, Model::describe(config));
   const std::int64_t tokens =
       o.cache_tokens > 0 ? o.cache_tokens : (std::min)(std::int64_t{config.context}, std::int64_t{4096});
+  const auto tensors = md::parameter_outlines(Model::describe(config)).size();
+  std::optional<tool::progress> loading(std::in_place, "loading", static_cast<std::int64_t>(tensors), "tensors");
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
@@ -125,12 +129,14 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
                                     ? runner_type::cache_blocks_for(*o.cache_bytes, config, world.mesh(), o.block_rows)
                                     : (tokens + o.block_rows - 1) / o.block_rows;
     runner_type on_ranks(config, world, kernels.of_model(), {blocks, o.block_rows}, o.rows);
-    md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
+    md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder),
+                        tool::counted(names, *loading, world.template coordinate<hd::tp>() == 0));
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
     md::falcon_base<float> base;
     if constexpr (std::is_same_v<typename Model::scalar, float>)
       if (o.base) base = md::gather_falcon_base(on_ranks.stage(), world);
     if (!on_ranks.leads()) return on_ranks.follow();
+    loading.reset();
     in_float(on_ranks, [&](const runner& steps) {
       lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
             config.epsilon, o.base ? &base : nullptr});
@@ -174,15 +180,13 @@ struct speculation {
   std::string by = "none", heads{}, draft{};
 };
 
-template <class App>
-void add_options(App& app, speculation& s, options& o) {
-  app.add_option(
-         "--dtype", o.dtype,
-         has_bf16 ? "of weights, activations and cache: f32 or bf16" : "f32; programs for CUDA devices have bf16, too")
-      ->capture_default_str();
-  app.add_option(
-      "--speculate", s.by,
-      "propose tokens, which leaves answers the same: ngram (what followed the same words), draft, medusa or falcon");
+inline void add_options(tool::command_line& app, speculation& s, options& o) {
+  app.add_option("--dtype", o.dtype,
+                 has_bf16 ? "type of weights, activations and cache: f32 or bf16"
+                          : "type of weights, activations and cache: f32; programs for CUDA devices have bf16, too");
+  app.add_option("--speculate", s.by,
+                 "propose tokens, which leaves answers the same: ngram (what followed the same words), draft, medusa, "
+                 "falcon or none");
   app.add_option("--draft", s.draft,
                  "folder of a smaller model with the same tokens, for --speculate draft; it has a cache of its own, of "
                  "the same size");

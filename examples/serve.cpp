@@ -5,8 +5,7 @@
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "model_ranks.hpp"
-
-#include <CLI/CLI.hpp>
+#include "tool.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -81,6 +80,7 @@ int run(settings s) {
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 
   s.ranks = model_ranks::options_for(s.speculation, s.ranks);
+  tool::require_model(s.model);
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);
@@ -122,38 +122,36 @@ int run(settings s) {
 int main(int argc, char** argv) {
   computed::session session(argc, argv);
   settings s;
-  CLI::App app{"Serves a model of Hugging Face with OpenAI's interface"};
+  tool::command_line app("Serves a model of Hugging Face with OpenAI's interface, on a mesh of pp x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
-  app.add_option("--tokenizer", s.tokenizer, "tokenizer.json or its folder; the model's by default");
-  app.add_option("--name", s.name, "the model's name in calls; its folder's by default");
-  app.add_option("--mesh", s.ranks.mesh, "ranks, such as tp=2 or pp=2,tp=2");
+  app.add_option("--tokenizer", s.tokenizer, "tokenizer.json, or its folder")->otherwise("the model's");
+  app.add_option("--name", s.name, "the model's name in calls")->otherwise("its folder's");
+  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
   app.add_option("--host", s.http.host, "address to listen on");
-  app.add_option("--port", s.http.port, "0: one that is free");
-  app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
-  app.add_option("--context", s.ranks.context, "most tokens of a request; the model's by default");
-  app.add_option("--answer", s.http.most_answer_tokens,
-                 "most tokens of an answer, also where a call asks for more; what the context has room for by default")
-      ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(0, 1 << 30));
+  app.add_option("--port", s.http.port, "port to listen on; 0: one that is free")->range(0, 65535);
+  app.add_option("--api-key-file", s.keys, "file of keys, one a line, any of which calls need")
+      ->otherwise("none are needed");
+  app.add_option("--context", s.ranks.context, "most tokens of a request, prompt and answer")
+      ->otherwise("the model's context");
+  app.add_option("--answer", s.http.most_answer_tokens, "most tokens of an answer, also where a call asks for more")
+      ->range(1, 1 << 30)
+      ->otherwise("what the context has room for");
+  app.add_option("--cache-mib", s.cache_mib, "MiB of memory of each rank for keys and values")->range(0, 1 << 30);
   app.add_option("--block", s.ranks.block_rows, "tokens of a block of the cache");
-  app.add_option("--rows", s.ranks.rows, "most rows of a step");
+  app.add_option("--rows", s.ranks.rows, "most rows of a step: tokens of prompts and answers together");
   app.add_option("--running", s.running, "most requests that run at once");
-  app.add_option("--waiting", s.waiting, "most requests that wait, before 429");
-  app.add_option("--mask-mib", s.set_mib,
-                 "memory for the tokens that constrained answers may go on with; 64 by default")
-      ->check(CLI::Range(0, 1 << 30));
-  app.add_option("--grammar-mib", s.table_mib, "memory for compiled schemas and expressions, before 429; 64 by default")
-      ->check(CLI::Range(9, 1 << 30));
+  app.add_option("--waiting", s.waiting, "most requests that wait; further ones are answered with 429");
+  app.add_option("--mask-mib", s.set_mib, "MiB of memory for the tokens that constrained answers may go on with")
+      ->range(0, 1 << 30);
+  app.add_option("--grammar-mib", s.table_mib,
+                 "MiB of memory for compiled schemas and expressions, beyond which calls get 429")
+      ->range(9, 1 << 30);
   app.add_option("--compiling", s.http.masks.most_compiling, "most schemas and expressions that compile at once")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--threads", s.ranks.threads, "of each rank");
+      ->range(1, 1 << 16);
+  app.add_option("--threads", s.ranks.threads, "threads of each rank");
   model_ranks::add_options(app, s.speculation, s.ranks);
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return tool::run(app, argc, argv, [&] {
     session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());
     return run(std::move(s));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -26,14 +26,12 @@
 #include HEDDLE_GEMM_HEADER
 
 #include "text_tokens.hpp"
-
-#include <CLI/CLI.hpp>
+#include "tool.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -234,6 +232,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
 }
 
 void run(const settings& s) {
+  tool::require_model(s.model);
   const auto path = std::filesystem::path(s.model) / "config.json";
   const auto about = md::from_config(io::read_json(path), "'" + path.string() + "'");
   // Each family is a trainer that takes a compiler ten seconds and more: further ones on demand.
@@ -256,43 +255,25 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app(
+  tool::command_line app(
       "Trains heads of Medusa, or a drafter of Falcon, for a model of Hugging Face on the model's own answers.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files, that answers begin with")->required();
   app.add_option("--out", s.out, "folder to write")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in dp=2,tp=2")->capture_default_str();
-  app.add_option("--heads", s.heads, "each predicts one token further")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in dp=2,tp=2");
+  app.add_option("--heads", s.heads, "heads, each of which predicts one token further")->range(1, 64);
   app.add_flag("--falcon", s.falcon, "a drafter of Falcon in place of heads; it is trained on one rank");
-  app.add_option("--block", s.block, "tokens that the drafter predicts at once")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--passes", s.passes, "of the drafter for a tree: it is at most passes * block deep")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--dropout", s.dropout, "rate between the drafter's LSTM layers")
-      ->check(CLI::Range(0.0, 0.99))
-      ->capture_default_str();
-  app.add_option("--steps", s.steps, "of each head, or of the drafter")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--lr", s.lr, "the greatest learning rate")->capture_default_str();
-  app.add_option("--batch", s.batch, "samples per step")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--context", s.context, "tokens per sample")->capture_default_str();
-  app.add_option("--prompts", s.prompts, "places of the text")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--answer", s.answer, "tokens of the model at each")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--nodes", s.nodes, "of the tree")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--seed", s.seed, "of the order of samples")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    run(s);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  app.add_option("--block", s.block, "tokens that the drafter predicts at once")->range(1, 64);
+  app.add_option("--passes", s.passes, "passes of the drafter for a tree: it is at most passes * block deep")
+      ->range(1, 64);
+  app.add_option("--dropout", s.dropout, "rate between the drafter's LSTM layers")->range(0.0, 0.99);
+  app.add_option("--steps", s.steps, "steps of each head, or of the drafter")->more_than(0);
+  app.add_option("--lr", s.lr, "the greatest learning rate");
+  app.add_option("--batch", s.batch, "samples per step")->more_than(0);
+  app.add_option("--context", s.context, "tokens per sample");
+  app.add_option("--prompts", s.prompts, "places of the text that the model goes on from")->more_than(0);
+  app.add_option("--answer", s.answer, "tokens of the model at each")->more_than(0);
+  app.add_option("--nodes", s.nodes, "nodes of the tree")->range(1, 64);
+  app.add_option("--seed", s.seed, "seed of the order of samples");
+  return tool::run(app, argc, argv, [&] { run(s); });
 }

@@ -5,12 +5,10 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/options.hpp>
 
-#include <CLI/CLI.hpp>
+#include "../tool.hpp"
 
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
-#include <limits>
+#include <filesystem>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -22,6 +20,7 @@ struct settings {
   std::string schedule = "1f1b";
   std::vector<int> nodes;  // of each stage, where microbatches go ways of their own
   int skip = 0;
+  bool in_order = false;
   std::string links;
   double forward_ms = 10;
   bool layers_by_cost = false;
@@ -41,159 +40,100 @@ struct settings {
   std::int64_t print_every = 10;
   std::int64_t validate_every = 100;
   std::int64_t validation_samples = 64;
-  std::string trace = "trace.json";
-  std::string timeline = "timeline.svg";
+  std::string trace, timeline;  // none
   std::string prompt = "namespace heddle";
   int sample = 240;
   double temperature = 0.7;
   double timeout = 300;
 };
 
-/// For options that are whole numbers, in decimal digits: CLI11 alone takes 2^64 for 2^64 - 1.
-template <class Int>
-CLI::Validator whole(Int least, Int most) {
-  const std::string range = std::to_string(least) + " to " + std::to_string(most);
-  return {[=](const std::string& text) {
-            Int value{};
-            const char* const end = text.data() + text.size();
-            const auto [last, problem] = std::from_chars(text.data(), end, value);
-            const bool good = problem == std::errc{} && last == end && value >= least && value <= most;
-            return good ? std::string() : "must be a whole number from " + range + ", got " + text;
-          },
-          "", "whole number"};
-}
-
-/// What the whole text says as a number; not a number otherwise.
-inline double number_of(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : value;
-}
-inline const CLI::Validator positive(
-    [](const std::string& text) { return number_of(text) > 0 ? std::string() : "must be more than 0, got " + text; },
-    "", "positive");
-/// For options that may be left at none.
-inline const CLI::Validator not_negative(
-    [](const std::string& text) { return number_of(text) >= 0 ? std::string() : "must be at least 0, got " + text; },
-    "", "at least 0");
-
-/// The words of the command line, last one first, as `CLI::App::parse` takes them. An option with nothing behind its
-/// equals sign has the empty text as its value: CLI11 would take the next word for it.
-inline std::vector<std::string> words_of(int argc, char** argv) {
-  std::vector<std::string> words;
-  for (int i = argc; --i > 0;) {
-    const std::string word = argv[i];
-    if (word.size() > 3 && word.rfind("--", 0) == 0 && word.find('=') == word.size() - 1) {
-      words.emplace_back();
-      words.push_back(word.substr(0, word.size() - 1));
-    } else {
-      words.push_back(word);
-    }
-  }
-  return words;
-}
-
-/// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
-inline void declare(CLI::App& app, settings& s) {
-  app.option_defaults()->take_last();  // given twice, an option has its last value
+/// Declares the options that fill `s`.
+inline void declare(tool::command_line& app, settings& s) {
   using shape = heddle::model::gpt2_config;
   using run = heddle::train::options<shape>;
-  const auto steps = whole<std::int64_t>(0, run::most_steps);
-  app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
+  app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one");
   std::string schedules;
   for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
-  CLI::Option* const schedule =
-      app.add_option("--schedule", s.schedule,
-                     "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves")
-          ->capture_default_str();
-  CLI::Option* const nodes =
+  tool::option* const schedule = app.add_option(
+      "--schedule", s.schedule,
+      "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves");
+  tool::option* const nodes =
       app.add_option("--nodes", s.nodes,
                      "pipeline ranks that hold each stage, such as 2,2,2: microbatches go ways of their own (SkipPipe) "
-                     "instead of --schedule")
-          ->excludes(schedule)
+                     "instead of --schedule; a way may visit neighbouring stages in swapped order, with --skip 0, too")
           ->delimiter(',')
-          ->check(whole(1, most_nodes))
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")
-      ->check(whole(0, 65536))
-      ->capture_default_str();
+          ->take_all()
+          ->range(1, most_nodes)
+          ->otherwise("none");
+  schedule->excludes(nodes);
+  app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")->range(0, 65536);
+  app.add_flag("--in-order", s.in_order, "with --nodes: all ways visit their stages in the model's order")
+      ->needs(nodes);
   app.add_option("--links", s.links,
-                 "with --nodes: file of links, a line each: node, node, milliseconds, megabytes per second (default: "
-                 "messages take no time)");
+                 "with --nodes: file of links, a line each: node, node, milliseconds, megabytes per second")
+      ->otherwise("messages take no time");
   app.add_option("--forward-ms", s.forward_ms, "with --nodes: milliseconds of a node's forward of one microbatch")
-      ->check(positive)
-      ->needs(nodes)
-      ->capture_default_str();
+      ->more_than(0)
+      ->needs(nodes);
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
   app.add_option(
-         "--recompute", s.recompute,
-         "saved activations to drop and compute again: none, full, \"every <k>\" blocks, or names: mlp.hidden,..")
-      ->capture_default_str();
-  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
-      ->check(whole(1, 65536))
-      ->capture_default_str();
-  app.add_option("--layers", s.layers, "transformer blocks")
-      ->check(whole(0, shape::most_layers))
-      ->capture_default_str();
-  app.add_option("--heads", s.heads, "attention heads per block")
-      ->check(whole(1, shape::most_width))
-      ->capture_default_str();
-  app.add_option("--width", s.width, "elements of the residual stream")
-      ->check(whole(1, shape::most_width))
-      ->capture_default_str();
-  app.add_option("--context", s.context, "tokens a sample holds")
-      ->check(whole(1, shape::most_tokens))
-      ->capture_default_str();
-  app.add_option("--batch", s.batch, "samples per step over all ranks")
-      ->check(whole<std::int64_t>(1, run::most_batch))
-      ->capture_default_str();
-  app.add_option("--steps", s.steps, "steps in the whole run")->check(steps)->capture_default_str();
-  app.add_option("--lr", s.lr, "peak learning rate")->capture_default_str();
-  app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down")->capture_default_str();
-  app.add_option("--seed", s.seed, "of weights, data order and sampling")
-      ->check(whole<std::uint64_t>(0, (std::numeric_limits<std::uint64_t>::max)()))
-      ->capture_default_str();
+      "--recompute", s.recompute,
+      "saved activations to drop and compute again: none, full, \"every <k>\" blocks, or names: mlp.hidden,..");
+  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")->range(1, 65536);
+  app.add_option("--layers", s.layers, "transformer blocks")->range(0, shape::most_layers);
+  app.add_option("--heads", s.heads, "attention heads per block")->range(1, shape::most_width);
+  app.add_option("--width", s.width, "elements of the residual stream")->range(1, shape::most_width);
+  app.add_option("--context", s.context, "tokens a sample holds")->range(1, shape::most_tokens);
+  app.add_option("--batch", s.batch, "samples per step over all ranks")->range<std::int64_t>(1, run::most_batch);
+  app.add_option("--steps", s.steps, "steps in the whole run")->range<std::int64_t>(0, run::most_steps);
+  app.add_option("--lr", s.lr, "peak learning rate");
+  app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down");
+  app.add_option("--seed", s.seed, "seed of weights, data order and sampling");
 #if defined(HEDDLE_EXAMPLE_CUDA)
-  app.add_option("--dtype", s.dtype, "f32, or bf16: float with products of operands in bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
+  app.add_option("--dtype", s.dtype, "element type; bf16: float with products of operands in bf16")
+      ->one_of({"f32", "bf16"});
 #else
-  app.add_option("--dtype", s.dtype, "f32, f64, or bf16: float with products of operands in bf16")
-      ->check(CLI::IsMember({"f32", "f64", "bf16"}))
-      ->capture_default_str();
+  app.add_option("--dtype", s.dtype, "element type; bf16: float with products of operands in bf16")
+      ->one_of({"f32", "f64", "bf16"});
 #endif
-  app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--save", s.save, "folder for saves (default: none are made)");
+  app.add_option("--data", s.data, "files or folders to train on")
+      ->take_all()
+      ->otherwise("heddle's own headers and docs");
+  app.add_option("--save", s.save, "folder for saves")->otherwise("none are made");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")
-      ->check(steps)
-      ->capture_default_str();
+      ->range<std::int64_t>(0, run::most_steps);
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--print-every", s.print_every,
                  "steps between lines of progress; the first and the last have one, too")
-      ->check(whole<std::int64_t>(1, run::most_steps))
-      ->capture_default_str();
+      ->range<std::int64_t>(1, run::most_steps);
   app.add_option(
          "--window", s.windows,
          "START-END[:MB][@MESH]: train only while the machine is free, from START to END seconds from now (inf: no "
-         "end), cut to fit; may be given often")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+         "end), cut to fit")
+      ->take_all();
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")
-      ->check(steps)
-      ->capture_default_str();
+      ->range<std::int64_t>(0, run::most_steps);
   app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
-      ->check(steps)
-      ->capture_default_str();
-  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; \"\": none")->capture_default_str();
-  app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; \"\": none")->capture_default_str();
-  app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
-  app.add_option("--sample", s.sample, "bytes of text to sample at the end")
-      ->check(whole(0, 1048576))
-      ->capture_default_str();
-  app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
-      ->check(not_negative)
-      ->capture_default_str();
+      ->range<std::int64_t>(0, run::most_steps);
+  app.add_option("--trace", s.trace, "file for a trace of the last steps, for ui.perfetto.dev")->otherwise("none");
+  app.add_option("--timeline", s.timeline, "file for a picture (SVG) of the last step's pipeline")->otherwise("none");
+  app.add_option("--prompt", s.prompt, "start of the sampled text");
+  app.add_option("--sample", s.sample, "bytes of text to sample at the end")->range(0, 1048576);
+  app.add_option("--temperature", s.temperature, "temperature of the sampled text; 0: always the likeliest byte")
+      ->at_least(0);
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
-      ->check(not_negative)
-      ->capture_default_str();
+      ->at_least(0);
+}
+
+/// What options must not say together. Errors: `usage_error`.
+inline void require_together(const settings& s) {
+  namespace fs = std::filesystem;
+  if (s.save.empty() && (s.resume || !s.windows.empty()))
+    throw tool::usage_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
+                            " needs --save, the folder of the saves");
+  if (s.trace.empty() || s.timeline.empty()) return;
+  std::error_code unknown;  // a path that cannot be looked at is refused where it is written
+  const fs::path one = fs::weakly_canonical(s.trace, unknown), other = fs::weakly_canonical(s.timeline, unknown);
+  if (s.trace == s.timeline || (!unknown && one == other))
+    throw tool::usage_error("heddle: --trace and --timeline are one file, '" + s.trace + "'; give each its own");
 }

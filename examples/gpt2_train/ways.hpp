@@ -58,11 +58,13 @@ inline hd::schedule::routed plan(const settings& s, double message_bytes) {
     throw hd::config_error("heddle: --skip must be less than the " + std::to_string(stages) + " stages of --nodes");
   if (s.microbatches % origins != 0)
     throw hd::config_error("heddle: --microbatches " + std::to_string(s.microbatches) + " do not divide over the " +
-                           std::to_string(origins) + " nodes of the first stage");
+                           std::to_string(origins) + " nodes of the first stage; give a multiple of " +
+                           std::to_string(origins));
   const hd::schedule::visit_costs costs{.forward = std::vector<double>(stage_of_node.size(), s.forward_ms * 1e-3),
                                         .message = message_seconds(s.links, nodes, message_bytes)};
   hd::plan::skip_options o{.path_length = stages - s.skip, .wave_seconds = 0, .even_visits = true, .exchanges = 500};
   const int each = s.microbatches / origins;
+  o.in_order = s.in_order;
   o.per_origin = std::min(each, 3);
   while (each % o.per_origin != 0) --o.per_origin;
   o.waves = each / o.per_origin;
@@ -107,7 +109,8 @@ inline hd::schedule::tabled schedule_of(const settings& s, int ranks, double mes
 inline std::string name_of(const settings& s) {
   if (s.nodes.empty()) return s.schedule;
   const int stages = static_cast<int>(s.nodes.size());
-  return "ways of " + std::to_string(stages - s.skip) + " of " + std::to_string(stages) + " stages";
+  return "ways of " + std::to_string(stages - s.skip) + " of " + std::to_string(stages) + " stages (" +
+         (s.in_order ? "in order)" : "neighbours may be swapped)");
 }
 
 }  // namespace ways

@@ -143,7 +143,10 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
     if (!worth_it) std::printf("window       %.2f s to %.2f s: not enough time or memory for a step\n", w.start, w.end);
   }
   std::printf("windows      %lld of %lld steps done%s\n", static_cast<long long>(done + job.done()),
-              static_cast<long long>(steps), asked_to_stop ? "; stopped by a signal, --resume goes on" : "");
+              static_cast<long long>(steps),
+              asked_to_stop    ? "; stopped by a signal, --resume goes on"
+              : job.finished() ? ""
+                               : "; --resume goes on in further windows");
   return job.finished();
 }
 

@@ -1,5 +1,4 @@
 // The command line of gpt2_train, its windows and its files of links: numbers that are accepted are in their ranges.
-#if __has_include(<CLI/CLI.hpp>)
 #include <heddle/io.hpp>
 #include <heddle/model.hpp>
 #include <heddle/train.hpp>
@@ -36,15 +35,19 @@ HEDDLE_FUZZ_TARGET(command_line) {
   std::vector<std::string> lines{"gpt2_train"};
   std::string_view rest = in.rest().substr(0, in.rest().find('\0'));
   while (!rest.empty()) lines.emplace_back(hd::io::detail::next_field(rest, '\n'));
-  std::vector<char*> argv;
-  for (std::string& line : lines) argv.push_back(line.data());
+  std::vector<const char*> argv;
+  for (const std::string& line : lines) {
+    if (line == "--help" || line == "--version" || line == "-h") return;  // which print
+    argv.push_back(line.c_str());
+  }
   settings s;
-  CLI::App app("fuzz");
-  app.name("gpt2_train");
+  tool::command_line app("fuzz");
   declare(app, s);
   try {
-    app.parse(words_of(static_cast<int>(argv.size()), argv.data()));
-  } catch (const CLI::ParseError&) {
+    fuzz::require(app.parse(static_cast<int>(argv.size()), argv.data()), "there is work");
+    require_together(s);
+  } catch (const tool::usage_error& e) {
+    fuzz::require(std::string_view(e.what()).rfind("heddle: ", 0) == 0, "a sentence of ours");
     return;
   }
   fuzz::require(s.layers >= 0 && s.layers <= 65536 && s.width >= 1 && s.width <= 1048576, "sizes are in their ranges");
@@ -61,4 +64,3 @@ HEDDLE_FUZZ_TARGET(command_line) {
     fuzz::accepted(
         [&] { fuzz::require(ways::named(s, 2).stages(2) <= std::max(s.layers + 2, 32), "stages are bounded"); });
 }
-#endif
