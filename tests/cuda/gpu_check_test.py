@@ -124,7 +124,7 @@ with tempfile.TemporaryDirectory() as scratch:
     orders.mkdir()
     for file in ("toolkit/include/cublasLt.h", "toolkit/lib64/libcublasLt.so.13", "copy/tests/cuda/one_gpu_test.cu",
                  "copy/tests/cuda/boxes_gpu_test.cu", "copy/include/a.hpp",
-                 "copy/examples/a.hpp", "copy/build/gpu/include/catch2/catch.hpp"):
+                 "copy/examples/a.hpp", "copy/build/gpu/include/catch2/catch.hpp", "copy/build/gpu/include/CLI/CLI.hpp"):
         (Path(scratch) / file).parent.mkdir(parents=True, exist_ok=True)
         (Path(scratch) / file).touch()
     for folder in ("scripts", "tests/cuda/cudnn", "benchmarks"):

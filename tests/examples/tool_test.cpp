@@ -62,7 +62,8 @@ values parsed(std::vector<const char*> words) {
   words.insert(words.begin(), "/some/where/tool");
   values v;
   tool::command_line line = declared(v);
-  CHECK(line.parse(static_cast<int>(words.size()), words.data()));
+  const bool work = line.parse(static_cast<int>(words.size()), words.data());  // what it throws is for `refused`
+  CHECK(work);
   return v;
 }
 
@@ -159,19 +160,19 @@ TEST_CASE("values out of range and words that do not go together are named", "[e
   CHECK_THAT(refused({"--dtype", "f16"}), Contains("must be f32, f64 or bf16, got f16"));
   CHECK_THAT(refused({"--nodes", "1,,2"}), Contains("whole number"));
   CHECK_THAT(refused({"--answer", "0"}), Contains("from 1 to 100, got 0"));
-  CHECK_THAT(refused({"--width"}), Contains("--width needs a value"));
+  CHECK_THAT(refused({"--width"}), Contains("--width: 1 required N missing"));
   CHECK_THAT(refused({"--mesh", "--json"}), Contains("--mesh needs a value") && Contains("--mesh=--json"));
-  CHECK_THAT(refused({"--json=yes"}), Contains("--json takes no value"));
+  CHECK_THAT(refused({"--json=yes"}), Contains("json was given a disallowed flag override"));
   CHECK_THAT(refused({"width"}), Contains("'width' is the value of no option"));
-  CHECK(refused({"--resume"}) == "heddle: --resume requires --save");
-  CHECK(refused({"--nodes", "1", "--dtype", "f64"}) == "heddle: --nodes excludes --dtype");
+  CHECK_THAT(refused({"--resume"}), StartsWith("heddle: --resume requires --save"));
+  CHECK_THAT(refused({"--nodes", "1", "--dtype", "f64"}), StartsWith("heddle: --dtype excludes --nodes"));
 }
 
 TEST_CASE("help has every option with its sentence and its default", "[examples][tool]") {
   values v;
   const std::string help = declared(v).help("tool");
   for (const char* part :
-       {"Usage: tool [options]", "--width N ", "elements (default: 128)", "--lr X ", "(default: 0.001)",
+       {"Usage: tool [OPTIONS]", "--width N ", "elements (default: 128)", "--lr X ", "(default: 0.001)",
         "--dtype f32|f64|bf16 ", "--tokenizer PATH ", "its folder (default: the model's)", "--version",
         "2 wrong options", "75 there is more to do"})
     CHECK_THAT(help, Contains(part));
@@ -206,7 +207,7 @@ TEST_CASE("a folder that is not there is one sentence in all tools", "[examples]
                              : name == "finetune"    ? " --text x --out out"
                              : name == "train_heads" ? " --text x --out out"
                                                      : "";
-    const answer a = run(name, (from ? "--from " : "--model ") + folder + more);
+    answer a = run(name, (from ? "--from " : "--model ") + folder + more);
     CHECK(a.status == tool::failed);
     return from && a.text.find("--from") != a.text.npos ? a.text.replace(a.text.find("--from"), 6, "--model") : a.text;
   };

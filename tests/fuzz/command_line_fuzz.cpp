@@ -1,4 +1,6 @@
 // The command line of gpt2_train, its windows and its files of links: numbers that are accepted are in their ranges.
+#if __has_include(<CLI/CLI.hpp>)
+#define HEDDLE_EXAMPLE_ONE_UNIT
 #include <heddle/io.hpp>
 #include <heddle/model.hpp>
 #include <heddle/train.hpp>
@@ -64,3 +66,4 @@ HEDDLE_FUZZ_TARGET(command_line) {
     fuzz::accepted(
         [&] { fuzz::require(ways::named(s, 2).stages(2) <= std::max(s.layers + 2, 32), "stages are bounded"); });
 }
+#endif
