@@ -309,8 +309,8 @@ int main(int argc, char** argv) {
     try {
 #if defined(HEDDLE_EXAMPLE_CUDA)
       return s.dtype == "bf16" ? train<float, hd::precision<hd::products_in<hd::bf16>>>(s) : train<float>(s);
-#elif defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for a test, in half the time
-      if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
+#elif defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for the demo or a test, in half the time
+      if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only; gpt2_train has all");
       return train<float>(s);
 #else
       if (s.dtype == "bf16") return train<float, hd::precision<hd::products_in<hd::bf16>>>(s);

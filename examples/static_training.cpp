@@ -1,4 +1,4 @@
-// Mesh, schedule and strategy as types: what cannot work does not compile.
+// Mesh, layouts, schedule and strategy as types: what cannot work does not compile.
 // run:
 // mpi: 8
 // varies: [0-9]+ tok/s.*
@@ -8,8 +8,10 @@
 #include <heddle/io/corpus.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/train.hpp>
+#include <heddle/train/make_trainer.hpp>
 
+#include <concepts>
+#include <cstdint>
 #include <cstdio>
 
 namespace hd = heddle;
@@ -21,6 +23,19 @@ using strategy = hd::strategy<mesh, when, hd::zero<1>>;
 using model = hd::model::gpt2<float>;
 
 static_assert(hd::schedule::valid<when, mesh> && hd::schedule::deadlock_free<when, mesh>);
+struct stage_bytes {  // of a forward's activations, on any stage
+  constexpr std::int64_t activation_bytes(int /*stage*/) const { return 1 << 20; }
+};
+static_assert(hd::schedule::fits<when, mesh, stage_bytes, 2 << 20>);  // 1F1B holds two microbatches on two ranks, of four
+static_assert(!hd::schedule::fits<hd::schedule::gpipe<hd::microbatches<4>>, mesh, stage_bytes, 2 << 20>);
+
+// Two products split as the model splits its layers: columns, then rows, whose sum over tp is left to one all_reduce.
+using input = hd::layout<mesh, hd::shard<0, dp>>;
+using hidden = hd::propagate<"bi,io->bo", input, hd::layout<mesh, hd::shard<1, tp>>>;
+using out = hd::propagate<"bi,io->bo", hidden, hd::layout<mesh, hd::shard<0, tp>>>;
+static_assert(std::same_as<out, hd::layout<mesh, hd::shard<0, dp>, hd::partial<hd::plus, tp>>>);
+constexpr auto plan = hd::redistribution<out, input>;
+static_assert(plan.bytes_sent_per_rank(hd::shape{8, 64}, sizeof(float)) == 1024);
 
 int main(int argc, char** argv) {
   const hd::io::corpus corpus(HEDDLE_SOURCE_DIR "/include");

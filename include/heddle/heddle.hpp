@@ -18,6 +18,8 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/gradient.hpp>

@@ -95,6 +95,7 @@
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
 #include <heddle/train/impl/save.hpp>
+#include <heddle/train/impl/saved_boxes.hpp>
 #include <heddle/train/impl/saved_parameter.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>

@@ -37,6 +37,7 @@
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/saved_boxes.hpp>
 #include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_stages.hpp>

@@ -85,6 +85,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space>;
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
+  /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
+  static constexpr bool exchanges_rows = model::layers::uses_routing<block_layer> &&
+                                         layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
   static constexpr bool tied = out_layer::tied;
   language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
                  std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,

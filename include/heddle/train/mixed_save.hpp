@@ -7,7 +7,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
-#include <heddle/train/saved_parameter.hpp>
+#include <heddle/train/saved_boxes.hpp>
 
 #include <algorithm>
 #include <cstddef>

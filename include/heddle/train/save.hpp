@@ -14,7 +14,7 @@
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/saved_frozen.hpp>
-#include <heddle/train/saved_parameter.hpp>
+#include <heddle/train/saved_boxes.hpp>
 
 #include <cstdint>
 #include <filesystem>

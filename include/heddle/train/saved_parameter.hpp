@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
-#include <heddle/io/tensor_file.hpp>
 #include <heddle/model/parameters.hpp>
 
 #include <algorithm>
@@ -99,15 +98,6 @@ struct flat_box {
 // and one between them.
 HEDDLE_INLINE std::vector<flat_box> boxes_of(std::span<const std::int64_t> extents, std::int64_t begin,
                                              std::int64_t end);
-
-// A box of a whole tensor, and where its elements are in a buffer.
-struct saved_box {
-  io::tensor_region region;
-  std::size_t at = 0;
-  std::size_t count = 0;
-};
-// What `part` has of a parameter, box by box.
-HEDDLE_INLINE std::vector<saved_box> saved_boxes(const saved_parameter& p, const kept_part& part);
 
 }  // namespace heddle::inline v0::train::detail
 

@@ -11,7 +11,6 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
-#include <heddle/schedule/named.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/tensor/watched_queue.hpp>
 #include <heddle/train/activations/stage_for.hpp>

@@ -3,7 +3,6 @@
 
 #include <heddle/core/cores.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/schedule/named.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/options.hpp>
@@ -16,6 +15,10 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+namespace heddle::inline v0::schedule {
+class named;  // a policy of those who include schedule/named.hpp, with all generators
+}
 
 namespace heddle::inline v0::train::detail {
 

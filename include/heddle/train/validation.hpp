@@ -4,7 +4,6 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
-#include <heddle/model/layers/call.hpp>
 
 #include <algorithm>
 #include <array>
@@ -13,15 +12,11 @@
 
 namespace heddle::inline v0::train::detail {
 
-// Whether rows of a stage travel to ranks with other samples.
+// Whether rows of a stage travel to ranks with other samples, as the stage says.
 template <class Stage>
 inline constexpr bool exchanges_rows = [] {
-  if constexpr (requires {
-                  typename Stage::block_layer;
-                  typename Stage::layouts;
-                })
-    return model::layers::uses_routing<typename Stage::block_layer> &&
-           Stage::layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
+  if constexpr (requires { Stage::exchanges_rows; })
+    return Stage::exchanges_rows;
   else
     return false;
 }();

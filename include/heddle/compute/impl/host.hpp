@@ -7,6 +7,12 @@ namespace heddle::inline v0::compute::detail {
 
 HEDDLE_HOST_KERNELS(, float);
 HEDDLE_HOST_KERNELS(, double);
+HEDDLE_HOST_PRODUCTS(, portable, float);
+HEDDLE_HOST_PRODUCTS(, portable, double);
+#if defined(HEDDLE_COMPILED_GEMM)
+HEDDLE_HOST_PRODUCTS(, HEDDLE_COMPILED_GEMM, float);
+HEDDLE_HOST_PRODUCTS(, HEDDLE_COMPILED_GEMM, double);
+#endif
 HEDDLE_HOST_TILES(, float, 16);
 HEDDLE_HOST_TILES(, double, 16);
 #if defined(__x86_64__)

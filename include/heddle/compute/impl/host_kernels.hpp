@@ -2,10 +2,14 @@
 #pragma once
 
 #include <heddle/compute/host/host.hpp>
+#if defined(HEDDLE_COMPILED_GEMM)
+#include HEDDLE_COMPILED_GEMM_HEADER
+#endif
 
 // HEDDLE_HOST_KERNELS(extern, T); declares that kernels of T are elsewhere, HEDDLE_HOST_KERNELS(, T); compiles them here. Only
-// functions that are not inline: compilers instantiate those in each unit all the same. Kernels of half precision, and those
-// that call another library of matrix products, are compiled where they are used.
+// functions that are not inline: compilers instantiate those in each unit all the same. Kernels of half precision are compiled where
+// they are used, and so are those that call another library of matrix products than heddle's own, unless HEDDLE_COMPILED_GEMM names
+// it: a type such as heddle::compute::onednn, whose header HEDDLE_COMPILED_GEMM_HEADER is.
 #define HEDDLE_HOST_KERNELS(KIND, T)                                                                                   \
   KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                              \
   KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                         \
@@ -59,25 +63,28 @@
   KIND template void rotary<rotary_pairs::neighbours, false, T>(                                                       \
       team&, const head_rows<const T>&, token_ids, std::int64_t, const T*, const T*, const head_rows<T>&);             \
   KIND template void rotary<rotary_pairs::neighbours, true, T>(team&, const head_rows<const T>&, token_ids,            \
-                                                               std::int64_t, const T*, const T*, const head_rows<T>&); \
-  KIND template void attention<portable, T>(team&, const head_rows<const T>&, const head_rows<const T>&,               \
-                                            const head_rows<const T>&, std::span<const attention_slice>, T,            \
-                                            const head_rows<T>&, T*, const key_pages&);                                \
-  KIND template void attention_backward<portable, T>(                                                                  \
-      team&, const head_rows<const T>&, const head_rows<const T>&, const head_rows<const T>&,                          \
-      const head_rows<const T>&, const head_rows<const T>&, const T*, std::span<const attention_slice>, T,             \
-      const head_rows<T>&, const head_rows<T>&, const head_rows<T>&, const key_pages&);                                \
-  KIND template void multiply_shared<portable, transpose::no, transpose::no, T, T, T>(                                 \
-      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
-      std::int64_t);                                                                                                   \
-  KIND template void multiply_shared<portable, transpose::no, transpose::yes, T, T, T>(                                \
-      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
-      std::int64_t);                                                                                                   \
-  KIND template void multiply_shared<portable, transpose::yes, transpose::no, T, T, T>(                                \
-      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
-      std::int64_t);                                                                                                   \
-  KIND template void multiply_shared<portable, transpose::yes, transpose::yes, T, T, T>(                               \
-      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
+                                                               std::int64_t, const T*, const T*, const head_rows<T>&)
+
+// What multiplies by a library: attention and products that threads share.
+#define HEDDLE_HOST_PRODUCTS(KIND, GEMM, T)                                                                   \
+  KIND template void attention<GEMM, T>(team&, const head_rows<const T>&, const head_rows<const T>&,          \
+                                            const head_rows<const T>&, std::span<const attention_slice>, T,   \
+                                            const head_rows<T>&, T*, const key_pages&);                       \
+  KIND template void attention_backward<GEMM, T>(                                                             \
+      team&, const head_rows<const T>&, const head_rows<const T>&, const head_rows<const T>&,                 \
+      const head_rows<const T>&, const head_rows<const T>&, const T*, std::span<const attention_slice>, T,    \
+      const head_rows<T>&, const head_rows<T>&, const head_rows<T>&, const key_pages&);                       \
+  KIND template void multiply_shared<GEMM, transpose::no, transpose::no, T, T, T>(                            \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*, \
+      std::int64_t);                                                                                          \
+  KIND template void multiply_shared<GEMM, transpose::no, transpose::yes, T, T, T>(                           \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*, \
+      std::int64_t);                                                                                          \
+  KIND template void multiply_shared<GEMM, transpose::yes, transpose::no, T, T, T>(                           \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*, \
+      std::int64_t);                                                                                          \
+  KIND template void multiply_shared<GEMM, transpose::yes, transpose::yes, T, T, T>(                          \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*, \
       std::int64_t)
 
 #define HEDDLE_HOST_TILES(KIND, T, BYTES)                                                                         \
@@ -89,6 +96,12 @@ namespace heddle::inline v0::compute::detail {
 
 HEDDLE_HOST_KERNELS(extern, float);
 HEDDLE_HOST_KERNELS(extern, double);
+HEDDLE_HOST_PRODUCTS(extern, portable, float);
+HEDDLE_HOST_PRODUCTS(extern, portable, double);
+#if defined(HEDDLE_COMPILED_GEMM)
+HEDDLE_HOST_PRODUCTS(extern, HEDDLE_COMPILED_GEMM, float);
+HEDDLE_HOST_PRODUCTS(extern, HEDDLE_COMPILED_GEMM, double);
+#endif
 HEDDLE_HOST_TILES(extern, float, 16);
 HEDDLE_HOST_TILES(extern, double, 16);
 #if defined(__x86_64__)

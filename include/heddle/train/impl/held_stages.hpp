@@ -7,6 +7,12 @@ namespace heddle::inline v0 {
 
 HEDDLE_HOST_TRAINING(, float);
 HEDDLE_HOST_TRAINING(, double);
+HEDDLE_HOST_SUMS(, compute::portable, float);
+HEDDLE_HOST_SUMS(, compute::portable, double);
+#if defined(HEDDLE_COMPILED_GEMM)
+HEDDLE_HOST_SUMS(, HEDDLE_COMPILED_GEMM, float);
+HEDDLE_HOST_SUMS(, HEDDLE_COMPILED_GEMM, double);
+#endif
 HEDDLE_THREADS_TRAINING();
 
 }  // namespace heddle::inline v0

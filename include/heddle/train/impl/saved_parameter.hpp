@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/train/saved_parameter.hpp>
-#include <heddle/io/tensor_file.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -55,17 +54,6 @@ HEDDLE_INLINE std::vector<flat_box> boxes_of(std::span<const std::int64_t> exten
     if (rank > 0) box.extents[d] = count;
     begin += box.count;
     all.push_back(std::move(box));
-  }
-  return all;
-}
-
-HEDDLE_INLINE std::vector<saved_box> saved_boxes(const saved_parameter& p, const kept_part& part) {
-  std::vector<saved_box> all;
-  for (flat_box& b : boxes_of(p.local, part.first, part.first + static_cast<std::int64_t>(part.count))) {
-    for (std::size_t d = 0; d < b.start.size(); ++d) b.start[d] += p.start[d];
-    all.push_back({{p.logical, std::move(b.start), std::move(b.extents)},
-                   part.at + static_cast<std::size_t>(b.first - part.first),
-                   static_cast<std::size_t>(b.count)});
   }
   return all;
 }
