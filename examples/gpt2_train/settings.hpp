@@ -133,7 +133,8 @@ inline void require_together(const settings& s) {
                             " needs --save, the folder of the saves");
   if (s.trace.empty() || s.timeline.empty()) return;
   std::error_code unknown;  // a path that cannot be looked at is refused where it is written
-  const fs::path one = fs::weakly_canonical(s.trace, unknown), other = fs::weakly_canonical(s.timeline, unknown);
+  const fs::path one = fs::weakly_canonical(fs::absolute(s.trace, unknown), unknown),
+                 other = fs::weakly_canonical(fs::absolute(s.timeline, unknown), unknown);
   if (s.trace == s.timeline || (!unknown && one == other))
     throw tool::usage_error("heddle: --trace and --timeline are one file, '" + s.trace + "'; give each its own");
 }

@@ -209,7 +209,8 @@ TEST_CASE("a folder that is not there is one sentence in all tools", "[examples]
                                                      : "";
     answer a = run(name, (from ? "--from " : "--model ") + folder + more);
     CHECK(a.status == tool::failed);
-    return from && a.text.find("--from") != a.text.npos ? a.text.replace(a.text.find("--from"), 6, "--model") : a.text;
+    if (const std::size_t at = a.text.find("--from"); at != a.text.npos) a.text.replace(at, 6, "--model");
+    return a.text;
   };
   const std::string readme = HEDDLE_SOURCE_DIR "/README.md", docs = HEDDLE_SOURCE_DIR "/docs";
   for (const std::string& name : tools()) {
