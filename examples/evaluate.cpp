@@ -13,6 +13,7 @@
 #include <heddle/model/read_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "token_ids.hpp"
 
@@ -42,7 +43,7 @@ namespace {
 
 struct settings {
   std::string model, text, mesh = "dp=1", dtype = "f32";
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens, ignored_keys;
   bool json = false;
 };
 
@@ -163,8 +164,7 @@ int run(const settings& s) {
   if (s.tokens.empty() && s.text.empty()) throw hd::config_error("heddle: --tokens is required, or --text");
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  const auto about = read_model_folder(s.model, s.ignored_keys).about;
   if (!s.text.empty()) {
     const auto more =
         std::visit([&](const auto& c) { return samples_of_text(s, c.vocabulary, c.context); }, about.config);
@@ -188,6 +188,7 @@ int main(int argc, char** argv) {
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of weights and arithmetic")->check(CLI::IsMember({"f32"}))->capture_default_str();
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
+  add_ignored_keys(app, s.ignored_keys);
   CLI11_PARSE(app, argc, argv);
   try {
     return run(s);

@@ -25,6 +25,7 @@
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "model_folder.hpp"
 #include "text_tokens.hpp"
 
 #include <CLI/CLI.hpp>
@@ -59,6 +60,7 @@ namespace {
 
 struct settings {
   std::string model, text, out, mesh = "dp=1";
+  std::vector<std::string> ignored_keys;
   std::int64_t heads = 4, steps = 200, batch = 8, prompts = 64, answer = 128, nodes = 16, ranks = 8;
   std::int64_t block = 2, passes = 3;  // of a drafter
   int context = 64;
@@ -234,8 +236,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
 }
 
 void run(const settings& s) {
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(io::read_json(path), "'" + path.string() + "'");
+  const auto about = read_model_folder(s.model, s.ignored_keys).about;
   // Each family is a trainer that takes a compiler ten seconds and more: further ones on demand.
   const auto* const llama = std::get_if<md::llama_config>(&about.config);
   if (llama != nullptr && about.tied) return train<md::tied_llama<float>>(s, about, *llama);
@@ -287,6 +288,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--nodes", s.nodes, "of the tree")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--seed", s.seed, "of the order of samples")->capture_default_str();
+  add_ignored_keys(app, s.ignored_keys);
   CLI11_PARSE(app, argc, argv);
   try {
     run(s);
