@@ -11,6 +11,7 @@
 #include <heddle/train/json/hugging_face_folder.hpp>
 #include <heddle/train/weights.hpp>
 
+#include "model_folder.hpp"
 #include "tool.hpp"
 
 #include <nlohmann/json.hpp>
@@ -39,6 +40,7 @@ namespace {
 
 struct settings {
   std::string from, to, mesh = "dp=1", format = "huggingface";
+  std::vector<std::string> ignored_keys;
   std::int64_t most_bytes = 5000000000;
   bool dry_run = false;
 };
@@ -59,7 +61,9 @@ struct source {
 };
 
 template <class Model, class Config>
-void convert(const settings& s, const md::hugging_face_model& about, Config config, const std::string& dtype) {
+void convert(const settings& s, const model_folder& of, Config config) {
+  const md::hugging_face_model& about = of.about;
+  const std::string dtype = hd::train::dtype_in_config(of.config);
   const std::string in_words = md::to_string(config) + " f32";
   if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = 1;  // no memory for activations
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
@@ -95,7 +99,7 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
           std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), plan.tensors()[i].dtype.c_str(),
                       static_cast<long long>(plan.tensors()[i].count()));
     }
-  if (!s.dry_run) hd::train::copy_model_files(s.from, s.to);
+  if (!s.dry_run) hd::train::copy_model_files(s.from, s.to, of.own_head);
   const auto tensors = static_cast<std::int64_t>(md::parameter_outlines(described).size());
   tool::progress shown("reading and writing", (s.dry_run ? 1 : 2) * tensors, "tensors");
   hd::launch_options ranks;
@@ -159,12 +163,9 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
 
 void run(const settings& s) {
   tool::require_model(s.from, "--from");
-  const auto path = std::filesystem::path(s.from) / "config.json";
-  const nlohmann::json config = io::read_json(path);
-  const auto about = md::from_config(config, "'" + path.string() + "'");
-  md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& c) {
-    convert<Model>(s, about, c, hd::train::dtype_in_config(config));
-  });
+  const model_folder from = read_model_folder(s.from, s.ignored_keys);
+  md::with_model<float>(from.about,
+                        [&]<class Model>(std::type_identity<Model>, const auto& c) { convert<Model>(s, from, c); });
 }
 
 }  // namespace
@@ -178,5 +179,6 @@ int main(int argc, char** argv) {
   app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle"});
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);
   app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
+  add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

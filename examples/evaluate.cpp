@@ -14,6 +14,7 @@
 #include <heddle/model/write_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "token_ids.hpp"
 #include "tool.hpp"
@@ -44,7 +45,7 @@ namespace {
 
 struct settings {
   std::string model, text, mesh = "dp=1", dtype = "f32";
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens, ignored_keys;
   bool json = false;
 };
 
@@ -175,8 +176,7 @@ void run(const settings& s) {
   tool::require_model(s.model);
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  const auto about = read_model_folder(s.model, s.ignored_keys).about;
   if (!s.text.empty()) {
     const auto more =
         std::visit([&](const auto& c) { return samples_of_text(s, c.vocabulary, c.context); }, about.config);
@@ -199,5 +199,6 @@ int main(int argc, char** argv) {
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
+  add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

@@ -17,6 +17,7 @@
 #include <heddle/train/make_trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
 
@@ -47,6 +48,7 @@ namespace {
 
 struct settings {
   std::string model, text, out, mesh = "dp=1";
+  std::vector<std::string> ignored_keys;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
   double lr = 1e-4, alpha = 0;
@@ -54,7 +56,9 @@ struct settings {
 };
 
 template <class Model, class Config>
-void finetune(const settings& s, const md::hugging_face_model& about, const Config& config, const std::string& dtype) {
+void finetune(const settings& s, const model_folder& of, const Config& config) {
+  const md::hugging_face_model& about = of.about;
+  const std::string dtype = hd::train::dtype_in_config(of.config);
   constexpr bool adapts = requires { config.adapter_rank; };
   const auto described = Model::describe(config);
   const auto kept = adapts ? md::which_parameters::frozen : md::which_parameters::all;  // of the model itself
@@ -87,7 +91,7 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
                            .warmup_steps = s.steps / 20,
                            .total_steps = (std::max)(s.steps, std::int64_t{1})};
   options.seed = s.seed;
-  hd::train::copy_model_files(s.model, s.out);
+  hd::train::copy_model_files(s.model, s.out, of.own_head);
   std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
   hd::launch_options ranks;
   ranks.timeout =
@@ -129,24 +133,21 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
 }
 
 template <class Model, class Config>
-void finetune_either(const settings& s, const md::hugging_face_model& about, Config config, const std::string& dtype) {
+void finetune_either(const settings& s, const model_folder& of, Config config) {
   if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = (std::min)(config.context, s.context);
   if (s.rank > 0)
-    finetune<md::with_lora<Model>>(
-        s, about, md::lora_config<Config>{config, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank}, dtype);
+    finetune<md::with_lora<Model>>(s, of,
+                                   md::lora_config<Config>{config, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank});
   else
-    finetune<Model>(s, about, config, dtype);
+    finetune<Model>(s, of, config);
 }
 
 void run(const settings& s) {
   tool::require_model(s.model);
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const nlohmann::json config = io::read_json(path);
-  const auto about = md::from_config(config, "'" + path.string() + "'");
+  const model_folder from = read_model_folder(s.model, s.ignored_keys);
+  const auto& about = from.about;
   // Each family is a trainer, whole and with adapters, that takes a compiler ten seconds and more: further ones on demand.
-  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) {
-    finetune_either<Model>(s, about, c, hd::train::dtype_in_config(config));
-  };
+  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) { finetune_either<Model>(s, from, c); };
 #if defined(HEDDLE_EXAMPLE_ALL_FAMILIES)
   md::with_model<float>(about, with);
 #else
@@ -181,5 +182,6 @@ int main(int argc, char** argv) {
   app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
   app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file");
+  add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

@@ -21,6 +21,7 @@
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
+#include "model_folder.hpp"
 #include "gpt2_train/backend.hpp"  // what the program is compiled for: the host, or with HEDDLE_EXAMPLE_CUDA a device
 #include "tool.hpp"
 
@@ -57,6 +58,7 @@ inline constexpr bool has_bf16 = false;
 /// `base`: whether the leader gathers what a drafter of Falcon has of the model. `dtype` of weights, activations and cache: f32 or, with `has_bf16`, bf16.
 struct options {
   std::string model{}, mesh = "pp=1", dtype = "f32";
+  std::vector<std::string> ignored_keys{};  ///< of config.json
   std::optional<std::int64_t> cache_bytes{};
   std::int64_t cache_tokens = 0, block_rows = 16, rows = 256;
   int context = 0, threads = 1;
@@ -147,8 +149,7 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
 
 /// Loads the model on all ranks, and calls `lead` on the one that leads.
 inline void with_model(const options& o, const std::function<void(const loaded&)>& lead) {
-  const auto path = std::filesystem::path(o.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  const auto about = read_model_folder(o.model, o.ignored_keys).about;
   if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
   const auto run = [&]<class Model>(std::type_identity<Model>, const auto& config) {
     using scalar = typename Model::scalar;
@@ -181,6 +182,7 @@ struct speculation {
 };
 
 inline void add_options(tool::command_line& app, speculation& s, options& o) {
+  add_ignored_keys(app, o.ignored_keys);
   app.add_option("--dtype", o.dtype,
                  has_bf16 ? "type of weights, activations and cache: f32 or bf16"
                           : "type of weights, activations and cache: f32; programs for CUDA devices have bf16, too");

@@ -25,6 +25,7 @@
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
 
@@ -57,6 +58,7 @@ namespace {
 
 struct settings {
   std::string model, text, out, mesh = "dp=1";
+  std::vector<std::string> ignored_keys;
   std::int64_t heads = 4, steps = 200, batch = 8, prompts = 64, answer = 128, nodes = 16, ranks = 8;
   std::int64_t block = 2, passes = 3;  // of a drafter
   int context = 64;
@@ -233,8 +235,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
 
 void run(const settings& s) {
   tool::require_model(s.model);
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(io::read_json(path), "'" + path.string() + "'");
+  const auto about = read_model_folder(s.model, s.ignored_keys).about;
   // Each family is a trainer that takes a compiler ten seconds and more: further ones on demand.
   const auto* const llama = std::get_if<md::llama_config>(&about.config);
   if (llama != nullptr && about.tied) return train<md::tied_llama<float>>(s, about, *llama);
@@ -275,5 +276,6 @@ int main(int argc, char** argv) {
   app.add_option("--answer", s.answer, "tokens of the model at each")->more_than(0);
   app.add_option("--nodes", s.nodes, "nodes of the tree")->range(1, 64);
   app.add_option("--seed", s.seed, "seed of the order of samples");
+  add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

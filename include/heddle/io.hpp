@@ -15,5 +15,6 @@
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
+#include <heddle/io/safetensors/other_weights.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/io/tensor_file.hpp>

@@ -15,6 +15,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -218,6 +219,31 @@ TEST_CASE("matrices in 8 bits become numbers of the model's type, with or withou
   }
   CHECK(scales > 0);
   CHECK(direct.names().size() + scales == stored.names().size());
+}
+
+TEST_CASE("a head in the files that config.json ties travels, and the copy says that it is no copy",
+          "[examples][convert]") {
+  const scratch folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  fs::copy(models / "llama3", path("model"));
+  std::string config = bytes_of(path("model") + "/config.json");
+  const std::string_view untied = "\"tie_word_embeddings\": false";
+  REQUIRE(config.find(untied) != std::string::npos);
+  config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  std::ofstream(path("model") + "/config.json") << config;
+  for (const std::string& arguments :
+       {"--from " + path("model") + " --to " + path("direct"),
+        "--from " + path("model") + " --to " + path("save") + " --format heddle --mesh tp=2",
+        "--from " + path("save") + " --to " + path("back")}) {
+    const answer a = convert(arguments);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+  }
+  CHECK(differences(path("direct"), path("back")).empty());
+  const io::safetensors_folder stored(path("model")), direct(path("direct"));
+  CHECK(stored.names() == direct.names());
+  CHECK(stored.tensor("lm_head.weight").bytes() == direct.tensor("lm_head.weight").bytes());
+  CHECK(bytes_of(path("direct") + "/config.json").find(untied) != std::string::npos);
 }
 
 TEST_CASE("what cannot be converted is said with file and tensor", "[examples][convert]") {

@@ -192,9 +192,6 @@ TEST_CASE("what cannot be evaluated is an error that says why", "[examples][eval
   }
   {
     const copied_model m("llama3");
-    m.change("tie_word_embeddings", true);  // then the head in the file is a copy, and is not read
-    CHECK(run("--model " + m.path.string() + " --tokens 1").status == 0);
-    m.change("tie_word_embeddings", false);
     m.change("intermediate_size", 30);
     CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh pp=2"),
                Contains("has the shape [30,36], the tensor [29,36]"));
@@ -202,6 +199,70 @@ TEST_CASE("what cannot be evaluated is an error that says why", "[examples][eval
     CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh dp=2,tp=2"),
                Contains("model-00002-of-00004.safetensors'") && Contains("the file is cut off"));
   }
+}
+
+TEST_CASE("a head in the files is used although the configuration ties it, and a line says so",
+          "[examples][evaluate]") {
+  const json expected = read(models / "llama3" / "expected.json");
+  const copied_model m("llama3");
+  m.change("tie_word_embeddings", true);
+  const std::string of = "--model " + m.path.string(), what = of + tokens_of(expected["samples"]) + " --json";
+  for (const char* mesh : {"tp=2", "pp=2"}) {
+    const answer a = run(what + " --mesh " + mesh);
+    REQUIRE(a.status == 0);
+    const json got = json::parse(a.text.substr(a.text.find('{')));  // behind the line
+    for (std::size_t i = 0; i < got["last_logits"].size(); ++i)
+      CHECK(worst(got["last_logits"][i], expected["last_logits"][i]) < 1e-5);
+  }
+  CHECK_THAT(run(of + " --tokens 1").text, Contains("config.json' ties the head to the token embedding, and the files "
+                                                    "have another lm_head.weight: the head of the files is used"));
+}
+
+TEST_CASE("a key that is not known is refused until it is ignored by name", "[examples][evaluate]") {
+  const copied_model m("qwen2");
+  m.change("use_mrope", true);
+  const std::string of = "--model " + m.path.string() + " --tokens 1 ";
+  const answer refused = run(of);
+  CHECK(refused.status != 0);
+  CHECK_THAT(refused.text, Contains("config.json': unknown key 'use_mrope', which is true") &&
+                               Contains("give --ignore-key use_mrope"));
+  CHECK(run(of + "--ignore-key use_mrope --json").text ==
+        run("--model " + (models / "qwen2").string() + " --tokens 1 --json").text);
+  CHECK(run(of + "--ignore-key other --ignore-key use_mrope").status == 0);
+  const answer known = run(of + "--ignore-key use_mrope --ignore-key hidden_act");
+  CHECK(known.status != 0);
+  CHECK_THAT(known.text, Contains("the key 'hidden_act' is known, and has its effect"));
+}
+
+TEST_CASE("an adapter beside a model, or in its place, is refused with what to do", "[examples][evaluate]") {
+  const copied_model m("llama3");
+  std::ofstream(m.path / "adapter_config.json") << "{}";
+  const std::string of = "--model " + m.path.string() + " --tokens 1";
+  const answer beside = run(of);
+  CHECK(beside.status != 0);
+  CHECK_THAT(beside.text,
+             Contains("has an adapter_config.json beside its config.json, an adapter that changes the model") &&
+                 Contains("merge_and_unload()") && Contains("take the adapter's files away"));
+  fs::remove(m.path / "config.json");
+  const answer alone = run(of);
+  CHECK(alone.status != 0);
+  CHECK_THAT(alone.text,
+             Contains("and no config.json: it is an adapter, not a model") && Contains("merge_and_unload()"));
+}
+
+TEST_CASE("a DeepSeek whose leading blocks are more than all has no other blocks", "[examples][evaluate]") {
+  const copied_model m("deepseek_dense");
+  json config = read(m.path / "config.json");
+  const json layers = config["first_k_dense_replace"];  // the leading blocks alone: the files' others are left over
+  m.change("num_hidden_layers", layers);
+  m.change("first_k_dense_replace", 7);
+  m.change("num_nextn_predict_layers", 8);  // tensors of blocks behind the last are left aside
+  const std::string of = "--model " + m.path.string() + " --tokens 1,2,3 --json";
+  const answer more = run(of);
+  CAPTURE(more.text);
+  REQUIRE(more.status == 0);
+  m.change("first_k_dense_replace", layers);
+  CHECK(run(of).text == more.text);
 }
 
 TEST_CASE("ranks share the files of a model: descriptors do not grow with the mesh", "[examples]") {

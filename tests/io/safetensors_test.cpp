@@ -770,8 +770,45 @@ TEST_CASE("folders that lie are refused", "[io][safetensors]") {
   fs::copy(golden / "types.safetensors", folder / "model-00002-of-00002.safetensors");
   CHECK_THAT(map(a + R"(,"scalar":"model-00002-of-00002.safetensors")"),
              Catch::Contains("the index says nothing of it"));
+}
+
+TEST_CASE("one file is the model, whatever an index beside it names", "[io][safetensors]") {
+  const scratch_folder folder("safetensors");
   fs::copy(golden / "types.safetensors", folder / "model.safetensors");
-  CHECK_THAT(open(), Catch::Contains("both model.safetensors and"));
+  for (const char* index : {R"({"weight_map":{"a":"model-00001-of-00002.safetensors"}})", "[", ""}) {
+    put(folder / "model.safetensors.index.json", index);
+    const io::safetensors_folder read(folder.path);
+    CHECK(read.files().size() == 1);
+    CHECK(read.contains("scalar"));
+    CHECK_FALSE(read.contains("a"));
+  }
+}
+
+TEST_CASE("a folder without safetensors says what it has in their place, and what to do", "[io][safetensors]") {
+  const scratch_folder folder("safetensors");
+  const auto error = [&] { return message_of<heddle::io_error>([&] { io::safetensors_folder{folder.path}; }); };
+  CHECK_THAT(error(), Catch::EndsWith("has neither model.safetensors nor model.safetensors.index.json"));
+  for (const char* name : {"config.json", "training_args.bin", "optimizer.pt", "tokenizer.json"})  // say nothing
+    put(folder / name, "{}");
+  CHECK_THAT(error(), Catch::EndsWith("has neither model.safetensors nor model.safetensors.index.json"));
+  // Each beside those before it: the name that says more comes first.
+  for (const auto& [name, says] : std::vector<std::pair<std::string, std::string>>{
+           {"consolidated.00.pth", "which is not read: convert it to a folder of transformers, with safetensors"},
+           {"model-q4.gguf", "which is not read: take the safetensors that it was made from"},
+           {"model-00001-of-00002.safetensors", "several by their index"},
+           {"model.fp16.safetensors.index.json", "an index is read under the name model.safetensors.index.json"},
+           {"tf_model.h5",
+            "which is not read: save the model as safetensors, by from_pretrained() and save_pretrained"},
+           {"pytorch_model.bin.index.json", "which is not read: save the model as safetensors"},
+           {"pytorch_model-00002-of-00002.bin", "which is not read: save the model as safetensors"},
+           {"pytorch_model-00001-of-00002.bin", "which is not read: save the model as safetensors"},
+           {"adapter_model.safetensors", "of an adapter, which is no model: merge it into its model"},
+           {"adapter_config.json",
+            "of an adapter, which is no model: merge it into its model, by merge_and_unload()"}}) {
+    put(folder / name, "{}");
+    CHECK_THAT(error(),
+               Catch::Contains("model.safetensors.index.json; it has '" + name + "'") && Catch::Contains(says));
+  }
 }
 
 TEST_CASE("what the format cannot hold is not written", "[io][safetensors]") {

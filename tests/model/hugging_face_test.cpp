@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -172,9 +173,9 @@ TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_
            {"router_jitter_noise", 0.1, "expected 0.0, got 0.1"},
            {"router_aux_loss_coef", "0.1", "expected a number, got \"0.1\""},
            {"sliding_window", 4096, "expected null, got 4096"},
-           {"num_experts", 4, "expected no such key, got 4"},
            {"num_local_experts", -1, "expected a whole number of 0 to 2147483647, got -1"}})
     CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(refusal(with(written, "num_experts", 4)), Catch::Contains("unknown key 'num_experts', which is 4 and"));
   CHECK_THAT(refusal(with(written, "num_experts_per_tok", 6)),
              Catch::Contains("mixtral_config.chosen must be 1 to 5, got 6"));
   CHECK_THAT(refusal(with(written, "num_local_experts", 0)), Catch::Contains("mixtral_config.experts must be 1 to"));
@@ -212,8 +213,11 @@ TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugg
            {"attention_bias", true, "expected false, got true"}})
     CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
   CHECK(refusal(without(written, "first_k_dense_replace")).empty());
-  CHECK_THAT(refusal(with(written, "first_k_dense_replace", 4)),
-             Catch::Contains("deepseek_config.dense must be 0 to 3, got 4"));
+  // Beyond the last block: all are dense.
+  for (const int leading : {3, 4, 2147483647})
+    CHECK(
+        std::get<md::deepseek_config>(md::from_config(with(written, "first_k_dense_replace", leading)).config).dense ==
+        3);
   CHECK_THAT(refusal(with(written, "num_experts_per_tok", 5)),
              Catch::Contains("deepseek_config.chosen must be 1 to 4, got 5"));
   CHECK_THAT(refusal(with(written, "n_group", 4)),
@@ -248,10 +252,12 @@ TEST_CASE("configurations of DeepSeek-V2", "[model][hugging_face][deepseek]") {
            {"mlp_bias", true, "expected false, got true"},
            {"attention_bias", true, "expected false, got true"},
            {"moe_layer_freq", 2, "expected 1, got 2"},
-           {"rope_interleave", true, "expected no such key, got true"},
-           {"num_nextn_predict_layers", 1, "expected no such key, got 1"},
            {"architectures", {"DeepseekV3ForCausalLM"}, "expected [\"DeepseekV2ForCausalLM\"], got"}})
     CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(refusal(with(written, "rope_interleave", true)), Catch::Contains("unknown key 'rope_interleave'"));
+  CHECK_THAT(refusal(with(written, "num_nextn_predict_layers", 1)),
+             Catch::Contains("unknown key 'num_nextn_predict_layers', which is 1 and"));
+  CHECK(refusal(with(with(written, "head_dim", nullptr), "qk_head_dim", nullptr)).empty());
   CHECK_THAT(refusal(without(written, "num_experts_per_tok")),
              Catch::Contains("key 'num_experts_per_tok': expected a whole number"));
   // Those of deepseek-ai/DeepSeek-V2-Lite and DeepSeek-V2, of 15.7 and 236 billion parameters.
@@ -331,7 +337,9 @@ TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][h
   CHECK_FALSE(yarn_with("attention_factor", nullptr).attention_factor.has_value());
   CHECK(yarn_with("attention_factor", 0).attention_factor == 0.0);  // given as it is
   CHECK(yarn_with("attention_factor", 0.5).table_factor() == 0.5);
-  CHECK_THAT(refusal(rope("stretch", 9)), Catch::Contains("key 'stretch': expected no such key"));
+  CHECK_THAT(refusal(rope("stretch", 9)),
+             Catch::Contains("heddle: config.json, rope_parameters: unknown key 'stretch', which is 9 and") &&
+                 Catch::Contains("give --ignore-key rope_parameters.stretch"));
   CHECK_THAT(refusal(with(dense, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
              Catch::Contains("key 'rope_scaling': expected nothing beside rope_parameters"));
 }
@@ -422,7 +430,6 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
            {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
            {"activation_scheme", "static", "expected \"dynamic\", got \"static\""},
            {"dequantize", 1, "expected true or false, got 1"},
-           {"bits", 4, "expected no such key, got 4"},
            {"weight_block_size", nullptr, "expected two whole numbers of 1 to 1048576, got null"},
            {"weight_block_size", {128}, "expected two whole numbers of 1 to 1048576, got [128]"},
            {"weight_block_size", {128, 0}, "expected two whole numbers of 1 to 1048576, got [128,0]"},
@@ -431,6 +438,8 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
            {"weight_block_size", {128, 1048577}, "expected two whole numbers"},
            {"weight_block_size", {18446744073709551615u, 128}, "expected two whole numbers"}})
     CHECK_THAT(error_of(with(given, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(error_of(with(given, "bits", 4)),
+             Catch::Contains("config.json, quantization_config: unknown key 'bits', which is 4 and"));
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -537,16 +546,15 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {with(gpt2, "tie_word_embeddings", false), "key 'tie_word_embeddings': expected true, got false"},
       {with(gpt2, "architectures", {"GPT2ForSequenceClassification"}),
        R"(key 'architectures': expected ["GPT2LMHeadModel"], got ["GPT2ForSequenceClassification"])"},
-      {with(gpt2, "alibi", true), "key 'alibi': expected no such key, got true"},
-      {with(gpt2, "hidden_size", 20), "key 'hidden_size': expected no such key, got 20"},
+      {with(gpt2, "alibi", true), "unknown key 'alibi', which is true and may change"},
+      {with(gpt2, "hidden_size", 20), "unknown key 'hidden_size', which is 20 and"},
       {with(llama, "hidden_act", "gelu"), R"(key 'hidden_act': expected "silu", got "gelu")"},
       {with(llama, "attention_bias", true), "key 'attention_bias': expected false, got true"},
       {with(llama, "mlp_bias", true), "key 'mlp_bias': expected false, got true"},
       {with(llama, "head_dim", 7), "head_elements = 7 must be even"},
-      {with(llama, "pretraining_tp", 2), "key 'pretraining_tp': expected 1, got 2"},
       {with(llama, "num_key_value_heads", 4), "llama_config.heads = 6 is not a multiple of kv_heads = 4"},
       {with(llama, "tie_word_embeddings", 1), "key 'tie_word_embeddings': expected true or false, got 1"},
-      {with(llama, "sliding_window", 128), "key 'sliding_window': expected no such key, got 128"},
+      {with(llama, "sliding_window", 128), "unknown key 'sliding_window', which is 128 and"},
       {with(llama, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
        "key 'rope_scaling': expected nothing beside rope_parameters"},
       {rope(7), "heddle: config.json, rope_parameters should be an object, got 7"},
@@ -559,7 +567,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {rope({{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2}}),
        R"(key 'rope_type': expected "linear", got "llama3")"},
       {rope({{"rope_type", "linear"}, {"factor", 2}, {"beta_fast", 32}}),
-       "key 'beta_fast': expected no such key, got 32"},
+       "rope_parameters: unknown key 'beta_fast', which is 32 and"},
       {rope({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
        "key 'partial_rotary_factor': expected 1.0, got 0.5"},
       {rope({{"rope_type", "llama3"},
@@ -586,15 +594,97 @@ TEST_CASE("every key that transformers wrote is looked at", "[model][hugging_fac
     int effects = 0;
     for (const auto& [key, value] : config.items()) {
       CAPTURE(model, key);
-      bool without_effect = false;
-      for (const std::string_view one : md::detail::config_keys_without_effect)
-        without_effect = without_effect || (one == key && key != "model_type");
+      const bool without_effect = key != "model_type" && md::detail::is_without_effect(key, config);
       const std::string text = refusal(with(config, key, json::array({"other"})));
       CHECK(text.empty() == without_effect);
       effects += !text.empty();
       if (!text.empty()) CHECK(text.find(key) != std::string::npos);
     }
     CHECK(effects >= 13);
+  }
+}
+
+TEST_CASE("a key that is not known passes where it says nothing, has no effect, or is ignored by name",
+          "[model][hugging_face]") {
+  for (const char* model : {"gpt2", "llama3", "qwen2", "qwen3", "mixtral", "deepseek", "deepseek_v2"}) {
+    const json config = config_of(model);
+    const auto same = [&](const char* key, const json& value) {
+      CAPTURE(model, key, value);
+      CHECK(md::from_config(with(config, key, value)).config == md::from_config(config).config);
+    };
+    for (const json& nothing : {json(nullptr), json(false), json(""), json::array(), json::object()})
+      for (const char* key : {"use_mrope", "rope_interleaved", "some_key"}) same(key, nothing);
+    for (const auto& [key, value] :
+         std::vector<std::pair<const char*, json>>{{"_attn_implementation_autoset", true},
+                                                   {"_attn_implementation", "sdpa"},
+                                                   {"tokenizer_class", "LlamaTokenizer"},
+                                                   {"temperature", 0.6},
+                                                   {"hidden_dropout_prob", 0.1},
+                                                   {"classifier_dropout", 0.1},
+                                                   {"transformers.js_config", {{"dtype", "q4"}}},
+                                                   {"auto_map", {{"AutoConfig", "a.B"}}},
+                                                   {"is_decoder", true},
+                                                   {"pretraining_tp", 2}})
+      same(key, value);
+    const json marked = with(with(config, "some_tool_fixed", true), "some_tool_version", "2025.3");
+    CHECK(md::from_config(marked).config == md::from_config(config).config);
+    // Values that say something, of keys that may change what is computed, whatever their names remind of.
+    for (const auto& [key, value] : std::vector<std::pair<std::string, json>>{{"use_mrope", true},
+                                                                              {"rope_interleaved", true},
+                                                                              {"attention_bias_everywhere", true},
+                                                                              {"rope_version", "2.0"},
+                                                                              {"rope_fixed", true},
+                                                                              {"dropout_free_gate", 1},
+                                                                              {"logit_scale", 0},
+                                                                              {"some_key", json::array({nullptr})},
+                                                                              {"some_key", " "}}) {
+      CAPTURE(model, key, value);
+      const json changed = with(config, key, value);
+      CHECK_THAT(refusal(changed), Catch::Contains("heddle: config.json: unknown key '" + key + "', which is ") &&
+                                       Catch::Contains("if it changes nothing, give --ignore-key " + key));
+      const std::vector<std::string> ignored{"another", key}, others{"another", key + "s", "rope_parameters." + key};
+      CHECK(md::from_config(changed, "x", ignored).config == md::from_config(config).config);
+      CHECK_THROWS_WITH(md::from_config(changed, "x", others), Catch::Contains("heddle: x: unknown key '" + key + "'"));
+    }
+    for (const json& other : {json(false), json(nullptr)})
+      CHECK_THAT(refusal(with(config, "is_causal", other)), Catch::Contains("key 'is_causal': expected true, got "));
+  }
+  const json llama = config_of("llama3");
+  const std::vector<std::string> known{"attention_bias"}, inside{"rope_parameters.stretch"};
+  CHECK_THROWS_WITH(md::from_config(llama, "x", known),
+                    Catch::Contains("heddle: x: the key 'attention_bias' is known, and has its effect"));
+  const json stretched = with(llama, "rope_parameters", with(llama.at("rope_parameters"), "stretch", 2));
+  CHECK_THAT(refusal(stretched), Catch::Contains("give --ignore-key rope_parameters.stretch"));
+  CHECK(llama_of(llama) == std::get<md::llama_config>(md::from_config(stretched, "x", inside).config));
+  CHECK_THAT(refusal(with(config_of("gpt2"), "n_special", 3)), Catch::Contains("key 'n_special': expected 0, got 3"));
+  CHECK_THAT(refusal(with(llama, "a\nb", 1)), Catch::Contains("unknown key 'a?b'"));
+}
+
+// Written from the published files, with small sizes, and from the keys that versions of transformers save.
+TEST_CASE("published configurations are taken, or refused for the right reason", "[model][hugging_face]") {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/published_configs.json");
+  const json published = json::parse(in);
+  REQUIRE(published.at("loaded").size() >= 20);
+  for (const auto& [name, config] : published.at("loaded").items()) {
+    CAPTURE(name);
+    CHECK(refusal(config).empty());
+    const auto about = md::from_config(config);
+    CHECK(about.family() == config.at("model_type").get<std::string>());
+    CHECK(about.tied == (config.value("tie_word_embeddings", false) || about.family() == "gpt2"));
+    std::visit(
+        [&](const auto& c) {
+          CHECK(c.layers == 2);
+          CHECK(c.width == 32);
+          CHECK(c.vocabulary == 64);
+        },
+        about.config);
+  }
+  REQUIRE(published.at("refused").size() >= 8);
+  for (const auto& [name, one] : published.at("refused").items()) {
+    CAPTURE(name);
+    const std::string text = refusal(one.at("config"));
+    CHECK_THAT(text, Catch::Contains(one.at("says").get<std::string>()));
+    CHECK(text.rfind("heddle: ", 0) == 0);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
+#include <heddle/io/safetensors/other_weights.hpp>
 
 #include <algorithm>
 #include <array>
@@ -421,7 +422,7 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
   return files;
 }
 
-/// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the
+/// A model's safetensors: one file, or a folder with `model.safetensors` or, without one, with `model.safetensors.index.json` and the
 /// files that it names. Opening it reads every header and holds it against the index. It keeps one descriptor for each
 /// file; threads share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores
 /// it. With `scale_blocks` a tensor NAME of F8_E4M3 is a matrix in 8 bits whose blocks have scales in the tensor NAME_scale_inv, and reads as their
@@ -442,15 +443,13 @@ class safetensors_folder {
     const auto single = path / "model.safetensors", index = path / "model.safetensors.index.json";
     if (!std::filesystem::is_directory(path, none)) {
       add(path);
-    } else if (std::filesystem::exists(index, none)) {
-      if (std::filesystem::exists(single, none))
-        throw io_error("heddle: '" + path.string() +
-                       "' has both model.safetensors and model.safetensors.index.json; which of them is the model?");
-      open_index(path, index);
-    } else if (std::filesystem::exists(single, none)) {
+    } else if (std::filesystem::exists(single, none)) {  // whatever an index beside it names, as transformers does
       add(single);
+    } else if (std::filesystem::exists(index, none)) {
+      open_index(path, index);
     } else {
-      throw io_error("heddle: '" + path.string() + "' has neither model.safetensors nor model.safetensors.index.json");
+      throw io_error("heddle: '" + path.string() + "' has neither model.safetensors nor model.safetensors.index.json" +
+                     detail::other_weights(path));
     }
   }
 

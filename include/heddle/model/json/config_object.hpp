@@ -6,61 +6,38 @@
 #endif
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
+#include <heddle/model/json/config_keys.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace heddle::inline v0::model {
 
 namespace detail {
 
-// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the
-// rest for programs around the model.
-inline constexpr std::string_view config_keys_without_effect[] = {"_name_or_path",
-                                                                  "attention_dropout",
-                                                                  "attn_pdrop",
-                                                                  "bos_token_id",
-                                                                  "chunk_size_feed_forward",
-                                                                  "dtype",
-                                                                  "embd_pdrop",
-                                                                  "eos_token_id",
-                                                                  "gradient_checkpointing",
-                                                                  "id2label",
-                                                                  "is_encoder_decoder",
-                                                                  "label2id",
-                                                                  "model_type",
-                                                                  "output_attentions",
-                                                                  "output_hidden_states",
-                                                                  "output_past",
-                                                                  "pad_token_id",
-                                                                  "problem_type",
-                                                                  "reorder_and_upcast_attn",
-                                                                  "resid_pdrop",
-                                                                  "return_dict",
-                                                                  "summary_activation",
-                                                                  "summary_first_dropout",
-                                                                  "summary_proj_to_labels",
-                                                                  "summary_type",
-                                                                  "summary_use_proj",
-                                                                  "task_specific_params",
-                                                                  "torch_dtype",
-                                                                  "transformers_version",
-                                                                  "use_cache"};
-
-// Reads keys of one object, each with what is accepted, and then refuses those that nobody asked for.
+// Reads keys of one object, each with what is accepted, and then refuses those that nobody asked for and that may have an effect. `ignored`:
+// names of unknown keys that the user says have none; it must stay.
 class config_object {
  public:
-  config_object(const nlohmann::json& all, std::string what) : all_(&all), what_(std::move(what)) {
+  config_object(const nlohmann::json& all, std::string what, std::span<const std::string> ignored = {},
+                std::string prefix = {})
+      : all_(&all), what_(std::move(what)), ignored_(ignored), prefix_(std::move(prefix)) {
     if (!all.is_object()) throw config_error("heddle: " + what_ + " should be an object, got " + shown(all));
+  }
+  // The object of a key that is there. Names of ignored keys in it begin with the key and a dot.
+  config_object inside(const std::string& key) const {
+    return {all_->at(key), what_ + ", " + key, ignored_, prefix_ + key + "."};
   }
 
   [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
@@ -129,10 +106,18 @@ class config_object {
   }
   void no_others() const {
     for (const auto& [key, value] : all_->items()) {
-      bool known = seen_.count(key) != 0;
-      for (const std::string_view one : config_keys_without_effect) known = known || one == key;
-      if (!known)
-        throw config_error("heddle: " + what_ + ", key '" + key + "': expected no such key, got " + shown(value));
+      const std::string name = prefix_ + key;
+      const bool ignored = std::find(ignored_.begin(), ignored_.end(), name) != ignored_.end();
+      if (seen_.count(key) != 0) {
+        if (ignored)
+          throw config_error("heddle: " + what_ + ": the key '" + key +
+                             "' is known, and has its effect: it cannot be ignored (--ignore-key " + name + ")");
+      } else if (!ignored && !says_nothing(value) && !is_without_effect(key, *all_)) {
+        const std::string safe = heddle::v0::detail::shown_name(key);
+        throw config_error("heddle: " + what_ + ": unknown key '" + safe + "', which is " + shown(value) +
+                           " and may change what the model computes; if it changes nothing, give --ignore-key " +
+                           prefix_ + safe);
+      }
     }
   }
 
@@ -145,6 +130,8 @@ class config_object {
 
   const nlohmann::json* all_;
   std::string what_;
+  std::span<const std::string> ignored_;
+  std::string prefix_;
   std::set<std::string> seen_;
 };
 

@@ -28,6 +28,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -72,12 +73,12 @@ inline gpt2_config gpt2_of(config_object& c) {
   c.only("scale_attn_weights", true);
   c.only("scale_attn_by_inverse_layer_idx", false);
   c.only("add_cross_attention", false);
+  c.only("n_special", 0);  // more tokens, of the first GPT
   c.only("tie_word_embeddings", true);
   return out;
 }
 
-inline void read_rotary(llama_config& out, const nlohmann::json& rope, const std::string& what) {
-  config_object c(rope, what);
+inline void read_rotary(llama_config& out, config_object c) {
   out.theta = c.number("rope_theta", out.theta);
   c.only("partial_rotary_factor", 1.0);
   const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
@@ -96,20 +97,19 @@ inline void read_rotary(llama_config& out, const nlohmann::json& rope, const std
 
 // The rotary settings of a configuration, under either of their names.
 template <class Config, class Read>
-void read_any_rotary(config_object& c, Config& out, const std::string& what, const Read& read) {
+void read_any_rotary(config_object& c, Config& out, const Read& read) {
   const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
   const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
   if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
     c.fail("rope_scaling", "nothing beside rope_parameters");
   if (parameters != nullptr)
-    read(out, *parameters, what + ", rope_parameters");
+    read(out, c.inside("rope_parameters"));
   else if (scaling != nullptr)
-    read(out, *scaling, what + ", rope_scaling");
+    read(out, c.inside("rope_scaling"));
 }
 
 // What Llama and its kin have in common; the family's own sizes are those that keys leave out.
-inline llama_config llama_of(config_object& c, const std::string& what, const llama_config& family,
-                             const char* architecture) {
+inline llama_config llama_of(config_object& c, const llama_config& family, const char* architecture) {
   llama_config out{.layers = c.integer("num_hidden_layers", 32),
                    .heads = c.integer("num_attention_heads", 32),
                    .kv_heads = 0,
@@ -129,20 +129,19 @@ inline llama_config llama_of(config_object& c, const std::string& what, const ll
   if (!follows) out.head_elements = head_dim;
   c.only("hidden_act", "silu");
   c.only_unless_null("partial_rotary_factor", 1.0);
-  read_any_rotary(c, out, what, read_rotary);
+  read_any_rotary(c, out, read_rotary);
   return out;
 }
 
-inline llama_config plain_llama_of(config_object& c, const std::string& what) {
+inline llama_config plain_llama_of(config_object& c) {
   c.only("attention_bias", false);
   c.only("mlp_bias", false);
-  c.only_unless_null("pretraining_tp", 1);
-  return llama_of(c, what, {.context = 2048, .epsilon = 1e-6}, "LlamaForCausalLM");
+  return llama_of(c, {.context = 2048, .epsilon = 1e-6}, "LlamaForCausalLM");
 }
 // Qwen may have windows in some layers; these are refused.
-inline llama_config qwen_of(config_object& c, const std::string& what, int head_elements, const char* architecture) {
+inline llama_config qwen_of(config_object& c, int head_elements, const char* architecture) {
   const llama_config out = llama_of(
-      c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
+      c, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
       architecture);
   c.only("use_sliding_window", false);
   for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
@@ -155,9 +154,9 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
   return out;
 }
 
-inline mixtral_config mixtral_of(config_object& c, const std::string& what) {
+inline mixtral_config mixtral_of(config_object& c) {
   llama_config shape =
-      llama_of(c, what, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .theta = 1000000}, "MixtralForCausalLM");
+      llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .theta = 1000000}, "MixtralForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
   if (c.find_unless_null("sliding_window") != nullptr) c.fail("sliding_window", "null");
   c.only("output_router_logits", false);  // with it the loss has a term for the balance of experts
@@ -185,17 +184,15 @@ inline compute::yarn_scaling yarn_of(config_object& c) {
   return out;
 }
 
-inline void read_deepseek_rotary(deepseek_config& out, const nlohmann::json& rope, const std::string& what) {
-  const char* const kind = rope.is_object() && rope.contains("type") ? "type" : "rope_type";
-  if (!rope.is_object() || !rope.contains(kind) || rope.at(kind) != "yarn") {
+inline void read_deepseek_rotary(deepseek_config& out, config_object c) {
+  const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
+  if (const nlohmann::json* const type = c.find(kind); type == nullptr || *type != "yarn") {
     llama_config rotary{.theta = out.theta};
-    read_rotary(rotary, rope, what);
+    read_rotary(rotary, std::move(c));
     out.theta = rotary.theta;
     out.scaling = rotary.scaling;
     return;
   }
-  config_object c(rope, what);
-  c.only(kind, "yarn");
   c.only("rope_type", "yarn");
   out.theta = c.number("rope_theta", out.theta);
   c.only("partial_rotary_factor", 1.0);
@@ -205,8 +202,7 @@ inline void read_deepseek_rotary(deepseek_config& out, const nlohmann::json& rop
 
 // Matrices in 8 bits with a scale for each block, as DeepSeek-V3 is published. Which matrices, the files say. Activations are not brought to 8
 // bits, as with transformers' `dequantize`.
-inline scale_blocks read_quantization(const nlohmann::json& quantization, const std::string& what) {
-  config_object c(quantization, what);
+inline scale_blocks read_quantization(config_object c) {
   if (c.find("quant_method") == nullptr) c.fail("quant_method", "\"fp8\"");
   c.only("quant_method", "fp8");
   c.only("fmt", "e4m3");
@@ -228,8 +224,7 @@ inline scale_blocks read_quantization(const nlohmann::json& quantization, const 
 }
 
 // What a DeepSeek-V2 and a V3 have alike; the family's own sizes are those that keys leave out.
-inline deepseek_config deepseek_of(config_object& c, const std::string& what, const deepseek_config& family,
-                                   const char* architecture) {
+inline deepseek_config deepseek_of(config_object& c, const deepseek_config& family, const char* architecture) {
   const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
   deepseek_config out = family;
   out.layers = whole("num_hidden_layers", family.layers);
@@ -244,7 +239,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, co
   out.value = whole("v_head_dim", 128);
   out.experts = whole("n_routed_experts", family.experts);
   out.shared = whole("n_shared_experts", family.shared);
-  out.dense = whole("first_k_dense_replace", family.dense);
+  out.dense = (std::min)(whole("first_k_dense_replace", family.dense), out.layers);  // beyond the last: all are dense
   out.dense_ffn = whole("intermediate_size", family.dense_ffn);
   out.factor = c.number("routed_scaling_factor", family.factor);
   out.theta = c.number("rope_theta", 10000);
@@ -259,22 +254,21 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, co
     out.query_latent = whole("q_lora_rank", 1536);
     if (out.query_latent < 1) c.fail("q_lora_rank", "null or a whole number of 1 or more");
   }
-  // Nothing is computed from these: sizes that follow from others, and code beside the weights.
-  c.only("qk_head_dim", std::int64_t{out.still} + out.rotating);
-  c.only("head_dim", out.rotating);
-  for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux", "auto_map"}) static_cast<void>(c.find(unused));
+  // Nothing is computed from these: sizes that follow from others, and what training balanced experts with.
+  c.only_unless_null("qk_head_dim", std::int64_t{out.still} + out.rotating);
+  c.only_unless_null("head_dim", out.rotating);
+  for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux"}) static_cast<void>(c.find(unused));
   c.only("moe_layer_freq", 1);
   c.only("attention_bias", false);
   c.only("hidden_act", "silu");
   c.only("output_router_logits", false);
   c.only("tie_word_embeddings", false);
-  c.only_unless_null("pretraining_tp", 1);
-  read_any_rotary(c, out, what, read_deepseek_rotary);
+  read_any_rotary(c, out, read_deepseek_rotary);
   return out;
 }
 
-inline deepseek_config deepseek_v3_of(config_object& c, const std::string& what, int& more_blocks) {
-  deepseek_config out = deepseek_of(c, what, {}, "DeepseekV3ForCausalLM");
+inline deepseek_config deepseek_v3_of(config_object& c, int& more_blocks) {
+  deepseek_config out = deepseek_of(c, {}, "DeepseekV3ForCausalLM");
   out.chosen = c.integer("num_experts_per_tok", 8);
   out.groups = c.integer("n_group", 8);
   out.kept_groups = c.integer("topk_group", 4);
@@ -288,8 +282,8 @@ inline deepseek_config deepseek_v3_of(config_object& c, const std::string& what,
 }
 
 // Weights of choices are never divided by their sum: transformers does not, whatever norm_topk_prob says, and no published model asks for it.
-inline deepseek_config deepseek_v2_of(config_object& c, const std::string& what) {
-  deepseek_config out = deepseek_of(c, what,
+inline deepseek_config deepseek_v2_of(config_object& c) {
+  deepseek_config out = deepseek_of(c,
                                     {.layers = 32,
                                      .heads = 32,
                                      .width = 4096,
@@ -329,31 +323,36 @@ inline deepseek_config deepseek_v2_of(config_object& c, const std::string& what)
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
 /// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
-inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
-  detail::config_object c(config, what);
+/// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
+/// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
+/// "rope_parameters.NAME" there.
+inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json",
+                                      std::span<const std::string> ignored_keys = {}) {
+  detail::config_object c(config, what, ignored_keys);
   const std::string family =
       c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2"});
   hugging_face_model out;
-  if (const nlohmann::json* const quantization = c.find_unless_null("quantization_config"); quantization != nullptr)
-    out.scales = detail::read_quantization(*quantization, what + ", quantization_config");
+  if (c.find_unless_null("quantization_config") != nullptr)
+    out.scales = detail::read_quantization(c.inside("quantization_config"));
+  c.only("is_causal", true);  // else a token attends to those behind it, too
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
     out.tied = true;
   } else {
     out.tied = c.flag("tie_word_embeddings", false);
     if (family == "llama") {
-      out.config = detail::plain_llama_of(c, what);
+      out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
-      out.config = qwen2_config(detail::qwen_of(c, what, 0, "Qwen2ForCausalLM"));
+      out.config = qwen2_config(detail::qwen_of(c, 0, "Qwen2ForCausalLM"));
     } else if (family == "mixtral") {
-      out.config = detail::mixtral_of(c, what);
+      out.config = detail::mixtral_of(c);
     } else if (family == "deepseek_v3") {
-      out.config = detail::deepseek_v3_of(c, what, out.more_blocks);
+      out.config = detail::deepseek_v3_of(c, out.more_blocks);
     } else if (family == "deepseek_v2") {
-      out.config = detail::deepseek_v2_of(c, what);
+      out.config = detail::deepseek_v2_of(c);
     } else {
       c.only("attention_bias", false);
-      out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));
+      out.config = qwen3_config(detail::qwen_of(c, 128, "Qwen3ForCausalLM"));
     }
   }
   c.no_others();

@@ -1,16 +1,82 @@
-// heddle/model/json/hugging_face_weights.hpp: opens the weights of a Hugging Face folder and checks that a model reads
-// all of them.
+// heddle/model/json/hugging_face_weights.hpp: opens the weights of a Hugging Face folder and checks that they are the whole of a model.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/read_parameters.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::model {
+
+/// Refuses a folder with an adapter_config.json: transformers applies its adapter to the weights beside it, or to those of another folder, so
+/// that these weights alone are another model.
+/// Errors: `config_error` that says what to do.
+inline void require_no_adapter(const std::filesystem::path& folder) {
+  std::error_code none;
+  if (!std::filesystem::exists(folder / "adapter_config.json", none)) return;
+  const bool model = std::filesystem::exists(folder / "config.json", none);
+  throw config_error("heddle: '" + folder.string() + "' has an adapter_config.json" +
+                     (model ? " beside its config.json, an adapter that changes the model"
+                            : " and no config.json: it is an adapter, not a model") +
+                     ". Adapters are not applied: merge it into its model first, with merge_and_unload() and "
+                     "save_pretrained() of peft's model" +
+                     (model ? ", or take the adapter's files away to use the model without it" : ""));
+}
+
+namespace detail {
+// Whether two tensors have the same shape and numbers.
+template <class Folder>
+bool are_same_numbers(const Folder& folder, const std::string& one, const std::string& other) {
+  const auto a = folder.tensor(one), b = folder.tensor(other);
+  std::int64_t count = 1;
+  for (const std::int64_t n : a.shape()) count *= n;
+  if (!std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end())) return false;
+  constexpr std::int64_t most = std::int64_t{1} << 18;
+  std::vector<float> of_a, of_b;
+  for (std::int64_t first = 0; first < count; first += most) {
+    const auto n = static_cast<std::size_t>((std::min)(most, count - first));
+    of_a.resize(n);
+    of_b.resize(n);
+    a.read(first, std::span<float>(of_a));
+    b.read(first, std::span<float>(of_b));
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+// Whether a tied configuration stands beside a head that is not the token embedding.
+template <class Folder>
+bool has_other_head(const hugging_face_model& about, const Folder& folder) {
+  constexpr const char* head = "lm_head.weight";
+  if (!about.tied || !folder.contains(head)) return false;
+  const std::string embedding =
+      names_in(folder)(about.family() == "gpt2" ? "wte.weight" : "model.embed_tokens.weight").name;
+  return folder.contains(embedding) && !are_same_numbers(folder, embedding, head);
+}
+}  // namespace detail
+
+/// The model that a folder's files hold: `about`, or, where the configuration ties the head to the token embedding and the files have an
+/// `lm_head.weight` with other numbers, the same with a head of its own, which is what transformers loads. Where both are there it reads both.
+/// Errors: those of reading; `config_error` for a GPT-2 with another head, which is not built.
+template <class Folder>
+hugging_face_model with_own_head(hugging_face_model about, const Folder& folder) {
+  if (!detail::has_other_head(about, folder)) return about;
+  if (about.family() == "gpt2")
+    throw config_error(
+        "heddle: the files of this gpt2 have an lm_head.weight that is not its token embedding; a GPT-2 with a head of "
+        "its own is not built");
+  about.tied = false;
+  return about;
+}
 
 /// The opened files with a model's weights, and the names that its parameters have in them. Opened once for all ranks: each reads its
 /// part by an `io::safetensors_reader` of `folder`.
@@ -22,12 +88,18 @@ struct hugging_face_weights {
 
 /// Opens a folder's weights as `Folder`, which is `io::safetensors_folder`, and checks that a described model reads all tensors in them but
 /// saved constants (`is_saved_constant`) and scales. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
-/// Errors: those of opening; `config_error` where tensors belong to no parameter of the model, as those of another model; `io_error` where a
+/// Errors: those of opening; `config_error` for a folder with an adapter (`require_no_adapter`), for a tied model whose files have another head
+/// (give what `with_own_head` says), and where tensors belong to no parameter of the model, as those of another model; `io_error` where a
 /// matrix in 8 bits has no scales, or others than its blocks need.
 template <class Folder, class In, class Block, class Out, class Other>
 hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
                                           const layers::language_model<In, Block, Out, Other>& described) {
+  require_no_adapter(path);
   Folder folder(path, about.scales);
+  if (detail::has_other_head(about, folder))
+    throw config_error("heddle: '" + path.string() +
+                       "': config.json ties the head to the token embedding, and the files have another "
+                       "lm_head.weight: take the model that with_own_head gives");
   const hugging_face_names names = names_in(folder);
   require_all_read(described, folder.names(), names,
                    [&](std::string_view name) { return is_saved_constant(about, name) || folder.is_scales(name); });

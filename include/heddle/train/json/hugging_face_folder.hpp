@@ -59,9 +59,11 @@ io::safetensors_plan hugging_face_plan(const Description& described, const model
 }
 
 /// Copies what a folder of Hugging Face has beside the weights: config.json, and the files of tokenizer and generation that are there. A
-/// `quantization_config` is left out: the weights that are written with it are numbers, not in 8 bits.
+/// `quantization_config` is left out: the weights that are written with it are numbers, not in 8 bits. `own_head`: the weights have a head
+/// although the config.json ties it to the token embedding (`model::with_own_head`), and the copy says that they have.
 /// Errors: `io_error` if a file cannot be copied, and for a config.json that is no JSON.
-inline void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+inline void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to,
+                             bool own_head = false) {
   io::detail::make_folder(to);
   for (const char* name :
        {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -74,7 +76,8 @@ inline void copy_model_files(const std::filesystem::path& from, const std::files
                      "': " + ec.message());
     if (std::string_view(name) != "config.json") continue;
     if (nlohmann::json config = io::read_json(from / name);
-        config.is_object() && config.erase("quantization_config") > 0) {
+        config.is_object() && (config.erase("quantization_config") > 0 || own_head)) {
+      if (own_head) config["tie_word_embeddings"] = false;
       io::durable_file file(to / name);
       file.write(config.dump(2) + "\n");
       file.close();

@@ -1,0 +1,18 @@
+// heddle/io/safetensors/other_weights.hpp: names what a folder without safetensors has in their place, and what to do with it.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <filesystem>
+#include <string>
+
+namespace heddle::inline v0::io::detail {
+
+// Continues the sentence "... has neither model.safetensors nor its index"; empty where nothing else is there.
+HEDDLE_INLINE std::string other_weights(const std::filesystem::path& folder);
+
+}  // namespace heddle::inline v0::io::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/io/impl/safetensors/other_weights.hpp>
+#endif

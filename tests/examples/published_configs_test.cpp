@@ -1,0 +1,91 @@
+// tests/examples/published_configs_test.cpp: evaluate loads models with published configurations made small, or says which key it refuses.
+#include "catch.hpp"
+
+#include <heddle/core/random.hpp>
+#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/model/json/hugging_face.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+namespace md = heddle::model;
+using nlohmann::json;
+
+namespace {
+
+std::pair<int, std::string> evaluated(const fs::path& model) {
+  const std::string line = HEDDLE_EXAMPLES_DIR "/evaluate --json --tokens 3,9,27,14,60,2 --model " + model.string();
+  std::FILE* const out = ::popen((line + " 2>&1").c_str(), "r");
+  if (out == nullptr) return {-1, ""};
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+void write_weights(const fs::path& folder, const md::hugging_face_model& about) {
+  const auto outlines = md::with_model<float>(about, []<class Model>(std::type_identity<Model>, const auto& config) {
+    return md::parameter_outlines(Model::describe(config));
+  });
+  const heddle::counter_random random(7, 0);
+  std::vector<std::vector<float>> values;
+  std::vector<heddle::io::safetensors_output> tensors;
+  values.reserve(outlines.size());
+  std::uint64_t drawn = 0;
+  for (const auto& p : outlines) {
+    std::int64_t count = 1;
+    for (const std::int64_t e : p.shape) count *= e;
+    values.emplace_back();
+    for (std::int64_t i = 0; i < count; ++i) values.back().push_back(static_cast<float>(random.uniform(drawn++) - 0.5));
+    tensors.push_back(heddle::io::safetensors_of(p.name, p.shape, std::span<const float>(values.back())));
+  }
+  heddle::io::write_safetensors_folder(folder, tensors);
+}
+
+}  // namespace
+
+TEST_CASE("models with published configurations load", "[examples][evaluate]") {
+  const fs::path folder = fs::temp_directory_path() / ("heddle-published-" + std::to_string(::getpid()));
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/published_configs.json");
+  const json published = json::parse(in);
+  const auto put = [&](const json& config) {
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    std::ofstream(folder / "config.json") << config;
+  };
+  for (const auto& [name, config] : published.at("loaded").items()) {
+    put(config);
+    write_weights(folder, md::from_config(config));
+    const auto [status, text] = evaluated(folder);
+    CAPTURE(name, text);
+    REQUIRE(status == 0);
+    const json got = json::parse(text);
+    CHECK(got["family"] == config["model_type"]);
+    CHECK(got["last_logits"][0].size() == 64);
+    CHECK(std::isfinite(got["loss"].get<double>()));
+  }
+  for (const auto& [name, one] : published.at("refused").items()) {
+    put(one.at("config"));
+    const auto [status, text] = evaluated(folder);
+    CAPTURE(name);
+    CHECK(status == 1);
+    CHECK_THAT(text, Catch::Contains(one.at("says").get<std::string>()));
+  }
+  fs::remove_all(folder);
+}
