@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -47,6 +48,10 @@ struct settings {
   int sample = 240;
   double temperature = 0.7;
   double timeout = 300;
+  double grace = 60;
+
+  /// Seconds that a step may go on after a signal, when the longest so far took so many.
+  double grace_after(double longest) const { return grace > 0 ? std::max(grace, 10 * longest) : 0; }
 };
 
 /// For options that are whole numbers, in decimal digits: CLI11 alone takes 2^64 for 2^64 - 1.
@@ -191,6 +196,11 @@ inline void declare(CLI::App& app, settings& s) {
       ->check(whole(0, 1048576))
       ->capture_default_str();
   app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
+      ->check(not_negative)
+      ->capture_default_str();
+  app.add_option("--grace", s.grace,
+                 "seconds after SIGINT or SIGTERM, or ten times the longest step so far if that is more, after which a "
+                 "step that has not ended is given up, unsaved; 0: never")
       ->check(not_negative)
       ->capture_default_str();
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")

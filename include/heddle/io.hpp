@@ -16,4 +16,5 @@
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>
