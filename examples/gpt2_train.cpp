@@ -64,6 +64,7 @@ using backend = computed::by;
 struct text {
   hd::io::corpus corpus;
   int files = 0;
+  std::vector<std::string> nesting;  // how it and the folder of the saves lie in each other
 };
 static text read_text(const settings& s) {
   std::vector<std::string> paths = s.data;
@@ -71,14 +72,19 @@ static text read_text(const settings& s) {
   std::vector<std::uint8_t> bytes;
   std::string name;
   int files = 0;
+  std::vector<std::string> nesting;
+  hd::io::corpus_options options;
+  if (!s.save.empty()) options.leave_out = {s.save};
   for (const std::string& path : paths) {
-    const hd::io::corpus part(path);
+    const hd::io::corpus part(path, options);
+    if (auto how = s.save.empty() ? "" : hd::io::describe_nesting(path, s.save); !how.empty())
+      nesting.push_back(std::move(how));
     bytes.insert(bytes.end(), part.tokens().begin(), part.tokens().end());
     bytes.push_back('\n');
     files += part.files();
     name += (name.empty() ? "" : ", ") + path;
   }
-  return {hd::io::corpus(name, std::move(bytes)), files};
+  return {hd::io::corpus(name, std::move(bytes)), files, std::move(nesting)};
 }
 
 template <class T>
@@ -164,7 +170,7 @@ static bool train_in_windows(const settings& s, const hd::launch_options& launch
       work(trainer, on::keeps(world.rank()));
     });
   };
-  return windows::train_in(free, s.steps, done, data, s.save, facts, s.print_every, on_mesh);
+  return windows::train_in(free, s, done, data, facts, on_mesh);
 }
 
 template <class T, class Precision = hd::precision<>>
@@ -178,11 +184,12 @@ static int train(const settings& s) {
   options.stop = &hd::train::stop_on_signal::flag();
   options.validate();
   hd::model::parse_recompute(s.recompute);
-  const auto [corpus, files] = read_text(s);
+  const auto [corpus, files, nesting] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
   const hd::train::save_facts facts{
       .corpus = corpus.fingerprint(),
-      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context)};
+      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context),
+      .most_batch = hd::train::options<hd::model::gpt2_config>::most_batch};
   const std::int64_t saved = steps_saved(s);
   const bool nothing_to_do = saved > 0 && saved >= s.steps;
   if (nothing_to_do)
@@ -233,6 +240,7 @@ static int train(const settings& s) {
                   peak * 1e-9, cores);
       std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
                   static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
+      for (const std::string& how : nesting) std::printf("data         %s\n", how.c_str());
     }
     world.control().barrier();  // the others leave the cores alone
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
@@ -247,12 +255,17 @@ static int train(const settings& s) {
     double rate = 0;
     bool first = true;
     std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process
-    if (on::keeps(world.rank())) signals.emplace();
+    double longest = 0;  // from one step's end to the next, with validations and saves
+    if (on::keeps(world.rank())) signals.emplace(s.grace);
     world.control().barrier();
+    std::int64_t last_end = hd::now_ns();
     trainer.run(
         data,
         [&](const hd::train::step_report& r) {
           rate = r.tokens_per_second;
+          longest = std::max(longest, static_cast<double>(hd::now_ns() - last_end) * 1e-9);
+          last_end = hd::now_ns();
+          if (signals) signals->set_grace(s.grace_after(longest));
           const std::int64_t step = r.step + 1;
           const bool shown = first || step == r.steps || step % s.print_every == 0 || r.validation_loss;
           first = false;
@@ -261,7 +274,10 @@ static int train(const settings& s) {
         [&](auto& t) {
           const bool due =
               t.steps_done() == s.steps || t.stopped() || (s.save_every > 0 && t.steps_done() % s.save_every == 0);
-          if (!s.save.empty() && due) hd::train::save(t, s.save, facts);
+          if (signals && t.stopped()) signals->step_ended();
+          if (s.save.empty() || !due) return;
+          for (const std::string& left : hd::train::save(t, s.save, facts).left)
+            std::printf("kept         %s\n", left.c_str());
         });
     if (trainer.stopped() && trainer.steps_done() < s.steps) {
       int number = hd::train::stop_on_signal::received();

@@ -7,6 +7,7 @@
 
 #include "../tool.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -45,6 +46,10 @@ struct settings {
   int sample = 240;
   double temperature = 0.7;
   double timeout = 300;
+  double grace = 60;
+
+  /// Seconds that a step may go on after a signal, when the longest so far took so many.
+  double grace_after(double longest) const { return grace > 0 ? std::max(grace, 10 * longest) : 0; }
 };
 
 /// Declares the options that fill `s`.
@@ -120,6 +125,10 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_option("--prompt", s.prompt, "start of the sampled text");
   app.add_option("--sample", s.sample, "bytes of text to sample at the end")->range(0, 1048576);
   app.add_option("--temperature", s.temperature, "temperature of the sampled text; 0: always the likeliest byte")
+      ->at_least(0);
+  app.add_option("--grace", s.grace,
+                 "seconds after SIGINT or SIGTERM, or ten times the longest step so far if that is more, after which a "
+                 "step that has not ended is given up, unsaved; 0: never")
       ->at_least(0);
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
       ->at_least(0);

@@ -8,11 +8,17 @@
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/training_job.hpp>
 
+#include "settings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -68,19 +74,29 @@ inline free_time parse(std::string_view text, const std::string& mesh) {
 }
 
 /// Measures a step, then bids for each window in turn and trains what it is granted; each piece goes on from the newest
-/// save in `folder`, of step `done` at first, and leaves one. Returns whether all steps are done.
+/// save in `s.save`, of step `done` at first, and leaves one. Returns whether all steps are done.
 /// `on_mesh(mesh, stop, work)` makes a trainer with that `options.stop` on each rank of a mesh and calls
 /// `work(trainer, keeps)` there; what work finds is for this process if `keeps`. The first SIGINT or SIGTERM ends a
 /// piece after its step, with its save, and the training; between pieces, where nothing is left to save, it ends the
 /// process.
 template <class Data, class OnMesh>
-bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64_t done, const Data& data,
-              const std::filesystem::path& folder, const hd::train::save_facts& facts, std::int64_t print_every,
-              const OnMesh& on_mesh) {
+bool train_in(const std::vector<free_time>& free, const settings& s, std::int64_t done, const Data& data,
+              const hd::train::save_facts& facts, const OnMesh& on_mesh) {
+  const std::filesystem::path folder = s.save;
+  const std::int64_t steps = s.steps;
   sja::resource_profile profile;
-  const std::filesystem::path scratch = folder / "measured";
   const std::int64_t began = hd::now_ns();
   on_mesh(free.front().mesh, nullptr, [&](auto& trainer, bool keeps) {
+    // A folder that was not there before: all that is in it may be removed.
+    std::array<char, 6> mark{};
+    if (trainer.ranks().rank() == 0) {
+      std::string name = (folder / ".measured-XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr)
+        throw hd::io_error("heddle: cannot create the folder '" + name + "': " + std::strerror(errno));
+      std::copy(name.end() - mark.size(), name.end(), mark.begin());
+    }
+    trainer.ranks().control().broadcast(std::span<char>(mark), 0);
+    const std::filesystem::path scratch = folder / (".measured-" + std::string(mark.begin(), mark.end()));
     const auto times = hd::train::measure_step_times(trainer, data, 4, scratch, began);
     const auto p = hd::train::resource_profile_of(trainer, times);
     if (keeps) profile = p;
@@ -93,9 +109,10 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
 
   const free_time* here = nullptr;
   bool asked_to_stop = false;
+  double longest = 0;
   const auto work = [&](const sja::subjob&, const hd::train::piece_limits& limits) {
     hd::train::piece_report report;
-    std::optional<hd::train::stop_on_signal> signals(std::in_place);
+    std::optional<hd::train::stop_on_signal> signals(std::in_place, s.grace);
     on_mesh(here->mesh, &signals->flag(), [&](auto& trainer, bool keeps) {
       const auto listen = [&](hd::train::step_report r) {
         const auto& o = trainer.options();
@@ -103,8 +120,10 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
           r.validation_loss = trainer.validate(data);
         r.tokens_per_second = static_cast<double>(r.tokens) / r.seconds;
         r.seconds_left = r.seconds * static_cast<double>(r.steps - r.step - 1);
+        if (keeps) longest = std::max(longest, r.seconds), signals->set_grace(s.grace_after(longest));
+        if (keeps && trainer.stopped()) signals->step_ended();
         const bool shown =
-            r.step == done || r.step + 1 == r.steps || (r.step + 1) % print_every == 0 || r.validation_loss;
+            r.step == done || r.step + 1 == r.steps || (r.step + 1) % s.print_every == 0 || r.validation_loss;
         if (shown && trainer.ranks().rank() == 0)
           std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
       };
@@ -134,9 +153,9 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
     const int before = broker.windows();
     hd::train::train_in_window(
         broker, job, {-1, {0}, w.start, w.end, w.bytes, 0},
-        [&](const sja::subjob& s, const hd::train::piece_report& did) {
+        [&](const sja::subjob& piece, const hd::train::piece_report& did) {
           std::printf("piece        %.2f s to %.2f s on %s: %lld steps granted, %lld done, %.2f s of them training\n",
-                      s.start, s.start + did.length(), here->mesh.c_str(), static_cast<long long>(s.units),
+                      piece.start, piece.start + did.length(), here->mesh.c_str(), static_cast<long long>(piece.units),
                       static_cast<long long>(did.steps), did.seconds);
         });
     const bool worth_it = broker.windows() > before + 1 || sja::count_messages(broker.log(), before).grants > 0;

@@ -43,6 +43,7 @@
 #include <heddle/io/impl/manifest.hpp>
 #include <heddle/io/impl/safetensors/other_weights.hpp>
 #include <heddle/io/impl/save_folder.hpp>
+#include <heddle/io/impl/save_names.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>

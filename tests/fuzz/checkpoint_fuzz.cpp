@@ -52,6 +52,7 @@ HEDDLE_FUZZ_TARGET(checkpoint) {
   tail.resize(63, ' ');
   file += index + tail + "\n";
   io::manifest m;
+  m.step = 1;  // as the folder's name
   m.files = {{0, static_cast<std::int64_t>(file.size()), 0}};
   const auto put = [](const fs::path& path, const std::string& text) {
     std::FILE* out = std::fopen(path.c_str(), "wb");

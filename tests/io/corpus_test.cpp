@@ -1,7 +1,12 @@
 // A corpus is the text files of a folder, in an order that is the same everywhere; what cannot be read is named.
 #include "catch.hpp"
 
+#include <heddle/draw/svg.hpp>
+#include <heddle/io/checkpoint.hpp>
 #include <heddle/io/corpus.hpp>
+#include <heddle/io/save_folder.hpp>
+#include <heddle/observe/chrome_trace.hpp>
+#include <heddle/observe/recorder.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -76,6 +81,51 @@ TEST_CASE("a folder is its text files by path, with a separator between", "[io][
   put(folder / "b.txt", "b");
   CHECK(io::corpus(folder.path).fingerprint() != c.fingerprint());
   CHECK(text_of(io::corpus(folder / "build")) == "built");  // named directly, it is taken
+}
+
+TEST_CASE("what heddle wrote below a folder is not trained on", "[io][corpus]") {
+  const scratch_folder folder("corpus");
+  put(folder / "a.txt", "A");
+  put(folder / "z.txt", "Z");
+  const std::uint64_t before = io::corpus(folder.path).fingerprint();
+  // A save, complete and not.
+  io::manifest m;
+  m.step = 3;
+  for (const std::int64_t step : {3, 4}) {
+    io::checkpoint_writer writer(folder / "saves", step, 0);
+    writer.add<double>("x", std::vector<double>{1, 2});
+    m.files = {writer.finish()};
+  }
+  io::commit(folder / "saves", m);
+  const io::save_folder claim(folder / "deep/er/saves");
+  // Trace and pictures.
+  const std::vector<heddle::event> events;
+  heddle::observe::write_chrome_trace((folder / "trace.json").string(), events);
+  heddle::observe::trace_metadata about;
+  about.about = {{"run", "x"}};
+  heddle::observe::write_chrome_trace((folder / "deep/other.json").string(), events, about);
+  put(folder / "timeline.svg", heddle::detail::svg_drawing().page("", 100, 50, "#ffffff"));
+  CHECK(text_of(io::corpus(folder.path)) == "A\nZ");
+  CHECK(io::corpus(folder.path).fingerprint() == before);
+  // Other files of those kinds are text, and so is one that is named.
+  put(folder / "b.json", "{\"displayTimeUnit\":\"ms\"}");
+  put(folder / "c.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\">\n</svg>");
+  put(folder / "saves/step-00000003/notes", "N");
+  CHECK(io::corpus(folder.path).files() == 5);
+  CHECK(io::corpus(folder / "timeline.svg").files() == 1);
+  CHECK(io::corpus(folder.path, {.leave_out = {folder / "saves/.", folder / "b.json", folder / "none"}}).files() == 3);
+
+  CHECK(io::describe_nesting(folder / "a.txt", folder / "saves").empty());
+  CHECK(io::describe_nesting(folder / "sav", folder / "saves").empty());
+  CHECK(io::describe_nesting(folder.path, folder / "new/saves").find("lies below '" + folder.path.string()) !=
+        std::string::npos);
+  CHECK(io::describe_nesting(folder / "saves/text", folder / "./saves/").find("text' lies below '") !=
+        std::string::npos);
+  CHECK(io::describe_nesting(folder / "saves/", folder / "saves").find("is also the folder of the saves") !=
+        std::string::npos);
+  fs::create_directory_symlink("saves", folder / "link");
+  CHECK(io::describe_nesting(folder / "saves", folder / "link/x").find("lies below") != std::string::npos);
+  CHECK(io::describe_nesting(".", ".").find("is also the folder") != std::string::npos);
 }
 
 TEST_CASE("what cannot be read is named", "[io][corpus]") {

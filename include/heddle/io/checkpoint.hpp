@@ -13,6 +13,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
+#include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>
 
 #include <algorithm>
@@ -34,46 +35,6 @@ namespace heddle::inline v0::io {
 
 namespace detail {
 
-inline std::string padded_number(std::int64_t n, std::size_t width) {
-  const std::string digits = std::to_string(n);
-  return digits.size() < width ? std::string(width - digits.size(), '0') + digits : digits;
-}
-inline std::filesystem::path save_path(const std::filesystem::path& folder, std::int64_t step) {
-  return folder / ("step-" + padded_number(step, 8));
-}
-inline std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) {
-  return path += suffix;
-}
-inline std::filesystem::path partial_path(const std::filesystem::path& folder, std::int64_t step) {
-  return with_suffix(save_path(folder, step), ".partial");
-}
-inline std::string rank_file_name(std::int64_t rank) {
-  return "rank-" + padded_number(rank, 5) + ".tensors";
-}
-
-inline void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::error_code ec;
-  std::filesystem::rename(from, to, ec);
-  if (ec) throw io_error("heddle: cannot rename '" + from.string() + "' to '" + to.string() + "': " + ec.message());
-}
-// The name goes first: a save that is half removed is no save.
-HEDDLE_INLINE void remove_save(const std::filesystem::path& save);
-// Gives a save that must stay another name, because a new one takes its own.
-HEDDLE_INLINE void set_aside(const std::filesystem::path& save);
-
-// What a name in a folder of saves says: "step-00000100" with what follows it, such as ".partial".
-struct save_name {
-  std::int64_t step = -1;  // negative: no name of a save
-  std::string suffix{};
-};
-HEDDLE_INLINE save_name parse_save_name(std::string_view name);
-
-struct listed_save {
-  std::int64_t step = 0;
-  bool replaced = false;  // set aside while a new save of the same step takes its name
-  std::filesystem::path path;
-};
-
 // Parts of one tensor are apart or the same (replicas): else the value of an element would depend on the order of
 // reading, and the number of elements read would not tell whether all were.
 struct saved_part {
@@ -81,9 +42,6 @@ struct saved_part {
   tensor_entry entry;
 };
 HEDDLE_INLINE void require_parts_apart(const std::filesystem::path& save, std::span<const saved_part> parts);
-
-// Saves in a folder by name, newest first; whether they are saves is not known.
-HEDDLE_INLINE std::vector<listed_save> list_saves(const std::filesystem::path& folder);
 
 }  // namespace detail
 
@@ -93,8 +51,9 @@ enum class verify : std::uint8_t {
   contents  ///< also the checksum of every file: reads all of them
 };
 
-/// The manifest of the save in `path`, if the save is complete.
-/// Errors: `io_error` that says what is missing or damaged.
+/// The manifest of the save in `path`, if the save is complete. `path` may be a link; files in it may not.
+/// Errors: `io_error` that says what is missing or damaged, or that the manifest is of another step than the folder's
+/// name.
 HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify how = verify::contents);
 
 namespace detail {
@@ -104,11 +63,11 @@ inline std::string run_of(const manifest& m) {
   const auto name = m.facts.find("run");
   return name == m.facts.end() ? std::string() : name->second;
 }
-// Whether a save can be read, to its last byte, and is of this run: no other may be removed, or counted as one to go back to.
-HEDDLE_INLINE bool is_of_run(const std::filesystem::path& save, const std::string& run);
-inline void remove_of_run(const std::filesystem::path& save, const std::string& run) {
-  if (is_of_run(save, run)) remove_save(save);
-}
+// The manifest of a save that can be read, to its last byte, and is of this run: no other may be removed, or counted
+// as one to go back to.
+HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run);
+// Removes a save of this run. Returns what stays there because no save wrote it, as a sentence, or nothing.
+HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run);
 
 }  // namespace detail
 
@@ -118,7 +77,7 @@ class checkpoint_writer {
  public:
   checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
       : rank_(rank),
-        file_((detail::make_folder(detail::partial_path(folder, step)),
+        file_((detail::make_partial(folder, step),
                detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
 
   /// Adds a part of tensor `name` that this rank holds; there may be several. Shapes: `values` has `region.count()`
@@ -147,14 +106,17 @@ class checkpoint_writer {
 /// Settings of `commit`.
 struct commit_options {
   int keep = 2;  ///< complete saves of this run that stay, this one counted; 0 keeps all
+  /// Gets a sentence for each old save in whose folder files stay that no save wrote.
+  std::vector<std::string>* left = nullptr;
 };
 
 /// Completes the save of step `m.step`: for one rank to call, after every rank's `finish`. `m.files` holds every rank's
 /// record. A save of the same step that is there already is replaced; older saves are removed, beyond `keep`, only when
 /// the new one is complete. Only saves that can be read and whose manifests have the same `facts["run"]` (or none, as
 /// this one) are replaced, removed and counted: what another run wrote, or what is damaged, stays; if the new save
-/// needs its name, as step-N.set-aside. So the new save, those that are kept and those that go are read once each. Returns
-/// the folder of the save.
+/// needs its name, as step-N.set-aside. Of a save that goes, only the files that its manifest lists are removed; others
+/// stay in its folder (`options.left`). Nothing is reached through links. The new save, those that are kept and those
+/// that go are read once each. Returns the folder of the save.
 /// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same,
 /// the save cannot be read back as it was written (two runs in one folder, say), or the disk refuses; the saves that were
 /// complete before stay as they were.

@@ -26,7 +26,13 @@ namespace heddle::inline v0::io {
 struct corpus_options {
   std::uint8_t separator = '\n';  ///< stands between the files of a folder
   std::int64_t minimum = 1;       ///< fewer tokens than this are an error
+  /// Files and folders below the folder that are left out, such as that of the saves.
+  std::vector<std::filesystem::path> leave_out{};
 };
+
+/// How a corpus and a folder of saves lie in each other, as a sentence; empty where neither has the other in it. Links
+/// in both are followed. Saves below a corpus belong into `corpus_options::leave_out`.
+HEDDLE_INLINE std::string describe_nesting(const std::filesystem::path& data, const std::filesystem::path& saves);
 
 namespace detail {
 
@@ -34,15 +40,21 @@ inline std::string quoted(const std::filesystem::path& p) {
   return "'" + p.string() + "'";
 }
 
-// All of a regular file, appended. With `only_text`, a file with a zero byte in its first 4 KiB is left out (false).
+// All of a regular file, appended. With `only_text`, a file with a zero byte in its first 4 KiB is left out (false),
+// and one that heddle wrote: part of a save, a trace, a picture.
 HEDDLE_INLINE bool append_file(const std::filesystem::path& path, bool only_text, std::vector<std::uint8_t>& to);
 
 inline bool is_build_output(std::string_view name) {
   return name.substr(0, 5) == "build";
 }
 
+// Whether a text begins as those that heddle writes: manifests and tensors of saves, traces, pictures.
+HEDDLE_INLINE bool is_written_by_heddle(std::string_view text);
+
 // Regular files below a folder. Links to folders are not followed, so there is no loop to fall into.
-HEDDLE_INLINE void list_files(const std::filesystem::path& folder, std::vector<std::filesystem::path>& to);
+HEDDLE_INLINE void list_files(const std::filesystem::path& folder,
+                              const std::vector<std::filesystem::path>& leave_out,
+                              std::vector<std::filesystem::path>& to);
 
 }  // namespace detail
 
@@ -51,8 +63,9 @@ class corpus {
  public:
   /// Reads a file, or every text file below a folder: sorted by path (byte order) so that all machines see the same
   /// stream, a separator between files. In a folder these are left out: names that start with a dot, folders that start
-  /// with `build`, links to folders, and binary files (a zero byte in the first 4 KiB). A file named directly is always
-  /// taken as it is.
+  /// with `build`, links to folders, binary files (a zero byte in the first 4 KiB), what heddle wrote (the files of
+  /// saves, traces, pictures: by how they begin), and `options.leave_out`. A file named directly is always taken as it
+  /// is.
   /// Errors: `io_error` that names the path if it is missing, unreadable, empty, neither file nor folder, or holds
   /// fewer than `options.minimum` tokens.
   explicit corpus(const std::filesystem::path& path, corpus_options options = {});

@@ -35,6 +35,21 @@ inline void make_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, ec);
   if (ec) throw io_error("heddle: cannot create the folder '" + folder.string() + "': " + ec.message());
 }
+
+// Whether a file may be reached through a symbolic link as the last name of its path. The files of a save may not.
+enum class links : std::uint8_t { followed, refused };
+
+// What stands under a name, a link not followed: "a folder", "a FIFO", ...; empty where nothing does.
+HEDDLE_INLINE std::string kind_of_entry(const std::filesystem::path& path);
+// The error for an entry that is not what is needed there. `needed`: "file" or "folder".
+[[noreturn]] HEDDLE_INLINE void throw_wrong_entry(const char* what, const std::filesystem::path& path,
+                                                  const char* needed, int code);
+// A descriptor of a regular file, to read. Never waits for the other end of a FIFO.
+HEDDLE_INLINE int open_to_read(const std::filesystem::path& path, links how);
+// The bytes of a regular file that is not reached through a link. Errors: `io_error` that names what stands there.
+HEDDLE_INLINE std::int64_t bytes_of_file(const std::filesystem::path& path);
+// Makes a new file. A regular file of that name is removed first: with other names (hard links) its contents live on.
+HEDDLE_INLINE int create_file(const std::filesystem::path& path);
 }  // namespace detail
 
 /// A new file that is written front to back. Keeps count of its bytes and their checksum. `close` returns only when the
@@ -43,12 +58,9 @@ inline void make_folder(const std::filesystem::path& folder) {
 /// Errors: `io_error` with the path and the system's text (disk full, no permission, the limit of file sizes, ...).
 class durable_file {
  public:
-  /// Creates the file, or empties it if it exists.
-  explicit durable_file(std::filesystem::path path) : path_(std::move(path)) {
-    do fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    while (fd_ < 0 && errno == EINTR);
-    if (fd_ < 0) detail::throw_file_error("create", path_, errno);
-  }
+  /// Creates the file. A regular file of that name is replaced; a link, a FIFO, a device or a folder is an error that
+  /// names it, and stays as it is.
+  explicit durable_file(std::filesystem::path path) : path_(std::move(path)), fd_(detail::create_file(path_)) {}
   durable_file(durable_file&& other) noexcept
       : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_), sum_(other.sum_) {}
   durable_file& operator=(durable_file&&) = delete;
@@ -75,17 +87,17 @@ class durable_file {
 /// Makes the names in a folder durable: what was created, renamed or removed in it. Errors: `io_error`.
 HEDDLE_INLINE void sync_folder(const std::filesystem::path& folder);
 
-/// Reads `count` bytes from `offset`. Errors: `io_error` with the path if they are not there.
+/// Reads `count` bytes from `offset` of a regular file. Errors: `io_error` with the path if they are not there.
 HEDDLE_INLINE std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::int64_t offset,
-                                                std::int64_t count);
+                                                std::int64_t count, detail::links how = detail::links::followed);
 
-/// The size of a file and the checksum of its contents. Errors: `io_error` if it cannot be read.
+/// The size of a file and the checksum of its contents.
 struct file_digest {
   std::int64_t bytes = 0;
   std::uint64_t checksum = 0;
 };
-/// The size and checksum of a file.
-HEDDLE_INLINE file_digest digest(const std::filesystem::path& path);
+/// The size and checksum of a regular file. Errors: `io_error` if it cannot be read.
+HEDDLE_INLINE file_digest digest(const std::filesystem::path& path, detail::links how = detail::links::followed);
 
 }  // namespace heddle::inline v0::io
 

@@ -32,6 +32,8 @@ static_assert(std::is_trivially_copyable_v<rank_file>);
 /// A save in a page of text. It is written last, so a save with a valid manifest is complete.
 struct manifest {
   static constexpr int format = 1;
+  /// More than these no run does: 10^12 steps, of 2^20 samples each, with room for as many again in 64 bits.
+  static constexpr std::int64_t most_steps = 1000000000000, most_samples = std::int64_t{1} << 60;
 
   std::int64_t step = 0;
   std::uint64_t seed = 0;
@@ -61,6 +63,9 @@ Int parse_number(std::string_view text, int base, const std::string& what) {
   return value;
 }
 
+// The same, and in [0, most].
+HEDDLE_INLINE std::int64_t parse_count(std::string_view text, std::int64_t most, const std::string& what);
+
 // Cuts the text before the next `mark` off the front of `rest`.
 HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark);
 
@@ -69,11 +74,12 @@ inline constexpr std::string_view manifest_title = "heddle checkpoint";
 }  // namespace detail
 
 /// The text of a manifest: a title, `key=value` lines, and a last line with the checksum of all before it.
-/// Errors: `io_error` if a fact's name is empty or holds '=' or a line break.
+/// Errors: `io_error` if a fact's name is empty or holds '=' or a line break, or step or position are out of range.
 HEDDLE_INLINE std::string to_text(const manifest& m);
 
 /// Reads the text of a manifest. `where` names it in messages.
-/// Errors: `io_error` that says whether it is no manifest, of another format version, cut off, damaged or incomplete.
+/// Errors: `io_error` that says whether it is no manifest, of another format version, cut off, damaged or incomplete;
+/// or which of its numbers is out of range, whatever the checksum.
 HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& where);
 
 }  // namespace heddle::inline v0::io

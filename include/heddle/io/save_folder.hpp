@@ -5,6 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/io/durable_file.hpp>
+#include <heddle/io/save_names.hpp>
 
 #include <array>
 #include <cerrno>
@@ -45,8 +46,10 @@ HEDDLE_INLINE void probe_folder(const std::filesystem::path& folder, std::int64_
 class save_folder {
  public:
   save_folder() = default;
-  /// Makes the folder if it is not there, claims it and probes it.
-  /// Errors: `io_error` if another run, of this process or another, is saving there, or nothing can be saved.
+  /// Makes the folder if it is not there, claims it, removes what attempts that were killed, or had no room, wrote
+  /// there (step-N.partial), and probes it. `folder` itself may be a link; nothing in it is reached through one.
+  /// Errors: `io_error` if another run, of this process or another, is saving there, or nothing can be saved; it names
+  /// what is no file or folder and stands where a save will write one.
   explicit save_folder(const std::filesystem::path& folder);
   save_folder(save_folder&& other) noexcept
       : descriptor_(std::exchange(other.descriptor_, -1)), locked_(std::exchange(other.locked_, false)) {}

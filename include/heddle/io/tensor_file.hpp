@@ -114,7 +114,8 @@ class tensor_file_writer {
   std::map<std::string, std::vector<tensor_region>, std::less<>> parts_;  // a tensor may come in several
 };
 
-/// The index of a tensor file. Errors: `io_error` if the file is no tensor file, cut off or damaged.
+/// The index of a tensor file. Errors: `io_error` if it is no tensor file, cut off or damaged, or no regular file (a
+/// link is none).
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path);
 
 /// The bytes of one entry. Errors: `io_error` that names file and tensor if they are not what was written.

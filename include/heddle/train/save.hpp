@@ -130,27 +130,39 @@ struct save_facts {
   std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
   std::string order{};       ///< how samples are drawn (seed, context, held-out part); a resume with another is refused
   int keep = 2;              ///< complete saves of this run that stay
+  /// Samples of a step at the most, where each has consumed at least one: the position of a save that cannot be that
+  /// of so many steps is refused. 0: any position.
+  std::int64_t most_batch = 0;
+};
+
+/// What `save` did beside saving.
+struct save_result {
+  /// On rank 0: a sentence for each old save whose folder stays, with the files in it that no save wrote.
+  std::vector<std::string> left{};
 };
 
 namespace detail {
 
 // Completes a save, on one rank, when all have written theirs: `m` has what depends on the trainer's type. The first save of a
 // run names it.
-HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
-                                 io::manifest m);
-// Errors: `config_error` for a save of another training. `config`: what this one trains, and `plain`, without a `precision`.
+HEDDLE_INLINE save_result complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
+                                        io::manifest m);
+// Errors: `config_error` for a save of another training, `io_error` for a position that steps cannot lead to.
+// `config`: what this one trains, and `plain`, without a `precision`.
 HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
                                          const std::string& plain, const save_facts& facts);
 
 // Gathers what all ranks have written, and completes the save. Returns when it is there.
 template <communicator Communicator>
-void finish_save(Communicator& all, progress& run, io::checkpoint_writer& writer, const std::filesystem::path& folder,
-                 const save_facts& facts, io::manifest m) {
+save_result finish_save(Communicator& all, progress& run, io::checkpoint_writer& writer,
+                        const std::filesystem::path& folder, const save_facts& facts, io::manifest m) {
+  save_result result;
   const io::rank_file mine = writer.finish();
   m.files.resize(static_cast<std::size_t>(all.rank() == 0 ? all.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(m.files), 0);
-  if (all.rank() == 0) complete_save(run, folder, facts, std::move(m));
+  if (all.rank() == 0) result = complete_save(run, folder, facts, std::move(m));
   all.barrier();  // nobody goes on before the save is complete
+  return result;
 }
 
 // The newest complete save, found by one rank, so that all take the same; nothing if there is none.
@@ -178,15 +190,18 @@ std::string model_of(Trainer& trainer) {
 /// compiled. `Trainer` derives from `progress`.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
 /// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
-/// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others.
+/// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others; files that no
+/// save wrote stay (`save_result::left`).
 /// Errors: `io_error` on the rank that failed; older saves stay as they were. `numeric_error` on all ranks, before
 /// anything is written, if weights or moments are not finite. `config_error` while a step waits for its gradient norm
 /// (`post_validation`).
 template <class Trainer>
-void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
+save_result save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
+  // An attempt that found no room for itself would leave none for this one.
+  if (world.rank() == 0) io::detail::clear_attempts(folder, trainer.steps_done());
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
   for (int k = 0; k < trainer.stages(); ++k) {
     detail::write_frozen(writer, trainer.stage(k));
@@ -203,7 +218,7 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
   manifest.seed = trainer.options().seed;
   manifest.mesh = to_string(world.mesh());
   manifest.config = detail::model_of(trainer) + detail::saved_types<typename Trainer::optimizer_type>::words();
-  detail::finish_save(world.control(), trainer, writer, folder, facts, std::move(manifest));
+  return detail::finish_save(world.control(), trainer, writer, folder, facts, std::move(manifest));
 }
 
 /// What `resume` did.
@@ -219,7 +234,8 @@ struct resume_result {
 /// The trainer and its stages are what `save` asks for.
 /// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
 /// weights, masters or moments is refused; those of reduced gradients and products, and how is rounded, may differ.
-/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons; `config_error` if the
+/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons, or the position cannot
+/// be (`facts.most_batch`); `config_error` if the
 /// save is of another model, element types or data; `numeric_error` if its weights or moments are not finite, or a
 /// second moment is negative.
 template <class Trainer>

@@ -8,10 +8,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
 #include <signal.h>
+#include <time.h>
 
 namespace heddle::inline v0::train {
 
@@ -23,12 +25,17 @@ struct stop_signals {
   std::atomic<bool> asked{false};
   std::atomic<int> received{0};
   std::atomic<bool> in_use{false};
+  std::atomic<std::int64_t> grace_ns{0};  // 0: none
+  std::atomic<bool> is_running_out{false};
+  ::timer_t timer{};  // there while in_use
 };
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
+              std::atomic<std::int64_t>::is_always_lock_free);
 inline stop_signals the_stop_signals;
 
 // Touches no handler but its own at the second signal, which is raised again and ends the process when this returns.
-HEDDLE_INLINE void on_stop_signal(int number) noexcept;
+// That of the timer, when the grace period is over, counts as the second one.
+HEDDLE_INLINE void on_stop_signal(int number, ::siginfo_t* info, void*) noexcept;
 
 }  // namespace detail
 
@@ -37,12 +44,20 @@ HEDDLE_INLINE void on_stop_signal(int number) noexcept;
 /// signal ends the process at once, as the first one does without this object. A signal that was ignored stays ignored.
 /// At its end the handlers are what they were. At most one at a time in a process; ranks that are processes have one
 /// each.
+/// With a grace period a step that does not end by itself after the first signal, as one that waits for ever, ends the
+/// process: after those seconds the same signal ends it at once, unless `step_ended` was called before.
 /// Errors: `config_error` if there is another one.
 class stop_on_signal {
  public:
-  stop_on_signal();
+  /// `grace_seconds`: 0, no limit.
+  explicit stop_on_signal(double grace_seconds = 0);
   stop_on_signal(stop_on_signal&&) = delete;
   ~stop_on_signal();
+
+  /// The grace period of a signal that comes from now on: when it is known how long steps take, say.
+  static void set_grace(double seconds) noexcept;
+  /// The step that ran at the first signal has ended: what is left to do, such as a save, may take as long as it needs.
+  static void step_ended() noexcept;
 
   /// For `options.stop`. There with or without an object; false until a signal has come to one.
   static const std::atomic<bool>& flag() noexcept { return detail::the_stop_signals.asked; }

@@ -6,6 +6,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
+#include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>
 
 #include <algorithm>
@@ -26,34 +27,6 @@
 namespace heddle::inline v0::io {
 namespace detail {
 
-HEDDLE_INLINE void remove_save(const std::filesystem::path& save) {
-  const std::filesystem::path gone = with_suffix(save, ".removed");
-  std::error_code ec;
-  std::filesystem::remove_all(gone, ec);
-  if (!ec) std::filesystem::rename(save, gone, ec);
-  if (!ec) std::filesystem::remove_all(gone, ec);
-  if (ec) throw io_error("heddle: cannot remove the old save '" + save.string() + "': " + ec.message());
-}
-
-HEDDLE_INLINE void set_aside(const std::filesystem::path& save) {
-  std::error_code ec;
-  for (int n = 1;; ++n) {
-    const auto to = with_suffix(save, n == 1 ? ".set-aside" : (".set-aside-" + std::to_string(n)).c_str());
-    if (!std::filesystem::exists(std::filesystem::symlink_status(to, ec))) return rename_path(save, to);
-  }
-}
-
-HEDDLE_INLINE save_name parse_save_name(std::string_view name) {
-  constexpr std::string_view head = "step-";
-  if (name.substr(0, head.size()) != head) return {};
-  name.remove_prefix(head.size());
-  save_name s;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), s.step);
-  if (code != std::errc{} || s.step < 0) return {};
-  s.suffix = name.substr(static_cast<std::size_t>(end - name.data()));
-  return s;
-}
-
 HEDDLE_INLINE void require_parts_apart(const std::filesystem::path& save, std::span<const saved_part> parts) {
   std::map<std::pair<std::string_view, std::vector<std::int64_t>>, std::vector<const saved_part*>> tensors;
   for (const saved_part& p : parts) tensors[{p.entry.name, p.entry.region.global}].push_back(&p);
@@ -70,24 +43,6 @@ HEDDLE_INLINE void require_parts_apart(const std::filesystem::path& save, std::s
   }
 }
 
-HEDDLE_INLINE std::vector<listed_save> list_saves(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  std::vector<listed_save> saves;
-  std::error_code ec;
-  fs::directory_iterator entries(folder, ec);
-  for (; !ec && entries != fs::directory_iterator{}; entries.increment(ec)) {
-    const save_name name = parse_save_name(entries->path().filename().string());
-    const bool replaced = name.suffix == ".replaced";
-    if (name.step >= 0 && (name.suffix.empty() || replaced)) saves.push_back({name.step, replaced, entries->path()});
-  }
-  if (ec && ec != std::errc::no_such_file_or_directory)
-    throw io_error("heddle: cannot read the folder '" + folder.string() + "': " + ec.message());
-  std::sort(saves.begin(), saves.end(), [](const listed_save& a, const listed_save& b) {
-    return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
-  });
-  return saves;
-}
-
 }  // namespace detail
 }  // namespace heddle::inline v0::io
 
@@ -95,24 +50,23 @@ namespace heddle::inline v0::io {
 
 HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify how) {
   const std::filesystem::path file = path / "manifest";
-  std::error_code ec;
-  const auto size = std::filesystem::file_size(file, ec);
-  if (ec == std::errc::no_such_file_or_directory)
+  if (detail::kind_of_entry(file).empty() && detail::is_folder(path))
     throw io_error("heddle: '" + path.string() + "' has no manifest: the save was not finished");
-  if (ec) throw io_error("heddle: '" + file.string() + "' cannot be read: " + ec.message());
-  const auto bytes = read_bytes(file, 0, static_cast<std::int64_t>(size));
+  const auto bytes = read_bytes(file, 0, detail::bytes_of_file(file), detail::links::refused);
   manifest m = parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + file.string() + "'");
+  const detail::save_name name =
+      detail::parse_save_name((path.has_filename() ? path : path.parent_path()).filename().string());
+  if (name.may_be_read() && name.step != m.step)
+    throw io_error("heddle: '" + file.string() + "' says step " + std::to_string(m.step) +
+                   ", the name of its folder step " + std::to_string(name.step));
   for (const rank_file& f : m.files) {
     const std::filesystem::path rank_path = path / detail::rank_file_name(f.rank);
     const std::string where = "heddle: '" + rank_path.string() + "' ";
-    const auto there = std::filesystem::file_size(rank_path, ec);
-    if (ec)
-      throw io_error(where + (ec == std::errc::no_such_file_or_directory ? "is missing: " : "cannot be read: ") +
-                     ec.message());
-    if (static_cast<std::int64_t>(there) != f.bytes)
+    if (detail::kind_of_entry(rank_path).empty()) throw io_error(where + "is missing");
+    if (const std::int64_t there = detail::bytes_of_file(rank_path); there != f.bytes)
       throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(f.bytes) + " were written");
     if (how == verify::contents) {
-      const file_digest d = digest(rank_path);
+      const file_digest d = digest(rank_path, detail::links::refused);
       if (d.checksum != f.checksum)
         throw io_error(where + "is damaged: its checksum is " + to_hex(d.checksum) + ", " + to_hex(f.checksum) +
                        " was written");
@@ -126,12 +80,27 @@ HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify ho
 namespace heddle::inline v0::io {
 namespace detail {
 
-HEDDLE_INLINE bool is_of_run(const std::filesystem::path& save, const std::string& run) {
+HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run) {
   try {
-    return run_of(require_save(save, verify::contents)) == run;
+    require_folder(save);
+    manifest m = require_save(save, verify::contents);
+    if (run_of(m) == run) return m;
   } catch (const io_error&) {
-    return false;
   }
+  return {};
+}
+
+HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run) {
+  const std::optional<manifest> m = save_of_run(save, run);
+  if (!m) return {};
+  std::vector<std::string> names{"manifest"};
+  for (const rank_file& f : m->files) names.push_back(rank_file_name(f.rank));
+  const std::vector<std::string> left = remove_save(save, names);
+  if (left.empty()) return {};
+  std::string text = "'" + save.string() + "': the save was removed; what no save wrote stays there:";
+  constexpr std::size_t most = 4;
+  for (std::size_t i = 0; i < left.size() && i < most; ++i) text += " '" + left[i] + "'";
+  return text + (left.size() > most ? " and " + std::to_string(left.size() - most) + " more" : "");
 }
 
 }  // namespace detail
@@ -145,28 +114,22 @@ HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, 
   const fs::path final_path = detail::save_path(folder, m.step);
   const fs::path aside = detail::with_suffix(final_path, ".replaced");
   std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
-  std::error_code ec;
+  detail::require_folder(partial);
   for (std::size_t i = 0; i < m.files.size(); ++i) {
     const rank_file& f = m.files[i];
     if (i > 0 && f.rank == m.files[i - 1].rank)
       throw io_error("heddle: the manifest of step " + std::to_string(m.step) + " lists rank " +
                      std::to_string(f.rank) + " twice");
     const fs::path path = partial / detail::rank_file_name(f.rank);
-    const auto there = fs::file_size(path, ec);
-    if (ec) throw io_error("heddle: '" + path.string() + "' is missing: " + ec.message());
-    if (static_cast<std::int64_t>(there) != f.bytes)
+    if (detail::kind_of_entry(path).empty()) throw io_error("heddle: '" + path.string() + "' is missing");
+    if (const std::int64_t there = detail::bytes_of_file(path); there != f.bytes)
       throw io_error("heddle: '" + path.string() + "' has " + std::to_string(there) + " bytes, rank " +
                      std::to_string(f.rank) + " says " + std::to_string(f.bytes));
   }
   // An attempt that was killed may have left files of ranks that this mesh does not have.
-  for (fs::directory_iterator entry(partial, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
-    const std::string name = entry->path().filename().string();
-    const bool listed = std::any_of(m.files.begin(), m.files.end(),
-                                    [&](const rank_file& f) { return name == detail::rank_file_name(f.rank); });
-    std::error_code ignored;
-    if (!listed) fs::remove_all(entry->path(), ignored);
-  }
-  if (ec) throw io_error("heddle: cannot read the folder '" + partial.string() + "': " + ec.message());
+  std::vector<std::string> names;
+  for (const rank_file& f : m.files) names.push_back(detail::rank_file_name(f.rank));
+  detail::remove_files(partial, names, false);
   std::vector<detail::saved_part> parts;
   for (const rank_file& f : m.files)
     for (tensor_entry& e : read_tensor_index(partial / detail::rank_file_name(f.rank)))
@@ -178,11 +141,14 @@ HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, 
   sync_folder(partial);
 
   const std::string run = detail::run_of(m);
-  if (fs::exists(fs::symlink_status(final_path, ec))) {
-    if (detail::is_of_run(final_path, run)) {
+  const auto tell = [&options](std::string text) {
+    if (options.left != nullptr && !text.empty()) options.left->push_back(std::move(text));
+  };
+  if (!detail::kind_of_entry(final_path).empty()) {
+    if (detail::save_of_run(final_path, run)) {
       // One that was set aside by a commit that was killed.
-      detail::remove_of_run(aside, run);
-      if (fs::exists(fs::symlink_status(aside, ec))) detail::set_aside(aside);
+      tell(detail::remove_of_run(aside, run));
+      if (!detail::kind_of_entry(aside).empty()) detail::set_aside(aside);
       detail::rename_path(final_path, aside);
     } else {
       detail::set_aside(final_path);
@@ -195,9 +161,9 @@ HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, 
   // would be noticed here, while the older saves are still there.
   require_save(final_path, verify::contents);
   // What cannot be removed (somebody reads it, or owns it) stays: the new save is complete all the same.
-  const auto remove_if_possible = [&run](const fs::path& save) {
+  const auto remove_if_possible = [&](const fs::path& save) {
     try {
-      detail::remove_of_run(save, run);
+      tell(detail::remove_of_run(save, run));
     } catch (const io_error&) {
     }
   };
@@ -207,17 +173,10 @@ HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, 
     if (options.keep <= 0 || s.step >= m.step) continue;
     if (kept >= options.keep)
       remove_if_possible(s.path);
-    else if (detail::is_of_run(s.path, run))
+    else if (detail::save_of_run(s.path, run))
       ++kept;
   }
-  for (fs::directory_iterator entry(folder, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
-    // Attempts of earlier steps that were killed, and what is left of saves whose removal was.
-    const detail::save_name name = detail::parse_save_name(entry->path().filename().string());
-    const bool killed = name.suffix == ".partial" && name.step >= 0 && name.step < m.step;
-    std::error_code ignored;
-    if (killed || name.suffix == ".removed" || name.suffix == ".replaced.removed")
-      fs::remove_all(entry->path(), ignored);
-  }
+  detail::clear_attempts(folder, m.step);
   return final_path;
 }
 
@@ -225,6 +184,7 @@ HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify h
   search_result result;
   for (const detail::listed_save& s : detail::list_saves(folder)) {
     try {
+      detail::require_folder(s.path);
       result.save = found_save{s.path, require_save(s.path, how)};
       return result;
     } catch (const io_error& e) {

@@ -23,6 +23,16 @@
 namespace heddle::inline v0::io {
 namespace detail {
 
+HEDDLE_INLINE bool is_written_by_heddle(std::string_view text) {
+  for (const std::string_view head :
+       {"heddle checkpoint\n", "heddle tensors 1\n", "{\"displayTimeUnit\":\"ns\",\"otherData\":{"})
+    if (text.substr(0, head.size()) == head) return true;
+  constexpr std::string_view svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
+  constexpr std::string_view font =
+      " font-family=\"Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">";
+  return text.substr(0, svg.size()) == svg && text.substr(0, text.find('\n')).ends_with(font);
+}
+
 HEDDLE_INLINE bool append_file(const std::filesystem::path& path, bool only_text, std::vector<std::uint8_t>& to) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"), &std::fclose};
   if (!file) throw io_error("heddle: cannot read " + quoted(path) + ": " + std::strerror(errno));
@@ -37,7 +47,9 @@ HEDDLE_INLINE bool append_file(const std::filesystem::path& path, bool only_text
     to.resize(used);
     if (n < chunk && std::ferror(file.get()) != 0)
       throw io_error("heddle: cannot read " + quoted(path) + ": " + std::strerror(errno));
-    if (first && only_text && n > 0 && std::memchr(to.data() + start, 0, n) != nullptr) {
+    if (first && only_text && n > 0 &&
+        (std::memchr(to.data() + start, 0, n) != nullptr ||
+         is_written_by_heddle({reinterpret_cast<const char*>(to.data()) + start, n}))) {
       to.resize(start);
       return false;
     }
@@ -45,7 +57,9 @@ HEDDLE_INLINE bool append_file(const std::filesystem::path& path, bool only_text
   }
 }
 
-HEDDLE_INLINE void list_files(const std::filesystem::path& folder, std::vector<std::filesystem::path>& to) {
+HEDDLE_INLINE void list_files(const std::filesystem::path& folder,
+                              const std::vector<std::filesystem::path>& leave_out,
+                              std::vector<std::filesystem::path>& to) {
   namespace fs = std::filesystem;
   std::error_code ec;
   fs::directory_iterator entries(folder, ec);
@@ -53,8 +67,11 @@ HEDDLE_INLINE void list_files(const std::filesystem::path& folder, std::vector<s
     const std::string name = entries->path().filename().string();
     if (name.empty() || name.front() == '.') continue;
     std::error_code unknown;
+    if (std::any_of(leave_out.begin(), leave_out.end(),
+                    [&](const fs::path& p) { return fs::equivalent(p, entries->path(), unknown); }))
+      continue;
     if (entries->is_directory(unknown)) {
-      if (!entries->is_symlink(unknown) && !is_build_output(name)) list_files(entries->path(), to);
+      if (!entries->is_symlink(unknown) && !is_build_output(name)) list_files(entries->path(), leave_out, to);
     } else if (entries->is_regular_file(unknown)) {
       to.push_back(entries->path());
     }
@@ -67,6 +84,25 @@ HEDDLE_INLINE void list_files(const std::filesystem::path& folder, std::vector<s
 
 namespace heddle::inline v0::io {
 
+HEDDLE_INLINE std::string describe_nesting(const std::filesystem::path& data, const std::filesystem::path& saves) {
+  namespace fs = std::filesystem;
+  const auto whole = [](const fs::path& p) {
+    std::error_code ec;
+    fs::path w = fs::weakly_canonical(fs::absolute(p, ec), ec);
+    return w.has_filename() ? w : w.parent_path();
+  };
+  const fs::path d = whole(data), s = whole(saves);
+  const auto has = [](const fs::path& outer, const fs::path& inner) {
+    return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+  };
+  if (d == s) return detail::quoted(data) + " is also the folder of the saves, which are not trained on";
+  if (has(d, s))
+    return detail::quoted(saves) + ", the folder of the saves, lies below " + detail::quoted(data) +
+           ": nothing in it is trained on";
+  if (has(s, d)) return detail::quoted(data) + " lies below " + detail::quoted(saves) + ", the folder of the saves";
+  return {};
+}
+
 HEDDLE_INLINE corpus::corpus(const std::filesystem::path& path, corpus_options options) : name_(path.string()) {
   namespace fs = std::filesystem;
   std::error_code ec;
@@ -78,7 +114,7 @@ HEDDLE_INLINE corpus::corpus(const std::filesystem::path& path, corpus_options o
   std::string empty = "is empty";
   if (fs::is_directory(status)) {
     std::vector<fs::path> files;
-    detail::list_files(path, files);
+    detail::list_files(path, options.leave_out, files);
     std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
     for (const fs::path& f : files) {
       const std::size_t before = bytes_.size();

@@ -20,7 +20,79 @@
 #include <utility>
 #include <vector>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+namespace heddle::inline v0::io {
+namespace detail {
+
+HEDDLE_INLINE std::string kind_of_entry(const std::filesystem::path& path) {
+  struct stat s{};
+  if (::lstat(path.c_str(), &s) != 0) return {};
+  switch (s.st_mode & S_IFMT) {
+    case S_IFREG:
+      return "a regular file";
+    case S_IFDIR:
+      return "a folder";
+    case S_IFLNK:
+      return "a symbolic link";
+    case S_IFIFO:
+      return "a FIFO";
+    case S_IFSOCK:
+      return "a socket";
+    default:
+      return "a device";
+  }
+}
+
+HEDDLE_INLINE void throw_wrong_entry(const char* what, const std::filesystem::path& path, const char* needed,
+                                     int code) {
+  const std::string kind = kind_of_entry(path);
+  if (kind.empty() || kind == (needed == std::string_view("file") ? "a regular file" : "a folder"))
+    throw_file_error(what, path, code);
+  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() + "': it is " + kind + ", not a " +
+                 needed + (kind == "a symbolic link" ? "; links are not followed here" : ""));
+}
+
+HEDDLE_INLINE int open_to_read(const std::filesystem::path& path, links how) {
+  const int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | (how == links::refused ? O_NOFOLLOW : 0);
+  int fd = -1;
+  do fd = ::open(path.c_str(), flags);
+  while (fd < 0 && errno == EINTR);
+  int code = errno;
+  struct stat s{};
+  if (fd >= 0) {
+    if (::fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) return fd;
+    code = S_ISDIR(s.st_mode) ? EISDIR : EINVAL;
+    ::close(fd);
+  }
+  if (how == links::followed && kind_of_entry(path) == "a symbolic link") throw_file_error("read", path, code);
+  throw_wrong_entry("read", path, "file", code);
+}
+
+HEDDLE_INLINE std::int64_t bytes_of_file(const std::filesystem::path& path) {
+  struct stat s{};
+  if (::lstat(path.c_str(), &s) != 0) throw_file_error("read", path, errno);
+  if (!S_ISREG(s.st_mode)) throw_wrong_entry("read", path, "file", EINVAL);
+  return static_cast<std::int64_t>(s.st_size);
+}
+
+HEDDLE_INLINE int create_file(const std::filesystem::path& path) {
+  // Twice and no more: whoever else makes a file of this name again and again is no killed attempt.
+  for (int attempt = 0;; ++attempt) {
+    int fd = -1;
+    do fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    while (fd < 0 && errno == EINTR);
+    if (fd >= 0) return fd;
+    const int code = errno;
+    if (code != EEXIST || attempt == 2 || kind_of_entry(path) != "a regular file")
+      throw_wrong_entry("create", path, "file", code);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_file_error("replace", path, errno);
+  }
+}
+
+}  // namespace detail
+}  // namespace heddle::inline v0::io
 
 namespace heddle::inline v0::io {
 
@@ -46,7 +118,7 @@ HEDDLE_INLINE void durable_file::close() {
 }
 
 HEDDLE_INLINE void sync_folder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) detail::throw_file_error("open the folder", folder, errno);
   const int synced = ::fsync(fd);
   const int code = errno;
@@ -58,10 +130,7 @@ namespace detail {
 /// A file that is open for reading; POSIX's calls, for <fstream> costs every program that saves a tenth of a second.
 class file_to_read {
  public:
-  explicit file_to_read(const std::filesystem::path& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw_file_error("read", path, errno);
-  }
+  file_to_read(const std::filesystem::path& path, links how) : path_(path), fd_(open_to_read(path, how)) {}
   file_to_read(const file_to_read&) = delete;
   file_to_read& operator=(const file_to_read&) = delete;
   ~file_to_read() { ::close(fd_); }
@@ -86,8 +155,8 @@ class file_to_read {
 }  // namespace detail
 
 HEDDLE_INLINE std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::int64_t offset,
-                                                std::int64_t count) {
-  const detail::file_to_read in(path);
+                                                std::int64_t count, detail::links how) {
+  const detail::file_to_read in(path, how);
   std::vector<std::byte> bytes;
   try {
     bytes.resize(static_cast<std::size_t>(count));
@@ -100,8 +169,8 @@ HEDDLE_INLINE std::vector<std::byte> read_bytes(const std::filesystem::path& pat
   return bytes;
 }
 
-HEDDLE_INLINE file_digest digest(const std::filesystem::path& path) {
-  const detail::file_to_read in(path);
+HEDDLE_INLINE file_digest digest(const std::filesystem::path& path, detail::links how) {
+  const detail::file_to_read in(path, how);
   std::vector<std::byte> piece(std::size_t{1} << 20);
   checksum64 sum;
   file_digest d;

@@ -7,9 +7,12 @@
 #include <heddle/io/dataset.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -46,6 +49,13 @@ HEDDLE_INLINE std::string unescape_line(std::string_view text) {
   return out;
 }
 
+HEDDLE_INLINE std::int64_t parse_count(std::string_view text, std::int64_t most, const std::string& what) {
+  const auto n = parse_number<std::int64_t>(text, 10, what);
+  if (n < 0 || n > most)
+    throw io_error("heddle: " + what + " is " + std::to_string(n) + "; it must be in 0 to " + std::to_string(most));
+  return n;
+}
+
 HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark) {
   const std::size_t n = (std::min)(rest.find(mark), rest.size());
   const std::string_view field = rest.substr(0, n);
@@ -59,6 +69,11 @@ HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark) {
 namespace heddle::inline v0::io {
 
 HEDDLE_INLINE std::string to_text(const manifest& m) {
+  if (m.step < 0 || m.step > manifest::most_steps || m.position.consumed < 0 ||
+      m.position.consumed > manifest::most_samples)
+    throw io_error("heddle: a checkpoint of step " + std::to_string(m.step) + " after " +
+                   std::to_string(m.position.consumed) + " samples cannot be: they are counted from 0 to " +
+                   std::to_string(manifest::most_steps) + " and " + std::to_string(manifest::most_samples));
   std::string t(detail::manifest_title);
   const auto line = [&t](std::string_view key, std::string_view value) {
     t += '\n';
@@ -104,20 +119,24 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
     throw io_error("heddle: " + at + "is damaged: its checksum is " + actual + ", it says " + std::string(stated));
 
   manifest m;
-  std::size_t files = 0;
+  std::int64_t files = 0;
+  constexpr std::int64_t any = (std::numeric_limits<std::int64_t>::max)();
   rest = text.substr(0, last + 1);
   detail::next_field(rest, '\n');
   detail::next_field(rest, '\n');
+  constexpr std::array<std::string_view, 7> needed{"step", "seed", "consumed", "corpus", "mesh", "config", "files"};
+  std::set<std::string, std::less<>> seen;
   while (!rest.empty()) {
     std::string_view value = detail::next_field(rest, '\n');
     const std::string key(detail::next_field(value, '='));
     const std::string what = at + key;
+    if (key != "file" && !seen.insert(key).second) throw io_error("heddle: " + what + " comes twice");
     if (key == "step")
-      m.step = detail::parse_number<std::int64_t>(value, 10, what);
+      m.step = detail::parse_count(value, manifest::most_steps, what);
     else if (key == "seed")
       m.seed = detail::parse_number<std::uint64_t>(value, 10, what);
     else if (key == "consumed")
-      m.position.consumed = detail::parse_number<std::int64_t>(value, 10, what);
+      m.position.consumed = detail::parse_count(value, manifest::most_samples, what);
     else if (key == "corpus")
       m.corpus = detail::parse_number<std::uint64_t>(value, 16, what);
     else if (key == "mesh")
@@ -125,19 +144,24 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
     else if (key == "config")
       m.config = detail::unescape_line(value);
     else if (key == "files")
-      files = detail::parse_number<std::size_t>(value, 10, what);
+      files = detail::parse_count(value, any, what);
     else if (key == "file") {
       rank_file f;
-      f.rank = detail::parse_number<std::int64_t>(detail::next_field(value, ' '), 10, what);
-      f.bytes = detail::parse_number<std::int64_t>(detail::next_field(value, ' '), 10, what);
+      f.rank = detail::parse_count(detail::next_field(value, ' '), any, what);
+      f.bytes = detail::parse_count(detail::next_field(value, ' '), any, what);
       f.checksum = detail::parse_number<std::uint64_t>(value, 16, what);
+      if (!m.files.empty() && f.rank <= m.files.back().rank)
+        throw io_error("heddle: " + what + " of rank " + std::to_string(f.rank) + " stands behind that of rank " +
+                       std::to_string(m.files.back().rank));
       m.files.push_back(f);
     } else if (key.substr(0, 5) == "fact.")
       m.facts[key.substr(5)] = detail::unescape_line(value);
     else
       throw io_error("heddle: " + at + "unknown entry '" + key + "'");
   }
-  if (m.files.size() != files)
+  for (const std::string_view key : needed)
+    if (seen.find(key) == seen.end()) throw io_error("heddle: " + at + "has no " + std::string(key));
+  if (static_cast<std::int64_t>(m.files.size()) != files)
     throw io_error("heddle: " + at + "lists " + std::to_string(m.files.size()) + " rank files, it says " +
                    std::to_string(files));
   return m;

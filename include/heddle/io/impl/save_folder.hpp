@@ -5,6 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/io/durable_file.hpp>
+#include <heddle/io/save_names.hpp>
 
 #include <array>
 #include <cerrno>
@@ -18,6 +19,7 @@
 #include <vector>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace heddle::inline v0::io {
@@ -32,7 +34,7 @@ HEDDLE_INLINE void probe_folder(const std::filesystem::path& folder, std::int64_
     file.close();
     sync_folder(folder);
   } catch (const io_error& e) {
-    std::filesystem::remove(path, ignored);
+    if (detail::kind_of_entry(path) == "a regular file") std::filesystem::remove(path, ignored);
     const std::string why = e.what();
     throw io_error("heddle: nothing can be saved in '" + folder.string() + "': " + why.substr(why.find(' ') + 1));
   }
@@ -45,11 +47,18 @@ HEDDLE_INLINE void probe_folder(const std::filesystem::path& folder, std::int64_
 HEDDLE_INLINE save_folder::save_folder(const std::filesystem::path& folder) {
   detail::make_folder(folder);
   const std::filesystem::path path = folder / ".lock";
-  do descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  do descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) detail::throw_file_error("create", path, errno);
+  struct stat s{};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &s) != 0 || !S_ISREG(s.st_mode)) {
+    const int code = descriptor_ < 0 ? errno : EINVAL;
+    release();
+    detail::throw_wrong_entry("create", path, "file", code);
+  }
   try {
     claim(folder, path);
+    // What has no room for a save may have none because of these; nobody else is making one.
+    if (locked_) detail::require_clear(folder);
     probe_folder(folder);
   } catch (...) {
     release();
@@ -68,12 +77,20 @@ HEDDLE_INLINE void save_folder::claim(const std::filesystem::path& folder, const
   if (locked != 0) {
     const ::ssize_t n = ::pread(descriptor_, text.data(), text.size() - 1, 0);
     std::string who(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
-    who = who.substr(0, who.find('\n'));
+    who = who.substr(0, who.substr(0, 8) == "process " ? who.find('\n') : 0);
     throw io_error("heddle: '" + folder.string() + "': another run is saving here" +
                    (who.empty() ? "" : " (" + who + ")") + "; wait until it has ended, or give another folder");
   }
   locked_ = true;
   // Who it is, for the message of others; that it can be written is what the probe finds out.
+  // A file of this name that says something else, or has other names (hard links), is the user's: it is locked, no
+  // more.
+  constexpr std::string_view head = "process ";
+  struct stat s{};
+  const ::ssize_t n = ::pread(descriptor_, text.data(), text.size() - 1, 0);
+  const std::string_view there(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  if (n < 0 || ::fstat(descriptor_, &s) != 0 || s.st_nlink > 1 || (n > 0 && there.substr(0, head.size()) != head))
+    return;
   const heddle::detail::file_size_signal_off no_signal;
   const std::string who = detail::this_process() + "\n";
   if (::ftruncate(descriptor_, 0) == 0) static_cast<void>(::pwrite(descriptor_, who.data(), who.size(), 0) < 0);

@@ -144,13 +144,11 @@ HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::stri
 
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path) {
   const std::string where = "heddle: '" + path.string() + "': ";
-  std::error_code ec;
-  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, ec));
-  if (ec) throw io_error(where + "cannot be read: " + ec.message());
+  const std::int64_t size = detail::bytes_of_file(path);
   const auto head_bytes = static_cast<std::int64_t>(detail::tensor_file_head.size());
   const auto tail_bytes = static_cast<std::int64_t>(detail::tensor_file_tail);
   const auto text_at = [&path](std::int64_t offset, std::int64_t count) {
-    const auto bytes = read_bytes(path, offset, count);
+    const auto bytes = read_bytes(path, offset, count, detail::links::refused);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   if (size < head_bytes || text_at(0, head_bytes) != detail::tensor_file_head)
@@ -188,7 +186,7 @@ HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem:
 }
 
 HEDDLE_INLINE std::vector<std::byte> read_tensor_bytes(const std::filesystem::path& path, const tensor_entry& e) {
-  auto bytes = read_bytes(path, e.position, e.bytes);
+  auto bytes = read_bytes(path, e.position, e.bytes, detail::links::refused);
   if (const std::uint64_t sum = checksum(bytes); sum != e.checksum)
     throw io_error("heddle: '" + path.string() + "', tensor '" + e.name + "': is damaged: its checksum is " +
                    to_hex(sum) + ", " + to_hex(e.checksum) + " was written");

@@ -20,10 +20,11 @@
                                     std::span<const T>, std::int64_t);                                     \
   KIND template void read_parts<T>(const io::checkpoint_reader&, std::string_view, const saved_parameter&, \
                                    std::span<T>, std::int64_t)
-#define HEDDLE_THREADS_SAVES(KIND)                                                                                     \
-  KIND template void finish_save<threads_communicator>(threads_communicator&, progress&, io::checkpoint_writer&,       \
-                                                       const std::filesystem::path&, const save_facts&, io::manifest); \
-  KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&,       \
+#define HEDDLE_THREADS_SAVES(KIND)                                                                               \
+  KIND template save_result finish_save<threads_communicator>(                                                   \
+      threads_communicator&, progress&, io::checkpoint_writer&, const std::filesystem::path&, const save_facts&, \
+      io::manifest);                                                                                             \
+  KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&, \
                                                             std::vector<std::string>&)
 
 namespace heddle::inline v0::train::detail {

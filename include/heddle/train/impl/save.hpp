@@ -14,8 +14,8 @@
 
 namespace heddle::inline v0::train::detail {
 
-HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
-                                 io::manifest m) {
+HEDDLE_INLINE save_result complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
+                                        io::manifest m) {
   if (!run.run_name()) {                    // 128 random bits: no two runs have the same
     std::array<std::uint64_t, 2> random{};  // <random> is a tenth of a second in each unit
     if (::getentropy(random.data(), sizeof random) != 0)
@@ -26,7 +26,9 @@ HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& fol
   m.corpus = facts.corpus;
   if (!facts.order.empty()) m.facts["order"] = facts.order;
   if (!run.run_name()->empty()) m.facts["run"] = *run.run_name();
-  io::commit(folder, std::move(m), {.keep = facts.keep});
+  save_result result;
+  io::commit(folder, std::move(m), {.keep = facts.keep, .left = &result.left});
+  return result;
 }
 
 HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
@@ -35,6 +37,10 @@ HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, co
   const std::string save = "heddle: '" + reader.path().string() + "'";
   if (m.config != config && m.config != plain)
     throw config_error(save + " is a save of " + m.config + "; this run trains " + config);
+  const std::int64_t consumed = m.position.consumed;
+  if (facts.most_batch > 0 && (consumed < m.step || (consumed + facts.most_batch - 1) / facts.most_batch > m.step))
+    throw io_error(save + " says " + std::to_string(consumed) + " samples after " + std::to_string(m.step) +
+                   " steps of 1 to " + std::to_string(facts.most_batch) + " samples: that cannot be");
   if (facts.corpus != 0 && m.corpus != 0 && m.corpus != facts.corpus)
     throw config_error(save + " was trained on other data (fingerprint " + io::to_hex(m.corpus) + ", this data has " +
                        io::to_hex(facts.corpus) + "); give the same data, or start anew");
