@@ -37,8 +37,7 @@ namespace detail {
 inline bool is_of_output(std::string_view name) {
   constexpr std::string_view partial = ".partial";
   if (name.ends_with(partial)) name.remove_suffix(partial.size());
-  for (const std::string_view whole : {".lock", "manifest", "config.json", "adapter_config.json",
-                                       "medusa_heads.json", "falcon_drafter.json"})
+  for (const std::string_view whole : {".lock", "manifest", "config.json", "adapter_config.json"})
     if (name == whole) return true;
   return is_beside_weights(name) || name.starts_with(".probe-") || name.ends_with(".safetensors") ||
          name.ends_with(".safetensors.index.json") || (name.starts_with("rank-") && name.ends_with(".tensors"));
