@@ -7,7 +7,9 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/output_folder.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/train/json/byte_gpt2.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
 #include <heddle/train/weights.hpp>
 
@@ -21,7 +23,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -51,20 +55,53 @@ struct source {
   std::optional<io::checkpoint_reader> saved;
 
   source(const std::string& folder, std::optional<hd::scale_blocks> scales) {
-    const io::search_result found = io::latest(folder);
-    io::require_readable(found, folder);
-    if (found.save)
-      saved.emplace(found.save->path);
+    if (const auto path = save_in(folder))
+      saved.emplace(*path);
     else
       published.emplace(folder, scales);
   }
+
+  // A save, or the newest one in a folder of saves.
+  static std::optional<std::filesystem::path> save_in(const std::filesystem::path& folder) {
+    if (std::filesystem::exists(folder / "manifest")) return folder;
+    const io::search_result found = io::latest(folder);
+    io::require_readable(found, folder);
+    if (!found.save) return std::nullopt;
+    return found.save->path;
+  }
 };
 
+// What goes with the weights: config.json, and how other files are written into a folder.
+struct beside_weights {
+  std::string config, dtype;  // the type of elements that files do not say, as in "F32"
+  std::function<void(const std::filesystem::path&)> write;
+};
+
+// What a save made here says of the files that it was made from.
+constexpr const char *types_fact = "stored types", *prefix_fact = "stored prefix";
+
+// "name=F32 ..." of tensors that have another type than the model's, and back.
+std::string types_text(const io::safetensors_plan& plan, const std::string& dtype) {
+  std::string text;
+  for (const io::safetensors_outline& t : plan.tensors())
+    if (t.dtype != dtype) text += (text.empty() ? "" : " ") + t.name + "=" + t.dtype;
+  return text;
+}
+io::safetensors_plan with_types(const io::safetensors_plan& plan, const std::string& text, std::int64_t most_bytes) {
+  auto tensors = plan.tensors();
+  std::istringstream words(text);
+  for (std::string word; words >> word;)
+    for (io::safetensors_outline& t : tensors)
+      if (const auto equals = word.rfind('='); word.compare(0, equals, t.name) == 0) t.dtype = word.substr(equals + 1);
+  return io::safetensors_plan(std::move(tensors), most_bytes);
+}
+
 template <class Model, class Config>
-void convert(const settings& s, const model_folder& of, Config config) {
-  const md::hugging_face_model& about = of.about;
-  const std::string dtype = hd::train::dtype_in_config(of.config);
-  const std::string in_words = md::to_string(config) + " f32";
+void convert(const settings& s, const md::hugging_face_model& about, Config config, const beside_weights& beside,
+             io::output_folder* out) {
+  using scalar = typename Model::scalar;
+  const std::string in_words = md::to_string(config) + " " + std::string(io::dtype_name<scalar>());
+  const std::string& dtype = beside.dtype;
   if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = 1;  // no memory for activations
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const source from(s.from, about.scales);
@@ -76,17 +113,21 @@ void convert(const settings& s, const model_folder& of, Config config) {
       return md::is_saved_constant(about, name) || from.published->is_scales(name);
     });
   }
+  const auto fact = [&](const char* name) {
+    const auto& facts = from.saved->manifest().facts;
+    const auto at = facts.find(name);
+    return at == facts.end() ? std::optional<std::string>() : at->second;
+  };
+  if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
   auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
+  if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
   if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
-    auto tensors = plan.tensors();
-    for (io::safetensors_outline& t : tensors) {
-      const auto tensor = from.published->tensor(t.name);
-      if (!about.scales || tensor.dtype() != "F8_E4M3") t.dtype = tensor.dtype();
-      if (t.dtype != "F32" && t.dtype != "BF16" && t.dtype != "F16")
-        throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + t.dtype +
+    plan = hd::train::with_types_of(*from.published, plan, s.most_bytes);
+    for (const io::safetensors_outline& t : plan.tensors())
+      if (const auto tensor = from.published->tensor(t.name);
+          t.dtype != tensor.dtype() && !(about.scales && tensor.dtype() == "F8_E4M3"))
+        throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + std::string(tensor.dtype()) +
                                " do not come back from float; F32, BF16 and F16 do");
-    }
-    plan = io::safetensors_plan(std::move(tensors), s.most_bytes);
   }
   std::printf("%s  %d layers of width %d: %zu tensors, %lld bytes\n", std::string(about.family()).c_str(),
               config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
@@ -99,7 +140,13 @@ void convert(const settings& s, const model_folder& of, Config config) {
           std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), plan.tensors()[i].dtype.c_str(),
                       static_cast<long long>(plan.tensors()[i].count()));
     }
-  if (!s.dry_run) hd::train::copy_model_files(s.from, s.to, of.own_head);
+  if (out != nullptr) {
+    std::int64_t elements = 0;
+    for (const auto& t : plan.tensors()) elements += t.count();
+    out->require_room(s.format == "huggingface" ? plan.data_bytes()
+                                                : elements * static_cast<std::int64_t>(sizeof(scalar)));
+    beside.write(out->path());
+  }
   const auto tensors = static_cast<std::int64_t>(md::parameter_outlines(described).size());
   tool::progress shown("reading and writing", (s.dry_run ? 1 : 2) * tensors, "tensors");
   hd::launch_options ranks;
@@ -117,7 +164,7 @@ void convert(const settings& s, const model_folder& of, Config config) {
       md::for_each_tensor(p, [&](const md::parameter& one) {
         ++parameters;
         if (!from.published) {
-          to_read += one.count * 4;
+          to_read += one.count * static_cast<std::int64_t>(sizeof(scalar));
         } else if (s.dry_run) {
           const md::source_name stored = of_source(one.name);
           io::safetensors_reads reads(from.published->tensor(stored.name));
@@ -147,13 +194,19 @@ void convert(const settings& s, const model_folder& of, Config config) {
       if (counts) shown.add(parameters);
     }
     if (s.format == "huggingface")
-      say("wrote", hd::train::write_together(world, s.to, plan, [&](auto& sink) {
+      say("wrote", hd::train::write_together(world, out->path(), plan, [&](auto& sink) {
             md::write_parameters(stage, world, sink, tool::counted(names, shown, counts));
           }));
     else
-      say("wrote", hd::train::save_weights(stage, world, s.to, {.config = in_words}));
+      say("wrote",
+          hd::train::save_weights(
+              stage, world, out->path(),
+              {.config = in_words,
+               .facts = {{types_fact, types_text(plan, dtype)}, {prefix_fact, names.prefix}}}));
   });
-  if (s.dry_run) return;
+  if (out == nullptr) return;
+  hd::train::write_model_file(out->path() / "config.json", beside.config);
+  out->finish();
   shown.above([&] {
     std::printf("wrote %zu files of %lld bytes of weights to '%s'\n",
                 s.format == "huggingface" ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
@@ -161,11 +214,47 @@ void convert(const settings& s, const model_folder& of, Config config) {
   });
 }
 
+// A save that has no config.json beside it, as those of gpt2_train, whose tokens are bytes.
+bool convert_gpt2_save(const settings& s, io::output_folder* out) {
+  const auto save = source::save_in(s.from);
+  if (!save) return false;
+  const io::manifest manifest = io::require_save(*save, io::verify::sizes);
+  const auto found = hd::train::gpt2_of(manifest);
+  if (!found)
+    throw hd::config_error("heddle: '" + save->string() + "' is a save of " + manifest.config +
+                           ": without a config.json only saves of a GPT-2 are converted");
+  md::hugging_face_model about;
+  about.config = found->config;
+  about.tied = true;
+  const bool wide = found->dtype == "f64";
+  const beside_weights beside{hd::train::gpt2_config_json(found->config, wide ? "F64" : "F32"), wide ? "F64" : "F32",
+                              [&](const std::filesystem::path& to) {
+                                if (found->config.vocabulary != 256) return;  // other tokens than bytes
+                                hd::train::write_model_file(to / "tokenizer.json", hd::train::byte_tokenizer_json());
+                                hd::train::write_model_file(to / "tokenizer_config.json",
+                                                            hd::train::byte_tokenizer_config_json(found->config));
+                              }};
+  if (wide)
+    convert<md::gpt2<double>>(s, about, found->config, beside, out);
+  else
+    convert<md::gpt2<float>>(s, about, found->config, beside, out);
+  return true;
+}
+
 void run(const settings& s) {
+  std::optional<io::output_folder> claimed;  // before anything is read
+  if (!s.dry_run) claimed.emplace(s.to);
+  io::output_folder* const out = claimed ? &*claimed : nullptr;
+  namespace fs = std::filesystem;
+  const bool has_config = fs::exists(fs::path(s.from) / "config.json");
+  if (!has_config && fs::is_directory(s.from) && convert_gpt2_save(s, out)) return;
   tool::require_model(s.from, "--from");
   const model_folder from = read_model_folder(s.from, s.ignored_keys);
-  md::with_model<float>(from.about,
-                        [&]<class Model>(std::type_identity<Model>, const auto& c) { convert<Model>(s, from, c); });
+  const beside_weights beside{hd::train::written_config(s.from, from.own_head), hd::train::dtype_in_config(from.config),
+                              [&](const fs::path& to) { hd::train::copy_side_files(s.from, to); }};
+  md::with_model<float>(from.about, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+    convert<Model>(s, from.about, c, beside, out);
+  });
 }
 
 }  // namespace
@@ -173,8 +262,8 @@ void run(const settings& s) {
 int main(int argc, char** argv) {
   settings s;
   tool::command_line app("Converts a model between a folder of Hugging Face and a save of heddle.");
-  app.add_option("--from", s.from, "folder with config.json and weights of either format")->required();
-  app.add_option("--to", s.to, "folder to write")->required();
+  app.add_option("--from", s.from, "folder with config.json and weights of either format, or saves of gpt2_train")->required();
+  app.add_option("--to", s.to, "folder to write; not there yet, or empty")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle"});
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);

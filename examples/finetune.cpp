@@ -6,20 +6,26 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/io/corpus.hpp>
+#include <heddle/io/checksum.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/output_folder.hpp>
+#include <heddle/io/save_folder.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/with_lora.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/train/json/lora_adapter.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/stop_on_signal.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
+#include "training_saves.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +36,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -47,16 +54,36 @@ using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, hd::c
 namespace {
 
 struct settings {
-  std::string model, text, out, mesh = "dp=1";
+  std::string model, text, out, save, mesh = "dp=1";
   std::vector<std::string> ignored_keys;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
+  std::int64_t save_every = 0;
+  bool resume = false, saves_when_done = false;
   double lr = 1e-4, alpha = 0;
   std::uint64_t seed = 1;
 };
 
+// Tells models apart whose weights are not in a save: sizes of the files, and some of their bytes.
+std::uint64_t fingerprint_of_weights(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  io::checksum64 sum;
+  for (const auto& file : files) {
+    const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(file)), piece = std::int64_t{4096};
+    sum.update(std::as_bytes(std::span(&bytes, 1)));
+    for (std::int64_t k = 0; k < 64; ++k)
+      if (const std::int64_t at = bytes / 64 * k; at < bytes)
+        sum.update(io::read_bytes(file, at, (std::min)(piece, bytes - at)));
+  }
+  return sum.value();
+}
+
+// Returns the signal that ended the training, or 0.
 template <class Model, class Config>
-void finetune(const settings& s, const model_folder& of, const Config& config) {
+int finetune(const settings& s, const model_folder& of, const Config& config, io::output_folder& out) {
   const md::hugging_face_model& about = of.about;
   const std::string dtype = hd::train::dtype_in_config(of.config);
   constexpr bool adapts = requires { config.adapter_rank; };
@@ -73,13 +100,25 @@ void finetune(const settings& s, const model_folder& of, const Config& config) {
     if (adapter || !adapts) trained += n;
     if (!adapter) outlines.push_back(std::move(p));
   }
-  const auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
+  const auto plan = hd::train::with_types_of(
+      folder, hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes), s.most_bytes);
+  out.require_room(plan.data_bytes() + (adapts ? 4 * trained : 0));
+  const std::string config_text = hd::train::written_config(s.model, of.own_head);
   std::printf("%s  %d layers of width %d, %s: %lld of %lld parameters are trained\n",
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
               static_cast<long long>(trained), static_cast<long long>(all));
   const auto tokens = text_tokens(s.model, s.text, config.vocabulary);
   const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
+  io::checksum64 fingerprint;
+  fingerprint.update(std::as_bytes(std::span(tokens)));
+  const hd::train::save_facts facts{
+      .corpus = fingerprint.value(),
+      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(config.context) + ", model " +
+               io::to_hex(fingerprint_of_weights(s.model))};
+  static_cast<void>(training_saves::steps_saved(s.save, s.resume, s.steps, false));
+  io::save_folder claimed;  // until the end; saves that only a signal makes are beside `out`, which keeps others away
+  if (s.saves_when_done || s.save_every > 0 || s.resume) claimed = io::save_folder(s.save);
 
   hd::train::options<Config> options;
   options.model = config;
@@ -91,7 +130,9 @@ void finetune(const settings& s, const model_folder& of, const Config& config) {
                            .warmup_steps = s.steps / 20,
                            .total_steps = (std::max)(s.steps, std::int64_t{1})};
   options.seed = s.seed;
-  hd::train::copy_model_files(s.model, s.out, of.own_head);
+  options.stop = &hd::train::stop_on_signal::flag();
+  hd::train::copy_side_files(s.model, out.path());
+  int stopped_by = 0;
   std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
   hd::launch_options ranks;
   ranks.timeout =
@@ -111,55 +152,96 @@ void finetune(const settings& s, const model_folder& of, const Config& config) {
       const double loss = trainer.validate(data);
       if (speaks) std::printf("%s validation loss %.6f\n", when, loss);
     };
+    if (s.resume) training_saves::go_on(trainer, s.save, facts);
+    std::optional<hd::train::stop_on_signal> signals;  // one for all ranks
+    if (speaks) signals.emplace();
+    world.control().barrier();
     validate("before ");
-    trainer.run(data, [&](const hd::train::step_report& r) {
-      if (speaks && (r.step == 0 || r.step + 1 == r.steps || (r.step + 1) % s.print_every == 0))
-        std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
-    });
+    std::int64_t saved = -1;
+    const auto save = [&] {
+      if (saved != trainer.steps_done()) hd::train::save(trainer, s.save, facts);
+      saved = trainer.steps_done();
+    };
+    trainer.run(
+        data,
+        [&](const hd::train::step_report& r) {
+          if (speaks && (r.step == 0 || r.step + 1 == r.steps || (r.step + 1) % s.print_every == 0))
+            std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
+        },
+        [&](auto& t) {
+          if (signals && t.stopped()) signals->step_ended();
+          const bool only_done = t.steps_done() == s.steps && !s.saves_when_done && s.save_every == 0;
+          if (!only_done && training_saves::is_due(t, s.save_every)) save();
+        });
+    if (const int number = training_saves::signal_that_stopped(trainer, s.save); number != 0) {
+      if (speaks) stopped_by = number;
+      return;
+    }
+    signals.reset();
     validate("after  ");
     const auto write = [&](auto& sink, const auto& named, md::which_parameters which) {
       each_stage([&](auto& stage) { md::write_parameters(stage, world, sink, named, which); });
     };
-    if constexpr (adapts) {
-      hd::train::write_adapter(
-          world, std::filesystem::path(s.out) / "adapter", described, config, s.model, names, about.family() == "gpt2",
-          [&](auto& sink, const auto& named) { write(sink, named, md::which_parameters::trained); });
-      each_stage([](auto& stage) { stage.merge_adapters(); });
+    std::string fault;
+    try {
+      if constexpr (adapts) {
+        hd::train::write_adapter(
+            world, out.path() / "adapter", described, config, s.model, names, about.family() == "gpt2",
+            [&](auto& sink, const auto& named) { write(sink, named, md::which_parameters::trained); });
+        each_stage([](auto& stage) { stage.merge_adapters(); });
+      }
+      hd::train::write_together(world, out.path(), plan, [&](auto& sink) { write(sink, names, kept); });
+      hd::train::io_together(world, [&] {
+        if (speaks) hd::train::write_model_file(out.path() / "config.json", config_text);
+      });
+    } catch (const hd::io_error& e) {  // on all ranks
+      fault = e.what();
     }
-    hd::train::write_together(world, s.out, plan, [&](auto& sink) { write(sink, names, kept); });
+    if (fault.empty()) return;
+    try {  // nothing that was trained is lost
+      save();
+    } catch (const hd::io_error& e) {
+      throw hd::io_error(fault + "; nor is it saved: " + e.what());
+    }
+    throw hd::io_error(fault + "; the training is saved in '" + s.save + "': with --resume it is written again");
   });
+  if (stopped_by != 0) return stopped_by;
+  out.finish();
   std::printf("%s '%s'%s\n", adapts ? "merged into" : "wrote", s.out.c_str(),
               adapts ? (", adapters in '" + s.out + "/adapter'").c_str() : "");
+  return 0;
 }
 
 template <class Model, class Config>
-void finetune_either(const settings& s, const model_folder& of, Config config) {
+int finetune_either(const settings& s, const model_folder& of, Config config, io::output_folder& out) {
   if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = (std::min)(config.context, s.context);
   if (s.rank > 0)
-    finetune<md::with_lora<Model>>(s, of,
-                                   md::lora_config<Config>{config, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank});
-  else
-    finetune<Model>(s, of, config);
+    return finetune<md::with_lora<Model>>(
+        s, of, md::lora_config<Config>{config, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank}, out);
+  return finetune<Model>(s, of, config, out);
 }
 
-void run(const settings& s) {
+int run(settings s) {
   tool::require_model(s.model);
+  io::output_folder out(s.out);  // before anything is read
+  s.saves_when_done = !s.save.empty();
+  if (s.save.empty()) s.save = out.name().string() + ".saves";
   const model_folder from = read_model_folder(s.model, s.ignored_keys);
   const auto& about = from.about;
   // Each family is a trainer, whole and with adapters, that takes a compiler ten seconds and more: further ones on demand.
-  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) { finetune_either<Model>(s, from, c); };
+  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) {
+    return finetune_either<Model>(s, from, c, out);
+  };
 #if defined(HEDDLE_EXAMPLE_ALL_FAMILIES)
-  md::with_model<float>(about, with);
+  return md::with_model<float>(about, with);
 #else
   if (const auto* const gpt2 = std::get_if<md::gpt2_config>(&about.config))
-    with(std::type_identity<md::gpt2<float>>{}, *gpt2);
-  else if (const auto* const llama = std::get_if<md::llama_config>(&about.config); llama != nullptr && about.tied)
-    with(std::type_identity<md::tied_llama<float>>{}, *llama);
-  else if (llama != nullptr)
-    with(std::type_identity<md::llama<float>>{}, *llama);
-  else
-    throw hd::config_error("heddle: this program was compiled for gpt2 and llama, the model is " +
-                           std::string(about.family()) + "; define HEDDLE_EXAMPLE_ALL_FAMILIES to compile it for all");
+    return with(std::type_identity<md::gpt2<float>>{}, *gpt2);
+  const auto* const llama = std::get_if<md::llama_config>(&about.config);
+  if (llama != nullptr && about.tied) return with(std::type_identity<md::tied_llama<float>>{}, *llama);
+  if (llama != nullptr) return with(std::type_identity<md::llama<float>>{}, *llama);
+  throw hd::config_error("heddle: this program was compiled for gpt2 and llama, the model is " +
+                         std::string(about.family()) + "; define HEDDLE_EXAMPLE_ALL_FAMILIES to compile it for all");
 #endif
 }
 
@@ -171,7 +253,7 @@ int main(int argc, char** argv) {
       "Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files")->required();
-  app.add_option("--out", s.out, "folder to write")->required();
+  app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--steps", s.steps, "steps in the whole run")->at_least(0);
   app.add_option("--lr", s.lr, "the greatest learning rate");
@@ -181,7 +263,10 @@ int main(int argc, char** argv) {
   app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step");
   app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
   app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
+  app.add_option("--save", s.save, "folder for saves")->otherwise("OUT.saves, for what a signal ends");
+  app.add_option("--save-every", s.save_every, "steps between saves; 0: none but the last")->at_least(0);
+  app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file");
   add_ignored_keys(app, s.ignored_keys);
-  return tool::run(app, argc, argv, [&] { run(s); });
+  return tool::run(app, argc, argv, [&] { return training_saves::status_of(run(s)); });
 }

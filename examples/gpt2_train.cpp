@@ -37,6 +37,7 @@
 #include "gpt2_train/ways.hpp"
 #include "gpt2_train/windows.hpp"
 #include "tool.hpp"
+#include "training_saves.hpp"
 #include "transport.hpp"
 
 #include <algorithm>
@@ -123,26 +124,6 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
   return o;
 }
 
-// What the newest save in the folder says, if there is one. One run told to go on that finds saves, and none that it
-// can read, ends here; so does one that would train over saves.
-static std::int64_t steps_saved(const settings& s) {
-  if (s.save.empty()) return 0;
-  auto found = hd::io::latest(s.save, hd::io::verify::sizes);
-  if (s.resume) {
-    // The last save of a run that is done is read whole, so that nothing is written beside one that is damaged.
-    // So is the one that pieces count their steps from.
-    if (found.save && (found.save->manifest.step >= s.steps || !s.windows.empty())) found = hd::io::latest(s.save);
-    hd::io::require_readable(found, s.save);
-    return found.save ? found.save->manifest.step : 0;
-  }
-  if (found.save)
-    throw hd::config_error("heddle: '" + s.save + "' holds a save of step " +
-                           std::to_string(found.save->manifest.step) +
-                           "; give --resume to go on from it, or another folder");
-  hd::io::require_readable(found, s.save);
-  return 0;
-}
-
 // Trains in the windows only, from save to save. Returns whether all steps are done.
 template <class T, class Strategy, class Data>
 static bool train_in_windows(const settings& s, const hd::launch_options& launch, const Data& data,
@@ -190,7 +171,7 @@ static int train(const settings& s) {
       .corpus = corpus.fingerprint(),
       .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context),
       .most_batch = hd::train::options<hd::model::gpt2_config>::most_batch};
-  const std::int64_t saved = steps_saved(s);
+  const std::int64_t saved = training_saves::steps_saved(s.save, s.resume, s.steps, !s.windows.empty());
   const bool nothing_to_do = saved > 0 && saved >= s.steps;
   if (nothing_to_do)
     std::printf(
@@ -214,11 +195,10 @@ static int train(const settings& s) {
     });
   if (claimed.is_held() && !claimed.is_locked())
     std::printf("saves        %s has no file locks: nothing keeps another run out of it\n", s.save.c_str());
-  // The status of a run that a signal has ended is what shells say of a program that one has: 128 and its number.
-  const auto status = [](int number) { return number == 0 ? 0 : 128 + number; };
   if (!s.windows.empty() && !nothing_to_do && !train_in_windows<T, strategy>(s, launch, data, facts, saved))
-    return hd::train::stop_on_signal::received() == 0 ? tool::steps_left
-                                                      : status(hd::train::stop_on_signal::received());
+    return hd::train::stop_on_signal::received() == 0
+               ? tool::steps_left
+               : training_saves::status_of(hd::train::stop_on_signal::received());
   const auto gemm_peak = [cores] {
     backend whole_machine = computed::backend_of(cores);
     return hd::compute::measure_gemm_peak<T>(whole_machine, computed::gemm_extent);
@@ -245,13 +225,7 @@ static int train(const settings& s) {
     world.control().barrier();  // the others leave the cores alone
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
     auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<T>{}, world, options, when, recorder);
-    if (s.resume || !s.windows.empty()) {
-      const auto resumed = hd::train::resume(trainer, s.save, facts);
-      for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
-      if (speaks)
-        std::printf("resume       %s\n",
-                    resumed.resumed ? ("after step " + std::to_string(resumed.step)).c_str() : "nothing saved yet");
-    }
+    if (s.resume || !s.windows.empty()) training_saves::go_on(trainer, s.save, facts);
     double rate = 0;
     bool first = true;
     std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process
@@ -272,21 +246,13 @@ static int train(const settings& s) {
           if (speaks && shown) std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
         },
         [&](auto& t) {
-          const bool due =
-              t.steps_done() == s.steps || t.stopped() || (s.save_every > 0 && t.steps_done() % s.save_every == 0);
           if (signals && t.stopped()) signals->step_ended();
-          if (s.save.empty() || !due) return;
+          if (s.save.empty() || !training_saves::is_due(t, s.save_every)) return;
           for (const std::string& left : hd::train::save(t, s.save, facts).left)
             std::printf("kept         %s\n", left.c_str());
         });
-    if (trainer.stopped() && trainer.steps_done() < s.steps) {
-      int number = hd::train::stop_on_signal::received();
-      world.control().all_reduce(std::span(&number, 1), hd::maximum{});
+    if (const int number = training_saves::signal_that_stopped(trainer, s.save); number != 0) {
       if (on::keeps(world.rank())) stopped_by = number;
-      if (speaks)
-        std::printf("stopped      %s: after step %lld of %lld, %s\n", number == SIGINT ? "SIGINT" : "SIGTERM",
-                    static_cast<long long>(trainer.steps_done()), static_cast<long long>(s.steps),
-                    s.save.empty() ? "not saved (no --save)" : ("saved in '" + s.save + "': --resume goes on").c_str());
       return;
     }
     signals.reset();
@@ -309,7 +275,7 @@ static int train(const settings& s) {
       if (speaks) std::printf("sample       %s\n", std::string(text.begin(), text.end()).c_str());
     }
   });
-  return status(stopped_by);
+  return training_saves::status_of(stopped_by);
 }
 
 int main(int argc, char** argv) {

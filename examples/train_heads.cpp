@@ -13,6 +13,7 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/save_folder.hpp>
 #include <heddle/io/tokenizer/load.hpp>  // of text_tokens.hpp
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/falcon_drafter.hpp>
@@ -135,6 +136,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
     throw hd::config_error("heddle: the text should have at least " + std::to_string(prompt) +
                            " tokens, and an answer more than " + std::to_string(ahead_of + 1) + "; got " +
                            std::to_string(text.size()) + " and " + std::to_string(answer));
+  io::probe_folder(s.out);  // what cannot be written is said before anything is trained
   hd::launch_options ranks;
   ranks.timeout =
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine

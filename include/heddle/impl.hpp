@@ -41,6 +41,7 @@
 #include <heddle/io/impl/corpus.hpp>
 #include <heddle/io/impl/durable_file.hpp>
 #include <heddle/io/impl/manifest.hpp>
+#include <heddle/io/impl/output_folder.hpp>
 #include <heddle/io/impl/safetensors/other_weights.hpp>
 #include <heddle/io/impl/save_folder.hpp>
 #include <heddle/io/impl/save_names.hpp>

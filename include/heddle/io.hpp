@@ -9,6 +9,7 @@
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
 #include <heddle/io/node_topology.hpp>
+#include <heddle/io/output_folder.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/safetensors/block_scales.hpp>

@@ -5,6 +5,9 @@
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -35,15 +38,18 @@ struct answer {
   int status = -1;
   std::string text;  // what the program printed, errors too
 };
-answer convert(const std::string& arguments) {
+answer run(const std::string& command) {
   answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/convert " + arguments + " 2>&1").c_str(), "r");
+  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
   if (out == nullptr) return a;
   std::array<char, 4096> piece{};
   while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
   const int status = ::pclose(out);
   a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return a;
+}
+answer convert(const std::string& arguments) {
+  return run("convert " + arguments);
 }
 // What the lines of ranks say, in the order of ranks: "rank 0 (...)  read 1234 bytes".
 std::map<int, std::int64_t> byte_counts(const std::string& text, const std::string& what) {
@@ -123,6 +129,25 @@ TEST_CASE("a dry run prints the plan and writes nothing", "[examples][convert]")
   CHECK_FALSE(fs::exists(to));
 }
 
+TEST_CASE("files are cut where transformers cuts them", "[examples][convert]") {
+  for (const auto& cut : nlohmann::json::parse(bytes_of(models / "cuts.json"))) {
+    const auto name = cut.at("model").get<std::string>(), bytes = std::to_string(cut.at("bytes").get<int>());
+    CAPTURE(name, bytes);
+    const answer a =
+        convert("--from " + (models / name).string() + " --to none --dry-run --max-file-bytes " + bytes);
+    REQUIRE(a.status == 0);
+    std::vector<std::vector<std::string>> files;
+    std::istringstream lines(a.text);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("    "))
+        files.back().push_back(line.substr(4, line.find("  ", 4) - 4));
+      else if (line.starts_with("  model-"))
+        files.emplace_back();
+    for (auto& file : files) std::sort(file.begin(), file.end());
+    CHECK(files == cut.at("files").get<std::vector<std::vector<std::string>>>());
+  }
+}
+
 TEST_CASE("each tensor keeps its type and its name", "[examples][convert]") {
   const scratch folder;
   const std::string model = (folder.path / "mixed").string(), back = (folder.path / "back").string();
@@ -163,10 +188,21 @@ TEST_CASE("each tensor keeps its type and its name", "[examples][convert]") {
   io::write_safetensors_folder(model, tensors, 1 << 20, {{{"format", "pt"}}});
   std::ofstream(model + "/config.json")
       << R"({"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 2, "n_positions": 3, "vocab_size": 5})";
+  std::ofstream(model + "/tokenizer.model") << "sentences";
+  std::ofstream(model + "/LICENSE") << "terms";
   const answer a = convert("--from " + model + " --to " + back + " --mesh dp=2");
   CAPTURE(a.text);
   REQUIRE(a.status == 0);
   CHECK(differences(model, back).empty());
+  // Through a save, too.
+  const std::string save = (folder.path / "save").string(), again = (folder.path / "again").string();
+  const answer to = convert("--from " + model + " --to " + save + " --format heddle --mesh tp=2");
+  CAPTURE(to.text);
+  REQUIRE(to.status == 0);
+  const answer from = convert("--from " + save + " --to " + again);
+  CAPTURE(from.text);
+  REQUIRE(from.status == 0);
+  CHECK(differences(model, again).empty());
 
   fs::remove_all(model + "/model.safetensors");
   const std::vector<double> precise{1.0 / 3, 2.0 / 3};
@@ -260,6 +296,13 @@ TEST_CASE("what cannot be converted is said with file and tensor", "[examples][c
   CHECK(twice.status == 1);
   CHECK_THAT(twice.text, Contains("model.safetensors' is there already"));
   CHECK(differences(models / "gpt2", there).empty());
+  for (const char* format : {"huggingface", "heddle"}) {
+    const answer onto = convert("--from " + (models / "llama3").string() + " --to " + there + "/ --format " + format);
+    CAPTURE(onto.text);
+    CHECK(onto.status == 1);
+    CHECK_THAT(onto.text, Contains("model.safetensors' is there already") && !Contains("layers of width"));
+    CHECK(differences(models / "gpt2", there).empty());
+  }
 
   fs::resize_file(cut + "/model.safetensors", 60000);
   const answer a = convert("--from " + cut + out);
@@ -275,5 +318,56 @@ TEST_CASE("what cannot be converted is said with file and tensor", "[examples][c
   CAPTURE(b.text);
   CHECK(b.status == 1);
   CHECK_THAT(b.text, Contains("transformer.h.1.mlp.c_xx.bias"));
-  CHECK_FALSE(fs::exists(folder.path / "out" / "model.safetensors"));
+  CHECK_FALSE(fs::exists(folder.path / "out"));
+  CHECK_FALSE(fs::exists(folder.path / "out.partial"));
+
+  const answer none = convert("--from " + folder.path.string() + out);
+  CAPTURE(none.text);
+  CHECK(none.status == 1);
+  CHECK_THAT(none.text, Contains("config.json'"));
+}
+
+TEST_CASE("a save of gpt2_train becomes a model that the other programs continue", "[examples][convert]") {
+  const fs::path programs = HEDDLE_EXAMPLES_DIR;
+  if (!fs::exists(programs / "generate") || !fs::exists(programs / "evaluate")) {
+    WARN("programs were not built: nothing is tested here");
+    return;
+  }
+  const scratch folder;
+  const auto path = [&](const std::string& name) { return (folder.path / name).string(); };
+  const std::string text = path("text");
+  for (std::ofstream out(text); out.tellp() < 40000;) out << "it is what it is, and that was that\n";
+  for (const std::string dtype : {"f32", "f64"}) {
+    CAPTURE(dtype);
+    const answer trained = run(
+        "gpt2_train --mesh dp=1,pp=2,tp=1 --microbatches 2 --layers 2 --width 32 --heads 2 --context 32 --batch 8 "
+        "--steps 60 --lr 0.01 --validate-every 0 --save-every 40 --sample 12 --temperature 0 --trace= --timeline= "
+        "--prompt 'it is ' --dtype " + dtype + " --data " + text + " --save " + path("saves" + dtype));
+    CAPTURE(trained.text);
+    if (dtype == "f64" && trained.text.find("compiled for --dtype f32 only") != std::string::npos) continue;
+    REQUIRE(trained.status == 0);
+    const std::string sample = "sample       ";
+    REQUIRE(trained.text.find(sample) != std::string::npos);
+    const std::string expected = trained.text.substr(trained.text.find(sample) + sample.size());
+    CHECK(expected.substr(0, 10) == "it is what");
+    // The folder of the saves has the newest one; a save may be named itself.
+    for (const std::string& from : {path("saves" + dtype), path("saves" + dtype + "/step-00000060")}) {
+      const std::string model = path("model");
+      const answer converted = convert("--from " + from + " --to " + model + " --mesh tp=2");
+      CAPTURE(converted.text);
+      REQUIRE(converted.status == 0);
+      const answer made =
+          run("generate --model " + model + " --prompt 'it is ' --max-tokens 12 --temperature 0");
+      CAPTURE(made.text);
+      CHECK(made.status == 0);
+      CHECK("it is " + made.text.substr(0, 12) == expected.substr(0, 18));
+      const answer evaluated = run("evaluate --model " + model + " --text " + text);
+      CAPTURE(evaluated.text);
+      CHECK(evaluated.status == 0);
+      fs::remove_all(model);
+    }
+    const answer dry = convert("--from " + path("saves" + dtype) + " --to " + path("dry") + " --dry-run");
+    CHECK(dry.status == 0);
+    CHECK_FALSE(fs::exists(path("dry")));
+  }
 }

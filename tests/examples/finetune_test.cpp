@@ -1,6 +1,7 @@
 // tests/examples/finetune_test.cpp: models learn a text, whole or by adapters, and the folders that are written are the trained models.
 #include "catch.hpp"
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
@@ -10,15 +11,19 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <sys/wait.h>
@@ -65,9 +70,40 @@ answer finetune(const std::string& arguments) {
   a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return a;
 }
+// Starts it in the background, with what it prints in `printed`, and waits for its first step.
+pid_t started(const std::string& arguments, const fs::path& printed) {
+  fs::remove(printed);
+  const std::string command = "exec " + program.string() + " " + arguments + " > " + printed.string() + " 2>&1";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);  // whatever started the tests ignores
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (std::chrono::steady_clock::now() < until) {
+    std::ifstream in(printed);
+    if (std::string(std::istreambuf_iterator<char>(in), {}).find("step ") != std::string::npos) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return child;
+}
+int status_of(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
 std::string bytes_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Every file below a folder, with its bytes.
+std::map<std::string, std::string> files_below(const fs::path& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) all[fs::relative(entry.path(), folder).string()] = bytes_of(entry.path());
+  return all;
 }
 
 template <class T>
@@ -213,4 +249,148 @@ TEST_CASE("a text that the model has no tokens for is refused", "[examples][fine
   CAPTURE(b.text);
   CHECK(b.status == 1);
   CHECK_THAT(b.text, Contains("compiled for gpt2 and llama, the model is qwen2"));
+}
+
+TEST_CASE("a folder that has a model is refused before anything is trained, and stays as it is",
+          "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string model = "--model " + (golden / "models" / "bytes").string() + text;
+  const std::string other = folder / "other", file = folder / "file", link = folder / "link";
+  fs::copy(golden / "models" / "llama_tied", other);
+  std::ofstream(file) << "a file";
+  fs::create_directory(folder / "empty");
+  fs::create_symlink(folder / "empty", link);
+  const auto before = files_below(folder.path);
+  for (const std::string& how : {std::string(), std::string(" --lora-rank 2")})
+    for (const auto& [out, why] : {std::pair<std::string, const char*>{other, "'model.safetensors' is there already"},
+                                   {file, "is there and is no folder"},
+                                   {file + "/out", "cannot"},
+                                   {link, "is a link to"}}) {
+      const answer a = finetune(model + " --out " + out + how + " --steps 3 --context 32");
+      CAPTURE(a.text);
+      CHECK(a.status == 1);
+      CHECK_THAT(a.text, Contains(why) && !Contains("validation loss"));
+    }
+  CHECK(files_below(folder.path) == before);
+  // What the model's folder has beside its weights travels, and each tensor keeps its type.
+  const std::string mixed = folder / "mixed", out = folder / "parents/are/made/";
+  fs::copy(golden / "models" / "bytes", mixed);
+  {
+    const io::safetensors_folder was(golden / "models" / "bytes");
+    std::vector<std::vector<float>> wide;
+    std::vector<std::vector<hd::bf16>> narrow;
+    std::vector<io::safetensors_output> tensors;
+    for (const std::string& name : was.names()) {
+      const auto shape = was.tensor(name).shape();
+      wide.push_back(values_of<float>(was, name));
+      auto& values = narrow.emplace_back();
+      for (const float v : wide.back()) values.push_back(hd::bf16(v));
+      const std::vector<std::int64_t> extents(shape.begin(), shape.end());
+      tensors.push_back(extents.size() == 2 ? io::safetensors_of(name, extents, std::span<const hd::bf16>(values))
+                                            : io::safetensors_of(name, extents, std::span<const float>(wide.back())));
+    }
+    fs::remove(mixed + "/model.safetensors");
+    io::write_safetensors_folder(mixed, tensors, 1 << 20, {{{"format", "pt"}}});
+  }
+  std::ofstream(mixed + "/tokenizer.model") << "sentences";
+  std::ofstream(mixed + "/LICENSE") << "terms";
+  const answer a = finetune("--model " + mixed + text + " --out " + out + " --steps 1 --context 32");
+  CAPTURE(a.text);
+  CHECK(a.status == 0);
+  const io::safetensors_folder is(out);
+  for (const std::string& name : is.names()) {
+    CAPTURE(name);
+    CHECK(is.tensor(name).dtype() == (is.tensor(name).shape().size() == 2 ? "BF16" : "F32"));
+  }
+  CHECK(bytes_of(out + "tokenizer.model") == "sentences");
+  CHECK(bytes_of(out + "LICENSE") == "terms");
+  CHECK_FALSE(fs::exists(folder / "parents/are/made.partial"));
+  CHECK_FALSE(fs::exists(folder / "parents/are/made.saves"));
+}
+
+TEST_CASE("a signal saves the training, and it goes on to the same bytes", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string all =
+      "--model " + (golden / "models" / "bytes").string() + text + " --steps 60 --context 32 --lr 0.01";
+  const fs::path printed = folder / "printed";
+  for (const std::string& how : {std::string(" --mesh dp=2"), std::string(" --mesh tp=2 --lora-rank 3")}) {
+    CAPTURE(how);
+    const std::string whole = folder / "whole", out = folder / "out";
+    const answer uninterrupted = finetune(all + how + " --out " + whole);
+    CAPTURE(uninterrupted.text);
+    REQUIRE(uninterrupted.status == 0);
+    // The first signal: a save and a line; nothing of the folder.
+    const pid_t child = started(all + how + " --out " + out, printed);
+    ::kill(child, SIGINT);
+    const int status = status_of(child);
+    const std::string said = bytes_of(printed);
+    CAPTURE(said);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 128 + SIGINT);
+    CHECK_THAT(said, Contains("stopped      SIGINT: after step ") &&
+                         Contains(" of 60, saved in '" + out + ".saves': --resume goes on"));
+    CHECK_FALSE(fs::exists(out));
+    CHECK_FALSE(fs::exists(out + ".partial"));
+    const answer over = finetune(all + how + " --out " + out);
+    CAPTURE(over.text);
+    CHECK(over.status == 1);
+    CHECK_THAT(over.text, Contains("holds a save of step ") && Contains("; give --resume to go on from it"));
+    const answer another = finetune(all + how + " --seed 2 --resume --out " + out);
+    CAPTURE(another.text);
+    CHECK(another.status == 1);
+    CHECK_THAT(another.text, Contains("drew its samples by seed 1"));
+    const answer resumed = finetune(all + how + " --resume --out " + out);
+    CAPTURE(resumed.text);
+    REQUIRE(resumed.status == 0);
+    CHECK_THAT(resumed.text, Contains("resume       after step "));
+    CHECK(resumed.after() == uninterrupted.after());
+    CHECK((files_below(out) == files_below(whole)));
+    for (const std::string& path : {whole, out, out + ".saves"}) fs::remove_all(path);
+  }
+}
+
+TEST_CASE("a killed training goes on from its last save, over what it had begun to write", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string out = folder / "out", saves = folder / "saves", whole = folder / "whole";
+  const std::string all = "--model " + (golden / "models" / "bytes").string() + text +
+                          " --steps 40 --context 32 --lr 0.01 --save-every 1 --save " + saves + " --out " + out;
+  const fs::path printed = folder / "printed";
+  const pid_t child = started(all, printed);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!fs::exists(saves + "/step-00000002") && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const answer second = finetune(all + " --resume");
+  CAPTURE(second.text);
+  CHECK(second.status == 1);
+  CHECK_THAT(second.text, Contains("out.partial': another run is saving here (process " + std::to_string(child)));
+  ::kill(child, SIGKILL);
+  REQUIRE(WIFSIGNALED(status_of(child)));
+  REQUIRE(fs::exists(out + ".partial/.lock"));
+  std::ofstream(out + ".partial/model.safetensors.partial") << "half";
+  // At the end the weights cannot be written: the training is not lost.
+  const pid_t unlucky = started(all + " --resume", printed);
+  fs::create_directories(out + ".partial/model.safetensors.partial/mine");
+  const int status = status_of(unlucky);
+  const std::string said = bytes_of(printed);
+  CAPTURE(said);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));
+  CHECK_THAT(said, Contains("model.safetensors.partial'") &&
+                       Contains("; the training is saved in '" + saves + "': with --resume it is written again"));
+  CHECK_FALSE(fs::exists(out));
+  const answer stranger = finetune(all + " --resume");
+  CHECK(stranger.status == 1);
+  CHECK_THAT(stranger.text, Contains("has 'model.safetensors.partial', which no run has left there"));
+  CHECK(fs::exists(out + ".partial/model.safetensors.partial/mine"));
+  fs::remove_all(out + ".partial/model.safetensors.partial");
+  const answer resumed = finetune(all + " --resume");
+  CAPTURE(resumed.text);
+  REQUIRE(resumed.status == 0);
+  CHECK_THAT(resumed.text, Contains("resume       after step 40"));
+  const answer uninterrupted = finetune("--model " + (golden / "models" / "bytes").string() + text +
+                                        " --steps 40 --context 32 --lr 0.01 --out " + whole);
+  REQUIRE(uninterrupted.status == 0);
+  CHECK((files_below(out) == files_below(whole)));
 }

@@ -28,6 +28,7 @@ namespace heddle::inline v0::io {
 struct safetensors_outline {
   std::string name, dtype;  ///< the type as in "F32", see `safetensors_dtypes`
   std::vector<std::int64_t> shape;
+  std::string unit{};  ///< neighbours of the same unit are not cut apart; empty: a tensor by itself
 
   /// Elements.
   std::int64_t count() const noexcept {

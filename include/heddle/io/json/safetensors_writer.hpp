@@ -57,13 +57,20 @@ inline std::string json_text(const std::string& text, const std::string& where) 
   }
 }
 
+template <class Output>
+std::vector<const Output*> places_of(std::span<const Output> tensors) {
+  std::vector<const Output*> out;
+  for (const Output& t : tensors) out.push_back(&t);
+  return out;
+}
+
 // `Output` has name, dtype and shape, and `byte_count()` says how many bytes its elements have.
 template <class Output>
-std::vector<const Output*> ordered_outputs(std::span<const Output> tensors, safetensors_order order,
+std::vector<const Output*> ordered_outputs(std::vector<const Output*> tensors, safetensors_order order,
                                            const std::string& where) {
-  std::vector<const Output*> out;
   std::set<std::string_view> names;
-  for (const Output& t : tensors) {
+  for (const Output* const one : tensors) {
+    const Output& t = *one;
     const std::string of = where + "tensor '" + shown_name(t.name) + "': ";
     const safetensors_dtype* dtype = find_safetensors_dtype(t.dtype);
     if (dtype == nullptr) throw io_error(of + "unknown dtype '" + shown_name(t.dtype) + "'");
@@ -76,14 +83,18 @@ std::vector<const Output*> ordered_outputs(std::span<const Output> tensors, safe
       throw io_error(of + t.dtype + " " + shown_extents(t.shape) +
                      (bytes < 0 ? " has no whole number of bytes that 64 bits count"
                                 : " has " + std::to_string(bytes) + " bytes, got " + std::to_string(t.byte_count())));
-    out.push_back(&t);
   }
   if (order == safetensors_order::reference)
-    std::sort(out.begin(), out.end(), [](const Output* a, const Output* b) {
+    std::sort(tensors.begin(), tensors.end(), [](const Output* a, const Output* b) {
       const int of_a = find_safetensors_dtype(a->dtype)->order, of_b = find_safetensors_dtype(b->dtype)->order;
       return of_a != of_b ? of_a > of_b : a->name < b->name;
     });
-  return out;
+  return tensors;
+}
+template <class Output>
+std::vector<const Output*> ordered_outputs(std::span<const Output> tensors, safetensors_order order,
+                                           const std::string& where) {
+  return ordered_outputs(places_of(tensors), order, where);
 }
 
 template <class Output>
@@ -148,24 +159,45 @@ inline void write_ordered(const std::filesystem::path& path, const std::vector<c
   });
 }
 
-// The tensors of each file of a folder, in order: a tensor is never cut, and a greater one has a file of its own.
+// What keeps neighbours together in one file: those of the same unit that is not empty.
 template <class Output>
-std::vector<std::span<const Output>> split_into_files(std::span<const Output> tensors, std::int64_t most_bytes,
-                                                      const std::string& where) {
+std::string_view unit_of(const Output& t) {
+  if constexpr (requires { t.unit; })
+    return t.unit;
+  else
+    return {};
+}
+
+// The tensors of each file of a folder, in order: a tensor, or a unit of them, is never cut, and a greater one has a file of its own, before
+// that of its neighbours, as the package huggingface_hub (1.0) cuts.
+template <class Output>
+std::vector<std::vector<const Output*>> split_into_files(std::span<const Output> tensors, std::int64_t most_bytes,
+                                                         const std::string& where) {
   if (most_bytes < 1) throw io_error(where + "files of at most " + std::to_string(most_bytes) + " bytes asked for");
-  std::vector<std::span<const Output>> files;
-  std::int64_t in_file = 0;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::int64_t bytes = tensors[i].byte_count();
-    if (i > first && bytes > most_bytes - in_file) {
-      files.push_back(tensors.subspan(first, i - first));
-      first = i;
-      in_file = 0;
+  std::vector<std::vector<const Output*>> files;
+  std::vector<const Output*> current;
+  std::int64_t in_current = 0;
+  for (std::size_t i = 0; i < tensors.size();) {
+    std::vector<const Output*> unit;
+    std::int64_t bytes = 0;
+    const std::string_view name = unit_of(tensors[i]);
+    do {
+      bytes += tensors[i].byte_count();
+      unit.push_back(&tensors[i++]);
+    } while (!name.empty() && i < tensors.size() && unit_of(tensors[i]) == name);
+    if (bytes > most_bytes) {
+      files.push_back(std::move(unit));
+      continue;
     }
-    in_file += bytes;
+    if (bytes > most_bytes - in_current) {
+      files.push_back(std::move(current));
+      current.clear();
+      in_current = 0;
+    }
+    current.insert(current.end(), unit.begin(), unit.end());
+    in_current += bytes;
   }
-  files.push_back(tensors.subspan(first));
+  if (!current.empty() || files.empty()) files.push_back(std::move(current));
   return files;
 }
 inline constexpr std::string_view model_index_file = "model.safetensors.index.json";
@@ -216,8 +248,9 @@ inline int write_safetensors_folder(const std::filesystem::path& folder, std::sp
   nlohmann::json about = {{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::json::object()}};
   for (std::size_t f = 0; f < files.size(); ++f) {
     const std::string name = detail::model_file_name(f, files.size());
-    write_safetensors(folder / name, files[f], options);
-    for (const safetensors_output& t : files[f]) about["weight_map"][t.name] = name;
+    const std::string of_file = "heddle: '" + (folder / name).string() + "', ";
+    detail::write_ordered(folder / name, detail::ordered_outputs(files[f], options.order, of_file), options.metadata);
+    for (const safetensors_output* t : files[f]) about["weight_map"][t->name] = name;
   }
   if (files.size() > 1)
     detail::write_whole_file(folder / detail::model_index_file,

@@ -6,6 +6,7 @@
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/json/safetensors_parts.hpp>
 #include <heddle/io/json/strict.hpp>
+#include <heddle/io/output_folder.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/write_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
@@ -39,8 +40,58 @@ inline std::string dtype_in_config(const nlohmann::json& config) {
   return "F32";
 }
 
+namespace detail {
+
+// In which order a mixture of experts is cut into files, and what is not cut apart. transformers 5 has the experts of a block joined, in two
+// tensors; it sorts names, with numbers by value, before it takes them apart, and what it has taken from one tensor, w1 of all experts say,
+// stays together.
+struct cut_key {
+  std::vector<std::string> words;  // numbers begin with their length, so that they compare by value
+  std::string unit{};
+
+  explicit cut_key(const std::string& name) {
+    std::string rest = name;
+    if (const auto at = rest.find(".block_sparse_moe."); at != rest.npos) rest.replace(at, 18, ".mlp.");
+    for (std::size_t at = 0; at <= rest.size();) {
+      const std::size_t end = (std::min)(rest.find('.', at), rest.size());
+      std::string word = rest.substr(at, end - at);
+      if (!word.empty() && word.find_first_not_of("0123456789") == word.npos)
+        word.insert(0, 1, static_cast<char>(word.size()));
+      words.push_back(std::move(word));
+      at = end + 1;
+    }
+    const auto experts = std::find(words.begin(), words.end(), "experts");
+    if (words.end() - experts < 3) return;
+    const std::string expert = experts[1], part = experts[2];
+    words.erase(experts + 1, words.end());
+    if (part == "w2" || part == "down_proj")
+      words.push_back("down_proj");
+    else
+      words.insert(words.end(), {"gate_up_proj", part == "w1" || part == "gate_proj" ? "0" : "1"});
+    for (const std::string& word : words) unit += word + ".";
+    words.push_back(expert);
+  }
+};
+
+inline std::vector<io::safetensors_outline> in_order_of_cuts(std::vector<io::safetensors_outline> tensors) {
+  const auto is_of_expert = [](const auto& t) { return t.name.find(".experts.") != std::string::npos; };
+  if (std::none_of(tensors.begin(), tensors.end(), is_of_expert)) return tensors;
+  std::vector<std::pair<cut_key, io::safetensors_outline>> keyed;
+  for (io::safetensors_outline& t : tensors) {
+    cut_key key(t.name);
+    t.unit = key.unit;
+    keyed.emplace_back(std::move(key), std::move(t));
+  }
+  std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first.words < b.first.words; });
+  tensors.clear();
+  for (auto& [key, tensor] : keyed) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
+}  // namespace detail
+
 /// The files of a model of Hugging Face: each of these parameters under the name that `names` has for it, in the order of transformers'
-/// state dict, with elements of type `dtype`. Files hold at most `most_bytes` of data.
+/// state dict (of mixtures, the one in which it cuts them), with elements of type `dtype`. Files hold at most `most_bytes` of data.
 /// Errors: `io_error` for an unknown type.
 inline io::safetensors_plan hugging_face_plan(std::vector<model::parameter_outline> parameters,
                                               const model::hugging_face_names& names, const std::string& dtype,
@@ -48,7 +99,7 @@ inline io::safetensors_plan hugging_face_plan(std::vector<model::parameter_outli
   std::vector<io::safetensors_outline> tensors;
   for (model::parameter_outline& p : model::hugging_face_order(std::move(parameters)))
     tensors.push_back({names(p.name).name, dtype, std::move(p.shape)});
-  return io::safetensors_plan(std::move(tensors), most_bytes);
+  return io::safetensors_plan(detail::in_order_of_cuts(std::move(tensors)), most_bytes);
 }
 /// The same for all parameters of a described model.
 template <class Description>
@@ -58,31 +109,68 @@ io::safetensors_plan hugging_face_plan(const Description& described, const model
   return hugging_face_plan(model::parameter_outlines(described), names, dtype, most_bytes);
 }
 
-/// Copies what a folder of Hugging Face has beside the weights: config.json, and the files of tokenizer and generation that are there. A
-/// `quantization_config` is left out: the weights that are written with it are numbers, not in 8 bits. `own_head`: the weights have a head
-/// although the config.json ties it to the token embedding (`model::with_own_head`), and the copy says that they have.
+namespace detail {
+inline std::string text_of_file(const std::filesystem::path& path) {
+  std::error_code ec;
+  const auto size = std::filesystem::file_size(path, ec);
+  if (ec) throw io_error("heddle: cannot read '" + path.string() + "': " + ec.message());
+  const auto bytes = io::read_bytes(path, 0, static_cast<std::int64_t>(size));
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+}  // namespace detail
+
+/// The text of a folder's config.json for weights that are written again. A `quantization_config` is left out: they are numbers, not in 8
+/// bits. `own_head`: the weights have a head although the config.json ties it to the token embedding (`model::with_own_head`), and the text
+/// says that they have. Errors: `io_error` if it cannot be read, or is no JSON.
+inline std::string written_config(const std::filesystem::path& from, bool own_head = false) {
+  nlohmann::json config = io::read_json(from / "config.json");
+  if (config.is_object() && (config.erase("quantization_config") > 0 || own_head)) {
+    if (own_head) config["tie_word_embeddings"] = false;
+    return config.dump(2) + "\n";
+  }
+  return detail::text_of_file(from / "config.json");
+}
+
+/// Writes a small file of a model's folder: it is there whole or not at all. Errors: `io_error`.
+inline void write_model_file(const std::filesystem::path& path, std::string_view text) {
+  io::detail::write_whole_file(path, [&](io::durable_file& file) { file.write(text); });
+}
+
+/// Copies the files of tokenizer and generation, licenses and notices (`io::is_beside_weights`). Errors: `io_error` if one cannot be copied.
+inline void copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  io::detail::make_folder(to);
+  std::error_code ec;
+  for (std::filesystem::directory_iterator at(from, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::filesystem::path& path = at->path();
+    std::error_code other;
+    if (!io::is_beside_weights(path.filename().string()) || !std::filesystem::is_regular_file(path, other) ||
+        std::filesystem::equivalent(path, to / path.filename(), other))
+      continue;
+    write_model_file(to / path.filename(), detail::text_of_file(path));
+  }
+  if (ec) throw io_error("heddle: cannot read the folder '" + from.string() + "': " + ec.message());
+}
+
+/// Copies what a folder of Hugging Face has beside the weights: `copy_side_files`, then `written_config`. Where the folder is to be whole or not
+/// there, write them by these, config.json last, into an `io::output_folder`.
 /// Errors: `io_error` if a file cannot be copied, and for a config.json that is no JSON.
 inline void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to,
                              bool own_head = false) {
-  io::detail::make_folder(to);
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
-    std::error_code ec;
-    if (!std::filesystem::exists(from / name, ec) || std::filesystem::equivalent(from / name, to / name, ec)) continue;
-    std::filesystem::copy_file(from / name, to / name, std::filesystem::copy_options::overwrite_existing, ec);
-    if (ec)
-      throw io_error("heddle: cannot copy '" + (from / name).string() + "' to '" + (to / name).string() +
-                     "': " + ec.message());
-    if (std::string_view(name) != "config.json") continue;
-    if (nlohmann::json config = io::read_json(from / name);
-        config.is_object() && (config.erase("quantization_config") > 0 || own_head)) {
-      if (own_head) config["tie_word_embeddings"] = false;
-      io::durable_file file(to / name);
-      file.write(config.dump(2) + "\n");
-      file.close();
-    }
-  }
+  copy_side_files(from, to);
+  std::error_code ec;
+  if (!std::filesystem::equivalent(from / "config.json", to / "config.json", ec))
+    write_model_file(to / "config.json", written_config(from, own_head));
+}
+
+/// The plan with the types that tensors have in `folder`, an `io::safetensors_folder`, where these are F32, BF16 or F16. `most_bytes` as for the
+/// plan. Errors: as those of `hugging_face_plan`.
+template <class Folder>
+io::safetensors_plan with_types_of(const Folder& folder, const io::safetensors_plan& plan, std::int64_t most_bytes) {
+  auto tensors = plan.tensors();
+  for (io::safetensors_outline& t : tensors)
+    if (const auto type = folder.tensor(t.name).dtype(); type == "F32" || type == "BF16" || type == "F16")
+      t.dtype = type;
+  return io::safetensors_plan(std::move(tensors), most_bytes);
 }
 
 /// Does `work` on all ranks of `world` together: an `io_error` of one is thrown on all.
