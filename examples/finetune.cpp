@@ -1,5 +1,5 @@
 // Trains a model of Hugging Face on a text across a mesh of dp x pp x tp ranks, whole or by low-rank adapters, and writes it back.
-// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
+// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
 // prints: llama  2 layers of width 12, adapters of rank 4: 1464 of 6972 parameters are trained
 // prints: after   validation loss
 // prints: merged into 'out', adapters in 'out/adapter'
@@ -49,6 +49,7 @@ struct settings {
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
   double lr = 1e-4, alpha = 0;
   std::uint64_t seed = 1;
+  bool bytes = false;
 };
 
 template <class Model, class Config>
@@ -72,7 +73,7 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
               static_cast<long long>(trained), static_cast<long long>(all));
-  const auto tokens = text_tokens(s.model, s.text, config.vocabulary);
+  const auto tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
 
   hd::train::options<Config> options;
@@ -162,6 +163,7 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files")->required();
+  app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--out", s.out, "folder to write")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
   app.add_option("--steps", s.steps)->check(CLI::NonNegativeNumber)->capture_default_str();
