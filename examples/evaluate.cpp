@@ -46,7 +46,7 @@ namespace {
 struct settings {
   std::string model, text, mesh = "dp=1", dtype = "f32";
   std::vector<std::string> tokens, ignored_keys;
-  bool json = false;
+  bool json = false, bytes = false;
 };
 
 struct evaluation {
@@ -159,7 +159,7 @@ void print(const settings& s, const md::hugging_face_model& about, const evaluat
 // Tokens of a text, cut into samples of the model's context. Each sample but the first begins with the last token of the one before
 // it, so that every token but the first is a target once.
 std::vector<std::vector<std::int32_t>> samples_of_text(const settings& s, int vocabulary, int context) {
-  const auto ids = text_tokens(s.model, s.text, vocabulary);
+  const auto ids = text_tokens(s.model, s.text, vocabulary, s.bytes);
   if (ids.size() < 2) throw hd::config_error("heddle: '" + s.text + "' has fewer than two tokens");
   if (context < 2) throw hd::config_error("heddle: --text takes a model with a context of at least two tokens");
   std::vector<std::vector<std::int32_t>> samples;
@@ -195,7 +195,8 @@ int main(int argc, char** argv) {
   tool::command_line app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--tokens", s.tokens, "a sample: ids with commas between them")->take_all();
-  app.add_option("--text", s.text, "text file: tokens of the folder's tokenizer.json, or bytes without one");
+  app.add_option("--text", s.text, "text file, as tokens of the folder's tokenizer");
+  app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");

@@ -1,5 +1,5 @@
 // Trains a model of Hugging Face on a text across a mesh of dp x pp x tp ranks, whole or by low-rank adapters, and writes it back.
-// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
+// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
 // prints: llama  2 layers of width 12, adapters of rank 4: 1464 of 6972 parameters are trained
 // prints: after   validation loss
 // prints: merged into 'out', adapters in 'out/adapter'
@@ -62,6 +62,7 @@ struct settings {
   bool resume = false, saves_when_done = false;
   double lr = 1e-4, alpha = 0;
   std::uint64_t seed = 1;
+  bool bytes = false;
 };
 
 // Tells models apart whose weights are not in a save: sizes of the files, and some of their bytes.
@@ -108,7 +109,7 @@ int finetune(const settings& s, const model_folder& of, const Config& config, io
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
               static_cast<long long>(trained), static_cast<long long>(all));
-  const auto tokens = text_tokens(s.model, s.text, config.vocabulary);
+  const auto tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
   io::checksum64 fingerprint;
   fingerprint.update(std::as_bytes(std::span(tokens)));
@@ -253,6 +254,7 @@ int main(int argc, char** argv) {
       "Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files")->required();
+  app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--steps", s.steps, "steps in the whole run")->at_least(0);

@@ -3,9 +3,9 @@
 // prints: prompt 0: 17 29 16 43 46 3 29 45  (length)
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
 // cuda
-#include <heddle/infer/serve/tokenizer/chat_format.hpp>
+#include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
-#include <heddle/io/tokenizer/load.hpp>
+#include <heddle/io/tokenizer/folder.hpp>
 
 #include "model_ranks.hpp"
 #include "token_ids.hpp"
@@ -33,15 +33,14 @@ struct settings {
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::string> stop;
   inf::request request{};
+  bool bytes = false;
 };
 
 // What the leader asks and prints. Text is streamed where there is one prompt; else each line is a finished answer.
 template <class Decoding>
 void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
               const std::optional<hd::io::tokenizer>& tokenizer) {
-  inf::engine_options options{.end_tokens = model_ranks::end_tokens(s.ranks.model)};
-  if (tokenizer)
-    for (const std::int32_t id : inf::usual_end_tokens(*tokenizer)) options.end_tokens.push_back(id);
+  const inf::engine_options options{.end_tokens = inf::read_end_tokens(s.ranks.model).ids};
   inf::engine<model_ranks::runner, inf::prefix_shared, Decoding> engine(runner, options, std::move(decoding));
   struct answer {
     std::optional<inf::text_output> output;
@@ -91,10 +90,10 @@ void run(const settings& s) {
   const model_ranks::options ranks = model_ranks::options_for(s.speculation, s.ranks);
   tool::require_model(s.ranks.model);
   std::optional<hd::io::tokenizer> tokenizer;
-  if (fs::exists(fs::path(s.ranks.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.ranks.model);
-  if (!tokenizer && (!s.prompts.empty() || !s.stop.empty()))
-    throw hd::config_error("heddle: '" + s.ranks.model +
-                           "' has no tokenizer.json: give --tokens in place of --prompt, and no --stop");
+  if (s.bytes)
+    tokenizer = hd::io::byte_tokenizer();
+  else if (!s.prompts.empty() || !s.stop.empty() || fs::exists(fs::path(s.ranks.model) / "tokenizer.json"))
+    tokenizer = hd::io::load_model_tokenizer(s.ranks.model);
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
   model_ranks::with_model(ranks, [&](const model_ranks::loaded& model) {
     model_ranks::with_speculation(s.speculation, ranks, model,
@@ -112,10 +111,11 @@ int main(int argc, char** argv) {
   inf::sampling_options& sampling = s.request.sampling;
   s.request.max_tokens = 128;
   tool::command_line app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
-  app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, tokenizer.json")
+  app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, a tokenizer")
       ->required();
   app.add_option("--prompt", s.prompts, "text to continue")->take_all();
   app.add_option("--tokens", tokens, "ids with commas between them, in place of a text")->take_all();
+  app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
   app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
   app.add_option("--threads", s.ranks.threads, "threads of each rank");
   app.add_option("--max-tokens", s.request.max_tokens, "most tokens of an answer");

@@ -164,18 +164,6 @@ inline void with_model(const options& o, const std::function<void(const loaded&)
   md::with_model<float>(about, run);
 }
 
-/// The tokens that end an answer by config.json and generation_config.json of a model's folder.
-inline std::vector<std::int32_t> end_tokens(const std::filesystem::path& model) {
-  std::vector<std::int32_t> ends;
-  for (const char* file : {"config.json", "generation_config.json"}) {
-    if (!std::filesystem::exists(model / file)) continue;
-    const nlohmann::json of = hd::io::read_json(model / file).value("eos_token_id", nlohmann::json());
-    for (const nlohmann::json& id : of.is_array() ? of : nlohmann::json::array({of}))
-      if (id.is_number_integer()) ends.push_back(id.get<std::int32_t>());
-  }
-  return ends;
-}
-
 /// How tokens are proposed. `by`: "ngram", "draft", "medusa", "falcon", or "none".
 struct speculation {
   std::string by = "none", heads{}, draft{};

@@ -1,8 +1,9 @@
 // Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks. The test of tests/examples runs it.
 // cuda
+#include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/serve/httplib/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
-#include <heddle/io/tokenizer/load.hpp>
+#include <heddle/io/tokenizer/folder.hpp>
 
 #include "model_ranks.hpp"
 #include "tool.hpp"
@@ -31,7 +32,8 @@ namespace {
 
 struct settings {
   fs::path model, tokenizer, keys;
-  std::string name;
+  std::string name, chat_template;
+  bool bytes = false;
   std::int64_t cache_mib = 256, running = 32, waiting = 256;
   std::size_t set_mib = 64, table_mib = 64;
   model_ranks::options ranks{};
@@ -39,11 +41,23 @@ struct settings {
   inf::server_options http;
 };
 
-// The tokens that end an answer: those of the model's files, and what ends a turn of a conversation.
-std::vector<std::int32_t> end_tokens(const settings& s, const hd::io::tokenizer& t) {
-  std::vector<std::int32_t> ends = inf::usual_end_tokens(t);
-  for (const std::int32_t id : model_ranks::end_tokens(s.model)) ends.push_back(id);
+// The tokens that end an answer: those of the model's files; where they name none, what usually ends a turn or a text.
+inf::end_token_list end_tokens(const settings& s, const hd::io::tokenizer& t) {
+  inf::end_token_list ends = inf::read_end_tokens(s.model);
+  if (ends.ids.empty()) ends = {inf::usual_end_tokens(t), "tokenizer"};
   return ends;
+}
+
+// What the folder's files decide about answers.
+void say(const inf::server_options& http, const inf::end_token_list& ends, const std::string& sampling) {
+  std::string ids;
+  for (const std::int32_t id : ends.ids) ids += " " + std::to_string(id);
+  std::printf("answers end at %s\n", ids.empty() ? "no token" : ("tokens" + ids + " (" + ends.file + ")").c_str());
+  std::printf("sampling by default: %s\n", sampling.empty()
+                                               ? "temperature 1, as no generation_config.json says otherwise"
+                                               : (sampling + " (generation_config.json)").c_str());
+  std::printf("/v1/chat/completions %s: %s\n", http.chat.format ? "renders by" : "answers 400",
+              http.chat.about.c_str());
 }
 
 std::vector<std::string> read_keys(const fs::path& path) {
@@ -88,12 +102,18 @@ int run(settings s) {
   s.ranks.cache_bytes = s.cache_mib << 20;
   s.http.masks.set_bytes = s.set_mib << 20;
   s.http.masks.table_bytes = s.table_mib << 20;
-  const hd::io::tokenizer tokenizer = hd::io::load_tokenizer(s.tokenizer);
-  const inf::engine_options engine{.max_running = s.running, .end_tokens = end_tokens(s, tokenizer)};
+  const hd::io::tokenizer tokenizer = s.bytes ? hd::io::byte_tokenizer() : hd::io::load_model_tokenizer(s.tokenizer);
+  const inf::end_token_list ends = end_tokens(s, tokenizer);
+  const inf::engine_options engine{.max_running = s.running, .end_tokens = ends.ids};
+  const fs::path files = fs::is_directory(s.tokenizer) ? s.tokenizer : s.tokenizer.parent_path();
+  s.http.chat = inf::choose_chat_format(files, tokenizer, s.chat_template);
+  const inf::sampling_defaults sampling = inf::read_sampling_defaults(s.model);
+  s.http.sampling = sampling.options;
 
   inf::request_queue queue(s.waiting);
   inf::server server(queue, tokenizer, s.http);
   std::printf("listening on http://%s:%d\n", s.http.host.c_str(), server.port());
+  say(s.http, ends, sampling.about);
   std::fflush(stdout);
   std::string failure;
   std::atomic<bool> ended{false};
@@ -125,6 +145,9 @@ int main(int argc, char** argv) {
   tool::command_line app("Serves a model of Hugging Face with OpenAI's interface, on a mesh of pp x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--tokenizer", s.tokenizer, "tokenizer.json, or its folder")->otherwise("the model's");
+  app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
+  app.add_option("--chat-template", s.chat_template, "how conversations are rendered: " + inf::chat_format_names())
+      ->otherwise("the folder's template");
   app.add_option("--name", s.name, "the model's name in calls")->otherwise("its folder's");
   app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
   app.add_option("--host", s.http.host, "address to listen on");

@@ -1,5 +1,5 @@
 // Trains heads of Medusa, or a drafter of Falcon, for a model of Hugging Face on the model's own answers, and writes them with a tree, for generate and serve.
-// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --out heads --mesh dp=2,tp=2 --heads 2 --steps 20 --lr 0.01 --prompts 8 --answer 32 --context 24 --nodes 6
+// run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out heads --mesh dp=2,tp=2 --heads 2 --steps 20 --lr 0.01 --prompts 8 --answer 32 --context 24 --nodes 6
 // prints: head 2: loss
 // prints: wrote 2 heads and a tree of 6 nodes to 'heads'
 #include <heddle/comm/threads.hpp>
@@ -21,6 +21,7 @@
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/train/further_targets.hpp>
 #include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/trainer.hpp>
@@ -64,7 +65,7 @@ struct settings {
   std::int64_t block = 2, passes = 3;  // of a drafter
   int context = 64;
   double lr = 1e-3, dropout = 0.1;
-  bool falcon = false;
+  bool falcon = false, bytes = false;
   std::uint64_t seed = 1;
 };
 
@@ -125,7 +126,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   using runner_type = inf::model_runner<Model, world_type, backend>;
   const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, Model::describe(config));
   const mesh_type mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const auto text = text_tokens(s.model, s.text, config.vocabulary);
+  const auto text = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   constexpr std::int64_t prompt = 8, block = 16;
   const std::int64_t longest =
       s.falcon ? (std::min)(std::int64_t{config.context}, longest_of_drafter) : std::int64_t{config.context};
@@ -262,6 +263,7 @@ int main(int argc, char** argv) {
       "Trains heads of Medusa, or a drafter of Falcon, for a model of Hugging Face on the model's own answers.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--text", s.text, "file, or folder of text files, that answers begin with")->required();
+  app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--out", s.out, "folder to write")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in dp=2,tp=2");
   app.add_option("--heads", s.heads, "heads, each of which predicts one token further")->range(1, 64);

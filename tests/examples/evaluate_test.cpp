@@ -127,12 +127,12 @@ TEST_CASE("in words, and with one token", "[examples][evaluate]") {
 }
 
 TEST_CASE("a text is evaluated in samples of the model's context", "[examples][evaluate]") {
-  const copied_model folder("bytes");  // without tokenizer.json: its tokens are bytes
+  const copied_model folder("bytes");  // without a tokenizer: its tokens are bytes
   folder.change("max_position_embeddings", 7);
   const fs::path text = folder.path / "text.txt";
   std::ofstream(text) << "heddle says it";  // 14 bytes: 7, and 7 and 2 with the byte before them
   const std::string model = "--json --model " + folder.path.string();
-  const answer of_text = run(model + " --mesh dp=2 --text " + text.string());
+  const answer of_text = run(model + " --bytes --mesh dp=2 --text " + text.string());
   REQUIRE(of_text.status == 0);
   const answer of_tokens =
       run(model + " --tokens 104,101,100,100,108,101,32 --tokens 32,115,97,121,115,32,105 --tokens 105,116");
@@ -142,8 +142,43 @@ TEST_CASE("a text is evaluated in samples of the model's context", "[examples][e
   CHECK(got["loss"].get<double>() == Approx(expected["loss"].get<double>()).epsilon(1e-12));
   CHECK(got["last_logits"] == expected["last_logits"]);
   std::ofstream(text) << "x";
-  CHECK_THAT(run(model + " --text " + text.string()).text, Contains("has fewer than two tokens"));
-  CHECK_THAT(run(model + " --text /nowhere").text, Contains("/nowhere"));
+  CHECK_THAT(run(model + " --bytes --text " + text.string()).text, Contains("has fewer than two tokens"));
+  CHECK_THAT(run(model + " --bytes --text /nowhere").text, Contains("/nowhere"));
+}
+
+TEST_CASE("a text is taken as bytes where that is said, and nowhere else", "[examples][evaluate]") {
+  const copied_model folder("bytes");
+  const fs::path text = folder.path / "text.md";
+  std::ofstream(text) << "heddle says it, and says it again";
+  const auto loss = [&](const std::string& more) {
+    const answer a = run("--model " + folder.path.string() + " --text " + text.string() + more);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+    return a.text.substr(a.text.find("loss"));
+  };
+  const auto refused = [&] {
+    const answer a = run("--model " + folder.path.string() + " --text " + text.string());
+    CHECK(a.status == 1);
+    return a.text;
+  };
+  const std::string by_bytes = loss(" --bytes");
+  CHECK_THAT(refused(), Contains("has no tokenizer: heddle reads tokenizer.json") && Contains("--bytes says so"));
+  for (const char* file :
+       {"tokenizer.model", "spiece.model", "vocab.txt", "tekken.json", "qwen.tiktoken", "vocab.json"}) {
+    std::ofstream(folder.path / file) << "{}";
+    CHECK_THAT(refused(), Contains("has " + std::string(file) + ", which cannot be read"));
+    CHECK(loss(" --bytes") == by_bytes);
+    fs::remove(folder.path / file);
+  }
+  // With GPT-2's files it is the same text as with the tokenizer.json of the same tokens.
+  const fs::path golden = HEDDLE_SOURCE_DIR "/tests/golden/tokenizer";
+  folder.change("vocab_size", 256);
+  fs::copy_file(golden / "gpt2_merges.txt", folder.path / "merges.txt");
+  CHECK_THAT(refused(), Contains("has merges.txt, which cannot be read"));
+  fs::copy_file(golden / "gpt2_vocab.json", folder.path / "vocab.json");
+  CHECK_THAT(refused(), Contains("has vocab.json and merges.txt of no class, not of GPT2Tokenizer"));
+  std::ofstream(folder.path / "tokenizer_config.json") << R"({"tokenizer_class": "GPT2Tokenizer"})";
+  CHECK_THAT(refused(), Contains("has the token ") && Contains("the model a vocabulary of 256"));
 }
 
 TEST_CASE("what cannot be evaluated is an error that says why", "[examples][evaluate]") {

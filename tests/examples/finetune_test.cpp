@@ -144,14 +144,14 @@ TEST_CASE("a model learns a text, and what is written is the trained model", "[e
     CAPTURE(r.name);
     const std::string out = folder / r.name, again = folder / "again";
     const answer a =
-        finetune(model + text + " --out '" + out + "' --mesh " + r.mesh + r.how + " --steps 40 --lr 0.02 --context 32");
+        finetune(model + text + " --bytes --out '" + out + "' --mesh " + r.mesh + r.how + " --steps 40 --lr 0.02 --context 32");
     CAPTURE(a.text);
     REQUIRE(a.status == 0);
     CHECK(a.before() > 5.9);
     CHECK(a.after() < a.before() - r.falls);
     // Read back, it is as good, and written back it is the same.
     const answer b =
-        finetune("--model '" + out + "'" + text + " --out '" + again + "' --mesh tp=2 --steps 0 --context 32");
+        finetune("--model '" + out + "'" + text + " --bytes --out '" + again + "' --mesh tp=2 --steps 0 --context 32");
     CAPTURE(b.text);
     REQUIRE(b.status == 0);
     CHECK(std::abs(b.before() - a.after()) <= 2e-5);
@@ -173,7 +173,7 @@ TEST_CASE("adapters are written as PEFT names them", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;
   const std::string out = folder / "out";
-  const answer a = finetune("--model " + (golden / "models" / "bytes").string() + text + " --out " + out +
+  const answer a = finetune("--model " + (golden / "models" / "bytes").string() + text + " --bytes --out " + out +
                             " --mesh tp=2 --steps 3 --lora-rank 3 --lora-alpha 5 --context 32");
   CAPTURE(a.text);
   REQUIRE(a.status == 0);
@@ -241,11 +241,11 @@ TEST_CASE("a GPT-2 with a tokenizer of its own learns by adapters", "[examples][
 TEST_CASE("a text that the model has no tokens for is refused", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;
-  const answer a = finetune("--model " + (golden / "models" / "gpt2").string() + text + " --out " + (folder / "out"));
+  const answer a = finetune("--model " + (golden / "models" / "gpt2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(a.text);
   CHECK(a.status == 1);
   CHECK_THAT(a.text, Contains("README.md' has the token") && Contains("the model a vocabulary of 53"));
-  const answer b = finetune("--model " + (golden / "models" / "qwen2").string() + text + " --out " + (folder / "out"));
+  const answer b = finetune("--model " + (golden / "models" / "qwen2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(b.text);
   CHECK(b.status == 1);
   CHECK_THAT(b.text, Contains("compiled for gpt2 and llama, the model is qwen2"));

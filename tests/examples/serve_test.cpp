@@ -1,6 +1,7 @@
 // tests/examples/serve_test.cpp: the example serves a model that transformers wrote, with transformers' tokens, until it is told to stop.
 #if __has_include( \
     <httplib.h>) && __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
+#include <heddle/io/tokenizer/chat.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/wait.h>
@@ -131,6 +133,7 @@ TEST_CASE(
                  bytes,
                  "--text",
                  HEDDLE_SOURCE_DIR "/README.md",
+                 "--bytes",
                  "--out",
                  drafter.string(),
                  "--mesh",
@@ -186,8 +189,99 @@ TEST_CASE("generate ends an answer at the tokens that the model's files name", "
   CHECK_THAT(answer(), Contains("prompt 0: 5 5 5 17 45 29 23 41 19 17 45 1 18 17 2  (stop)"));  // 2 by config.json
   std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": [1, 50]})";
   CHECK_THAT(answer(), Contains("prompt 0: 5 5 5 17 45 29 23 41 19 17 45 1  (stop)"));
+  // Where that file names some, those of config.json do not end an answer.
+  std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": 50})";
+  CHECK_THAT(answer(), Contains("prompt 0: 5 5 5 17 45 29 23 41 19 17 45 1 18 17 2 ") && Contains("(length)"));
   std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": null})";
   CHECK_THAT(answer(), Contains("17 45 1 18 17 2  (stop)"));
+  fs::remove_all(folder);
+}
+
+TEST_CASE("generate takes a text as bytes where that is said", "[examples][serve]") {
+  const auto said = [](std::vector<std::string> more, int status) {
+    more.insert(more.begin(), {"--model", golden + "models/bytes", "--temperature", "0", "--max-tokens", "6"});
+    program p(more, "generate");
+    std::string all = p.lines_to("nothing prints this");
+    CHECK(p.end(0) == status);
+    if (const std::size_t at = all.find("3 tokens of prompts"); at != std::string::npos)  // has the time that it took
+      all.erase(at, all.find('\n', at) + 1 - at);
+    return all;
+  };
+  CHECK_THAT(said({"--prompt", "abc"}, 1), Contains("has no tokenizer: heddle reads tokenizer.json"));
+  const std::string text = said({"--prompt", "abc", "--bytes"}, 0);
+  CHECK(text == said({"--tokens", "97,98,99", "--bytes"}, 0));
+  CHECK_THAT(said({"--tokens", "97,98,99"}, 0), Contains("prompt 0: ") && Contains("(length)"));
+}
+
+TEST_CASE("serve renders by the folder's template where it knows it, and samples as generation_config.json says",
+          "[examples][serve]") {
+  const fs::path folder = fs::temp_directory_path() / ("heddle-template-" + std::to_string(::getpid()));
+  fs::copy(golden + "models/bytes", folder);
+  std::ofstream(folder / "generation_config.json")
+      << R"({"eos_token_id": [3], "do_sample": true, "temperature": 0.25, "top_k": 2, "top_p": 0.9, "min_p": null})";
+  const std::string template_source =
+      "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe "
+      "kind.<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+      "'\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+  // What it prints, and the error that a conversation gets: where it is rendered it is too long, with the number of its tokens.
+  const auto served = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--model", folder.string(), "--port", "0", "--cache-mib", "1", "--context", "8"};
+    words.insert(words.end(), more.begin(), more.end());
+    program p(words);
+    const std::string head = p.lines_to("context");
+    CAPTURE(head);
+    const std::size_t at = head.find("http://127.0.0.1:");
+    REQUIRE(at != std::string::npos);
+    httplib::Client client("127.0.0.1", std::stoi(head.substr(at + 17)));
+    client.set_read_timeout(60, 0);
+    for (int i = 0; i < 100 && client.Get("/health")->status != 200; ++i) ::usleep(10000);
+    const json call{{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})}, {"max_tokens", 1}};
+    const auto r = client.Post("/v1/chat/completions", call.dump(), "application/json");
+    REQUIRE(r);
+    CHECK(r->status == 400);
+    CHECK(p.end(SIGTERM) == 0);
+    return std::pair(head, json::parse(r->body)["error"]);
+  };
+  const auto says = [](const json& error) { return error["message"].get<std::string>(); };
+  // Bytes have no marks, and the folder no template.
+  const auto [head, no_template] = served({"--bytes"});
+  CHECK_THAT(head, Contains("answers end at tokens 3 (generation_config.json)") &&
+                       Contains("sampling by default: temperature 0.25, top_k 2, top_p 0.9 (generation_config.json)") &&
+                       Contains("/v1/chat/completions answers 400: "));
+  CHECK_THAT(says(no_template), Contains("has no chat template; one can be named: llama3, "));
+  CHECK(no_template["code"] == "no_chat_template");
+  const auto ends = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--model", folder.string(), "--port", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    program p(words);
+    const std::string said = p.lines_to("heddle: ");
+    CHECK(p.end(0) == 1);
+    return said;
+  };
+  CHECK_THAT(ends({"--bytes", "--chat-template", "chatml"}), Contains("no special token '<|im_start|>'"));
+  CHECK_THAT(ends({"--bytes", "--chat-template", "qwen9"}), Contains("no chat template 'qwen9'; there are llama3, "));
+  CHECK_THAT(ends({}), Contains("has no tokenizer: heddle reads tokenizer.json"));
+
+  fs::copy_file(golden + "tokenizer/qwen2.json", folder / "tokenizer.json");
+  CHECK_THAT(says(served({}).second), Contains("has no chat template"));
+  std::ofstream(folder / "chat_template.jinja") << template_source << "{# and more #}";
+  CHECK_THAT(says(served({}).second),
+             Contains("is none that heddle knows, and templates are not rendered from their source; one can be named"));
+  std::ofstream(folder / "generation_config.json") << R"({"do_sample": false, "temperature": 0.7})";
+  std::ofstream(folder / "chat_template.jinja") << template_source << "\n";
+  const heddle::io::tokenizer t = heddle::io::load_tokenizer(folder);
+  const std::vector<heddle::io::chat_message> messages{{"user", "hi"}};
+  const auto tokens_of = [&](const heddle::io::chatml_chat& f) {
+    return heddle::io::encode_chat(t, f(messages, true)).size();
+  };
+  CHECK(tokens_of({"Be kind."}) > tokens_of({}) + 4);
+  const auto [rendering, rendered] = served({});
+  CHECK(rendered["n_prompt_tokens"] == tokens_of({"Be kind."}));
+  CHECK_THAT(rendering,
+             Contains("answers end at tokens 2 (config.json)") &&
+                 Contains("sampling by default: greedy (do_sample false) (generation_config.json)") &&
+                 Contains("renders by: the chat template in '" + (folder / "chat_template.jinja").string() + "'"));
+  CHECK(served({"--chat-template", "chatml"}).second["n_prompt_tokens"] == tokens_of({}));
   fs::remove_all(folder);
 }
 

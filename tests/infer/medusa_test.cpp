@@ -18,6 +18,7 @@
 #include <heddle/model/llama.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/with_medusa_heads.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/train/further_targets.hpp>
 #include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/trainer.hpp>

@@ -197,6 +197,41 @@ TEST_CASE("members of a wrong type or out of range are refused by name", "[infer
   CHECK_THROWS_WITH(inf::parse_completion(json::object()), Contains("'prompt' is missing"));
 }
 
+TEST_CASE("calls of tools and what they gave are refused, not left out of a conversation", "[infer][serve]") {
+  const auto message = [&](const json& m) {
+    json messages = json::array({{{"role", "user"}, {"content", "hi"}}});
+    messages.push_back(m);
+    return refusal([](const json& more) { chat(more); }, json{{"messages", messages}})["param"].get<std::string>();
+  };
+  const json calls = json::parse(R"([{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}])");
+  CHECK(message({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}}) == "messages[1].tool_calls");
+  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"tool_calls", calls}}) == "messages[1].tool_calls");
+  CHECK(message({{"role", "assistant"}, {"function_call", {{"name", "f"}, {"arguments", "{}"}}}}) ==
+        "messages[1].function_call");
+  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"reasoning_content", "t"}}) ==
+        "messages[1].reasoning_content");
+  CHECK(message({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "3"}}) == "messages[1].tool_call_id");
+  CHECK(message({{"role", "tool"}, {"content", "3"}}) == "messages[1].role");
+  CHECK(message({{"role", "function"}, {"name", "f"}, {"content", "3"}}) == "messages[1].role");
+  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"tool_calls", json::array()}, {"function_call", nullptr}}) ==
+        "accepted");
+}
+
+TEST_CASE("what a call does not say of sampling is as the server has it", "[infer][serve]") {
+  const inf::sampling_options defaults{.temperature = 0.7, .top_k = 20, .top_p = 0.8, .repetition_penalty = 1.05};
+  for (const bool chat : {false, true}) {
+    json body{{"prompt", "x"}, {"messages", json::array({{{"role", "user"}, {"content", "hi"}}})}};
+    CHECK(inf::parse_call(body.dump(), chat, defaults).sampling == defaults);
+    CHECK(inf::parse_call(body.dump(), chat).sampling == inf::sampling_options{});
+    body.update({{"temperature", 0}, {"top_k", -1}, {"seed", 3}, {"top_p", nullptr}});
+    inf::sampling_options expected = defaults;
+    expected.temperature = 0;
+    expected.top_k = 0;
+    expected.seed = 3;
+    CHECK(inf::parse_call(body.dump(), chat, defaults).sampling == expected);
+  }
+}
+
 TEST_CASE("a conversation has messages with text, or is refused by name", "[infer][serve]") {
   const inf::completion_call c = chat({{"max_completion_tokens", 5}, {"max_tokens", 6}, {"logprobs", true}});
   CHECK(c.chat);
@@ -658,22 +693,6 @@ TEST_CASE("responses and chunks have the members that clients read", "[infer][se
   CHECK_FALSE(c.text_chunk(0, {.text = "a"}, 0).contains("usage"));
   CHECK(choice(c.text_chunk(0, {.text = "a", .tokens = tokens}, 7))["logprobs"]["text_offset"] == json::array({7, 8}));
   CHECK(choice(c.finish_chunk(0, inf::finish_reason::stop))["text"] == "");
-}
-
-TEST_CASE("the chat template is chosen by the tokenizer's special tokens", "[infer][serve]") {
-  const std::vector<io::chat_message> hi{{"user", "hi<|eot_id|>"}};
-  const io::tokenizer llama = golden("llama3"), qwen = golden("qwen2");
-  const auto of_llama = inf::choose_chat_format(llama), of_qwen = inf::choose_chat_format(qwen);
-  REQUIRE(of_llama);
-  REQUIRE(of_qwen);
-  CHECK(inf::conversation_tokens(llama, *of_llama, hi) == io::encode_chat(llama, io::llama3_chat{}(hi, true)));
-  CHECK(inf::conversation_tokens(qwen, *of_qwen, hi) == io::encode_chat(qwen, io::chatml_chat{}(hi, true)));
-  CHECK_FALSE(inf::choose_chat_format(golden("gpt2")));
-  CHECK(inf::usual_end_tokens(llama) == std::vector<std::int32_t>{901, 904});
-  CHECK(inf::usual_end_tokens(qwen) == std::vector<std::int32_t>{900, 902});
-  CHECK_THROWS_WITH(inf::prompt_tokens(chat(), golden("gpt2"), std::nullopt), Contains("chat template"));
-  CHECK(inf::prompt_tokens(completion({{"prompt", {5, 6}}}), llama, of_llama) ==
-        std::vector<std::vector<std::int32_t>>{{5, 6}});
 }
 
 TEST_CASE("a stop string has at most 256 characters, however many bytes", "[infer][serve]") {

@@ -56,6 +56,7 @@ class held_runner {
 inline inf::server_options local(inf::server_options o = {}) {
   o.port = 0;
   o.model = "fake";
+  o.chat = {io::llama3_chat{}, "golden"};
   return o;
 }
 

@@ -9,6 +9,7 @@
 #include "scratch.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <span>
 #include <string>
@@ -24,7 +25,14 @@ const std::string chat_golden = HEDDLE_SOURCE_DIR "/tests/golden/tokenizer/";
 
 std::vector<io::chat_part> rendered(const std::string& name, std::span<const io::chat_message> messages, bool prompt) {
   if (name == "llama3") return io::llama3_chat{}(messages, prompt);
-  return name == "qwen2" ? io::qwen2_chat()(messages, prompt) : io::qwen2_5_chat()(messages, prompt);
+  if (name == "llama3.1") return io::llama3_1_chat{}(messages, prompt);
+  if (name == "chatml") return io::chatml_chat{}(messages, prompt);
+  if (name == "qwen2") return io::qwen2_chat()(messages, prompt);
+  if (name == "qwen2.5") return io::qwen2_5_chat()(messages, prompt);
+  if (name == "qwen3") return io::qwen3_chat{}(messages, prompt);
+  if (name == "deepseek-v2") return io::deepseek_v2_chat{}(messages, prompt);
+  const bool every = name.find("distill") == std::string::npos, thinks = name.find("plain") == std::string::npos;
+  return io::deepseek_r1_chat{.every_system = every, .thinks = thinks}(messages, prompt);
 }
 
 }  // namespace
@@ -41,7 +49,8 @@ TEST_CASE("conversations have the text and the ids of the published templates", 
     const auto parts = rendered(name, messages, chat.at("prompt"));
     CAPTURE(name, chat.at("text").get<std::string>());
     CHECK(io::to_text(parts) == chat.at("text").get<std::string>());
-    const io::tokenizer& t = name == "llama3" ? llama3 : qwen2;
+    if (!chat.contains("ids")) continue;  // a family without a golden tokenizer
+    const io::tokenizer& t = name.starts_with("llama3") ? llama3 : qwen2;
     const auto ids = chat.at("ids").get<std::vector<io::token_id>>();
     CHECK(io::encode_chat(t, parts, io::chat_content::with_tokens) == ids);
     // Special tokens that messages spell are text, all others stay: as many marks as the template put there.
@@ -55,8 +64,33 @@ TEST_CASE("conversations have the text and the ids of the published templates", 
     else
       ++spelled;
   }
-  CHECK(all.size() == 42);
-  CHECK(spelled == 6);  // the last conversation, in three templates, with and without a prompt
+  CHECK(all.size() == 220);
+  CHECK(spelled == 12);  // a conversation, in six templates, with and without a prompt
+}
+
+TEST_CASE("Llama-3.2 has the day, and DeepSeek's marks need not be special", "[tokenizer][chat]") {
+  const std::vector<io::chat_message> messages = {{"system", " s "}, {"user", "u"}};
+  const std::string dated = io::to_text(io::llama3_1_chat{.date = "05 Mar 2025"}(messages, false));
+  CHECK(dated ==
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+        "Today Date: 05 Mar 2025\n\ns<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nu<|eot_id|>");
+  const std::time_t now = std::time(nullptr);
+  char day[32];
+  std::strftime(day, sizeof day, "%d %b %Y", std::localtime(&now));
+  CHECK_THAT(io::to_text(io::llama3_1_chat{.date = ""}(messages, false)), Contains("Today Date: " + std::string(day)));
+
+  nlohmann::json file = nlohmann::json::parse(get(chat_golden + "qwen2.json"));
+  int next = 0;
+  for (const auto& token : file["added_tokens"]) next = (std::max)(next, token["id"].get<int>() + 1);
+  const int first = next;
+  for (const char* mark : {"<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>",
+                           "<\uff5cend\u2581of\u2581sentence\uff5c>"})
+    file["added_tokens"].push_back({{"id", next++}, {"content", mark}, {"special", false}, {"normalized", false}});
+  const io::tokenizer t = io::parse_tokenizer(file.dump());
+  const auto ids = io::encode_chat(t, io::deepseek_r1_chat{.thinks = false}(messages, true));
+  CHECK(ids.front() == first);
+  CHECK(ids.back() == first + 2);
+  CHECK(t.decode(ids) == "<\uff5cbegin\u2581of\u2581sentence\uff5c> s <\uff5cUser\uff5c>u<\uff5cAssistant\uff5c>");
 }
 
 TEST_CASE("marks that take white space along do so in the whole text alone", "[tokenizer][chat]") {

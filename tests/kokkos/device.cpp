@@ -11,6 +11,7 @@
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/tensor/kokkos/view.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/train/trainer.hpp>

@@ -13,6 +13,7 @@
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <chrono>

@@ -12,6 +12,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory_store.hpp>

@@ -9,6 +9,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/stage_sizes.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/checked_memory.hpp>
 #include <heddle/train/atomized.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/plan/atomization/broker.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/training_job.hpp>
 

@@ -74,7 +74,8 @@ def served(program, keys=True, chats=True, context=512, more=()):
             widen(model, pathlib.Path(folder) / "wide", 905, context)
             model = pathlib.Path(folder) / "wide"
         command = [program, "--model", str(model), "--tokenizer",
-                   str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden"]
+                   str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden",
+                   "--chat-template", "llama3"]
         for option, value in zip(more[::2], more[1::2]):  # in place of those, or further ones
             if option in command:
                 command[command.index(option) + 1] = value

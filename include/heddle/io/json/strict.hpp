@@ -79,4 +79,13 @@ inline nlohmann::json read_json(const std::filesystem::path& path, std::int64_t 
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + path.string() + "'");
 }
 
+/// The object of a JSON file; an empty one where there is no such file. Errors: `io_error` as those of `read_json`, and for JSON that is no object.
+inline nlohmann::json read_json_object(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return nlohmann::json::object();
+  nlohmann::json found = read_json(path);
+  if (!found.is_object())
+    throw io_error("heddle: '" + path.string() + "' should be a JSON object, got " + found.type_name());
+  return found;
+}
+
 }  // namespace heddle::inline v0::io

@@ -3,7 +3,9 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/infer/serve/httplib/connection.hpp>
+#include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/tokenizer/answer_masks.hpp>
+#include <heddle/infer/serve/tokenizer/chat_format.hpp>
 
 #include <atomic>
 #include <cerrno>
@@ -32,6 +34,8 @@ struct server_options {
   std::string host = "127.0.0.1";
   int port = 8080;  ///< 0: one that is free
   std::string model = "heddle";
+  chat_choice chat{};  ///< how conversations are rendered, such as `choose_chat_format` finds; none: they get 400
+  sampling_options sampling{};      ///< of calls, where they do not say otherwise
   std::vector<std::string> keys{};  ///< any of them is accepted as a bearer token; none: no token is needed
   std::size_t most_body_bytes = std::size_t{4} << 20;
   std::optional<std::int64_t>

@@ -51,7 +51,6 @@ class server {
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
-        format_(choose_chat_format(tokenizer_)),
         masks_(tokenizer_, options.masks),
         options_(std::move(options)),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -222,7 +221,8 @@ class server {
       r.set_content(queue_.statistics().to_text(options_.model, queue_.waiting()),
                     "text/plain; version=0.0.4; charset=utf-8");
     } else if (q.path == "/openapi.json") {
-      send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(), format_.has_value()));
+      send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(),
+                                  options_.chat.format.has_value()));
     } else if (q.path == "/v1/models") {
       send(r, {{"object", "list"}, {"data", nlohmann::json::array({model()})}});
     } else {
@@ -281,13 +281,13 @@ class server {
         throw api_error(413, "invalid_request_error",
                         "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes", std::nullopt,
                         "request_too_large");
-      completion_call call = parse_call(q.body, chat);
+      completion_call call = parse_call(q.body, chat, options_.sampling);
       if (const auto most = options_.most_answer_tokens)
         call.max_tokens = (std::min)(call.max_tokens.value_or(*most), *most);
       if (call.stream && q.version == "HTTP/1.0")
         throw api_error(400, "invalid_request_error", "a stream needs HTTP/1.1", "stream", "unsupported_protocol");
       if (!call.model.empty() && call.model != options_.model) throw no_model(call.model);
-      auto running = std::make_shared<running_call>(queue_, call, tokenizer_, format_, &masks_);
+      auto running = std::make_shared<running_call>(queue_, call, tokenizer_, options_.chat, &masks_);
       const std::string id = (chat ? "chatcmpl-" : "cmpl-") + std::to_string(run_) + "-" + std::to_string(++last_id_);
       const auto now =
           std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -395,7 +395,6 @@ class server {
 
   request_queue& queue_;
   io::tokenizer tokenizer_;
-  std::optional<chat_format> format_;
   answer_masks masks_;
   server_options options_;
   std::int64_t created_;

@@ -187,6 +187,20 @@ inline std::string read_content(const std::string& name, const nlohmann::json& m
   return out;
 }
 
+// What a conversation would lose: no template here writes calls of tools, their results, or thoughts that stand beside an answer.
+inline void refuse_calls_of_tools(const std::string& name, const nlohmann::json& message) {
+  for (const char* member : {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning"}) {
+    const auto at = message.find(member);
+    if (at == message.end() || at->is_null() || (at->is_array() && at->empty()) || *at == "") continue;
+    throw invalid_param(name + "." + member, "is not supported by this server", "unsupported_parameter");
+  }
+  if (const auto role = message.find("role"); *role == "tool" || *role == "function")
+    throw invalid_param(
+        name + ".role",
+        "should not be " + role->get<std::string>() + ": results of tools are not supported by this server",
+        "unsupported_parameter");
+}
+
 inline std::vector<io::chat_message> read_messages(const call_reader& in) {
   const nlohmann::json* v = in.find("messages");
   if (v == nullptr) throw invalid_param("messages", "is missing", "missing_required_parameter");
@@ -199,6 +213,7 @@ inline std::vector<io::chat_message> read_messages(const call_reader& in) {
     if (!m.is_object()) call_reader::wrong(name, "an object", m);
     const auto role = m.find("role");
     if (role == m.end()) throw invalid_param(name + ".role", "is missing", "missing_required_parameter");
+    refuse_calls_of_tools(name, m);
     if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant")
       throw invalid_param(name + ".role", "should be system, developer, user or assistant");
     std::string content = read_content(name, m, *role);
@@ -232,8 +247,8 @@ inline void read_sampling(const call_reader& in, sampling_options& s) {
   in.number("frequency_penalty", -2, 2, "from -2 to 2", s.frequency_penalty);
   in.number("presence_penalty", -2, 2, "from -2 to 2", s.presence_penalty);
   // -1 stands for all tokens, as 0 does.
-  s.top_k =
-      (std::max)(in.integer("top_k", -1, (std::numeric_limits<std::int32_t>::max)()).value_or(0), std::int64_t{0});
+  if (const auto k = in.integer("top_k", -1, (std::numeric_limits<std::int32_t>::max)()))
+    s.top_k = (std::max)(*k, std::int64_t{0});
   if (const auto seed =
           in.integer("seed", (std::numeric_limits<std::int64_t>::min)(), (std::numeric_limits<std::int64_t>::max)()))
     s.seed = static_cast<std::uint64_t>(*seed);
@@ -251,7 +266,7 @@ inline void read_stream(const call_reader& in, completion_call& c) {
   c.include_usage = usage->get<bool>();
 }
 
-inline completion_call read_common(const call_reader& in) {
+inline completion_call read_common(const call_reader& in, const sampling_options& defaults) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   completion_call c;
   if (const nlohmann::json* v = in.find("model")) {
@@ -260,6 +275,7 @@ inline completion_call read_common(const call_reader& in) {
   }
   c.n = in.integer("n", 1, most_choices).value_or(1);
   c.max_tokens = in.integer("max_tokens", 1, most);
+  c.sampling = defaults;
   read_sampling(in, c.sampling);
   c.stop = read_stop(in);
   if (const nlohmann::json* v = in.find("stop_token_ids")) {
@@ -325,10 +341,11 @@ inline void read_response_format(const call_reader& in, std::string_view body, c
 }  // namespace detail
 
 /// The call of a body of /v1/completions. Members that are not known are ignored; null counts as absent. Extensions: `top_k`, `min_p`,
-/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. `text`: of which the body was read, for the order of members of a schema. Errors: `api_error` (400) that names the member.
-inline completion_call parse_completion(const nlohmann::json& body, std::string_view text = {}) {
+/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. `text`: of which the body was read, for the order of members of a schema. `defaults`: of what the call does not say about sampling. Errors: `api_error` (400) that names the member.
+inline completion_call parse_completion(const nlohmann::json& body, std::string_view text = {},
+                                        const sampling_options& defaults = {}) {
   const detail::call_reader in(body);
-  completion_call c = detail::read_common(in);
+  completion_call c = detail::read_common(in, defaults);
   c.prompts = detail::read_prompts(in);
   if (static_cast<std::int64_t>(c.prompts.size()) > most_choices / c.n)
     throw invalid_param("prompt", "and 'n' should make at most " + std::to_string(most_choices) + " choices, got " +
@@ -343,9 +360,10 @@ inline completion_call parse_completion(const nlohmann::json& body, std::string_
 }
 
 /// The call of a body of /v1/chat/completions, as `parse_completion`.
-inline completion_call parse_chat(const nlohmann::json& body, std::string_view text = {}) {
+inline completion_call parse_chat(const nlohmann::json& body, std::string_view text = {},
+                                  const sampling_options& defaults = {}) {
   const detail::call_reader in(body);
-  completion_call c = detail::read_common(in);
+  completion_call c = detail::read_common(in, defaults);
   c.chat = true;
   c.messages = detail::read_messages(in);
   if (const auto most = in.integer("max_completion_tokens", 1, (std::numeric_limits<std::int32_t>::max)()))
@@ -361,7 +379,7 @@ inline completion_call parse_chat(const nlohmann::json& body, std::string_view t
 
 /// The call of a body as text. Errors: as those above, and 400 for what is no JSON, a name that comes twice in one object,
 /// or more than 32 levels.
-inline completion_call parse_call(std::string_view body, bool chat) {
+inline completion_call parse_call(std::string_view body, bool chat, const sampling_options& defaults = {}) {
   nlohmann::json value;
   try {
     value = io::parse_json(body, "the body");
@@ -369,7 +387,7 @@ inline completion_call parse_call(std::string_view body, bool chat) {
     throw api_error(400, "invalid_request_error", std::string(heddle::v0::detail::without_prefix(e.what())),
                     std::nullopt, "invalid_json");
   }
-  return chat ? parse_chat(value, body) : parse_completion(value, body);
+  return chat ? parse_chat(value, body, defaults) : parse_completion(value, body, defaults);
 }
 
 /// The requests of a call: for each prompt, tokens of `prompts`, `n` of them, one behind the other. With a seed s those of one prompt have the seeds s, s + 1, ...

@@ -1,38 +1,193 @@
-// heddle/infer/serve/tokenizer/chat_format.hpp: chooses the chat template of a tokenizer by its special tokens.
+// heddle/infer/serve/tokenizer/chat_format.hpp: the chat template of a model's folder, known by its source or named, and conversations as its tokens.
 #pragma once
 
+#include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
+#include <heddle/io/checksum.hpp>
+#include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
-#include <heddle/io/tokenizer/tokenizer.hpp>
+#include <heddle/io/tokenizer/load.hpp>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <initializer_list>
+#include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 namespace heddle::inline v0::infer {
 
 /// A chat template.
-using chat_format = std::variant<io::llama3_chat, io::chatml_chat>;
+using chat_format = std::variant<io::llama3_chat, io::llama3_1_chat, io::chatml_chat, io::qwen3_chat,
+                                 io::deepseek_v2_chat, io::deepseek_r1_chat>;
+
+/// The chat template of what is served, or why there is none.
+struct chat_choice {
+  std::optional<chat_format> format{};
+  std::string about = "the server was given no chat template";  ///< where it comes from, or why calls are refused
+};
+
+/// A chat template as a folder has it.
+struct chat_template_source {
+  std::string text{};  ///< jinja
+  std::string file{};  ///< that it was read from
+  friend bool operator==(const chat_template_source&, const chat_template_source&) = default;
+};
 
 namespace detail {
-inline bool has_special_tokens(const io::tokenizer& t, std::initializer_list<std::string_view> marks) {
-  const auto is_there = [&](std::string_view mark) {
-    return std::ranges::any_of(t.added_tokens(),
-                               [&](const io::added_token& a) { return a.special && a.content == mark; });
-  };
-  return std::ranges::all_of(marks, is_there);
+
+struct named_chat_format {
+  std::string_view name;
+  chat_format format;
+};
+inline std::vector<named_chat_format> named_chat_formats() {
+  return {{"llama3", io::llama3_chat{}},
+          {"llama3.1", io::llama3_1_chat{}},
+          {"llama3.2", io::llama3_1_chat{.date = ""}},
+          {"chatml", io::chatml_chat{}},
+          {"qwen2", io::qwen2_chat()},
+          {"qwen2.5", io::qwen2_5_chat()},
+          {"qwen3", io::qwen3_chat{}},
+          {"deepseek-v2", io::deepseek_v2_chat{}},
+          {"deepseek-r1", io::deepseek_r1_chat{}},
+          {"deepseek-r1-plain", io::deepseek_r1_chat{.thinks = false}},
+          {"deepseek-r1-distill", io::deepseek_r1_chat{.every_system = false}},
+          {"deepseek-r1-distill-plain", io::deepseek_r1_chat{.every_system = false, .thinks = false}}};
 }
+
+// Sources by their checksum, as tests/golden/tokenizer/chat_golden.py prints them.
+struct known_chat_template {
+  std::uint64_t checksum;
+  std::string_view name;
+};
+inline constexpr known_chat_template known_chat_templates[] = {{0xdcdc8f0c69cd885eu, "llama3"},
+                                                               {0x0a1c337d0cdaed22u, "llama3"},
+                                                               {0xfaadb0599d3f8825u, "llama3"},
+                                                               {0x4c2b07973da5dfedu, "llama3"},
+                                                               {0xc0e2a829a7f6e18au, "llama3.1"},
+                                                               {0xe980fb39e0834855u, "llama3.2"},
+                                                               {0x408946d744ba89eeu, "chatml"},
+                                                               {0x3f951c547f06568fu, "chatml"},
+                                                               {0xb885985d8b9a5a01u, "chatml"},
+                                                               {0xd1244203fb4553c4u, "chatml"},
+                                                               {0x438e1930d4ab6761u, "chatml"},
+                                                               {0x749561678d2443b2u, "qwen2"},
+                                                               {0x0204c96ac6f58bb0u, "qwen2"},
+                                                               {0x489ac7fa3c7d69f5u, "qwen2.5"},
+                                                               {0xa2f2632e64077a8eu, "qwen3"},
+                                                               {0x3a7a05b91997dcccu, "deepseek-v2"},
+                                                               {0x1f98b966130e1521u, "deepseek-v2"},
+                                                               {0x50248faf11320483u, "deepseek-r1"},
+                                                               {0x2e5db106ef725f94u, "deepseek-r1-plain"},
+                                                               {0x786f55549d3ebf99u, "deepseek-r1-distill"},
+                                                               {0xa268b956840d13b3u, "deepseek-r1-distill-plain"}};
+
+// What jinja makes of the ends of lines: one kind, and none behind the text.
+inline std::string with_plain_lines(std::string_view source) {
+  std::string out;
+  for (std::size_t i = 0; i < source.size(); ++i)
+    if (source[i] != '\r')
+      out += source[i];
+    else if (i + 1 == source.size() || source[i + 1] != '\n')
+      out += '\n';
+  if (out.ends_with('\n')) out.pop_back();
+  return out;
+}
+
+// The words of the system's that a source writes by itself, as it spells them: what differs between templates of one shape.
+inline std::string words_of_system(std::string_view source) {
+  constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
+  for (std::size_t at = source.find(begin); at != std::string_view::npos; at = source.find(begin, at)) {
+    at += begin.size();
+    const std::string_view rest = source.substr(at), line = rest.starts_with('\n') ? "\n" : "\\n";
+    if (!rest.starts_with(line)) continue;
+    const std::string_view words = rest.substr(line.size(), rest.find_first_of("'\"") - line.size());
+    if (const std::size_t length = words.rfind(end); length != std::string_view::npos && length > 0)
+      return std::string(words.substr(0, length));
+  }
+  return {};
+}
+inline void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+// A text between quotes of jinja; none for escapes other than of lines and of backslashes.
+inline std::optional<std::string> unescaped(std::string_view spelled) {
+  std::string out;
+  for (std::size_t i = 0; i < spelled.size(); ++i) {
+    const bool escape = spelled[i] == '\\';
+    if (escape && (++i == spelled.size() || (spelled[i] != 'n' && spelled[i] != '\\'))) return std::nullopt;
+    out += escape && spelled[i] == 'n' ? '\n' : spelled[i];
+  }
+  return out;
+}
+
+// A member of tokenizer_config.json that is a token: its text.
+inline std::string token_text(const nlohmann::json& config, const char* name) {
+  const auto at = config.find(name);
+  if (at == config.end()) return {};
+  if (at->is_object()) return token_text(*at, "content");
+  return at->is_string() ? at->get<std::string>() : std::string();
+}
+
 }  // namespace detail
 
-/// The template whose marks are special tokens of `t`: that of Llama-3, or ChatML without words of the system's; none otherwise.
-inline std::optional<chat_format> choose_chat_format(const io::tokenizer& t) {
-  if (detail::has_special_tokens(t, {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}))
-    return io::llama3_chat{};
-  if (detail::has_special_tokens(t, {"<|im_start|>", "<|im_end|>"})) return io::chatml_chat{};
+/// The names of `named_chat_format`, with commas between them.
+inline std::string chat_format_names() {
+  std::string out;
+  for (const auto& f : detail::named_chat_formats()) out += (out.empty() ? "" : ", ") + std::string(f.name);
+  return out;
+}
+
+/// The chat template of a name. Errors: `config_error` that lists the names.
+inline chat_format named_chat_format(std::string_view name) {
+  for (const auto& f : detail::named_chat_formats())
+    if (f.name == name) return f.format;
+  throw config_error("heddle: there is no chat template '" + std::string(name) + "'; there are " + chat_format_names());
+}
+
+/// The template that a jinja source means, if it is one of those that are known; its own words of the system's in place of Qwen's, if it has others.
+/// The whole source counts, but for the kind of its ends of lines and one behind it.
+inline std::optional<chat_format> known_chat_format(std::string_view source) {
+  std::string text = detail::with_plain_lines(source);
+  const std::string spelled = detail::words_of_system(text);
+  if (!spelled.empty()) detail::replace_all(text, spelled, "\x01");
+  const std::uint64_t sum = io::checksum(std::as_bytes(std::span(text)));
+  for (const auto& known : detail::known_chat_templates) {
+    if (known.checksum != sum) continue;
+    chat_format format = named_chat_format(known.name);
+    if (spelled.empty()) return format;
+    const std::optional<std::string> words = detail::unescaped(spelled);
+    if (!words || !std::holds_alternative<io::chatml_chat>(format)) return std::nullopt;
+    std::get<io::chatml_chat>(format).default_system = *words;
+    return format;
+  }
+  return std::nullopt;
+}
+
+/// The chat template of a folder as transformers finds it: chat_template.jinja, else that of tokenizer_config.json (of several the one named
+/// "default"), else that of chat_template.json; none if there is none. Errors: `io_error` for files that cannot be read.
+inline std::optional<chat_template_source> read_chat_template(const std::filesystem::path& folder) {
+  if (const auto file = folder / "chat_template.jinja"; std::filesystem::exists(file))
+    return chat_template_source{io::detail::whole_file(file), file.string()};
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    const auto file = folder / name;
+    const nlohmann::json config = io::read_json_object(file);
+    const auto at = config.find("chat_template");
+    if (at == config.end() || at->is_null()) continue;
+    if (at->is_string()) return chat_template_source{at->get<std::string>(), file.string()};
+    if (const auto one = at->find("default"); at->is_object() && one != at->end() && one->is_string())
+      return chat_template_source{one->get<std::string>(), file.string()};
+    for (const nlohmann::json& one : *at)
+      if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
+          one["template"].is_string())
+        return chat_template_source{one["template"].get<std::string>(), file.string()};
+    return chat_template_source{{}, file.string()};
+  }
   return std::nullopt;
 }
 
@@ -43,7 +198,53 @@ inline std::vector<std::int32_t> conversation_tokens(const io::tokenizer& t, con
   return std::visit([&](const auto& f) { return io::encode_chat(t, f(messages, true)); }, format);
 }
 
-/// The tokens that end a turn in any of the templates, or a text: those of them that are special tokens of `t`. For `engine_options::end_tokens`.
+/// The chat template that conversations are rendered by: the one of `name`, or, without a name, the folder's where its source is known and
+/// the folder's tokens of beginning and end are those of the template; else none, and why. Never one that the folder does not have.
+/// Errors: `config_error` for a name that there is not, and for one whose marks the tokenizer lacks; `io_error` as of `read_chat_template`.
+inline chat_choice choose_chat_format(const std::filesystem::path& folder, const io::tokenizer& t,
+                                      const std::string& name = {}) {
+  const auto needs_marks = [&](const chat_format& format) {
+    static_cast<void>(conversation_tokens(t, format, std::vector<io::chat_message>{{"user", ""}, {"assistant", ""}}));
+  };
+  if (!name.empty()) {
+    const chat_format format = named_chat_format(name);
+    needs_marks(format);
+    return {format, "'" + name + "', as named"};
+  }
+  const std::string advice = "; one can be named: " + chat_format_names();
+  const std::optional<chat_template_source> source = read_chat_template(folder);
+  if (!source) return {std::nullopt, "'" + folder.string() + "' has no chat template" + advice};
+  const std::string where = "the chat template in '" + source->file + "'";
+  std::optional<chat_format> format = known_chat_format(source->text);
+  if (!format)
+    return {std::nullopt,
+            where + " is none that heddle knows, and templates are not rendered from their source" + advice};
+  // What the source takes from the tokenizer's files.
+  nlohmann::json tokens = io::read_json_object(folder / "tokenizer_config.json");
+  if (!tokens.contains("added_tokens_decoder")) tokens.update(io::read_json_object(folder / "special_tokens_map.json"));
+  const std::vector<io::chat_part> parts = std::visit(
+      [](const auto& f) { return f(std::vector<io::chat_message>{{"user", "a"}, {"assistant", "b"}}, false); },
+      *format);
+  const auto same = [&](const char* token, const std::string& expected) {
+    return detail::token_text(tokens, token) == expected;
+  };
+  if (const std::string& first = parts.front().text;
+      source->text.find("bos_token") != std::string::npos && !same("bos_token", first))
+    return {std::nullopt, where + " begins with '" + first + "', and the tokenizer's files have '" +
+                              detail::token_text(tokens, "bos_token") + "' as bos_token" + advice};
+  if (const std::string& last = parts.back().text;
+      source->text.find("eos_token") != std::string::npos && !same("eos_token", last))
+    return {std::nullopt, where + " ends answers with '" + last + "', and the tokenizer's files have '" +
+                              detail::token_text(tokens, "eos_token") + "' as eos_token" + advice};
+  try {
+    needs_marks(*format);
+  } catch (const config_error& e) {
+    return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what()))};
+  }
+  return {std::move(format), where};
+}
+
+/// The tokens that end a turn in any of the templates, or a text: those of them that are special tokens of `t`. For models whose files name none.
 inline std::vector<std::int32_t> usual_end_tokens(const io::tokenizer& t) {
   std::vector<std::int32_t> out;
   for (const io::added_token& a : t.added_tokens())

@@ -21,16 +21,16 @@
 
 namespace heddle::inline v0::infer {
 
-/// The tokens of each prompt of a call. Errors: `api_error` (400) if the tokenizer has no chat template or the text is too long for it.
+/// The tokens of each prompt of a call. Errors: `api_error` (400) if there is no chat template, with the reason, or the text is too long for the tokenizer.
 inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_call& c, const io::tokenizer& t,
-                                                            const std::optional<chat_format>& format) {
+                                                            const chat_choice& chat) {
   std::vector<std::vector<std::int32_t>> out;
   try {
     if (c.chat) {
-      if (!format)
-        throw api_error(400, "invalid_request_error", "the model's tokenizer has no chat template that is known",
-                        "messages", "no_chat_template");
-      out.push_back(conversation_tokens(t, *format, c.messages));
+      if (!chat.format)
+        throw api_error(400, "invalid_request_error", "conversations cannot be rendered: " + chat.about, "messages",
+                        "no_chat_template");
+      out.push_back(conversation_tokens(t, *chat.format, c.messages));
     }
     for (const call_prompt& p : c.prompts) {
       if (const auto* text = std::get_if<std::string>(&p))
@@ -56,15 +56,15 @@ class running_call {
   /// `masks`: for calls whose answers are constrained; none: they are refused. Errors: as of `prompt_tokens` and `request_queue::submit`;
   /// `api_error` (400) for a `logit_bias` of a token that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers;
   /// `grammar_busy_error` as of `answer_masks::mask`.
-  running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t,
-               const std::optional<chat_format>& format, const answer_masks* masks = nullptr)
+  running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t, const chat_choice& chat,
+               const answer_masks* masks = nullptr)
       : queue_(&queue), per_prompt_(call.n) {
     queue.require_open();  // before the work of encoding
     for (const auto& [token, bias] : call.logit_bias)
       if (token >= queue.vocabulary())
         throw invalid_param("logit_bias", "should have ids of tokens below " + std::to_string(queue.vocabulary()) +
                                               ", got " + std::to_string(token));
-    const auto prompts = prompt_tokens(call, t, format);
+    const auto prompts = prompt_tokens(call, t, chat);
     const std::int64_t context = queue.context();
     for (const auto& p : prompts) {  // before `n` copies are made of it
       if (std::ssize(p) >= context) throw context_error(std::ssize(p), context);

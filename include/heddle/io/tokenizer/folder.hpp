@@ -1,0 +1,141 @@
+// heddle/io/tokenizer/folder.hpp: the tokenizer of a model's folder, from whatever file it has, or an error that says what it has; bytes as tokens.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/json/strict.hpp>
+#include <heddle/io/tokenizer/load.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+/// The names of the files of a folder that hold a tokenizer, readable or not, in order.
+inline std::vector<std::string> tokenizer_files(const std::filesystem::path& folder) {
+  constexpr std::string_view names[] = {"tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tekken.json"};
+  std::vector<std::string> out;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (std::ranges::count(names, name) > 0 || name.ends_with(".tiktoken") || name.ends_with(".model") ||
+        name.ends_with(".spm"))
+      out.push_back(name);
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+/// A tokenizer whose tokens are bytes: id = byte. Texts to encode must be UTF-8.
+inline tokenizer byte_tokenizer() {
+  nlohmann::json vocabulary;
+  for (std::size_t b = 0; b < 256; ++b) {
+    std::string spelled;
+    detail::append_code_point(spelled, detail::byte_characters()[b]);
+    vocabulary[spelled] = b;
+  }
+  return parse_gpt2_tokenizer(vocabulary.dump(), "", {.special_tokens = {}}, "the vocabulary of bytes", "");
+}
+
+namespace detail {
+
+[[noreturn]] inline void unreadable_tokenizer(const std::filesystem::path& folder, const std::string& what) {
+  throw io_error(
+      "heddle: '" + folder.string() + "' " + what +
+      ": heddle reads tokenizer.json, and vocab.json with merges.txt of GPT-2. "
+      "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes a tokenizer.json; "
+      "where the model's tokens are the bytes of a text, --bytes says so");
+}
+
+// Tokenizer of vocab.json and merges.txt as transformers' GPT2Tokenizer reads them, with the added tokens that its other files name.
+inline tokenizer gpt2_folder(const std::filesystem::path& folder) {
+  const auto object = [&](const char* name) { return read_json_object(folder / name); };
+  const auto refuse = [&](const std::string& what) {
+    unreadable_tokenizer(folder, "has vocab.json and merges.txt " + what);
+  };
+  json config = object("tokenizer_config.json");
+  const json by_config = config.value("tokenizer_class", json());
+  std::string kind = by_config.is_string() ? by_config.get<std::string>() : std::string();
+  if (kind.empty()) kind = object("config.json").value("model_type", json()) == "gpt2" ? "GPT2Tokenizer" : "no class";
+  if (kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast")
+    refuse("of " + kind.substr(0, 60) + ", not of GPT2Tokenizer");
+  if (config.value("add_bos_token", json()) == true || config.value("add_eos_token", json()) == true)
+    refuse("with a token that is added to each text (add_bos_token)");
+
+  gpt2_tokenizer_options options{.add_prefix_space = config.value("add_prefix_space", json()) == true,
+                                 .special_tokens = {}};
+  std::map<std::int64_t, std::string> numbered;  // tokens whose ids the files name
+  const auto special = [&](const json& token) {
+    const json content = token.is_object() ? token.value("content", json()) : token;
+    if (!content.is_string()) refuse("with an added token that is no text");
+    for (const char* flag : {"lstrip", "rstrip", "single_word"})
+      if (token.is_object() && token.value(flag, json()) == true)
+        refuse("with an added token that has '" + std::string(flag) + "'");
+    if (std::ranges::count(options.special_tokens, content.get<std::string>()) == 0)
+      options.special_tokens.push_back(content.get<std::string>());
+    return content.get<std::string>();
+  };
+  if (const json added = config.value("added_tokens_decoder", json()); added.is_object()) {
+    std::map<std::int64_t, json> by_id;
+    for (const auto& [id, token] : added.items()) {
+      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos ||
+          !token.is_object() || token.value("special", json()) != true)
+        refuse("with an added token '" + id.substr(0, 60) + "' that is not special");
+      by_id[std::stoll(id)] = token;
+    }
+    for (const auto& [id, token] : by_id) numbered[id] = special(token);
+  } else {
+    config.update(object("special_tokens_map.json"));
+  }
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    const bool by_default = std::string_view("bos_token eos_token unk_token").find(key) != std::string_view::npos;
+    const json token = config.contains(key) ? config[key] : by_default ? json("<|endoftext|>") : json();
+    if (!token.is_null()) special(token);
+  }
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"})
+    if (config.contains(key))
+      for (const json& token : config[key]) special(token);
+  const json added = object("added_tokens.json");
+  for (const auto& [content, id] : added.items()) {
+    if (!id.is_number_integer() || std::ranges::count(options.special_tokens, content) == 0)
+      refuse("and added_tokens.json with '" + content.substr(0, 60) + "', which no other file says is special");
+    numbered[id.get<std::int64_t>()] = content;
+  }
+  std::vector<std::string> in_order;  // by their ids, as transformers adds them, then the others
+  for (const auto& [id, content] : numbered) in_order.push_back(content);
+  for (const std::string& content : options.special_tokens)
+    if (std::ranges::count(in_order, content) == 0) in_order.push_back(content);
+  options.special_tokens = std::move(in_order);
+  tokenizer t = load_gpt2_tokenizer(folder / "vocab.json", folder / "merges.txt", options);
+  for (const auto& [id, content] : numbered)
+    if (t.special(content) != id)
+      refuse("that give '" + content.substr(0, 60) + "' the id " + std::to_string(t.special(content)) +
+             " where the added tokens have " + std::to_string(id));
+  return t;
+}
+
+}  // namespace detail
+
+/// The tokenizer of a model: of the file `path`, or of a folder with tokenizer.json, else with vocab.json and merges.txt that are GPT-2's.
+/// Errors: as of `load_tokenizer`; `io_error` that names what else is there (tokenizer.model, vocab.txt, ...), or that there is nothing.
+inline tokenizer load_model_tokenizer(const std::filesystem::path& path) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(path, none) || std::filesystem::exists(path / "tokenizer.json"))
+    return load_tokenizer(path);
+  const std::vector<std::string> files = tokenizer_files(path);
+  if (files.empty()) detail::unreadable_tokenizer(path, "has no tokenizer");
+  if (std::ranges::count(files, "vocab.json") > 0 && std::ranges::count(files, "merges.txt") > 0)
+    return detail::gpt2_folder(path);
+  std::string names;
+  for (const std::string& file : files) names += (names.empty() ? "" : ", ") + file;
+  detail::unreadable_tokenizer(path, "has " + names + ", which cannot be read");
+}
+
+}  // namespace heddle::inline v0::io
