@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
   app.add_option("--name", s.name, "the model's name in calls; its folder's by default");
   app.add_option("--mesh", s.ranks.mesh, "ranks, such as tp=2 or pp=2,tp=2");
   app.add_option("--host", s.http.host, "address to listen on");
-  app.add_option("--port", s.http.port, "0: one that is free");
+  app.add_option("--port", s.http.port, "0: one that is free")->check(CLI::Range(0, 65535));
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
   app.add_option("--context", s.ranks.context, "most tokens of a request; the model's by default");
   app.add_option("--answer", s.http.most_answer_tokens,
