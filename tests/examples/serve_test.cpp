@@ -202,7 +202,7 @@ TEST_CASE("a served model that cannot be loaded is an error that says why", "[ex
     CAPTURE(port);
     program beyond({"--model", golden + "models/nothing", "--port", port});
     CHECK_THAT(beyond.lines_to("--port"), Contains("--port"));
-    CHECK(beyond.end(0) > 1);
+    CHECK(beyond.end(0) != 0);
   }
   // Words of speculation are looked at before a folder is.
   const auto refused = [](std::vector<std::string> words) {
