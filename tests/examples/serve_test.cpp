@@ -293,6 +293,12 @@ TEST_CASE("a served model that cannot be loaded is an error that says why", "[ex
   program none({"--model", golden + "models/nothing"});
   CHECK_THAT(none.lines_to("heddle: "), Contains("models/nothing"));
   CHECK(none.end(0) == 1);
+  for (const char* port : {"-1", "65536", "99999", "http"}) {
+    CAPTURE(port);
+    program beyond({"--model", golden + "models/nothing", "--port", port});
+    CHECK_THAT(beyond.lines_to("--port"), Contains("--port"));
+    CHECK(beyond.end(0) != 0);
+  }
   // Words of speculation are looked at before a folder is.
   const auto refused = [](std::vector<std::string> words) {
     words.insert(words.begin(), {"--model", golden + "models/nothing", "--speculate"});

@@ -5,6 +5,7 @@
 
 #include "fuzz.hpp"
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,10 +26,19 @@ HEDDLE_FUZZ_TARGET(serve_call) {
     for (inf::completion_call* one : {&again, &first})  // printed members are in another order
       if (one->json_schema) one->json_schema = nlohmann::json::parse(*one->json_schema).dump();
     fuzz::require(again == first, "what is printed reads the same");
-    if (c.json_schema)  // which is cut out of the body
-      fuzz::require(nlohmann::ordered_json::parse(*c.json_schema) ==
-                        nlohmann::ordered_json::parse(body)["response_format"]["json_schema"]["schema"],
-                    "a schema is that of the body, in its order");
+    if (c.json_schema) {  // which is cut out of the body
+      const auto whole = nlohmann::ordered_json::parse(body);
+      bool found = false;
+      for (const char* at : {"/response_format/json_schema/schema", "/response_format/schema", "/guided_json",
+                             "/json_schema", "/structured_outputs/json"})
+        if (const nlohmann::ordered_json::json_pointer to(at); whole.contains(to))
+          found = found ||
+                  nlohmann::ordered_json::parse(*c.json_schema) ==
+                      (whole[to].is_string() ? nlohmann::ordered_json::parse(whole[to].get_ref<const std::string&>())
+                                             : whole[to]);
+      fuzz::require(found, "a schema is that of the body, in its order");
+    }
+    fuzz::require(c.constraint.empty() == !(c.json_object || c.json_schema || c.regex), "a constraint has a name");
     const std::vector<inf::request> all = inf::to_requests(c, {{1, 2}}, 100);
     fuzz::require(all.size() == static_cast<std::size_t>(c.n), "there are n requests for a prompt");
     for (inf::request r : all) {

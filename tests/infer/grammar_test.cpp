@@ -482,8 +482,8 @@ TEST_CASE("what of JSON Schema is not supported is refused by name and place", "
   refused(R"({"type": "string", "min_length": 1})", "'min_length' is not supported here");
   refused(R"({"nullable": true})", "'nullable' is not supported without 'type'");
   refused("true", "a schema should be an object");
-  refused(R"({"type": "object", "properties": {"a": {"type": "string", "format": "date"}}})",
-          "at '#/properties/a': 'format' is not supported");
+  refused(R"({"type": "object", "properties": {"a": {"type": "string", "not": {}}}})",
+          "at '#/properties/a': 'not' is not supported");
   refused(R"({"oneOf": []})", "'oneOf' is not supported without 'type'");
   refused(R"({"anyOf": []})", "array of schemas");
   refused(R"({"type": "integer", "multipleOf": 2})", "'multipleOf' is not supported");
@@ -495,10 +495,103 @@ TEST_CASE("what of JSON Schema is not supported is refused by name and place", "
   refused(R"({"type": "object", "additionalProperties": {"type": "null"}})", "true or false");
   refused(R"({"type": "array", "minItems": 2, "maxItems": 1})", "no value is possible");
   refused(R"({"type": "array", "items": {"type": "null"}, "minItems": -1})", "whole number from 0");
-  refused(R"x({"type": "string", "pattern": "(?=a)"})x", "at '#/pattern': heddle: a regular expression, byte 0");
+  refused(R"x({"type": "string", "pattern": "(?=a)"})x", "at '#/pattern': a regular expression, byte 0");
   refused(R"({"$ref": "#/$defs/x"})", "is not there");
   refused(R"({"$ref": "other.json"})", "a pointer into the schema");
-  refused(R"({"$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}, "$ref": "#/$defs/x"})",
-          "is recursive");
+  refused(R"({"$ref": "#"})", "no text fits");
+  refused(R"({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]})", "no text fits");
   refused(R"({"type": "array", "items": {"type": "string", "maxLength": 9000}, "minItems": 9000})", "too large");
+}
+
+TEST_CASE("a schema that is too large names the part that is", "[infer]") {
+  const auto refused = [](const std::string& part, const char* place) {
+    CAPTURE(part);
+    const std::string schema =
+        R"({"type": "object", "properties": {"name": {"type": "string"}, "part": )" + part + "}}";
+    CHECK_THROWS_WITH(inf::compile_schema(inf::ordered_schema::parse(schema)),
+                      Contains("a JSON schema, at '" + std::string(place) + "': a grammar is too large") &&
+                          !Contains("heddle: a grammar"));
+  };
+  refused(R"({"type": "string", "maxLength": 9000})", "#/properties/part");  // of states
+  refused(R"({"type": "string", "minLength": 1900})", "#/properties/part");  // of entries of the table
+  refused(R"({"type": "array", "items": {"type": "integer"}, "maxItems": 5000})", "#/properties/part");
+  refused(R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 9000}}})",
+          "#/properties/part/properties/a");
+  refused(R"({"anyOf": [{"type": "null"}, {"type": "string", "pattern": "(a{1000}){1000}"}]})",
+          "#/properties/part/anyOf/1/pattern");
+}
+
+TEST_CASE("a schema within itself takes values of some levels, and none that has more", "[infer]") {
+  const auto levels_of = [](const char* schema, const auto& value) {
+    const auto dfa = inf::compile_schema(inf::ordered_schema::parse(schema));
+    int levels = 0;
+    while (levels < 20 && matches(*dfa, value(levels))) ++levels;
+    for (int deeper = levels; deeper < 20; ++deeper) CHECK_FALSE(matches(*dfa, value(deeper)));
+    return levels;  // 0 to one below it are taken
+  };
+  const auto chain = [](int levels) {
+    std::string out = R"({"v":1})";
+    for (int i = 0; i < levels; ++i) out = R"({"v":1,"next":)" + out + "}";
+    return out;
+  };
+  const char* list = R"({"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#"}},
+      "required": ["v"]})";
+  CHECK(levels_of(list, chain) == 6);
+  const char* either =
+      R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"v": {"type": "integer"},
+      "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["v"]}}})";
+  CHECK(levels_of(either, chain) == 5);
+  const auto tree = [](int levels) {
+    std::string out = R"({"name":"a","children":[]})";
+    for (int i = 0; i < levels; ++i) out = R"({"name":"a","children":[)" + out + "," + out + "]}";
+    return out;
+  };
+  const char* folders = R"({"$ref": "#/$defs/f", "$defs": {"f": {"type": "object", "properties": {
+      "name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/f"}}},
+      "required": ["name", "children"]}}})";
+  CHECK(levels_of(folders, [&](int levels) { return levels < 8 ? tree(levels) : tree(8); }) == 5);
+  // Where five levels are too large, there are fewer.
+  const char* wide = R"({"$ref": "#/$defs/f", "$defs": {"f": {"type": "object", "properties": {
+      "name": {"type": "string"}, "a": {"$ref": "#/$defs/f"}, "b": {"$ref": "#/$defs/f"}, "c": {"$ref": "#/$defs/f"},
+      "d": {"$ref": "#/$defs/f"}, "e": {"$ref": "#/$defs/f"}, "f": {"$ref": "#/$defs/f"}, "g": {"$ref": "#/$defs/f"},
+      "h": {"$ref": "#/$defs/f"}}, "required": ["name"]}}})";
+  const auto side = [](int levels) {
+    std::string out = R"({"name":"a"})";
+    for (int i = 0; i < levels; ++i) out = R"({"name":"a","b":)" + out + "}";
+    return out;
+  };
+  CHECK(levels_of(wide, side) == 3);
+  std::mt19937 random(7);
+  const auto dfa = inf::compile_schema(inf::ordered_schema::parse(folders));
+  for (int i = 0; i < 50; ++i) {
+    const json value = json::parse(walk(*dfa, random, 200), nullptr, false);
+    CHECK((value.is_object() && value["name"].is_string() && value["children"].is_array()));
+  }
+}
+
+TEST_CASE("the format of a string is kept to where it is simple to say, and passed over elsewhere", "[infer]") {
+  const auto accepts = [](const char* format, const std::string& text) {
+    return matches(*inf::compile_schema({{"type", "string"}, {"format", format}}), '"' + text + '"');
+  };
+  for (const char* day : {"2024-02-29", "2000-02-29", "1999-12-31", "2023-02-28", "2023-04-30"}) {
+    CAPTURE(day);
+    CHECK(accepts("date", day));
+    CHECK(accepts("date-time", day + std::string("T23:59:59Z")));
+  }
+  for (const char* day : {"2023-02-29", "1900-02-29", "2023-04-31", "2023-13-01", "2023-00-01", "0000-01-01", "23-1-1"})
+    CHECK_FALSE(accepts("date", day));
+  CHECK(accepts("time", "00:00:00.25+05:30"));
+  CHECK_FALSE(accepts("time", "24:00:00Z"));
+  CHECK_FALSE(accepts("date-time", "2024-01-01 00:00:00Z"));
+  CHECK(accepts("uuid", "01234567-89ab-cdef-ABCD-0123456789ab"));
+  CHECK_FALSE(accepts("uuid", "0123456789abcdefABCD0123456789ab"));
+  CHECK(accepts("ipv4", "192.168.0.255"));
+  CHECK_FALSE(accepts("ipv4", "192.168.0.256"));
+  CHECK_FALSE(accepts("ipv4", "1.2.3"));
+  CHECK(accepts("email", "anything"));
+  CHECK(matches(*inf::compile_schema({{"type", "string"}, {"format", "date"}, {"maxLength", 3}}), R"("abc")"));
+  CHECK(matches(*inf::compile_schema({{"type", "string"}, {"format", "date"}, {"pattern", "^b$"}}), R"("b")"));
+  CHECK(matches(*inf::compile_schema({{"type", "integer"}, {"format", "int32"}}), "7"));
+  CHECK(matches(*inf::compile_schema({{"format", "date"}}), "null"));
+  CHECK(matches(*inf::compile_schema({{"type", "string"}, {"contentEncoding", "base64"}}), R"("YQ==")"));
 }

@@ -283,6 +283,163 @@ TEST_CASE("a conversation has messages with text, or is refused by name", "[infe
   CHECK(chat_refused({{"response_format", 1}}) == "response_format");
 }
 
+TEST_CASE("what restricts answers elsewhere is refused by name, unless its value changes nothing", "[infer][serve]") {
+  const auto of_both = [](const char* name, const json& value) {
+    const json more{{name, value}};
+    const json one = refused(more);
+    CHECK(one == chat_refused(more));
+    return one;
+  };
+  for (const char* name : {"guided_grammar",
+                           "grammar",
+                           "ebnf",
+                           "structural_tag",
+                           "guided_whitespace_pattern",
+                           "guided_something_new",
+                           "bad_words",
+                           "suppress_tokens",
+                           "force_words_ids",
+                           "stop_sequences",
+                           "stop_regex",
+                           "logits_processors",
+                           "chat_template",
+                           "chat_template_kwargs",
+                           "continue_final_message",
+                           "documents",
+                           "tools",
+                           "tool_choice",
+                           "functions",
+                           "audio",
+                           "modalities",
+                           "extra_body",
+                           "vllm_xargs",
+                           "parameters",
+                           "prompt_embeds",
+                           "samplers"}) {
+    CAPTURE(name);
+    for (const json& value : {json("x"), json::array({"x"}), json{{"x", true}}, json(true)})
+      CHECK(of_both(name, value) == name);
+    CHECK(of_both(name, nullptr) == "accepted");
+  }
+  for (const char* name :
+       {"max_new_tokens", "max_length", "n_predict", "min_length", "no_repeat_ngram_size", "num_beams", "typical_p",
+        "top_n_sigma", "mirostat", "repeat_penalty", "prompt_logprobs", "n_probs"}) {
+    CAPTURE(name);
+    CHECK(of_both(name, 7) == name);
+  }
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, json>>{{"bad_words", json::array()},
+                                                           {"chat_template_kwargs", json::object()},
+                                                           {"continue_final_message", false},
+                                                           {"add_generation_prompt", true},
+                                                           {"skip_special_tokens", true},
+                                                           {"do_sample", true},
+                                                           {"tool_choice", "none"},
+                                                           {"tool_choice", "auto"},
+                                                           {"modalities", {"text"}},
+                                                           {"typical_p", 1.0},
+                                                           {"num_beams", 1},
+                                                           {"n_predict", -1},
+                                                           {"use_beam_search", false},
+                                                           {"guided_decoding_backend", "xgrammar"},
+                                                           {"user", "somebody"},
+                                                           {"metadata", {{"a", "b"}}}}) {
+    CAPTURE(name);
+    CHECK(of_both(name, value) == "accepted");
+  }
+  for (const char* name :
+       {"add_generation_prompt", "skip_special_tokens", "detokenize", "do_sample", "enable_thinking"})
+    CHECK(of_both(name, false) == name);
+  CHECK_THAT(refusal(completion, {{"max_new_tokens", 5}})["message"].get<std::string>(), Contains("use 'max_tokens'"));
+  CHECK(refused({{"max_completion_tokens", 5}}) == "max_completion_tokens");
+  CHECK(chat_refused({{"echo", true}}) == "echo");
+  CHECK(chat_refused({{"best_of", 2}}) == "best_of");
+  CHECK(chat_refused({{"add_special_tokens", true}}) == "add_special_tokens");
+  CHECK(chat_refused({{"add_special_tokens", false}}) == "accepted");
+  CHECK(completion().add_special_tokens);
+  CHECK_FALSE(completion({{"add_special_tokens", false}}).add_special_tokens);
+  const io::tokenizer llama = golden("llama3");
+  CHECK(inf::prompt_tokens(completion({{"add_special_tokens", false}}), llama, std::nullopt)[0] ==
+        llama.encode("x", {.add_special_tokens = false}));
+  CHECK(inf::prompt_tokens(completion(), llama, std::nullopt)[0] == llama.encode("x"));
+}
+
+TEST_CASE("an answer is constrained by one member of a call, under whatever name", "[infer][serve]") {
+  const json schema{{"type", "integer"}};
+  CHECK(completion({{"guided_json", schema}}).json_schema == schema.dump());
+  CHECK(completion({{"guided_json", schema}}).constraint == "guided_json");
+  CHECK(completion({{"guided_json", "{ \"type\": \"integer\" }"}}).json_schema == schema.dump());
+  CHECK(completion({{"structured_outputs", {{"json", schema}, {"disable_any_whitespace", true}}}}).json_schema ==
+        schema.dump());
+  CHECK(chat({{"json_schema", schema}}).json_schema == schema.dump());
+  CHECK(chat({{"response_format", {{"type", "json_object"}, {"schema", schema}}}}).json_schema == schema.dump());
+  CHECK_FALSE(chat({{"response_format", {{"type", "json_object"}, {"schema", schema}}}}).json_object);
+  CHECK(chat({{"response_format", {{"type", "json_object"}, {"schema", nullptr}}}}).json_object);
+  CHECK(completion({{"guided_regex", "a+"}}).regex == "a+");
+  CHECK(completion({{"guided_choice", {"a+b", "[c]"}}}).regex == "a\\+b|\\[c\\]");
+  CHECK(completion({{"structured_outputs", {{"json_object", true}}}}).json_object);
+  CHECK(completion({{"structured_outputs", json::object()}}) == completion());
+  CHECK(completion({{"guided_json", nullptr}, {"guided_regex", nullptr}, {"structured_outputs", nullptr}}) ==
+        completion());
+  // Members in the order of the text.
+  const std::string ordered = R"({"type":"object","properties":{"b":{},"a":{}}})";
+  for (const std::string& member :
+       {R"("guided_json": )" + ordered, R"("structured_outputs": {"json": )" + ordered + "}",
+        R"("response_format": {"type": "json_object", "schema": )" + ordered + "}",
+        "\"guided_json\": " + json(ordered).dump()}) {
+    CAPTURE(member);
+    CHECK(inf::parse_call(R"({"prompt": "x", )" + member + "}", false).json_schema == ordered);
+  }
+  CHECK(refused({{"guided_json", 1}}) == "guided_json");
+  CHECK(refused({{"guided_json", "{"}}) == "guided_json");
+  CHECK(refused({{"guided_json", "[]"}}) == "guided_json");
+  CHECK(refused({{"guided_json", {{"title", std::string(70000, 'x')}}}}) == "guided_json");
+  CHECK(refused({{"guided_regex", 1}}) == "guided_regex");
+  CHECK(refused({{"guided_choice", json::array()}}) == "guided_choice");
+  CHECK(refused({{"guided_choice", {1}}}) == "guided_choice");
+  CHECK(refused({{"structured_outputs", "a"}}) == "structured_outputs");
+  CHECK(refused({{"structured_outputs", {{"grammar", "root ::= x"}}}}) == "structured_outputs.grammar");
+  CHECK(refused({{"structured_outputs", {{"choice", {"a"}}, {"regex", "a"}}}}) == "structured_outputs.choice");
+  CHECK(refused({{"guided_json", schema}, {"guided_regex", "a"}}) == "guided_regex");
+  CHECK(refused({{"response_format", {{"type", "json_object"}}}, {"guided_json", schema}}) == "guided_json");
+  for (const json& format :
+       {json{{"type", "text"}, {"schema", schema}}, json{{"type", "json_object"}, {"value", schema}},
+        json{{"type", "regex"}, {"regex", "a"}, {"value", "b"}}}) {
+    const std::string param = refused({{"response_format", format}});
+    CHECK_THAT(param, Contains("response_format."));
+  }
+  for (const json& more : {json{{"stop", "a"}}, json{{"stop_token_ids", {1}}}, json{{"ignore_eos", true}},
+                           json{{"min_tokens", 2}}, json{{"allowed_token_ids", {1}}}}) {
+    json call{{"guided_regex", "a"}};
+    call.update(more);
+    CAPTURE(call.dump());
+    CHECK(refused(call) == "guided_regex");
+  }
+}
+
+TEST_CASE("min_tokens and allowed_token_ids are masks of the logits", "[infer][serve]") {
+  const double never = -std::numeric_limits<double>::infinity();
+  const inf::completion_call c = completion(
+      {{"min_tokens", 2}, {"allowed_token_ids", {4, 1, 3, 4}}, {"stop_token_ids", {3}}, {"logit_bias", {{"1", 2}}}});
+  CHECK(c.allowed_tokens == std::vector<std::int32_t>{1, 3, 4, 4});
+  const inf::logits_mask mask = inf::call_mask(c, {}, {4, 99});
+  const std::vector<std::int32_t> answer{1, 1};
+  std::vector<double> early(6, 0.5), late = early;
+  mask(std::span(answer).first(1), early);
+  CHECK(early == std::vector<double>{never, 2.5, never, never, never, never});
+  mask(answer, late);
+  CHECK(late == std::vector<double>{never, 2.5, never, 0.5, 0.5, never});
+  CHECK_FALSE(inf::call_mask(completion()));
+  CHECK(refused({{"min_tokens", -1}}) == "min_tokens");
+  CHECK(refused({{"min_tokens", 17}}) == "min_tokens");  // of 16
+  CHECK(completion({{"min_tokens", 16}}).min_tokens == 16);
+  CHECK(chat({{"min_tokens", 17}}).min_tokens == 17);
+  CHECK(chat_refused({{"min_tokens", 7}, {"max_completion_tokens", 6}}) == "min_tokens");
+  CHECK(refused({{"min_tokens", 2}, {"stop", "a"}}) == "min_tokens");
+  for (const json& wrong : {json(1), json::array(), json::array({-1}), json::array({"a"})})
+    CHECK(refused({{"allowed_token_ids", wrong}}) == "allowed_token_ids");
+}
+
 namespace {
 
 // The text of a random value: spaces anywhere, names with escapes, names twice, and names that are looked for in places where they mean nothing.
@@ -360,8 +517,8 @@ TEST_CASE("the schema of a call is cut out of its body, whatever is around it", 
   const std::string inner = R"({"type":"object","properties":{"schema":{"type":"null"},"a":{"const":"} ] \" : \\"}}})";
   const std::string decoy =
       R"({"schema":{"type":"object"},"json_schema":{"schema":{}},"response_format":{"json_schema":1}})";
-  CHECK(schema("\xEF\xBB\xBF \n{\"prompt\": \"x\", \"other\": " + decoy + R"(, "response_f\u006frmat" : { "other": [)" +
-               decoy + R"(], "type": "json_schema", "\u006ason_schema":)" +
+  CHECK(schema("\xEF\xBB\xBF \n{\"prompt\": \"x\", \"other\": " + decoy +
+               R"(, "response_f\u006frmat" : { "schema": null, "type": "json_schema", "\u006ason_schema":)" +
                "\t{ \"description\": \"\\\"schema\\\": {\", \"sch\\u0065ma\" : \r\n " + inner +
                " , \"name\": " + decoy + " } } , \"schema\": 7}\n") == inner);
   // Without the text members are in the order of the parsed value; of a name that comes twice, parsers keep the last.
@@ -686,6 +843,9 @@ TEST_CASE("responses and chunks have the members that clients read", "[infer][se
   CHECK(completion["object"] == "text_completion");
   CHECK(choice(completion)["text"] == "\u00e9");
   const json p = choice(completion)["logprobs"];
+  CHECK(p["tokens"] == json::array({"bytes:\\xc3", "bytes:\\xa9"}));
+  for (std::size_t i = 0; i < 2; ++i)  // a token is found beside the likeliest ones
+    CHECK(p["top_logprobs"][i][p["tokens"][i].get<std::string>()] == p["token_logprobs"][i]);
   CHECK(p["token_logprobs"] == json::array({-1.0, -2.0}));
   CHECK(p["text_offset"] == json::array({0, 1}));
   CHECK(p["bytes"] == json::array({json::array({195}), json::array({169})}));

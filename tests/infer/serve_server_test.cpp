@@ -229,8 +229,81 @@ TEST_CASE("an answer that is constrained by a schema or an expression fits it, w
     CHECK_THAT(body["error"]["message"].get<std::string>(), Contains(why));
   };
   refused({{"type", "regex"}, {"regex", "(?=a)"}}, "byte 0: of groups only");
-  refused({{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "string"}, {"format", "date"}}}}}},
-          "at '#': 'format' is not supported");
+  refused({{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "string"}, {"not", {{"const", "a"}}}}}}}},
+          "at '#': 'not' is not supported");
+  // What another member asks for is refused by its name.
+  call["response_format"] = nullptr;
+  call["structured_outputs"] = {{"json", {{"type", "string"}, {"maxLength", 9000}}}};
+  const auto [status, body] = s.post(completions, call);
+  CHECK(status == 400);
+  CHECK(body["error"]["param"] == "structured_outputs.json");
+  CHECK_THAT(body["error"]["message"].get<std::string>(), Contains("at '#': a grammar is too large"));
+}
+
+TEST_CASE("constraints that other servers name otherwise constrain the answer", "[infer][serve]") {
+  served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
+  const auto texts = [&](json more) {
+    json call{{"prompt", "hi"}, {"logit_bias", {{"3", 6}}}, {"n", 8}, {"max_tokens", 50}, {"seed", 1}};
+    call.update(more);
+    const auto [status, answer] = s.post(completions, call);
+    CAPTURE(call.dump(), answer.dump());
+    CHECK(status == 200);
+    std::vector<std::string> out;
+    for (const json& choice : answer["choices"])
+      if (choice["finish_reason"] == "stop") out.push_back(choice["text"]);
+    return out;
+  };
+  const json choices{"a.b", "x|y (z)"};
+  const json of_choice{{"guided_choice", choices}}, in_outputs{{"structured_outputs", {{"choice", choices}}}};
+  for (const json& call : {of_choice, in_outputs}) {
+    const std::vector<std::string> got = texts(call);
+    CHECK(got.size() == 8);
+    for (const std::string& text : got) CHECK((text == "a.b" || text == "x|y (z)"));
+  }
+  for (const char* name : {"guided_regex", "regex"})
+    for (const std::string& text : texts({{name, "ab?"}})) CHECK((text == "a" || text == "ab"));
+  const json schema{{"type", "integer"}, {"minimum", 7}, {"maximum", 9}};
+  const json calls = json::array({{{"guided_json", schema}},
+                                  {{"guided_json", schema.dump(2)}},
+                                  {{"json_schema", schema}},
+                                  {{"structured_outputs", {{"json", schema}}}},
+                                  {{"response_format", {{"type", "json_object"}, {"schema", schema}}}}});
+  for (const json& call : calls) {
+    const std::vector<std::string> got = texts(call);
+    CHECK(got.size() == 8);
+    for (const std::string& text : got) CHECK((text == "7" || text == "8" || text == "9"));
+  }
+  for (const std::string& text : texts({{"structured_outputs", {{"json_object", true}}}}))
+    CHECK(json::parse(text, nullptr, false).is_object());
+}
+
+TEST_CASE("an answer has at least min_tokens, and none but allowed_token_ids", "[infer][serve]") {
+  served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
+  const auto tokens = [&](json more) {
+    json call = small_call({{"max_tokens", 20}, {"logit_bias", {{"3", 100}}}, {"stop_token_ids", {5}}, {"n", 4}});
+    call.update(more);
+    const auto [status, answer] = s.post(completions, call);
+    CAPTURE(answer.dump());
+    REQUIRE(status == 200);
+    return answer["usage"]["completion_tokens"].get<int>();
+  };
+  CHECK(tokens(json::object()) == 4);  // the first ends each
+  CHECK(tokens({{"min_tokens", 7}}) == 4 * 8);
+  CHECK(tokens({{"min_tokens", 20}, {"allowed_token_ids", {3, 5, 40}}}) == 4 * 20);
+  const io::tokenizer t = served::golden_tokenizer();
+  const std::string word(t.token_bytes(40));
+  const json only = s.post(completions, small_call({{"allowed_token_ids", {40}}})).second;
+  std::string repeated;
+  for (int i = 0; i < 8; ++i) repeated += word;
+  CHECK(only["choices"][0]["text"] == repeated);
+  const auto refused = [&](json more, const char* param) {
+    const auto [status, body] = s.post(completions, small_call(std::move(more)));
+    CHECK(status == 400);
+    CHECK(body["error"]["param"] == param);
+  };
+  refused({{"allowed_token_ids", {905}}}, "allowed_token_ids");
+  refused({{"allowed_token_ids", {3}}, {"min_tokens", 1}}, "allowed_token_ids");
+  refused({{"min_tokens", 9}}, "min_tokens");  // of 8
 }
 
 TEST_CASE("a stop string ends an answer before it, and the request in the engine", "[infer][serve]") {
@@ -356,8 +429,10 @@ TEST_CASE("a key is asked for where there is one, but for health, models and the
     CHECK(raw("X: Authorization: Bearer first\r\n") == "401");
     CHECK(raw("Authorization: Bearer \r\n") == "401");
   }
-  for (const char* wrong : {"Bearer firs", "Bearer firstt", "Bearer", "first", "bearer first", "Basic first"})
+  for (const char* wrong : {"Bearer firs", "Bearer firstt", "Bearer", "first", "bearer firs", "Basic first"})
     CHECK(status(wrong) == 401);
+  for (const char* scheme : {"bearer", "BEARER", "bEaReR"}) CHECK(status(scheme + std::string(" first")) == 200);
+  CHECK(status("Bearer First") == 401);
   for (const char* open : {"/health", "/v1/models", "/v1/models/fake", "/"}) CHECK(s.client().Get(open)->status == 200);
   for (const char* closed : {"/metrics", "/openapi.json"}) CHECK(s.client().Get(closed)->status == 401);
   CHECK(inf::same_secret("", ""));
@@ -713,6 +788,12 @@ TEST_CASE("options with which a server could answer nobody, or everybody, are re
                     Contains("most_answer_tokens of at least 1"));
   everybody.keys = {"a", ""};
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nobody), Contains("at least 1, got 0"));
+  for (const int port : {-1, 65536, 99999}) {
+    inf::server_options beyond;
+    beyond.port = port;
+    CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), beyond),
+                      Contains("port should be from 0 to 65535, got " + std::to_string(port)));
+  }
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), everybody), Contains("must not be empty"));
 }
 

@@ -123,6 +123,25 @@ TEST_CASE("walks that the automaton accepts are JSON", "[infer]") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("a compact automaton has a blank behind commas and colons at most", "[infer]") {
+  const auto compact = [](std::string_view text) {
+    inf::json_automaton state(true, true);
+    for (const char c : text)
+      if (!state.take(static_cast<unsigned char>(c))) return false;
+    return state.complete();
+  };
+  for (const char* text :
+       {R"({})", R"({"a":1})", R"({"a": 1, "b": [1, 2,{"c": "  \n"}]})", R"({"a":[[],{}],"b":-0.5})"})
+    CHECK(compact(text));
+  for (const char* text :
+       {R"( {})", R"({ })", R"({ "a":1})", R"({"a" :1})", R"({"a":  1})", "{\"a\":\n1}", R"({"a":1 })",
+        R"({"a":1 ,"b":2})", R"({"a":1,  "b":2})", R"({"a":[ 1]})", R"({"a":[1 ]})", R"({"a":[1,	2]})", R"({} )"}) {
+    CAPTURE(text);
+    CHECK_FALSE(compact(text));
+    CHECK(accepts(std::string_view(text).substr(0, std::string_view(text).find_last_of('}') + 1), true));
+  }
+}
+
 TEST_CASE("every text that the automaton has taken goes on or is complete", "[infer]") {
   const auto goes_on = [](const inf::json_automaton& state) {
     if (state.complete()) return true;

@@ -33,6 +33,7 @@ class byte_grammar {
   explicit byte_grammar(grammar_limits limits = {}) : limits_(limits) { add(); }
 
   std::int32_t add();
+  std::int64_t states() const noexcept { return static_cast<std::int64_t>(states_.size()); }
   void on(std::int32_t from, unsigned char low, unsigned char high, std::int32_t to);
   void jump(std::int32_t from, std::int32_t to);
   /// Counts an operation of the caller against `grammar_limits::work`.

@@ -13,8 +13,9 @@ class json_automaton {
  public:
   static constexpr int most_levels = 32, most_space = 16, most_digits = 64;
 
-  /// `object`: the text is an object; else any value.
-  explicit constexpr json_automaton(bool object = true) noexcept : object_(object) {}
+  /// `object`: the text is an object; else any value. `compact`: of white space, a blank at most behind commas and colons.
+  explicit constexpr json_automaton(bool object = true, bool compact = false) noexcept
+      : object_(object), compact_(compact) {}
 
   /// Reads one more byte; false, and the state is of no further use, if no JSON text goes on so.
   constexpr bool take(unsigned char c) noexcept {
@@ -99,7 +100,7 @@ class json_automaton {
   }
 
   constexpr bool between(unsigned char c) noexcept {
-    if (c == ' ' || c == '\n' || c == '\r' || c == '\t') return at_ != place::end && ++space_ <= most_space;
+    if (c == ' ' || c == '\n' || c == '\r' || c == '\t') return may_be_blank(c) && ++space_ <= most_space;
     space_ = 0;
     switch (at_) {
       case place::value:
@@ -119,6 +120,10 @@ class json_automaton {
       default:
         return false;
     }
+  }
+  constexpr bool may_be_blank(unsigned char c) const noexcept {
+    if (!compact_) return at_ != place::end;
+    return c == ' ' && space_ == 0 && levels_ > 0 && (at_ == place::value || at_ == place::name);
   }
   constexpr bool begin_value(unsigned char c) noexcept {
     if (c == '{') return open(true);
@@ -234,7 +239,7 @@ class json_automaton {
   std::uint8_t count_ = 0;           // of a number, of a word, or what is left of a character
   std::uint8_t letter_ = 0;          // the first of a word, or of an escape's digits
   std::uint8_t low_ = 0, high_ = 0;  // bounds of the next byte of a character
-  bool is_name_ = false, object_;
+  bool is_name_ = false, object_, compact_;
 };
 
 }  // namespace heddle::inline v0::infer

@@ -113,7 +113,7 @@ def main(program):
                                                 ).choices:
             assert c.message.content in ("yes", "no") and c.finish_reason == "stop", c
         refused(lambda: client.chat.completions.create(**chat, response_format={
-            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "format": "date"}}}),
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "not": {"const": "a"}}}}),
                 openai.BadRequestError, 400)
 
         refused(lambda: client.completions.create(model="golden", prompt="x", n=0), openai.BadRequestError, 400)

@@ -1,6 +1,7 @@
 // heddle/infer/json/schema_grammar.hpp: compiles a part of JSON Schema to an automaton of the texts that are valid.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/infer/byte_dfa.hpp>
 #include <heddle/infer/byte_grammar.hpp>
 #include <heddle/infer/regex.hpp>
@@ -30,27 +31,51 @@ namespace detail {
 // Appends the values of schemas to a grammar.
 class schema_grammar {
  public:
-  schema_grammar(const ordered_schema& root, byte_grammar& g) : root_(root), g_(g) {}
+  // `recursion`: how often a reference may be followed within itself; where it is deeper, no value is.
+  schema_grammar(const ordered_schema& root, byte_grammar& g, int recursion)
+      : root_(root), g_(g), recursion_(recursion) {}
 
   std::int32_t append(std::int32_t from, const ordered_schema& s, const std::string& at) {
-    g_.count();
-    if (++levels_ > most_levels) wrong(at, "schemas in more than " + std::to_string(most_levels) + " levels");
-    if (!s.is_object()) wrong(at, "a schema should be an object, got " + std::string(s.type_name()));
-    const std::int32_t end = s.contains("$ref")                          ? reference(from, s, at)
-                             : s.contains("anyOf")                       ? any_of(from, s, at)
-                             : s.contains("enum") || s.contains("const") ? listed(from, s, at)
-                             : says_nothing(s)                           ? any_value(from, most_any_levels)
-                                                                         : typed(from, s, at);
-    --levels_;
-    return end;
+    const std::int64_t before = g_.states();
+    try {
+      g_.count();
+      if (++levels_ > most_levels) wrong(at, "schemas in more than " + std::to_string(most_levels) + " levels");
+      if (!s.is_object()) wrong(at, "a schema should be an object, got " + std::string(s.type_name()));
+      const std::int32_t end = s.contains("$ref")                          ? reference(from, s, at)
+                               : s.contains("anyOf")                       ? any_of(from, s, at)
+                               : s.contains("enum") || s.contains("const") ? listed(from, s, at)
+                               : says_nothing(s)                           ? any_value(from, most_any_levels)
+                                                                           : typed(from, s, at);
+      --levels_;
+      if (const std::int64_t size = g_.states() - before; size >= large) large_.emplace_back(size, at);
+      return end;
+    } catch (const placed_error&) {
+      throw;
+    } catch (const grammar_error& e) {  // the grammar's own, which knows no place: that of what is most of it
+      if (2 * (g_.states() - before) < g_.states() && at != "#") throw;
+      wrong(at, std::string(heddle::v0::detail::without_prefix(e.what())));
+    }
+  }
+  // Whether a reference is within itself.
+  bool recursive() const noexcept { return recursive_; }
+  // The smallest part that has at least half of the states: what a grammar that is too large is to repeat less.
+  std::string largest() const {
+    std::pair<std::int64_t, std::string> out(g_.states() + 1, "#");
+    for (const auto& one : large_)
+      if (2 * one.first >= g_.states()) out = (std::min)(out, one);
+    return out.second;
   }
 
  private:
   static constexpr int most_levels = 64, most_any_levels = 3;
-  static constexpr std::int64_t most_repeats = 100'000, most_integer = 999'999'999'999'999'999;
+  static constexpr std::int64_t most_repeats = 100'000, most_integer = 999'999'999'999'999'999, large = 500;
 
+  // One that says where it is.
+  struct placed_error : grammar_error {
+    using grammar_error::grammar_error;
+  };
   [[noreturn]] static void wrong(const std::string& at, const std::string& what) {
-    throw grammar_error("heddle: a JSON schema, at '" + at + "': " + what);
+    throw placed_error("heddle: a JSON schema, at '" + at + "': " + what);
   }
   // A name without what people write differently: min_length and minlength are minLength.
   static std::string plain(std::string_view name) {
@@ -101,10 +126,6 @@ class schema_grammar {
                                                           "minlength",
                                                           "maxlength",
                                                           "pattern",
-                                                          "format",
-                                                          "contentencoding",
-                                                          "contentmediatype",
-                                                          "contentschema",
                                                           "minimum",
                                                           "maximum",
                                                           "exclusiveminimum",
@@ -134,8 +155,9 @@ class schema_grammar {
       wrong(at, "'$ref' should be a pointer into the schema, such as \"#/$defs/name\"");
     const auto& text = name.get_ref<const std::string&>();
     g_.count(std::ssize(text));
-    if (std::count(open_.begin(), open_.end(), text) > 0)
-      wrong(at, "'$ref' \"" + io::detail::shown_name(text) + "\" is recursive, which is not supported");
+    const auto within = std::count(open_.begin(), open_.end(), text);
+    recursive_ = recursive_ || within > 0;
+    if (within >= recursion_) return g_.add();  // nothing leads there
     const auto [known, is_new] = found_.try_emplace(text, nullptr);
     const ordered_schema*& to = known->second;
     try {
@@ -344,6 +366,13 @@ class schema_grammar {
     if (most == 0) return g_.literal(begin, "]");
     const std::int32_t last = g_.add();
     if (least == 0) g_.jump(begin, last);
+    if (least <= 1 && most < 0) {  // items once, where recursion would double them at each level
+      const std::int32_t each = g_.add(), after = item(each);
+      g_.jump(begin, each);
+      g_.jump(mark(after, ','), each);
+      g_.jump(after, last);
+      return g_.literal(last, "]");
+    }
     const std::int64_t further = (std::max)(least - 1, std::int64_t{0});
     g_.jump(g_.repeat(item(begin), further, most < 0 ? -1 : most - 1,
                       [&](std::int32_t before) { return item(mark(before, ',')); }),
@@ -367,14 +396,32 @@ class schema_grammar {
         end = pattern.append(g_, end, true);
         if (!pattern.ends()) end = g_.repeat(end, 0, -1, any);
       } catch (const grammar_error& e) {
-        wrong(at + "/pattern", e.what());
+        wrong(at + "/pattern", std::string(heddle::v0::detail::without_prefix(e.what())));
       }
+    } else if (const std::string form = least == 0 && most < 0 ? form_of(s) : ""; !form.empty()) {
+      end = regex(form).append(g_, end, true);
     } else {
       end = g_.repeat(end, least, most, any);
     }
     return g_.literal(end, "\"");
   }
 
+  // The expression of a `format` that has a simple one, by RFC 3339, 4122 and 2673; empty: it is an annotation.
+  static std::string form_of(const ordered_schema& s) {
+    const std::string name = s.contains("format") && s["format"].is_string() ? s["format"].get<std::string>() : "";
+    const std::string date =
+        "([1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
+        "02-(0[1-9]|1[0-9]|2[0-8]))|([1-9][0-9](0[48]|[2468][048]|[13579][26])|([2468][048]|[13579][26])00)-02-29)";
+    const std::string clock = "([01][0-9]|2[0-3]):[0-5][0-9]";
+    const std::string time = clock + ":[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]" + clock + ")";
+    const std::string byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])", hex = "[0-9a-fA-F]";
+    return name == "date"        ? date
+           : name == "time"      ? time
+           : name == "date-time" ? date + "T" + time
+           : name == "uuid"      ? hex + "{8}(-" + hex + "{4}){3}-" + hex + "{12}"
+           : name == "ipv4"      ? byte + "(\\." + byte + "){3}"
+                                 : "";
+  }
   // Read once, wherever it is repeated.
   const regex& pattern_of(const ordered_schema& s) {
     const auto known = patterns_.find(&s);
@@ -483,27 +530,39 @@ class schema_grammar {
   std::map<const ordered_schema*, regex> patterns_{};                             // of `pattern`
   std::map<const ordered_schema*, std::vector<std::string>> listed_{}, types_{};  // of schemas
   std::vector<std::string> open_{};                                               // references that are being followed
-  int levels_ = 0;
+  std::vector<std::pair<std::int64_t, std::string>> large_{};                     // parts, by states and place
+  int levels_ = 0, recursion_;
+  bool recursive_ = false;
 };
 
 }  // namespace detail
 
 /// The automaton of JSON texts that are valid by a schema, of the part of JSON Schema (draft 2020-12) that follows. `bytes`: those that are tokens of a vocabulary.
-/// Types object, array, string, integer, number, boolean, null, or an array of them; `enum`, `const`, `anyOf`, `$ref` into the schema without recursion. Objects have the members of `properties` in
-/// their order, those of `required` always, and no others. Arrays: `items`, `minItems`, `maxItems`; strings: `minLength`, `maxLength`, `pattern` (`regex`); integers: `minimum`, `maximum`,
+/// Types object, array, string, integer, number, boolean, null, or an array of them; `enum`, `const`, `anyOf`, `$ref` into the schema, within itself up to five times, or three or one where that is too large. Objects have the members of `properties` in
+/// their order, those of `required` always, and no others. Arrays: `items`, `minItems`, `maxItems`; strings: `minLength`, `maxLength`, `pattern` (`regex`), `format` date, time, date-time, uuid and ipv4 where there is none of these (other formats are annotations); integers: `minimum`, `maximum`,
 /// `exclusiveMinimum`, `exclusiveMaximum`, at most 18 digits; numbers: `minimum` 0, at most 15 digits before and after the point and an exponent of two. A space may follow commas and colons, and is
 /// nowhere else. A schema that says nothing, and `items` that are not there, take any value with objects and arrays in at most three levels. Members that JSON Schema does not define, and `title`,
 /// `description`, `default`, `examples` and the like, are passed over. Errors: `grammar_error` that names any
-/// other member of JSON Schema, also where it is spelt otherwise (min_length), with where it is.
+/// other member of JSON Schema, also where it is spelt otherwise (min_length), with where it is, and for what is too large its place.
 inline std::shared_ptr<const byte_dfa> compile_schema(const ordered_schema& schema,
                                                       const std::bitset<256>& bytes = std::bitset<256>().set(),
                                                       grammar_limits limits = {}) {
-  byte_grammar g(limits);
-  try {
-    const std::int32_t end = detail::schema_grammar(schema, g).append(0, schema, "#");
-    return g.compile(end, bytes);
-  } catch (const ordered_schema::exception& e) {  // bytes of a string that are no UTF-8
-    throw grammar_error("heddle: a JSON schema: " + io::detail::json_fault(e));
+  for (int recursion = 5;; recursion -= 2) {  // a reference within itself, where that is too large less deep
+    byte_grammar g(limits);
+    detail::schema_grammar values(schema, g, recursion);
+    try {
+      const std::int32_t end = values.append(0, schema, "#");
+      try {
+        return g.compile(end, bytes);
+      } catch (const grammar_error& e) {  // the whole one is too large, or no text fits it
+        throw grammar_error("heddle: a JSON schema, at '" + values.largest() +
+                            "': " + std::string(heddle::v0::detail::without_prefix(e.what())));
+      }
+    } catch (const grammar_error&) {
+      if (!values.recursive() || recursion == 1) throw;
+    } catch (const ordered_schema::exception& e) {  // bytes of a string that are no UTF-8
+      throw grammar_error("heddle: a JSON schema: " + io::detail::json_fault(e));
+    }
   }
 }
 

@@ -47,7 +47,7 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 class server {
  public:
   /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options
-  /// without connections, without tokens of an answer or with an empty key, and of `answer_masks`.
+  /// without connections, without tokens of an answer, with a port beyond 65535 or with an empty key, and of `answer_masks`.
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
@@ -105,6 +105,8 @@ class server {
     if (o.most_answer_tokens && *o.most_answer_tokens < 1)
       throw config_error("heddle: a server needs most_answer_tokens of at least 1, got " +
                          std::to_string(*o.most_answer_tokens));
+    if (o.port < 0 || o.port > 65535)
+      throw config_error("heddle: a server's port should be from 0 to 65535, got " + std::to_string(o.port));
     for (const std::string& key : o.keys)
       if (key.empty()) throw config_error("heddle: a server's keys must not be empty");
     return o;
@@ -164,12 +166,17 @@ class server {
     }
     return handled::Handled;
   }
+  static bool same_without_case(std::string_view a, std::string_view b) {
+    const auto small = [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); };
+    return std::ranges::equal(a, b, {}, small, small);
+  }
   void require_key(const http_request& q) {
     if (options_.keys.empty()) return;
-    constexpr std::string_view scheme = "Bearer ";
+    constexpr std::string_view scheme = "Bearer ";  // in any case: RFC 9110, section 11.1
     const std::string given = http_.current().header_as_sent("Authorization").value_or("");
     bool known = false;
-    if (q.get_header_value_count("Authorization") == 1 && given.starts_with(scheme))
+    if (q.get_header_value_count("Authorization") == 1 &&
+        same_without_case(std::string_view(given).substr(0, scheme.size()), scheme))
       for (const std::string& key : options_.keys)
         known = same_secret(std::string_view(given).substr(scheme.size()), key) || known;
     if (!known)
@@ -181,8 +188,7 @@ class server {
     const std::string type = q.get_header_value("Content-Type");
     const std::string_view media = std::string_view(type).substr(0, type.find(';'));
     const std::string_view name = media.substr(0, media.find_last_not_of(" \t") + 1);
-    const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
-    if (!std::ranges::equal(name, std::string_view("application/json"), same))
+    if (!same_without_case(name, "application/json"))
       throw api_error(415, "invalid_request_error", "a call needs Content-Type: application/json", std::nullopt,
                       "unsupported_media_type");
     const bool chunked = q.has_header("Transfer-Encoding");
@@ -207,7 +213,7 @@ class server {
   void page(const http_request& q, http_response& r) {
     if (q.path == "/") {
       r.set_header("Content-Security-Policy",
-                   "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                   "default-src 'none'; connect-src 'self'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
       r.set_content(std::string(detail::chat_page), "text/html; charset=utf-8");
     } else if (q.path == "/health") {

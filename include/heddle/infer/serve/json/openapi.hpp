@@ -71,11 +71,15 @@ inline json format_schema() {
   const auto of_type = [](const char* type, const char* member, json schema) {
     return json{{"type", "object"},
                 {"required", json::array({"type", member})},
+                {"additionalProperties", false},
                 {"properties", {{"type", {{"type", "string"}, {"enum", json::array({type})}}}, {member, schema}}}};
   };
   const json plain{{"type", "string"}, {"enum", json::array({"text", "json_object"})}};
   return {{"anyOf",
-           {{{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", plain}}}},
+           {{{"type", "object"},
+             {"required", json::array({"type"})},
+             {"additionalProperties", false},
+             {"properties", {{"type", plain}}}},
             of_type("json_schema", "json_schema",
                     {{"type", "object"},
                      {"required", json::array({"schema"})},
@@ -140,6 +144,7 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
                             tokens,
                             {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
   properties["logprobs"] = or_null(integer_schema(0, 20));
+  properties["add_special_tokens"] = or_null({{"type", "boolean"}});
   return {{"type", "object"},
           {"required", json::array({"prompt"})},
           {"properties", std::move(properties)},

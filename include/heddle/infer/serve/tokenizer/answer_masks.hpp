@@ -59,7 +59,7 @@ class answer_masks {
         return tokenizer_.has(t) && !tokenizer_.is_special(t) ? tokenizer_.token_bytes(t) : std::string_view{};
       });
     });
-    if (call.json_object) return mask_by(json_automaton(), tokens_, std::move(end_tokens));
+    if (call.json_object) return mask_by(json_automaton(true, true), tokens_, std::move(end_tokens));
     const auto wanted = std::make_shared<grammar>(
         call.json_schema.has_value(), call.json_schema ? *call.json_schema : *call.regex, std::move(end_tokens));
     if (const auto known = find_or_add(wanted)) return known->masks->mask();

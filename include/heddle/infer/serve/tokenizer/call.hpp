@@ -4,6 +4,7 @@
 #include <heddle/core/text.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/json/api_error.hpp>
+#include <heddle/infer/serve/json/foreign_members.hpp>
 #include <heddle/io/json/member_text.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
@@ -44,12 +45,16 @@ struct completion_call {
   std::vector<std::string> stop{};
   std::vector<std::int32_t> stop_tokens{};
   bool ignore_end_tokens = false;
+  std::int64_t min_tokens = 0;                      ///< of a choice, before a token may end it
+  bool add_special_tokens = true;                   ///< what the tokenizer puts around prompts of text
   std::map<std::int32_t, double> logit_bias{};      ///< added to logits of tokens
+  std::vector<std::int32_t> allowed_tokens{};       ///< in order: answers have no others; empty: all
   std::optional<std::int64_t> log_probabilities{};  ///< likeliest tokens beside that of each token
   bool json_object = false;                         ///< the answer is to be a JSON object
   std::optional<std::string>
       json_schema{};  ///< the answer is to be valid by it (`compile_schema`); members in the order of the call
   std::optional<std::string> regex{};  ///< the answer is to match it (`compile_regex`)
+  std::string constraint{};            ///< the member of the call that asks for one of these three; empty: none does
   bool stream = false;
   bool include_usage = false;
   friend bool operator==(const completion_call&, const completion_call&) = default;
@@ -106,12 +111,7 @@ class call_reader {
   void number(const std::string& name, double low, double high, const std::string& range, double& to) const {
     if (const nlohmann::json* v = find(name)) to = number_of(name, *v, low, high, range);
   }
-  // Names of what is not there, so that no call is answered without what it asks for.
-  void refuse(const std::string& name) const {
-    const nlohmann::json* v = find(name);
-    if (v == nullptr || (v->is_array() && v->empty()) || *v == false || *v == "none" || *v == "") return;
-    throw invalid_param(name, "is not supported by this server", "unsupported_parameter");
-  }
+  const nlohmann::json& body() const noexcept { return body_; }
 
  private:
   const nlohmann::json& body_;
@@ -286,62 +286,180 @@ inline completion_call read_common(const call_reader& in, const sampling_options
     c.stop_tokens = read_tokens("stop_token_ids", *v);
   }
   c.ignore_end_tokens = in.boolean("ignore_eos").value_or(false);
+  c.min_tokens = in.integer("min_tokens", 0, most).value_or(0);
+  if (c.min_tokens > 0 && !c.stop.empty())
+    throw invalid_param("min_tokens", "has no place beside 'stop': strings end answers of any length");
+  if (const nlohmann::json* v = in.find("allowed_token_ids")) {
+    if (!v->is_array() || v->empty()) call_reader::wrong("allowed_token_ids", "an array of at least one token", *v);
+    c.allowed_tokens = read_tokens("allowed_token_ids", *v);
+    std::ranges::sort(c.allowed_tokens);
+  }
   c.logit_bias = read_logit_bias(in);
   read_stream(in, c);
   return c;
 }
 
-// The schema of a call, on one line, with its members in the order of `body`, which was read before: the order of an object's members is that of the answer's.
-inline std::string schema_text(const nlohmann::json& schema, std::string_view body) {
-  std::optional<std::string_view> cut = body;
-  for (const char* name : {"response_format", "json_schema", "schema"})
-    if (cut) cut = io::member_text(*cut, name);
-  std::string text = cut ? io::without_spaces(*cut) : schema.dump();
-  if (text.size() > most_schema_bytes)
-    throw invalid_param("response_format.json_schema.schema",
-                        "should have at most " + std::to_string(most_schema_bytes) +
-                            " bytes without the spaces outside strings, got " + std::to_string(text.size()),
-                        "invalid_grammar");
-  return text;
+// Reads what constrains the answer. One member of a call may do so.
+class constraint_reader {
+ public:
+  // `body`: the text of the call, for the order of members of a schema, which is that of the answer's.
+  constraint_reader(std::string_view body, completion_call& c) : body_(body), c_(&c) {}
+
+  void json_object(const std::string& name) const {
+    claim(name);
+    c_->json_object = true;
+  }
+  // A schema, or its text, which is the value of the last name, in the object that is the value of the one before.
+  void schema(std::initializer_list<const char*> path, const nlohmann::json& v) const {
+    std::string name;
+    for (const char* part : path) name += (name.empty() ? "" : ".") + std::string(part);
+    claim(*path.begin() == std::string_view("response_format") ? "response_format" : name);
+    std::optional<std::string_view> cut = body_;
+    std::string text;
+    if (v.is_string()) {
+      const auto& given = v.get_ref<const std::string&>();
+      if (!parsed(name, given).is_object()) call_reader::wrong(name, "the text of an object", v);
+      text = io::without_spaces(given);
+    } else {
+      if (!v.is_object()) call_reader::wrong(name, "an object", v);
+      for (const char* part : path)
+        if (cut) cut = io::member_text(*cut, part);
+      text = cut ? io::without_spaces(*cut) : v.dump();
+    }
+    if (text.size() > most_schema_bytes)
+      throw invalid_param(name,
+                          "should have at most " + std::to_string(most_schema_bytes) +
+                              " bytes without the spaces outside strings, got " + std::to_string(text.size()),
+                          "invalid_grammar");
+    c_->json_schema = std::move(text);
+  }
+  void regex(const std::string& name, const nlohmann::json& v) const {
+    claim(name == "response_format.regex" ? "response_format" : name);
+    if (!v.is_string()) throw invalid_param(name, "should be a regular expression");
+    c_->regex = v.get<std::string>();
+  }
+  // One of some texts, as an expression of alternatives.
+  void choice(const std::string& name, const nlohmann::json& v) const {
+    claim(name);
+    if (!v.is_array() || v.empty()) call_reader::wrong(name, "an array of at least one string", v);
+    std::string out;
+    for (const nlohmann::json& one : v) {
+      if (!one.is_string()) call_reader::wrong(name, "an array of strings", one);
+      if (&one != &v.front()) out += '|';
+      for (const char c : one.get_ref<const std::string&>()) {
+        if (std::string_view("\\^$.|?*+()[]{}").find(c) != std::string_view::npos) out += '\\';
+        out += c;
+      }
+    }
+    c_->regex = std::move(out);
+  }
+
+ private:
+  void claim(const std::string& name) const {
+    if (!c_->constraint.empty()) throw invalid_param(name, "has no place beside '" + c_->constraint + "'");
+    c_->constraint = name;
+  }
+  static nlohmann::json parsed(const std::string& name, const std::string& text) {
+    try {
+      return io::parse_json(text, "the schema");
+    } catch (const io_error& e) {
+      throw invalid_param(name, "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
+                          "invalid_grammar");
+    }
+  }
+  std::string_view body_;
+  completion_call* c_;
+};
+
+// Members of an object that are not among those it may have would be passed over.
+inline void only_members(const std::string& name, const nlohmann::json& object,
+                         std::initializer_list<std::string_view> known) {
+  for (const auto& [member, value] : object.items())
+    if (!value.is_null() && std::ranges::count(known, std::string_view(member)) == 0)
+      throw invalid_param(name + "." + io::detail::shown_name(member), "is not supported by this server",
+                          "unsupported_parameter");
 }
 
-inline void read_response_format(const call_reader& in, std::string_view body, completion_call& c) {
+inline void read_response_format(const call_reader& in, const constraint_reader& to) {
   const nlohmann::json* v = in.find("response_format");
   if (v == nullptr) return;
   if (!v->is_object()) call_reader::wrong("response_format", "an object", *v);
   const auto type = v->find("type");
   const std::string name = type != v->end() && type->is_string() ? type->get<std::string>() : "";
-  if (name == "text") return;
-  if (name == "json_object") {
-    c.json_object = true;
+  const auto member = [&](const char* of) {
+    const auto at = v->find(of);
+    return at == v->end() || at->is_null() ? nullptr : &*at;
+  };
+  if (name == "text") {
+    only_members("response_format", *v, {"type"});
+  } else if (name == "json_object") {  // llama.cpp's has a schema
+    only_members("response_format", *v, {"type", "schema"});
+    if (const nlohmann::json* schema = member("schema"))
+      to.schema({"response_format", "schema"}, *schema);
+    else
+      to.json_object("response_format");
   } else if (name == "json_schema") {
-    const auto about = v->find("json_schema");
-    if (about == v->end() || !about->is_object() || !about->contains("schema"))
+    only_members("response_format", *v, {"type", "json_schema"});
+    const nlohmann::json* about = member("json_schema");
+    if (about == nullptr || !about->is_object() || !about->contains("schema"))
       throw invalid_param("response_format.json_schema", "should be an object with 'schema'");
     if (!(*about)["schema"].is_object())
       call_reader::wrong("response_format.json_schema.schema", "an object", (*about)["schema"]);
-    c.json_schema = schema_text((*about)["schema"], body);
+    to.schema({"response_format", "json_schema", "schema"}, (*about)["schema"]);
   } else if (name == "regex") {
-    const auto pattern = v->find("regex");
-    if (pattern == v->end() || !pattern->is_string())
-      throw invalid_param("response_format.regex", "should be a regular expression");
-    c.regex = pattern->get<std::string>();
+    only_members("response_format", *v, {"type", "regex"});
+    const nlohmann::json* pattern = member("regex");
+    if (pattern == nullptr) throw invalid_param("response_format.regex", "should be a regular expression");
+    to.regex("response_format.regex", *pattern);
   } else {
     throw invalid_param("response_format",
                         "can only be of type \"text\", \"json_object\", \"json_schema\" or \"regex\"",
                         "unsupported_parameter");
   }
-  if (c.ignore_end_tokens || !c.stop.empty() || !c.stop_tokens.empty())
-    throw invalid_param("response_format",
-                        "of type " + name +
-                            " has no place for 'ignore_eos', 'stop' and 'stop_token_ids': the answer ends where it is "
-                            "complete");
+}
+
+// What constrains the answer, as OpenAI, vLLM, llama.cpp and SGLang spell it.
+inline void read_constraints(const call_reader& in, std::string_view body, completion_call& c) {
+  const constraint_reader to(body, c);
+  read_response_format(in, to);
+  for (const char* name : {"guided_json", "json_schema"})
+    if (const nlohmann::json* v = in.find(name)) to.schema({name}, *v);
+  for (const char* name : {"guided_regex", "regex"})
+    if (const nlohmann::json* v = in.find(name)) to.regex(name, *v);
+  if (const nlohmann::json* v = in.find("guided_choice")) to.choice("guided_choice", *v);
+  if (in.boolean("guided_json_object").value_or(false)) to.json_object("guided_json_object");
+  if (const nlohmann::json* v = in.find("structured_outputs")) {
+    const std::string name = "structured_outputs";
+    if (!v->is_object()) call_reader::wrong(name, "an object", *v);
+    // Answers have a space at most behind commas and colons, and no members but those that are listed, whatever the others say.
+    only_members(name, *v,
+                 {"json", "regex", "choice", "json_object", "disable_fallback", "disable_any_whitespace",
+                  "disable_additional_properties"});
+    const call_reader of(*v);
+    if (const nlohmann::json* schema = of.find("json")) to.schema({"structured_outputs", "json"}, *schema);
+    if (const nlohmann::json* pattern = of.find("regex")) to.regex(name + ".regex", *pattern);
+    if (const nlohmann::json* texts = of.find("choice")) to.choice(name + ".choice", *texts);
+    if (of.boolean("json_object").value_or(false)) to.json_object(name + ".json_object");
+  }
+  const auto beside = [&](const char* name, bool is) {
+    if (is && !c.constraint.empty())
+      throw invalid_param(c.constraint, "has no place beside '" + std::string(name) +
+                                            "': a constrained answer ends where it is complete, and only there");
+  };
+  beside("ignore_eos", c.ignore_end_tokens);
+  beside("stop", !c.stop.empty());
+  beside("stop_token_ids", !c.stop_tokens.empty());
+  beside("min_tokens", c.min_tokens > 0);
+  beside("allowed_token_ids", !c.allowed_tokens.empty());
+  if (c.max_tokens && c.min_tokens > *c.max_tokens)
+    throw invalid_param("min_tokens", "should be at most the most tokens of an answer, " +
+                                          std::to_string(*c.max_tokens) + ", got " + std::to_string(c.min_tokens));
 }
 
 }  // namespace detail
 
-/// The call of a body of /v1/completions. Members that are not known are ignored; null counts as absent. Extensions: `top_k`, `min_p`,
-/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. `text`: of which the body was read, for the order of members of a schema. `defaults`: of what the call does not say about sampling. Errors: `api_error` (400) that names the member.
+/// The call of a body of /v1/completions. Members that are not known are ignored, except those that restrict answers elsewhere, which are refused; null counts as absent.
+/// Extensions: `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`, `ignore_eos`, `min_tokens`, `allowed_token_ids`, `add_special_tokens`, and vLLM's, SGLang's and llama.cpp's names of what `response_format` has. `text`: of which the body was read, for the order of members of a schema. `defaults`: of what the call does not say about sampling. Errors: `api_error` (400) that names the member.
 inline completion_call parse_completion(const nlohmann::json& body, std::string_view text = {},
                                         const sampling_options& defaults = {}) {
   const detail::call_reader in(body);
@@ -352,8 +470,9 @@ inline completion_call parse_completion(const nlohmann::json& body, std::string_
                                       std::to_string(c.prompts.size()) + " prompts and n = " + std::to_string(c.n));
   if (!c.max_tokens) c.max_tokens = 16;
   c.log_probabilities = in.integer("logprobs", 0, 20);
-  for (const char* name : {"echo", "suffix"}) in.refuse(name);
-  detail::read_response_format(in, text, c);
+  c.add_special_tokens = in.boolean("add_special_tokens").value_or(true);
+  detail::refuse_foreign_members(body, false);
+  detail::read_constraints(in, text, c);
   if (const auto best = in.integer("best_of", 1, 128); best && *best != c.n)
     throw invalid_param("best_of", "must be equal to 'n' on this server", "unsupported_parameter");
   return c;
@@ -372,8 +491,8 @@ inline completion_call parse_chat(const nlohmann::json& body, std::string_view t
   const auto top = in.integer("top_logprobs", 0, 20);
   if (top && *top > 0 && !wanted) throw invalid_param("top_logprobs", "is only for calls with 'logprobs': true");
   if (wanted) c.log_probabilities = top.value_or(0);
-  for (const char* name : {"tools", "functions", "audio"}) in.refuse(name);
-  detail::read_response_format(in, text, c);
+  detail::refuse_foreign_members(body, true);
+  detail::read_constraints(in, text, c);
   return c;
 }
 
@@ -390,10 +509,36 @@ inline completion_call parse_call(std::string_view body, bool chat, const sampli
   return chat ? parse_chat(value, body, defaults) : parse_completion(value, body, defaults);
 }
 
+/// The mask of a call's choices: its biases, the tokens it allows, no end before `min_tokens`, and `grammar` behind them; empty where there are none of these.
+/// `end_tokens`: of the engine.
+inline logits_mask call_mask(const completion_call& c, const logits_mask& grammar = {},
+                             const std::vector<std::int32_t>& end_tokens = {}) {
+  if (c.logit_bias.empty() && c.allowed_tokens.empty() && c.min_tokens == 0) return grammar;
+  std::vector<std::int32_t> ends = end_tokens;
+  ends.insert(ends.end(), c.stop_tokens.begin(), c.stop_tokens.end());
+  return [bias = c.logit_bias, allowed = c.allowed_tokens, least = c.min_tokens, ends = std::move(ends), grammar](
+             std::span<const std::int32_t> answer, std::span<double> logits) {
+    constexpr double never = -std::numeric_limits<double>::infinity();
+    const auto at = [&](std::int32_t token) { return static_cast<std::size_t>(token); };
+    for (const auto& [token, b] : bias)
+      if (at(token) < logits.size()) logits[at(token)] += b;
+    std::size_t next = 0;
+    for (const std::int32_t token : allowed) {
+      for (; next < (std::min)(at(token), logits.size()); ++next) logits[next] = never;
+      next = at(token) + 1;
+    }
+    for (; !allowed.empty() && next < logits.size(); ++next) logits[next] = never;
+    if (std::ssize(answer) < least)
+      for (const std::int32_t token : ends)
+        if (at(token) < logits.size()) logits[at(token)] = never;
+    if (grammar) grammar(answer, logits);
+  };
+}
+
 /// The requests of a call: for each prompt, tokens of `prompts`, `n` of them, one behind the other. With a seed s those of one prompt have the seeds s, s + 1, ...
-/// `context`: of the engine. `grammar`: applied behind the call's own biases.
+/// `context`: of the engine. `mask`: of `call_mask`.
 inline std::vector<request> to_requests(const completion_call& c, const std::vector<std::vector<std::int32_t>>& prompts,
-                                        std::int64_t context, const logits_mask& grammar = {}) {
+                                        std::int64_t context, const logits_mask& mask) {
   std::vector<request> out;
   for (const std::vector<std::int32_t>& tokens : prompts)
     for (std::int64_t i = 0; i < c.n; ++i) {
@@ -402,19 +547,17 @@ inline std::vector<request> to_requests(const completion_call& c, const std::vec
                 .sampling = c.sampling,
                 .log_probabilities = c.log_probabilities,
                 .stop_tokens = c.stop_tokens,
-                .ignore_end_tokens = c.ignore_end_tokens};
+                .ignore_end_tokens = c.ignore_end_tokens,
+                .mask = mask};
       if (r.sampling.seed) *r.sampling.seed += static_cast<std::uint64_t>(i);
-      if (!c.logit_bias.empty())
-        r.mask = [bias = c.logit_bias, grammar](std::span<const std::int32_t> answer, std::span<double> logits) {
-          for (const auto& [token, b] : bias)
-            if (static_cast<std::size_t>(token) < logits.size()) logits[static_cast<std::size_t>(token)] += b;
-          if (grammar) grammar(answer, logits);
-        };
-      else
-        r.mask = grammar;
       out.push_back(std::move(r));
     }
   return out;
+}
+/// With the call's own mask, for an engine without end tokens.
+inline std::vector<request> to_requests(const completion_call& c, const std::vector<std::vector<std::int32_t>>& prompts,
+                                        std::int64_t context) {
+  return to_requests(c, prompts, context, call_mask(c));
 }
 
 }  // namespace heddle::inline v0::infer

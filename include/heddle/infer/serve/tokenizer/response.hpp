@@ -140,7 +140,7 @@ class response_writer {
     nlohmann::json names = nlohmann::json::array(), values = names, tops = names, offsets = names, bytes = names;
     for (const token_text& t : tokens) {
       nlohmann::json one = described(t.token);
-      names.push_back(t.token.bytes);
+      names.push_back(printable(t.token.bytes));
       values.push_back(t.token.log_probability);
       bytes.push_back(std::move(one["bytes"]));
       offsets.push_back(offset);
@@ -156,7 +156,7 @@ class response_writer {
             {"text_offset", std::move(offsets)},
             {"bytes", std::move(bytes)}};
   }
-  // Bytes as the name of a member: those that form no UTF-8 are spelled, so that names differ.
+  // Bytes as the name of a member, and as a token beside it: those that form no UTF-8 are spelled, so that names differ.
   static std::string printable(const std::string& bytes) {
     if (io::detail::valid_prefix(bytes) == bytes.size()) return bytes;
     constexpr std::string_view digits = "0123456789abcdef";

@@ -9,6 +9,7 @@
 #include <heddle/infer/serve/tokenizer/chat_format.hpp>
 #include <heddle/infer/serve/tokenizer/response.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +35,7 @@ inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_cal
     }
     for (const call_prompt& p : c.prompts) {
       if (const auto* text = std::get_if<std::string>(&p))
-        out.push_back(t.encode(*text));
+        out.push_back(t.encode(*text, {.add_special_tokens = c.add_special_tokens}));
       else
         out.push_back(std::get<std::vector<std::int32_t>>(p));
     }
@@ -54,16 +55,25 @@ struct choice_part {
 class running_call {
  public:
   /// `masks`: for calls whose answers are constrained; none: they are refused. Errors: as of `prompt_tokens` and `request_queue::submit`;
-  /// `api_error` (400) for a `logit_bias` of a token that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers;
+  /// `api_error` (400) for tokens of `logit_bias` and `allowed_token_ids` that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers;
   /// `grammar_busy_error` as of `answer_masks::mask`.
   running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t, const chat_choice& chat,
                const answer_masks* masks = nullptr)
       : queue_(&queue), per_prompt_(call.n) {
     queue.require_open();  // before the work of encoding
-    for (const auto& [token, bias] : call.logit_bias)
+    const std::vector<std::int32_t> ends = queue.end_tokens();
+    const auto require_token = [&](const char* member, std::int32_t token) {
       if (token >= queue.vocabulary())
-        throw invalid_param("logit_bias", "should have ids of tokens below " + std::to_string(queue.vocabulary()) +
-                                              ", got " + std::to_string(token));
+        throw invalid_param(member, "should have ids of tokens below " + std::to_string(queue.vocabulary()) + ", got " +
+                                        std::to_string(token));
+    };
+    for (const auto& [token, bias] : call.logit_bias) require_token("logit_bias", token);
+    const auto is_end = [&](std::int32_t token) {
+      return std::ranges::count(ends, token) + std::ranges::count(call.stop_tokens, token) > 0;
+    };
+    for (const std::int32_t token : call.allowed_tokens) require_token("allowed_token_ids", token);
+    if (call.min_tokens > 0 && !call.allowed_tokens.empty() && std::ranges::all_of(call.allowed_tokens, is_end))
+      throw invalid_param("allowed_token_ids", "should have a token that ends no answer beside 'min_tokens'");
     const auto prompts = prompt_tokens(call, t, chat);
     const std::int64_t context = queue.context();
     for (const auto& p : prompts) {  // before `n` copies are made of it
@@ -73,23 +83,22 @@ class running_call {
     texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop));
     logits_mask grammar;
     if (call.json_object || call.json_schema || call.regex) {
-      std::vector<std::int32_t> ends = queue.end_tokens();
+      const std::string name = call.constraint.empty() ? "response_format" : call.constraint;
       if (masks == nullptr || ends.empty())
-        throw invalid_param("response_format", "can only be text: the model has no token that ends an answer",
+        throw invalid_param(name, "cannot constrain the answer: the model has no token that ends one",
                             "unsupported_parameter");
       try {
-        grammar = masks->mask(call, std::move(ends));
+        grammar = masks->mask(call, ends);
       } catch (const grammar_error& e) {
-        throw invalid_param("response_format",
-                            "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
+        throw invalid_param(name, "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
                             "invalid_grammar");
       } catch (const grammar_busy_error&) {
         queue.statistics().refused();
         throw;
       }
     }
-    channel_ =
-        queue.submit(to_requests(call, prompts, context, grammar));  // last: nothing that throws leaves requests behind
+    // Last: nothing that throws leaves requests behind.
+    channel_ = queue.submit(to_requests(call, prompts, context, call_mask(call, grammar, ends)));
     left_ = texts_.size();
   }
   running_call(const running_call&) = delete;
