@@ -18,10 +18,12 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace train_test;
 namespace fs = std::filesystem;
+namespace io = heddle::io;
 
 TEST_CASE("a run cut in two by a save equals the uninterrupted run bit for bit", "[train][save][ranks]") {
   for (const char* mesh : {"", "dp=2,pp=2,tp=2", "dp=3,pp=3", "tp=3"})
@@ -201,6 +203,43 @@ TEST_CASE("a save that nobody could go on from is named when it is read", "[trai
     CHECK_THROWS_WITH(train_f64(s), Catch::Matchers::Contains("step-00000002' is no save to go on from: ") &&
                                         Catch::Matchers::Contains(w.says));
   }
+}
+
+TEST_CASE("a position that so many steps cannot lead to is refused", "[train][save]") {
+  const folder saves("position");
+  setup s;
+  s.mesh = "";
+  s.steps = 2;
+  s.save_to = saves.path.string();
+  train_f64(s);
+  const io::found_save found = *io::latest(saves.path).save;
+  const std::int64_t batch = found.manifest.position.consumed / 2;
+  heddle::train::save_facts facts{.most_batch = batch};
+  const auto refused = [&](std::int64_t step, std::int64_t consumed) {
+    fs::remove_all(saves.path);
+    io::manifest m = found.manifest;
+    m.step = step;
+    m.position.consumed = consumed;
+    io::checkpoint_writer writer(saves.path, step, 0);
+    m.files = {writer.finish()};
+    const io::checkpoint_reader reader(io::commit(saves.path, m));
+    try {
+      heddle::train::detail::require_same_training(reader, m.config, m.config, facts);
+    } catch (const heddle::io_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refused(2, 2 * batch).empty());
+  CHECK(refused(2, 2).empty());
+  CHECK(refused(0, 0).empty());
+  for (const auto& [step, consumed] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {2, 2 * batch + 1}, {2, 1}, {2, 0}, {0, 1}, {2, io::manifest::most_samples}})
+    CHECK_THAT(refused(step, consumed),
+               Catch::Matchers::Contains("says " + std::to_string(consumed) + " samples after " + std::to_string(step) +
+                                         " steps"));
+  facts.most_batch = 0;
+  CHECK(refused(2, io::manifest::most_samples).empty());
 }
 
 TEST_CASE("a claim is one for all ranks of a run, and its refusal reaches all of them", "[train][save][ranks]") {

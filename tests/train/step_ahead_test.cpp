@@ -332,6 +332,42 @@ TEST_CASE("the first signal asks to stop, and handlers are what they were afterw
   std::signal(SIGINT, SIG_DFL);
 }
 
+TEST_CASE("a step that does not end after the signal ends the process after a while, one that has ended does not",
+          "[train][stop]") {
+  // How a process ends that gets one signal in a step, whether it says that the step has ended, and what was in its
+  // way.
+  const auto end_of = [](int number, double grace, bool step_ends, void (*before)()) {
+    const ::pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(SIGINT, SIG_DFL);
+      std::signal(SIGTERM, SIG_DFL);
+      before();
+      tr::stop_on_signal signals(grace);
+      std::raise(number);
+      if (!signals.flag()) ::_exit(3);
+      if (step_ends) signals.step_ended();
+      for (int k = 0; k < 100; ++k) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      ::_exit(7);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  };
+  const auto nothing = [] {};
+  CHECK(end_of(SIGTERM, 0.1, false, nothing) == -SIGTERM);
+  CHECK(end_of(SIGINT, 0.1, false, nothing) == -SIGINT);
+  CHECK(end_of(SIGINT, 0.1, false, [] { std::signal(SIGTERM, SIG_IGN); }) == -SIGINT);
+  CHECK(end_of(SIGTERM, 0.1, true, nothing) == 7);  // a save takes as long as it takes
+  CHECK(end_of(SIGTERM, 0, false, nothing) == 7);   // no limit
+  CHECK(end_of(SIGTERM, 3600, false, nothing) == 7);
+  // A signal that comes later has the grace period that was set last.
+  tr::stop_on_signal signals(0.01);
+  signals.set_grace(0);
+  std::raise(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(signals.received() == SIGTERM);
+}
+
 TEST_CASE("a run that begins while a step is ahead tells its pace; memory is there before the first step",
           "[train][post_validation]") {
   const auto o = small(2);
