@@ -328,6 +328,17 @@ constexpr bool fits(const When& when, int ranks) {
     return true;
 }
 
+// The ranks that a schedule has lists for, where it has them for no other number; else 0.
+template <class When>
+constexpr int ranks_with_lists(const When& when) {
+  if constexpr (requires { When::ranks_of_text; })
+    return When::ranks_of_text;
+  else if constexpr (requires { when.table().ranks(); })
+    return when.table().ranks();
+  else
+    return 0;
+}
+
 // A base of schedules whose number of microbatches only the run knows.
 struct run_time_schedule {
   using kind = schedule_kind;
@@ -488,6 +499,9 @@ constexpr action_table make_table(const When& when, int ranks) {
     throw schedule_error("heddle: a schedule on " + std::to_string(ranks) + " pipeline ranks is too large");
   if (!detail::fits(when, ranks)) {
     std::string text = "heddle: the schedule ";
+    if (const int lists = detail::ranks_with_lists(when); lists > 0)
+      throw schedule_error(text + "has lists for " + std::to_string(lists) + " pipeline ranks, but there are " +
+                           std::to_string(ranks) + "; write one list for each rank");
     if constexpr (requires { text += when.name(); }) {
       text += '"';
       text += when.name();
