@@ -329,7 +329,8 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
         std::copy_n(given.at(one.name)->begin() + global, n, store.weights().begin() + one.offset + local);
       });
     ly::arena_sizes sizes;
-    place.place_activations(at, sizes, most, {}, true);
+    md::own_activations own;
+    place.place_activations(at, sizes, most, {}, true, own);
     const auto empty = [](std::int64_t n) { return numbers(static_cast<std::size_t>(n), std::nan("")); };
     const auto v = static_cast<std::size_t>(again);
     numbers saved = empty(sizes.saved[v]), waiting = empty(sizes.waiting[v]), shared = empty(sizes.shared),

@@ -67,7 +67,8 @@ class rig {
     }
     const auto v = static_cast<std::size_t>(drops == ly::dropping::all);
     ly::arena_sizes sizes;
-    place.place_activations(at, sizes, e.rows(), again, drops != ly::dropping::named);
+    md::own_activations own;
+    place.place_activations(at, sizes, e.rows(), again, drops != ly::dropping::named, own);
     saved = empty(drops == ly::dropping::transient ? 0 : sizes.saved[v]);
     waiting = empty(sizes.waiting[v]);
     shared = empty(sizes.shared);

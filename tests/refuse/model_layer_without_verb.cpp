@@ -1,4 +1,4 @@
-// refuse: heddle: a layer needs a verb backward_input(b, x, dy, dx, add)
+// refuse: heddle: a layer needs a verb backward_input(b, x, dy, dx), which fills dx; in the place of a norm
 // and: forward_only
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/layers/combinators.hpp>

@@ -52,6 +52,10 @@ TEST_CASE("text is read with blanks, commas, blank lines, bars, and without stag
   CHECK(v.actions[4].peer == 0);
   using hand = sc::written<"F0 F1 B0 B1 | F0 B0 F1 B1">;
   STATIC_REQUIRE(sc::table_of<hand, 2>.view() == sc::table_of<sc::one_f_one_b<heddle::microbatches<2>>, 2>.view());
+  const char* const other = "heddle: the schedule has lists for 2 pipeline ranks, but there are 3; write one list for each";
+  CHECK_THROWS_WITH(sc::make_table(hand{}, 3), Catch::Matchers::Contains(other));
+  CHECK_THROWS_WITH(sc::make_table(sc::tabled(sc::parse("F0 F1 B0 B1 | F0 B0 F1 B1")), 3),
+                    Catch::Matchers::Contains(other));
 }
 
 TEST_CASE("text says where stages without actions are, and the ways of microbatches", "[schedule]") {

@@ -68,15 +68,20 @@ class pairs {
     return permutation(n, options_.seed, static_cast<std::uint64_t>(sample / n))(sample % n);
   }
 
+  /// Whether values of type `From` are given as `To`: numbers are not classes.
+  template <class From, class To>
+  static constexpr bool converts = std::is_floating_point_v<To> || std::is_integral_v<From>;
   /// Writes the samples of a block of the training order, converted to the types of the spans. Errors: `config_error` if
   /// there is not room for them.
   template <class A, class B>
+    requires(converts<X, A> && converts<Y, B>)
   void fill_train(sample_block block, std::span<A> x, std::span<B> y) const {
     require_room(block, x.size(), y.size());
     for (std::int64_t i = 0; i < block.count; ++i) copy(train_pair(block.first + i), i, x, y);
   }
   /// Writes held-out samples. Errors: `config_error` if the block leaves [0, validation_samples()) or does not fit.
   template <class A, class B>
+    requires(converts<X, A> && converts<Y, B>)
   void fill_validation(sample_block block, std::span<A> x, std::span<B> y) const {
     if (block.first < 0 || block.count < 0 || block.count > held_out_ - block.first)
       throw config_error("heddle: " + std::to_string(block.count) + " validation samples from " +
@@ -97,8 +102,6 @@ class pairs {
   template <class A, class B>
   void copy(std::int64_t from, std::int64_t to, std::span<A> x, std::span<B> y) const {
     const auto convert = [&]<class From, class To>(std::span<const From> values, std::span<To> out, std::int64_t n) {
-      static_assert(std::is_floating_point_v<To> || std::is_integral_v<From>,
-                    "heddle: io::pairs: y are classes, not numbers");
       std::transform(values.data() + from * n, values.data() + (from + 1) * n, out.data() + to * n,
                      [](From value) { return static_cast<To>(value); });
     };

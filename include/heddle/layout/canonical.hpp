@@ -315,6 +315,8 @@ template <bool Ok, class... Names>
 inline constexpr bool mesh_has_axis = Ok;
 template <bool Ok, class... Names>
 inline constexpr bool layout_placement_is_valid = Ok;
+template <bool Ok, class Mesh>
+inline constexpr bool is_mesh_of_layout = Ok;
 
 struct no_name {};
 template <bool Found, std::size_t At, class... Ts>
@@ -337,20 +339,15 @@ constexpr auto axis_at(type_list<Ts...>) {
   return name_at<Found, At, Ts...>();
 }
 
-template <bool SkipUnknown, class Mesh, class... Ps>
-struct canonical_layout {
-  static_assert(mesh_like<Mesh>, "heddle: layout<Mesh, ...>: the first argument must be a mesh<...> type");
-  using mesh_type = Mesh;
-  using ops = joined<typename op_of_placement<Ps>::type...>;
-  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
-  static constexpr auto spelled = read_placements<Mesh, ops, splits, Ps...>(SkipUnknown);
-  static constexpr layout_problem problem = spelled.problem;
-
-  using culprit = typename decltype(name_at<problem != layout_problem::none, spelled.placement, Ps...>())::type;
+// One error for the first mistake. In a function: a class whose own assertion fails is no type any more for clang, and
+// each use of the layout would be an error of its own.
+template <layout_problem problem, std::size_t At, std::size_t Axis, class Mesh, class... Ps>
+consteval bool refuse_layout() {
+  using culprit = type_at<At, Ps...>;
   using culprit_axis =
       typename decltype(axis_at < problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis ||
                             problem == layout_problem::other_parts,
-                        spelled.axis > (typename axes_in<culprit>::type{}))::type;
+                        Axis > (typename axes_in<culprit>::type{}))::type;
 
   static_assert(layout_placement_is_valid<(problem != layout_problem::not_a_placement), culprit>,
                 "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, halo<dim, "
@@ -393,6 +390,33 @@ struct canonical_layout {
   static_assert(
       layout_names_each_axis_once<(problem != layout_problem::axis_twice), culprit_axis>::value,
       "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
+  return true;
+}
+
+template <layout_problem problem, std::size_t At, std::size_t Axis, class Mesh, class... Ps>
+inline constexpr bool is_layout = refuse_layout<problem, At, Axis, Mesh, Ps...>();
+template <std::size_t At, std::size_t Axis, class Mesh, class... Ps>
+inline constexpr bool is_layout<layout_problem::none, At, Axis, Mesh, Ps...> = true;
+template <class Mesh>
+constexpr bool refuse_mesh_of_layout() {
+  static_assert(is_mesh_of_layout<mesh_like<Mesh>, Mesh>,
+                "heddle: layout<Mesh, ...>: the first argument must be a mesh<...> type");
+  return true;
+}
+
+template <bool SkipUnknown, class Mesh, class... Ps>
+struct canonical_layout {
+  static_assert(refuse_mesh_of_layout<Mesh>());
+  using type = basic_layout<mesh<>>;
+};
+template <bool SkipUnknown, mesh_like Mesh, class... Ps>
+struct canonical_layout<SkipUnknown, Mesh, Ps...> {
+  using mesh_type = Mesh;
+  using ops = joined<typename op_of_placement<Ps>::type...>;
+  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
+  static constexpr auto spelled = read_placements<Mesh, ops, splits, Ps...>(SkipUnknown);
+  static constexpr layout_problem problem = spelled.problem;
+  static_assert(is_layout<problem, spelled.placement, spelled.axis, Mesh, Ps...>);
 
   static constexpr axis_table<Mesh::rank> table =
       problem == layout_problem::none ? spelled.table : axis_table<Mesh::rank>{};

@@ -426,11 +426,11 @@ class basic_layout : public detail::layout_base<Mesh, Placements...> {
 /// Two spellings of one layout are one type.
 /// `layout<mesh, shard<0, dp>, partial<plus, tp>>`
 /// Errors (at compile time): an axis used twice, an axis the mesh lacks, one dimension in two `shard`s.
-template <mesh_like Mesh, class... Placements>
+template <class Mesh, class... Placements>
 using layout = typename detail::canonical_layout<false, Mesh, Placements...>::type;
 
 /// As `layout`, but axes that the mesh lacks drop out: for programs that run on meshes with and without an axis.
-template <mesh_like Mesh, class... Placements>
+template <class Mesh, class... Placements>
 using layout_if = typename detail::canonical_layout<true, Mesh, Placements...>::type;
 
 /// Any `layout<...>`.

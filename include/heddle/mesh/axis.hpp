@@ -17,15 +17,24 @@ struct tp {};  ///< tensor parallel: ranks hold parts of the same layer
 struct cp {};  ///< context parallel: ranks hold parts of the same sequence
 struct ep {};  ///< expert parallel: ranks hold different experts
 
+namespace detail {
+// In a function: clang takes a class whose own assertion failed for broken, and says so at every use.
+template <int Size>
+constexpr bool axis_size_checked() {
+  static_assert(Size > 0,
+                "heddle: axis<Tag, Size>: Size must be positive; leave it out if it is known only at start-up");
+  return true;
+}
+}  // namespace detail
+
 /// A mesh axis. `Tag` is any type and serves as the name; `Size` is the number of ranks along it, or `dynamic`.
 template <class Tag, int Size = dynamic>
 struct axis {
-  static_assert(Size > 0,
-                "heddle: axis<Tag, Size>: Size must be positive; leave it out if it is known only at start-up");
+  static_assert(detail::axis_size_checked<Size>());
   using tag = Tag;
   static constexpr bool is_static = true;
-  static constexpr int fixed_size = Size;
-  HEDDLE_HD static constexpr int size() noexcept { return Size; }
+  static constexpr int fixed_size = Size > 0 ? Size : 1;
+  HEDDLE_HD static constexpr int size() noexcept { return fixed_size; }
 };
 
 template <class Tag>

@@ -117,10 +117,16 @@ class mesh;
 namespace detail {
 struct mesh_tag {};
 
+// In a function: clang takes a class whose own assertion failed for broken, and says so at every use.
+template <class... Tags>
+constexpr bool axes_checked() {
+  static_assert(all_distinct<Tags...>,
+                "heddle: a mesh names one axis twice; give each axis its own tag type (struct my_axis {};)");
+  return true;
+}
 template <class... Axes>
 struct mesh_names : mesh_tag {
-  static_assert(all_distinct<typename Axes::tag...>,
-                "heddle: a mesh names one axis twice; give each axis its own tag type (struct my_axis {};)");
+  static_assert(axes_checked<typename Axes::tag...>());
   using kind = mesh_kind;
   static constexpr std::size_t rank = sizeof...(Axes);
   static constexpr bool is_static = (Axes::is_static && ...);

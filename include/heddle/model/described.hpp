@@ -1,11 +1,14 @@
 // heddle/model/described.hpp: a model for a trainer, from a description of layers, its sizes and its initial weights.
 #pragma once
 
+#include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_stage.hpp>
 #include <heddle/model/layer_operations.hpp>
 #include <heddle/model/stage_layers.hpp>
 
 #include <span>
+#include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::model {
 
@@ -27,6 +30,11 @@ struct described {
   /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
   static stage_layers layers_of(const Config& c, int stage, std::span<const int> counts) {
     return given_layers(c.layers, stage, counts);
+  }
+  /// Whether stages can be made of the layers of `M`, a model with this base. Does not compile otherwise.
+  template <class M>
+  static consteval bool layers_checked() {
+    return detail::description_checked<std::remove_cvref_t<decltype(M::describe(std::declval<const Config&>()))>>();
   }
   /// What layers cost, for `layers_by_cost`.
   static layer_operations layer_costs(const Config& c) { return operations_by_layer(Model::describe(c), c.context); }

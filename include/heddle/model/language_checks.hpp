@@ -10,6 +10,7 @@
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/sharding.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -30,6 +31,38 @@ template <class Out>
 inline constexpr bool compares_classes = requires { requires Out::takes_classes; };
 template <class Out>
 inline constexpr bool takes_means = requires { requires Out::takes_means; };
+
+// Whether layers can be placed; one error for the first that cannot.
+template <class L>
+consteval bool layer_checked() {
+  constexpr bool has = requires(const L& l) {
+    { l.name } -> std::convertible_to<const char*>;
+    l.parameters();
+    l.activations();
+    l.children();
+  };
+  static_assert(stage_can_run<has, L>,
+                "heddle: a layer needs `const char* name` and parameters(), activations() and children(), which return "
+                "list(...): one that has none of the three derives from layers::leaf");
+  if constexpr (has)
+    return []<class... C>(std::type_identity<layers::list<C...>>) {
+      return (layer_checked<C>() && ...);
+    }(std::type_identity<layers::children_of<L>>{});
+  else
+    return false;
+}
+template <class Description>
+consteval bool description_checked() {
+  constexpr bool has = requires(const Description& d) { d.in, d.block, d.other, d.others, d.out; };
+  static_assert(stage_can_run<has, Description>,
+                "heddle: describe(config) returns layers::network(in, name, count, block, out) or a "
+                "layers::language_model of embedding, blocks and head");
+  if constexpr (has)
+    return layer_checked<decltype(Description::in)>() && layer_checked<decltype(Description::block)>() &&
+           layer_checked<decltype(Description::other)>() && layer_checked<decltype(Description::out)>();
+  else
+    return false;
+}
 
 // What a batch holds, against the layers that read it.
 template <class T, class In, class Out, class Batch>

@@ -12,6 +12,17 @@
 
 namespace heddle::inline v0::model {
 
+/// The names of the activations of a description that are called by their tags (`layers::by_tag`).
+template <class Description>
+constexpr own_activations own_activations_of(const Description& of) {
+  own_activations own;
+  layers::detail::add_own_activations(of.in, own);
+  layers::detail::add_own_activations(of.block, own);
+  layers::detail::add_own_activations(of.other, own);
+  layers::detail::add_own_activations(of.out, own);
+  return own;
+}
+
 /// The layers of a language model with the places of their activations, for microbatches of at most `rows` rows of which
 /// `plan` says what is computed again. `width`: of the residual stream. A constant where the description is one: stages allocate by it, and formulas of
 /// memory count it.
@@ -35,11 +46,12 @@ struct language_places {
         brief_out(of.out),
         stream(place.stream_elements(rows, width)) {
     if (Layouts::template splits_rows<dims<dim::width>>) all_of_stream = in_lines(rows * width);
-    place.place_activations(in, of_start, rows, {}, true);
-    place.place_activations(block, of_block, rows, again.named & block_activations, true);
-    place.place_activations(other, of_other, rows, again.named & block_activations, true);
-    place.place_activations(out, of_end, rows, again.of_end(), false);
-    place.place_activations(brief_out, of_brief_end, context, {}, true);
+    own_activations own;  // in the order of `own_activations_of`
+    place.place_activations(in, of_start, rows, {}, true, own);
+    place.place_activations(block, of_block, rows, again.named & block_activations, true, own);
+    place.place_activations(other, of_other, rows, again.named & block_activations, true, own);
+    place.place_activations(out, of_end, rows, again.of_end(), false, own);
+    place.place_activations(brief_out, of_brief_end, context, {}, true, own);
   }
 
   layers::placed<in_layer> in;

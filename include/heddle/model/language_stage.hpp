@@ -144,6 +144,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     return bytes(memory_.slot_elements()) + saved_layers_.bytes_per_slot();
   }
   const recompute_plan& recomputed() const noexcept { return again_; }
+  /// What its layers call by their tags, for `parse_recompute`.
+  static own_activations named_by_tags(const config_type& c) { return own_activations_of(Model::describe(c)); }
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(memory_.set_elements()); }

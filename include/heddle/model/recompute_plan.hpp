@@ -29,7 +29,7 @@ enum class activation {
 inline constexpr std::array<std::string_view, 9> activation_names{
     "ln_1.out", "attn.qkv", "attn.out", "mid", "ln_2.out", "mlp.hidden", "mlp.activated", "ln_f.out", "head.logits"};
 
-/// A set of the activations that a transformer saves.
+/// A set of saved activations: of a transformer by `activation`, of layers of one's own by `own_activations`.
 struct activation_set {
   unsigned bits = 0;
   constexpr bool has(activation a) const noexcept { return (bits >> static_cast<unsigned>(a) & 1u) != 0; }
@@ -38,8 +38,36 @@ struct activation_set {
   friend constexpr activation_set operator&(activation_set a, activation_set b) noexcept { return {a.bits & b.bits}; }
   friend constexpr bool operator==(activation_set, activation_set) = default;
 };
-inline constexpr activation_set block_activations{(1u << 7) - 1};  ///< all activations of a block
-inline constexpr activation_set end_activations{3u << 7};          ///< the activations of what follows the last block
+namespace detail {
+inline constexpr unsigned first_own_activation = 9, most_own_activations = 23;
+inline constexpr unsigned of_own_layers = ~0u << first_own_activation;
+}  // namespace detail
+/// All activations of a block.
+inline constexpr activation_set block_activations{((1u << 7) - 1) | detail::of_own_layers};
+/// The activations of what follows the last block.
+inline constexpr activation_set end_activations{(3u << 7) | detail::of_own_layers};
+
+/// The names of the activations that layers of one's own call by their tags, in the order in which they are met.
+struct own_activations {
+  std::array<std::string_view, detail::most_own_activations> names{};
+  unsigned count = 0;
+
+  /// The activation of this name, with which it begins to have a place. Errors: `config_error` for more than 23.
+  constexpr activation_set named(std::string_view name) {
+    const activation_set known = find(name);
+    if (known.any()) return known;
+    if (count == names.size())
+      throw config_error("heddle: the layers of a model have more than 23 activations that are called by their tags");
+    names[count] = name;
+    return {1u << (detail::first_own_activation + count++)};
+  }
+  /// None if there is no such name.
+  constexpr activation_set find(std::string_view name) const noexcept {
+    for (unsigned i = 0; i < count; ++i)
+      if (names[i] == name) return {1u << (detail::first_own_activation + i)};
+    return {};
+  }
+};
 
 namespace detail {
 // None if there is no such name.
@@ -73,12 +101,12 @@ struct recompute_plan {
   friend constexpr bool operator==(const recompute_plan&, const recompute_plan&) = default;
 };
 
-/// `"none"`, `"full"` (all of every block), `"every 2"` and names, separated by commas: `"every 2,head.logits"`.
-/// Errors: `config_error` naming what is not known and what would be.
-HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text);
+/// `"none"`, `"full"` (all of every block), `"every 2"` and names, separated by commas: `"every 2,head.logits"`. `own`: what
+/// else the model's layers have. Errors: `config_error` naming what is not known and what would be.
+HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_activations& own = {});
 
 /// A plan as text, in the form that is read.
-HEDDLE_INLINE std::string to_string(const recompute_plan& plan);
+HEDDLE_INLINE std::string to_string(const recompute_plan& plan, const own_activations& own = {});
 
 /// What the settings of a stage's memory say is computed again.
 template <class Settings>

@@ -17,12 +17,27 @@ concept stage_map = requires(int n) {
   { M::rank_of(n, n) } -> std::same_as<int>;
 };
 
+namespace detail {
+// In functions: clang takes a class whose own assertion failed for broken, and says so a second time.
+template <int PerRank>
+constexpr int stages_per_rank() {
+  static_assert(PerRank >= 1, "heddle: schedule::loop<V>: a rank holds at least one stage");
+  return PerRank >= 1 ? PerRank : 1;
+}
+template <int Waves>
+constexpr int number_of_waves() {
+  static_assert(Waves >= 1, "heddle: schedule::wave<W>: there is at least one wave");
+  return Waves >= 1 ? Waves : 1;
+}
+}  // namespace detail
+
 /// Round and round: stage s on rank s mod p, v p stages.
 template <int PerRank = 1>
 struct loop {
-  static_assert(PerRank >= 1, "heddle: schedule::loop<V>: a rank holds at least one stage");
   static constexpr int chains = 1;
-  static constexpr int stages(int ranks) noexcept { return detail::stage_count(PerRank, ranks); }
+  static constexpr int stages(int ranks) noexcept {
+    return detail::stage_count(detail::stages_per_rank<PerRank>(), ranks);
+  }
   static constexpr int rank_of(int stage, int ranks) noexcept { return stage % ranks; }
 };
 
@@ -30,9 +45,10 @@ struct loop {
 /// if it is odd (Hanayo).
 template <int Waves = 1>
 struct wave {
-  static_assert(Waves >= 1, "heddle: schedule::wave<W>: there is at least one wave");
   static constexpr int chains = 1;
-  static constexpr int stages(int ranks) noexcept { return detail::stage_count(2 * std::int64_t{Waves}, ranks); }
+  static constexpr int stages(int ranks) noexcept {
+    return detail::stage_count(2 * std::int64_t{detail::number_of_waves<Waves>()}, ranks);
+  }
   static constexpr int rank_of(int stage, int ranks) noexcept {
     return stage / ranks % 2 == 0 ? stage % ranks : ranks - 1 - stage % ranks;
   }

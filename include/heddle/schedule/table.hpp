@@ -329,6 +329,17 @@ constexpr bool fits(const When& when, int ranks) {
     return true;
 }
 
+// The ranks that a schedule has lists for, where it has them for no other number; else 0.
+template <class When>
+constexpr int ranks_with_lists(const When& when) {
+  if constexpr (requires { When::ranks_of_text; })
+    return When::ranks_of_text;
+  else if constexpr (requires { when.table().ranks(); })
+    return when.table().ranks();
+  else
+    return 0;
+}
+
 // The message for a schedule that does not fit. `could(when, microbatches, ranks)`, or none: what other numbers it can run.
 HEDDLE_INLINE std::string misfit_text(const std::string& name, int microbatches, int ranks, const void* when,
                                       bool (*could)(const void*, int, int));
@@ -502,7 +513,12 @@ constexpr action_table make_table(const When& when, int ranks) {
     throw schedule_error("heddle: a schedule needs at least one pipeline rank, got " + std::to_string(ranks));
   if (ranks > detail::most_ranks)
     throw schedule_error("heddle: a schedule on " + std::to_string(ranks) + " pipeline ranks is too large");
-  if (!detail::fits(when, ranks)) detail::throw_misfit(when, ranks);
+  if (!detail::fits(when, ranks)) {
+    if (const int lists = detail::ranks_with_lists(when); lists > 0)
+      throw schedule_error("heddle: the schedule has lists for " + std::to_string(lists) +
+                           " pipeline ranks, but there are " + std::to_string(ranks) + "; write one list for each rank");
+    detail::throw_misfit(when, ranks);
+  }
   if (std::int64_t{when.stages(ranks)} * when.microbatch_count() > detail::most_cells)
     throw schedule_error("heddle: a schedule of " + std::to_string(when.stages(ranks)) + " stages and " +
                          std::to_string(when.microbatch_count()) + " microbatches is too large");

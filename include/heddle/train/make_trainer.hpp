@@ -5,6 +5,7 @@
 #include <heddle/train/trainer.hpp>
 
 #include <concepts>
+#include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::train {
@@ -20,7 +21,7 @@ template <class Model>
 struct options_argument<Model> {
   using type = options<typename Model::config>;
 };
-// Whether ranks of the world are those of the strategy; a strategy without a mesh has its own error.
+// Whether ranks of the world are those of the strategy.
 template <class World, class Strategy>
 inline constexpr bool on_mesh_of_strategy = [] {
   if constexpr (requires { typename World::mesh_type; })
@@ -28,11 +29,11 @@ inline constexpr bool on_mesh_of_strategy = [] {
   else
     return true;
 }();
-// What stands in for a trainer on another mesh, after its error.
-struct refused_trainer {
-  template <class... Any>
-  void run(const Any&...) {}
-};
+template <class World, class Strategy>
+inline constexpr bool trains_on = on_mesh_of_strategy<World, Strategy> && !v0::detail::is_refused_strategy<Strategy>;
+// After an error.
+template <class Model, class World>
+using refused_trainer = trainer<Model, v0::detail::refused_strategy, World>;
 }  // namespace detail
 
 /// The trainer of this rank: `auto trainer = train::make_trainer<strategy>(model::gpt2<float>{}, world, options);` in the
@@ -40,18 +41,26 @@ struct refused_trainer {
 /// them. The model is a name only: its settings are in `options.model`. Called on all ranks together.
 /// Errors: as `trainer`; a compile error names what model or stage lack (`trainable_model`, `trainable_stage`).
 template <class Strategy, class Model, class World, class... More>
-  requires detail::on_mesh_of_strategy<World, Strategy>
+  requires detail::trains_on<World, Strategy>
 trainer<Model, Strategy, World> make_trainer(Model, World& world,
                                              const typename detail::options_argument<Model>::type& options,
                                              More&&... more) {
   return trainer<Model, Strategy, World>(world, options, std::forward<More>(more)...);
 }
 template <class Strategy, class Model, class World, class... More>
-detail::refused_trainer make_trainer(Model, World&, const typename detail::options_argument<Model>::type&, More&&...) {
-  static_assert(detail::on_mesh_of_strategy<World, Strategy>,
+detail::refused_trainer<Model, World> make_trainer(Model, World& world,
+                                                   const typename detail::options_argument<Model>::type&, More&&...) {
+  static_assert(v0::detail::is_refused_strategy<Strategy> || detail::on_mesh_of_strategy<World, Strategy>,
                 "heddle: the ranks are launched on another mesh than that of the strategy; give launch<...> and "
                 "strategy<...> one mesh, or the trainer the world.sub<...>() on the strategy's axes");
-  return {};
+  return detail::refused_trainer<Model, World>(world);
+}
+template <class Strategy, class Model, class World, class Options, class... More>
+  requires(!std::is_convertible_v<const Options&, const typename detail::options_argument<Model>::type&>)
+detail::refused_trainer<Model, World> make_trainer(Model, World& world, const Options&, const More&...) {
+  if constexpr (detail::trains_on<World, Strategy>)
+    static_cast<void>(detail::options_of_trainer<typename detail::options_argument<Model>::type, Options>());
+  return detail::refused_trainer<Model, World>(world);
 }
 
 }  // namespace heddle::inline v0::train

@@ -106,7 +106,7 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
           options.model, parts.part_of(s), parts.parts(), parts.parts_with_layers(), options.layers_per_stage);
       detail::complete_layers<zero>(layers, parts.replica_of(s));
       const sizes_type of(options.model, trainer.ranks(), layers, trainer.max_samples(), here.lender_of(s) >= 0,
-                          detail::settings_of<typename Stage::layers_memory::settings>(options, list, s));
+                          detail::settings_of<Stage>(options, list, s));
       const model::stage_sizes& n = of.sizes;
       std::int64_t owned = 0;
       detail::forecast_optimizers<optimizer_type>(f, owned, groups, of.bucket_elements, strategy::norm_check::copies,

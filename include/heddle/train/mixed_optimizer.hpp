@@ -524,12 +524,18 @@ template <class T, class Precision>
 struct scaled_products_are_of {
   static constexpr bool value = !Precision::scales_products || std::is_same_v<T, float>;
 };
-template <class T, class Zero, class Precision, class Space>
-struct checked_optimizer_of : optimizer_of<T, Zero, Precision, Space> {
+// In a function: clang takes a class whose own assertion failed for broken, and says so at every use.
+template <class T, class Precision>
+constexpr bool products_checked() {
   static_assert(products_are_of<T, Precision>::value,
                 "heddle: products_in<bf16> is of models whose scalar is float, in which products are added up");
   static_assert(scaled_products_are_of<T, Precision>::value,
                 "heddle: products_in<float8> is of models whose scalar is float, in which products are added up");
+  return true;
+}
+template <class T, class Zero, class Precision, class Space>
+struct checked_optimizer_of : optimizer_of<T, Zero, Precision, Space> {
+  static_assert(products_checked<T, Precision>());
 };
 /// The optimizer of a stage with elements T in memory space `Space` under a strategy.
 template <class T, class Strategy, class Space = space_of<typename Strategy::backend>>

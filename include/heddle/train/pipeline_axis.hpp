@@ -10,8 +10,8 @@ namespace heddle::inline v0 {
 /// The kind of policies that name the axis of the pipeline.
 struct pipeline_axis_kind {};
 
-/// A strategy's pipeline runs along the axis `Tag`. The default is `pipeline_axis<pp>`; a mesh without the axis has one
-/// pipeline rank.
+/// A strategy's pipeline runs along the axis `Tag`, which its mesh must have. The default is `pipeline_axis<pp>`; a
+/// mesh without pp has one pipeline rank.
 template <class Tag>
 struct pipeline_axis {
   using kind = pipeline_axis_kind;

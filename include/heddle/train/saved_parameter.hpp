@@ -69,7 +69,8 @@ constexpr void require_boxes() {
 // The same for a save or a resume: a parameter without its box would be written nowhere, and read from nowhere.
 template <class Stage>
 std::vector<saved_parameter> parameters_to_save(const Stage& stage) {
-  require_boxes<std::remove_cvref_t<decltype(*stage.parameters().begin())>>();
+  if constexpr (!requires { Stage::is_refused; })  // it has had its error
+    require_boxes<std::remove_cvref_t<decltype(*stage.parameters().begin())>>();
   return saved_parameters(stage);
 }
 

@@ -16,7 +16,7 @@ namespace heddle::inline v0::train {
 /// counts all that a training run holds, or any other `schedule::memory_model`. `Passes` lower the schedule, the usual
 /// ones if there are none.
 /// Errors: does not compile if the schedule is wrong on the mesh, as `schedule::require` says it.
-template <schedule::schedule_policy When, mesh_like Mesh, schedule::memory_model Model,
+template <schedule::schedule_policy When, mesh_like Mesh, class Model,
           schedule::lowering_pass... Passes>
 struct static_profile {
   static_assert(schedule::require<When, Mesh, Passes...>());

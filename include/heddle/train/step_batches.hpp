@@ -19,11 +19,18 @@
 
 namespace heddle::inline v0::train {
 
+namespace detail {
+// Of a model that was refused: whatever it is given, the error has been said.
+template <class Batch>
+inline constexpr bool is_batch_of_model = !requires { Batch::is_refused; };
+}  // namespace detail
+
 /// What a trainer reads: an endless order of training samples addressed by global index, and held-out samples.
 /// `fill_train({first, count}, inputs, targets)` writes consecutive samples of the kind that `Batch` holds: tokens and the
 /// tokens behind them, as `io::basic_dataset` has them, or x and y of pairs, as `io::pairs`.
 template <class D, class Batch = model::batch<float>>
-concept sample_source = requires(const D& data, std::span<typename model::batch_contents<Batch>::input> inputs,
+concept sample_source = detail::is_batch_of_model<Batch> &&
+                        requires(const D& data, std::span<typename model::batch_contents<Batch>::input> inputs,
                                  std::span<typename model::batch_contents<Batch>::target> targets) {
   requires requires {
     { data.context() } -> std::convertible_to<std::int64_t>;

@@ -72,6 +72,18 @@ constexpr bool mesh_checked() {
   static_assert(has_mesh<Ps...>, "heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>");
   return has_mesh<Ps...>;
 }
+// Of the axes of a mesh, or pp: a mesh without that has one pipeline rank.
+template <class Axis, class Mesh>
+inline constexpr bool mesh_has_pipeline = std::is_same_v<Axis, pp> || Mesh::template has<Axis>;
+template <class... Ps>
+constexpr bool pipeline_checked() {
+  using mesh = v0::select_policy<mesh_kind, heddle::mesh<>, Ps...>;
+  using axis = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
+  static_assert(mesh_has_pipeline<axis, mesh>,
+                "heddle: the mesh of this strategy has no axis of the name in pipeline_axis<...>; name one of the "
+                "mesh's axes, or add the axis to the mesh (without the policy the pipeline runs along pp)");
+  return mesh_has_pipeline<axis, mesh>;
+}
 // What a rounded weight or moment was before a step does not follow from what it is behind it.
 template <class NormCheck, class Precision>
 inline constexpr bool step_can_be_taken_back = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
@@ -161,16 +173,26 @@ struct selected_strategy {
   static_assert(taking_back_checked<norm_check, precision>());
 };
 
-// A refused strategy still names something for every kind, so that its uses add no errors of their own.
+// A refused strategy still names something for every kind, and what is made from it knows, so that its uses add no
+// errors of their own.
+struct refused_strategy : selected_strategy<> {
+  static constexpr bool is_refused = true;
+};
 template <class... Ps>
 constexpr auto select_strategy() {
-  if constexpr (!strangers_checked<Ps...>()) {
-    return std::type_identity<selected_strategy<>>{};
-  } else {
-    if constexpr (duplicates_checked<Ps...>()) static_cast<void>(mesh_checked<Ps...>());
+  if constexpr (!strangers_checked<Ps...>())
+    return std::type_identity<refused_strategy>{};
+  else if constexpr (!duplicates_checked<Ps...>())
+    return std::type_identity<refused_strategy>{};
+  else if constexpr (!mesh_checked<Ps...>())
+    return std::type_identity<refused_strategy>{};
+  else if constexpr (!pipeline_checked<Ps...>())
+    return std::type_identity<refused_strategy>{};
+  else
     return std::type_identity<selected_strategy<Ps...>>{};
-  }
 }
+template <class Strategy>
+inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 
 }  // namespace detail
 

@@ -233,40 +233,56 @@ inline constexpr bool is_batch = requires(B& b) {
 template <class M>
 inline constexpr bool has_layers_of = requires(const typename M::config& c) { M::layers_of(c, 0, 1); };
 
+// Whether `describe(config)` gives layers that can be run; a model that is not described has its own stage.
+template <class M>
+consteval bool layers_checked() {
+  if constexpr (requires { M::template layers_checked<M>(); })
+    return M::template layers_checked<M>();
+  else
+    return true;
+}
+// One error for the first thing that is missing.
 template <class M, class World, class Backend>
 consteval bool model_checked() {
-  static_assert(stage_has_it<has_scalar<M>, M>::value,
-                "heddle: a model that is trained needs `using scalar = ...;`, the type of its weights");
-  static_assert(
-      stage_has_it<has_config<M>, M>::value,
-      "heddle: a model that is trained needs `using config = ...;`, the settings that make one; options<config> "
-      "holds them");
-  static_assert(stage_has_it<has_batch<M>, M>::value,
-                "heddle: a model that is trained needs `using batch = ...;`, one microbatch: model::batch<scalar>");
-  static_assert(stage_has_it<has_stage<M, World, Backend>, M>::value,
-                "heddle: a model that is trained needs `template <class World, class Backend> using stage = ...;` for "
-                "this world and backend, the part that one rank holds (train::trainable_stage)");
-  bool config = false, batch = false, layers = false;
-  if constexpr (has_config<M>) {
+  if constexpr (!has_scalar<M> && !has_config<M> && !has_batch<M>) {
+    static_assert(stage_has_it<has_scalar<M>, M>::value,
+                  "heddle: this is no model: a trainer takes a type such as model::gpt2<float>, which names scalar, "
+                  "config, batch and stage (train::trainable_model)");
+  } else if constexpr (!has_scalar<M>) {
+    static_assert(stage_has_it<has_scalar<M>, M>::value,
+                  "heddle: a model that is trained needs `using scalar = ...;`, the type of its weights");
+  } else if constexpr (!has_config<M>) {
+    static_assert(
+        stage_has_it<has_config<M>, M>::value,
+        "heddle: a model that is trained needs `using config = ...;`, the settings that make one; options<config> "
+        "holds them");
+  } else if constexpr (!has_batch<M>) {
+    static_assert(stage_has_it<has_batch<M>, M>::value,
+                  "heddle: a model that is trained needs `using batch = ...;`, one microbatch: model::batch<scalar>");
+  } else if constexpr (!has_stage<M, World, Backend>) {
+    static_assert(
+        stage_has_it<has_stage<M, World, Backend>, M>::value,
+        "heddle: a model that is trained needs `template <class World, class Backend> using stage = ...;` for "
+        "this world and backend, the part that one rank holds (train::trainable_stage)");
+  } else if constexpr (!is_config<typename M::config>) {
     static_assert(
         stage_has_it<is_config<typename M::config>, typename M::config>::value,
         "heddle: the config of a model that is trained needs `context` (tokens of a sample), `void validate() "
         "const` and a function `std::string to_string(const config&)`");
+  } else if constexpr (!has_layers_of<M>) {
     static_assert(
         stage_has_it<has_layers_of<M>, M>::value,
         "heddle: a model that is trained needs `static auto layers_of(const config&, int part, int parts)`, what "
         "its stage's constructor takes as layers");
-    config = is_config<typename M::config>;
-    layers = has_layers_of<M>;
-  }
-  if constexpr (has_batch<M>) {
+  } else if constexpr (!is_batch<typename M::batch>) {
     static_assert(
         stage_has_it<is_batch<typename M::batch>, typename M::batch>::value,
         "heddle: the batch of a model that is trained needs tokens, targets, samples, loss_scale and sequence, "
         "as model::batch<scalar> has them, or inputs instead of tokens, as model::pair_batch<scalar>");
-    batch = is_batch<typename M::batch>;
+  } else {
+    return layers_checked<M>();
   }
-  return has_scalar<M> && has_stage<M, World, Backend> && config && batch && layers;
+  return false;
 }
 
 // What stands in for a model that was refused.
@@ -281,6 +297,7 @@ struct refused_options : options<refused_config> {
   refused_options(const Given&) {}
 };
 struct refused_batch {
+  static constexpr bool is_refused = true;
   std::span<const std::int32_t> tokens{}, targets{};
   int samples = 0, sequence = 0;
   double loss_scale = 0;

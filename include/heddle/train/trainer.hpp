@@ -79,9 +79,10 @@ namespace heddle::inline v0::train {
 /// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
 /// trainer's messages and slots may be half-way through: end the world, or make another trainer.
 template <class Model, class Strategy, class World = world<threads, typename Strategy::mesh>>
-class trainer : public progress {
+class trainer : public progress, public detail::takes_only_data<trainer<Model, Strategy, World>> {
  public:
   using strategy = Strategy;
+  using stand_in = trainer;
   using observer_type = typename Strategy::observer;
   /// The world the stage is given: with an observer that is on, one that reports collectives.
   using stage_world = typename detail::watched_ranks<World, observer_type>::world_type;
@@ -138,6 +139,10 @@ class trainer : public progress {
     requires(!std::is_convertible_v<Other&, World&> && requires { typename Other::mesh_type; })
   explicit trainer(Other&, const More&...)
       : trainer(detail::world_of_trainer<World, Other>(), options_type{}, no_observer, nullptr) {}
+  template <class Other, class... More>
+    requires(!std::is_convertible_v<const Other&, options_type>)
+  trainer(World& world, const Other&, const More&...)
+      : trainer(world, detail::options_of_trainer<options_type, Other>(), no_observer, nullptr) {}
 
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -179,6 +184,9 @@ class trainer : public progress {
   void capture_again() noexcept { captured_.forget(); }
   /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
   std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
+
+  using no_data = detail::takes_only_data<trainer>;
+  using no_data::run, no_data::step, no_data::step_ahead, no_data::compute_gradients, no_data::validate;
 
   /// Trains up to `options().steps`, or until `options().stop` (then `stopped()`); `listener(const step_report&)` is
   /// called on every rank after each step; with `post_validation` when the step's norm is known, while the next step's
@@ -572,6 +580,17 @@ class trainer : public progress {
 template <class Model, class Strategy, class World>
 class trainer<Model, Strategy, World&> : public trainer<Model, Strategy, World> {
   using trainer<Model, Strategy, World>::trainer;
+};
+
+/// Stands in for the trainer of a strategy that was refused, so that its uses add no errors of their own.
+template <class Model, class Strategy, class World>
+  requires(v0::detail::is_refused_strategy<Strategy> && !std::is_reference_v<World>)
+class trainer<Model, Strategy, World>
+    : public trainer<detail::refused_model<typename World::mesh_type>, v0::strategy<typename World::mesh_type>, World> {
+ public:
+  template <class Other, class... More>
+  explicit trainer(Other&, const More&...)
+      : trainer::stand_in(*static_cast<World*>(nullptr), detail::refused_options{}) {}
 };
 
 }  // namespace heddle::inline v0::train

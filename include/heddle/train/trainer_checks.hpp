@@ -8,12 +8,16 @@
 #include <heddle/core/split.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/stage_parts.hpp>
+#include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_sums.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +27,11 @@
 namespace heddle::inline v0::train {
 
 namespace detail {
+// These carry what was given into the compiler's message.
+template <bool Ok, class Options, class Other>
+inline constexpr bool is_config_of_model = Ok;
+template <bool Ok, class Data, class Batch>
+inline constexpr bool is_data_of_trainer = Ok;
 // Refuses the world of a trainer of another one.
 template <class World, class Other>
 World& world_of_trainer() {
@@ -32,6 +41,58 @@ World& world_of_trainer() {
                 "write train::trainer<Model, Strategy, decltype(world)>");
   return *static_cast<World*>(nullptr);
 }
+
+// Refuses options of another model.
+template <class Options, class Other>
+Options options_of_trainer() {
+  constexpr bool same = std::is_convertible_v<const Other&, Options>;
+  static_assert(is_config_of_model<same, Options, Other>,
+                "heddle: these are not the options of this model; give it train::options<Model::config>, such as "
+                "train::options<model::gpt2<float>::config>");
+  return {};
+}
+// Refuses what is no data for a model.
+template <class Trainer, class Data>
+constexpr void refuse_data() {
+  static_assert(is_data_of_trainer<requires { Trainer::stage_type::is_refused; }, Data, typename Trainer::batch_type>,
+                "heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for "
+                "model::batch) or io::pairs (x and y, for model::pair_batch), or what has their context(), or inputs() "
+                "and targets(), validation_samples(), fill_train({first, count}, inputs, targets) and fill_validation "
+                "(train::sample_source)");
+}
+// The functions of a trainer that take data, for whatever is none.
+template <class Trainer>
+struct takes_only_data {
+  template <class Data, class... More>
+    requires(!sample_source<Data, typename Trainer::batch_type>)
+  void run(const Data&, const More&...) {
+    refuse_data<Trainer, Data>();
+  }
+  template <class Data>
+    requires(!sample_source<Data, typename Trainer::batch_type>)
+  step_report step(const Data&) {
+    refuse_data<Trainer, Data>();
+    return {};
+  }
+  template <class Data>
+    requires(!sample_source<Data, typename Trainer::batch_type>)
+  std::optional<step_report> step_ahead(const Data&) {
+    refuse_data<Trainer, Data>();
+    return {};
+  }
+  template <class Data>
+    requires(!sample_source<Data, typename Trainer::batch_type>)
+  step_result compute_gradients(const Data&) {
+    refuse_data<Trainer, Data>();
+    return {};
+  }
+  template <class Data>
+    requires(!sample_source<Data, typename Trainer::batch_type>)
+  double validate(const Data&) {
+    refuse_data<Trainer, Data>();
+    return 0;
+  }
+};
 
 // What a trainer asks of its schedule beyond being valid.
 inline schedule::table_view trained(schedule::table_view t) {

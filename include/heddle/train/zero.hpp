@@ -8,6 +8,21 @@ namespace heddle::inline v0 {
 /// The kind of policies that name a ZeRO stage.
 struct zero_kind {};
 
+namespace detail {
+// In functions: a class whose own assertion fails is no policy any more for clang, which would be a second error.
+template <int Stage, int Resident>
+constexpr bool zero_checked() {
+  static_assert(
+      Stage >= 0 && Stage <= 3,
+      "heddle: zero<Stage>: Stage is 0 (all replicated), 1 (optimizer state sharded over dp), 2 (gradients, too) "
+      "or 3 (weights, too)");
+  static_assert(
+      Resident >= 1,
+      "heddle: zero<3, Resident>: at least 1 stage of a rank is whole at a time; 2 fetches the next one ahead");
+  return true;
+}
+}  // namespace detail
+
 /// ZeRO stage over the ranks that hold the same weights, d of them (dp, say). With n elements of a pipeline stage:
 ///
 /// | | moments | gradients | weights | calls per stage and step |
@@ -29,18 +44,13 @@ struct zero_kind {};
 /// Bytes on the wire: those of `zero<0>`, and with `zero<3>` (d-1)/d n for each UNSHARD instead of the one gathering.
 /// Source: Rajbhandari et al., "ZeRO", SC 2020, arXiv:1910.02054, section 5 (P_os, P_os+g, P_os+g+p); Lamy-Poirier 2022,
 /// arXiv:2211.05953 (with pipelines).
-template <int Stage, int Resident = 2>
+template <int Stage,  // heddle: zero<Stage>: Stage is a number, 0 to 3; over which axes follows from the sharding
+          int Resident = 2>
 struct zero {
-  static_assert(
-      Stage >= 0 && Stage <= 3,
-      "heddle: zero<Stage>: Stage is 0 (all replicated), 1 (optimizer state sharded over dp), 2 (gradients, too) "
-      "or 3 (weights, too)");
-  static_assert(
-      Resident >= 1,
-      "heddle: zero<3, Resident>: at least 1 stage of a rank is whole at a time; 2 fetches the next one ahead");
+  static_assert(detail::zero_checked<Stage, Resident>());
   using kind = zero_kind;
-  static constexpr int stage = Stage;
-  static constexpr int resident = Resident;
+  static constexpr int stage = Stage >= 0 && Stage <= 3 ? Stage : 0;
+  static constexpr int resident = Resident >= 1 ? Resident : 1;
 };
 
 }  // namespace heddle::inline v0

@@ -20,11 +20,12 @@ namespace detail {
   message += name;
   message += "\"; there are";
   for (const std::string_view known : activation_names) (message += ' ') += known;
+  message += "; an activation of a layer of your own is called by its tag, derived from by_tag";
   throw config_error(message);
 }
 }  // namespace detail
 
-HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
+HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_activations& own) {
   recompute_plan plan;
   while (!text.empty()) {
     const std::size_t comma = text.find(',');
@@ -42,12 +43,15 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
             heddle::detail::text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
       }
     } else {
-      const activation_set known = detail::activation_if_named(one);
+      const activation_set known = detail::activation_if_named(one) | own.find(one);
       if (!known.any()) {
         std::string message = "heddle: recompute \"";
         message += one;
         message += "\" names no saved activation; there are none, full, every <k>";
         for (const std::string_view name : activation_names) (message += ", ") += name;
+        for (unsigned i = 0; i < own.count; ++i) (message += ", ") += own.names[i];
+        if (own.count == 0)
+          message += "; an activation of a layer of your own is called by its tag, derived from by_tag";
         throw config_error(message);
       }
       plan.named = plan.named | known;
@@ -56,7 +60,7 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
   return plan;
 }
 
-HEDDLE_INLINE std::string to_string(const recompute_plan& plan) {
+HEDDLE_INLINE std::string to_string(const recompute_plan& plan, const own_activations& own) {
   std::string text;
   const auto add = [&](std::string_view part) {
     if (!text.empty()) text += ',';
@@ -66,6 +70,8 @@ HEDDLE_INLINE std::string to_string(const recompute_plan& plan) {
   if (plan.every > 1) add("every " + std::to_string(plan.every));
   for (std::size_t i = 0; i < activation_names.size(); ++i)
     if (plan.named.has(static_cast<activation>(i))) add(activation_names[i]);
+  for (unsigned i = 0; i < own.count; ++i)
+    if ((plan.named & own.find(own.names[i])).any()) add(own.names[i]);
   return text.empty() ? "none" : text;
 }
 

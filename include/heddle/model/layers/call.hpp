@@ -101,6 +101,34 @@ concept runs_backward_weight = requires(const Layer& l, const Call& b, const X&.
 struct missing_verb {  // after the sentence that says so
   constexpr operator double() const noexcept { return 0; }
 };
+// One error for a layer of the residual stream, whichever of its verbs is called first and however many are missing: for
+// the first that is. Instantiated for layers only that lack one.
+template <class Layer, int Verb>
+constexpr void refuse_verb() {
+  static_assert(layer_has<Verb != 0, Layer>, "heddle: a layer needs a verb forward(b, x, y)");
+  static_assert(layer_has<Verb != 1, Layer>,
+                "heddle: a layer needs a verb backward_input(b, x, dy, dx), which fills dx; in the place of a norm, and "
+                "where several layers add to one gradient, backward_input(b, x, dy, dx, bool add)");
+  static_assert(layer_has<Verb != 2, Layer>, "heddle: a layer needs a verb backward_weight(b, x, dy)");
+  static_assert(layer_has<Verb != 3, Layer>,
+                "heddle: a layer in the place of a norm, or beside others that add to one gradient, needs a verb "
+                "backward_input(b, x, dy, dx, bool add), which adds to dx where add is true and fills it where not");
+}
+template <class Layer, class Call, int Verb, class... X>
+constexpr int missing_verb_of() {
+  using x = typename Call::const_view;
+  using y = typename Call::view;
+  if constexpr (!((std::is_convertible_v<X, x> || std::is_same_v<X, bool>)&&...))
+    return Verb;  // of a head
+  else if constexpr (!runs_forward<Layer, Call, x, y>)
+    return 0;
+  else if constexpr (!runs_backward_input<Layer, Call, x, x, y> && !runs_backward_input<Layer, Call, x, x, y, bool>)
+    return 1;
+  else if constexpr (!runs_backward_weight<Layer, Call, x, x>)
+    return 2;
+  else
+    return (std::is_same_v<X, bool> || ...) ? 3 : Verb;
+}
 }  // namespace detail
 
 /// The rows that a rank has of an edge<Own, Beside> of the batch of a run.
@@ -343,7 +371,7 @@ class call {
           "heddle: a layer whose rows see others of their sequence needs a verb forward_cached(b, x, y) to run "
           "with a cache");
       constexpr bool has = detail::runs_forward<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb forward(b, x, y)");
+      if constexpr (!has) detail::refuse_verb<Layer, detail::missing_verb_of<Layer, call, 0, X...>()>();
       if constexpr (has && sees_one)
         return result_of([&] { return at_->layer.forward(*this, x...); });
       else
@@ -356,11 +384,12 @@ class call {
       return detail::missing_verb{};
     } else {
       constexpr bool has = detail::runs_backward_input<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
-      if constexpr (has)
+      if constexpr (has) {
         return result_of([&] { return at_->layer.backward_input(*this, x...); });
-      else
+      } else {
+        detail::refuse_verb<Layer, detail::missing_verb_of<Layer, call, 1, X...>()>();
         return detail::missing_verb{};
+      }
     }
   }
   /// Nothing where the layer and its children are frozen.
@@ -368,8 +397,10 @@ class call {
   void backward_weight(const X&... x) const {
     if constexpr (has_kernels() && trains_in<typename Run::trained, Layer>) {
       constexpr bool has = detail::runs_backward_weight<Layer, call, X...>;
-      static_assert(detail::layer_has<has, Layer>, "heddle: a layer needs a verb backward_weight(b, x, dy)");
-      if constexpr (has) at_->layer.backward_weight(*this, x...);
+      if constexpr (has)
+        at_->layer.backward_weight(*this, x...);
+      else
+        detail::refuse_verb<Layer, detail::missing_verb_of<Layer, call, 2, X...>()>();
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <heddle/model/layers/linear.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -30,6 +31,34 @@ constexpr void require_settled(made<Made>) {
 }
 template <class Layer, class Needed>
 constexpr void require_settled(layers::detail::missing_verb) {}
+
+struct no_norm_given {};
+template <class Given>
+struct not_a_norm {};
+template <class Norm>
+concept norm_of_residual = requires(const Norm& n) {
+  { n.width } -> std::convertible_to<std::int64_t>;
+  { n.role } -> std::convertible_to<activation_set>;
+};
+// These carry the layers into the compiler's message.
+template <bool Ok, class... Layers>
+inline constexpr bool residual_of = Ok;
+template <bool Ok, class... Layers>
+inline constexpr bool sequence_of = Ok;
+template <class F>
+constexpr bool refuse_residual() {
+  static_assert(residual_of<false, F>,
+                "heddle: residual(norm, layer) is x + layer(norm(x)): give it the norm first, such as "
+                "layer_norm<>(\"ln\", width, 1e-5)");
+  return true;
+}
+template <class Norm, class F>
+constexpr bool refuse_norm() {
+  static_assert(residual_of<norm_of_residual<Norm>, Norm, F>,
+                "heddle: residual(norm, layer): the first is a norm, which has `std::int64_t width` and "
+                "`activation_set role`, as layer_norm and rms_norm have them; the second is the layer");
+  return true;
+}
 }  // namespace detail
 
 /// y = x + f(norm(x)). The norm's output is kept here, once for all that f computes from it.
@@ -82,6 +111,38 @@ struct residual {
   }
 };
 
+namespace detail {
+// After an error: a layer that does nothing.
+struct layer_of_nothing : leaf {
+  const char* name = "";
+  template <class... A>
+  missing_verb forward(const A&...) const {
+    return {};
+  }
+  template <class... A>
+  missing_verb backward_input(const A&...) const {
+    return {};
+  }
+  template <class... A>
+  void backward_weight(const A&...) const {}
+};
+}  // namespace detail
+template <class F>
+struct residual<detail::no_norm_given, F> : detail::layer_of_nothing {
+  static_assert(detail::refuse_residual<F>());
+  constexpr explicit residual(F) {}
+};
+template <class Norm, class F>
+struct residual<detail::not_a_norm<Norm>, F> : detail::layer_of_nothing {
+  static_assert(detail::refuse_norm<Norm, F>());
+  constexpr residual(Norm, F) {}
+};
+template <class F>
+residual(F) -> residual<detail::no_norm_given, F>;
+template <class Norm, class F>
+  requires(!detail::norm_of_residual<Norm>)
+residual(Norm, F) -> residual<detail::not_a_norm<Norm>, F>;
+
 /// y = second(first(x)). Longer sequences nest: `sequence(a, b, c)`.
 template <class First, class Second>
 struct pair_of_layers {
@@ -118,6 +179,14 @@ struct pair_of_layers {
   }
 };
 
+template <class First, class Second, class... More>
+  requires(!std::is_convertible_v<First, std::int64_t> || sizeof...(More) == 0)
+constexpr detail::layer_of_nothing sequence(First, Second, More...) {
+  static_assert(detail::sequence_of<false, First, Second, More...>,
+                "heddle: sequence(width, first, second, ...): give the width of the residual stream first, then two or "
+                "more layers");
+  return {};
+}
 /// Layers of the residual stream, one behind the other.
 template <class First, class Second, class... More>
 constexpr auto sequence(std::int64_t width, First first, Second second, More... more) {

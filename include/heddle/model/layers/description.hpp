@@ -3,6 +3,7 @@
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
+#include <heddle/core/type_name.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/sharding.hpp>
 
@@ -61,6 +62,9 @@ struct activation {
 
 /// The base of tags of tensors that are sums, statistics or tables of angles: their elements are of `sum_of_type` of the model's, float where those have 16 bits.
 struct statistic {};
+/// The base of tags that name an activation of a layer of one's own: recomputation calls it by the tag, that of
+/// `struct squares : by_tag {};` "squares". It needs no role.
+struct by_tag {};
 /// The elements that a tensor with this tag has in a model of elements T.
 template <class Tag, class T>
 using element_of_tag = std::conditional_t<std::is_base_of_v<statistic, Tag>, sum_of_type<T>, T>;
@@ -269,6 +273,23 @@ template <class L>
 inline constexpr int parameter_tensors = detail::tensors_in<L>::value;
 
 namespace detail {
+// What recomputation calls an activation; `own` has the names of those that are called by their tags.
+template <class Described>
+constexpr activation_set role_of(const Described& described, own_activations& own) {
+  if constexpr (std::is_base_of_v<by_tag, typename Described::tag>)
+    return own.named(short_type_name<typename Described::tag>());
+  else
+    return described.role;
+}
+// Those of a layer and its children.
+template <class L>
+constexpr void add_own_activations(const L& layer, own_activations& own) {
+  layer.activations().each([&](auto, const auto& described) {
+    if constexpr (std::is_base_of_v<by_tag, typename std::remove_cvref_t<decltype(described)>::tag>)
+      static_cast<void>(role_of(described, own));
+  });
+  layer.children().each([&](auto, const auto& child) { add_own_activations(child, own); });
+}
 template <class L>
 constexpr double training_flops_of(const L& layer, std::int64_t sequence) {
   double n = 0;

@@ -186,10 +186,11 @@ class placer {
   }
 
   /// Places the activations of at most `rows` rows behind what `sizes` has already. `named`: those that the plan computes
-  /// again; `all_shared`: whether the shared arena has a place for every tensor, or only for those.
+  /// again; `all_shared`: whether the shared arena has a place for every tensor, or only for those; `own`: the
+  /// names that are tags, to which those of the layer are added.
   template <class Layer>
   constexpr void place_activations(placed<Layer>& p, arena_sizes& sizes, std::int64_t rows, activation_set named,
-                                   bool all_shared) const {
+                                   bool all_shared, own_activations& own) const {
     p.layer.activations().each([&](auto index, const auto& described) {
       using described_type = std::remove_cvref_t<decltype(described)>;
       auto& place = p.activations[index];
@@ -213,7 +214,8 @@ class placer {
         } else if constexpr (described_type::lives == life::scratch) {
           place.shared = take(sizes.scratch, elements);
         } else {
-          place.dropped = {(described.role & named).any(), described.role.any()};
+          const activation_set role = detail::role_of(described, own);
+          place.dropped = {(role & named).any(), role.any()};
           for (std::size_t v = 0; v < 2; ++v) {
             if (!place.dropped[v])
               place.saved[v] = take(sizes.saved[v], elements);
@@ -228,7 +230,7 @@ class placer {
     std::int64_t most = scratch;
     const auto child = [&](auto& c) {
       sizes.scratch = scratch;
-      place_activations(c, sizes, rows, named, all_shared);
+      place_activations(c, sizes, rows, named, all_shared, own);
       most = (std::max)(most, sizes.scratch);
     };
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

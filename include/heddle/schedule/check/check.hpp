@@ -173,7 +173,11 @@ using finding_in = typename finding_of<
 template <class When, int Ranks, class... Passes>
 consteval bool require_ranks() {
   constexpr report found = report_of<When, Ranks>;
-  if constexpr (found.what == problem::microbatch_count) {
+  if constexpr (found.what == problem::microbatch_count && requires { When::ranks_of_text; }) {
+    static_assert(finding<found.what, at::ranks<Ranks>, at::ranks<When::ranks_of_text>>::none,
+                  "heddle: written<\"...\">: the text has lists for another number of pipeline ranks than the mesh "
+                  "has; `finding` names the mesh's, then the text's; write one list for each rank, separated by |");
+  } else if constexpr (found.what == problem::microbatch_count) {
     static_assert(
         finding<found.what, at::ranks<Ranks>, at::microbatches<When{}.microbatch_count()>>::none,
         "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks, which `finding` "

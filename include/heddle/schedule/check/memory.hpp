@@ -53,11 +53,42 @@ struct transformer_memory {
 
 namespace detail {
 
+// Carries the model into the compiler's message.
+template <bool Ok, class Model>
+inline constexpr bool is_memory_model = Ok;
+// One error for a model that cannot be asked; a member that is not const would be there and not counted.
+template <class M>
+constexpr bool memory_model_checked() {
+  static_assert(is_memory_model<memory_model<M>, M>,
+                "heddle: a memory model needs `std::int64_t activation_bytes(int stage) const`, constexpr where the "
+                "compiler is to count: bytes that a forward keeps of one microbatch");
+  if constexpr (memory_model<M>) {
+    constexpr bool all_const =
+        !((requires(M& m) { m.weight_input_bytes(0); } && !requires(const M& m) { m.weight_input_bytes(0); }) ||
+          (requires(M& m) { m.recompute_bytes(0); } && !requires(const M& m) { m.recompute_bytes(0); }) ||
+          (requires(M& m) { m.offload_bytes(0); } && !requires(const M& m) { m.offload_bytes(0); }) ||
+          (requires(M& m) { m.resident_bytes(0); } && !requires(const M& m) { m.resident_bytes(0); }) ||
+          (requires(M& m) { m.gathered_bytes(0); } && !requires(const M& m) { m.gathered_bytes(0); }) ||
+          (requires(M& m) { m.boundary_bytes(); } && !requires(const M& m) { m.boundary_bytes(); }));
+    static_assert(is_memory_model<all_const, M>,
+                  "heddle: the members of a memory model are const: weight_input_bytes(stage), recompute_bytes(stage), "
+                  "offload_bytes(stage), resident_bytes(stage), gathered_bytes(stage) and boundary_bytes() that are "
+                  "not would not be counted");
+  }
+  return memory_model<M>;
+}
+template <class M>
+constexpr std::int64_t activation_bytes(const M& model, int stage) {
+  if constexpr (memory_model_checked<M>())
+    return model.activation_bytes(stage);
+  else
+    return 0;
+}
 constexpr std::int64_t weight_input_bytes(const auto& model, int stage) {
   if constexpr (requires { model.weight_input_bytes(stage); })
     return model.weight_input_bytes(stage);
   else
-    return model.activation_bytes(stage);
+    return detail::activation_bytes(model, stage);
 }
 constexpr std::int64_t recompute_bytes(const auto& model, int stage) {
   if constexpr (requires { model.recompute_bytes(stage); })
@@ -66,7 +97,7 @@ constexpr std::int64_t recompute_bytes(const auto& model, int stage) {
     return 0;
 }
 constexpr std::int64_t offload_bytes(const auto& model, int stage, bool recomputed) {
-  const std::int64_t kept = recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
+  const std::int64_t kept = recomputed ? recompute_bytes(model, stage) : detail::activation_bytes(model, stage);
   if constexpr (requires { model.offload_bytes(stage); })
     return (std::min)(kept, static_cast<std::int64_t>(model.offload_bytes(stage)));
   else
@@ -94,7 +125,7 @@ struct memory_change {
 // `recomputes` has a mark for each stage and microbatch that the table recomputes, or is null.
 template <class M>
 constexpr memory_change change_of(const action& a, const table_view& t, const M& model, const bool* recomputes) {
-  const std::int64_t saved = is_per_stage(a.kind) ? 0 : model.activation_bytes(a.stage);
+  const std::int64_t saved = is_per_stage(a.kind) ? 0 : detail::activation_bytes(model, a.stage);
   switch (a.kind) {
     case action_kind::forward: {
       const bool later = recomputes != nullptr && recomputes[a.stage * t.microbatches() + a.microbatch];
@@ -179,18 +210,18 @@ constexpr memory_need peak_memory(const table_view& t, const M& model, const sto
 /// does not need, or takes what it adds for W; W or B give back the rest, RECOMPUTE takes what the forward has dropped;
 /// the parts of a pair give back when both have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank
 /// begins, what RELOAD moves from where it stands, or still if no other OFFLOAD has begun.
-template <memory_model M>
+template <class M>
 constexpr memory_need peak_memory(table_view table, const M& model) {
   return detail::peak_memory(table, model, nullptr);
 }
 /// The same with the boundary buffers of the plan.
-template <memory_model M>
+template <class M>
 constexpr memory_need peak_memory(plan_view plan, const M& model) {
   return detail::peak_memory(plan.table, model, &plan.storage);
 }
 
 /// What one rank needs. Units: bytes.
-template <memory_model M>
+template <class M>
 constexpr std::int64_t peak_bytes(table_view table, const M& model, int rank) {
   const int cells = table.stages() * table.microbatches();
   const detail::scratch<bool> recomputes(cells);
@@ -218,13 +249,13 @@ inline std::string to_string(const memory_report& r) {
 }
 
 /// Whether every rank manages with so many bytes, boundary buffers included.
-template <memory_model M>
+template <class M>
 [[nodiscard]] constexpr memory_report check_memory(plan_view plan, const M& model, std::int64_t allowed) {
   return {peak_memory(plan, model), allowed};
 }
 /// The same of a table, as it runs: lowered, if it has no transfers yet. Positions are those of the lowered lists, as in
 /// `require_memory<When, Mesh, Model, Bytes>()`. Errors: `schedule_error` if the table cannot be lowered.
-template <memory_model M>
+template <class M>
 [[nodiscard]] constexpr memory_report check_memory(table_view table, const M& model, std::int64_t allowed) {
   const action_table lowered = lowered_to_run(table);
   const storage buffers = assign_storage(lowered);
@@ -232,12 +263,12 @@ template <memory_model M>
 }
 
 /// Refuses what needs more. Errors: `schedule_error` naming rank, position, action, bytes needed and allowed.
-template <memory_model M>
+template <class M>
 constexpr void require_memory(plan_view plan, const M& model, std::int64_t allowed) {
   if (const memory_report found = check_memory(plan, model, allowed); !found.ok())
     throw schedule_error(to_string(found));
 }
-template <memory_model M>
+template <class M>
 constexpr void require_memory(table_view table, const M& model, std::int64_t allowed) {
   if (const memory_report found = check_memory(table, model, allowed); !found.ok())
     throw schedule_error(to_string(found));
@@ -245,7 +276,7 @@ constexpr void require_memory(table_view table, const M& model, std::int64_t all
 
 /// The most that any rank needs for a static schedule, lowered by these passes or the usual ones, with its boundary
 /// buffers. A constexpr object.
-template <schedule_policy When, int Ranks, memory_model Model, lowering_pass... Passes>
+template <schedule_policy When, int Ranks, class Model, lowering_pass... Passes>
 inline constexpr memory_need memory_of = [] {
   constexpr storage_view storage = storage_of<When, Ranks, 1, Passes...>;
   return detail::peak_memory(lowered_to_run_of<When, Ranks, Passes...>, Model{}, &storage);
@@ -253,7 +284,7 @@ inline constexpr memory_need memory_of = [] {
 
 /// Whether every rank of this mesh manages the schedule with so many bytes. `Model` is default-constructible; `Passes`
 /// lower the schedule, the usual ones if there are none: `passes::recompute<>` says what recomputation saves.
-template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes, lowering_pass... Passes>
+template <schedule_policy When, mesh_like Mesh, class Model, std::int64_t Bytes, lowering_pass... Passes>
 inline constexpr bool fits = [] {
   if constexpr (detail::known_to_the_compiler<When, Mesh>())
     return memory_of<When, pipeline_ranks<Mesh>, Model, Passes...>.bytes <= Bytes;
@@ -285,7 +316,7 @@ using bytes_in =
 }  // namespace detail
 
 /// Does not compile if the schedule is wrong on this mesh or a rank needs more bytes; the message names both numbers.
-template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes, lowering_pass... Passes>
+template <schedule_policy When, mesh_like Mesh, class Model, std::int64_t Bytes, lowering_pass... Passes>
 consteval bool require_memory() {
   if constexpr (detail::known_to_the_compiler<When, Mesh>()) {
     if constexpr (detail::require_ranks<When, pipeline_ranks<Mesh>, Passes...>()) {

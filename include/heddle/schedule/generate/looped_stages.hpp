@@ -6,18 +6,26 @@
 
 namespace heddle::inline v0::schedule {
 
+namespace detail {
+template <int Chunks>
+constexpr bool chunks_checked() {
+  static_assert(Chunks > 0,
+                "heddle: a rank of a pipeline holds at least one stage; give a number of chunks of at least 1, or "
+                "`dynamic` if it is known only at start-up");
+  return true;
+}
+}  // namespace detail
+
 /// A base for schedules whose rank r holds the stages r, p + r, 2p + r, ..: `Chunks` of them, or, with `dynamic`, a
 /// number given to the constructor behind the microbatches.
 /// Errors: does not compile for fewer than one chunk; `schedule_error` for that at run time, or for more than 65536.
 template <microbatches_like Microbatches, int Chunks>
 class looped : public staged<Microbatches, loop<(Chunks > 0 ? Chunks : 1)>> {
-  static_assert(Chunks > 0,
-                "heddle: a rank of a pipeline holds at least one stage; give a number of chunks of at least 1, or "
-                "`dynamic` if it is known only at start-up");
+  static_assert(detail::chunks_checked<Chunks>());
 
  public:
   using staged<Microbatches, loop<(Chunks > 0 ? Chunks : 1)>>::staged;
-  static constexpr int chunks() noexcept { return Chunks; }
+  static constexpr int chunks() noexcept { return Chunks > 0 ? Chunks : 1; }
 };
 
 template <microbatches_like Microbatches>

@@ -329,6 +329,8 @@ class written {
   using kind = schedule_kind;
   static constexpr bool is_static = true;
   static constexpr bool readable = size.found.what == nullptr;
+  /// The pipeline ranks that it has lists for.
+  static constexpr int ranks_of_text = static_cast<int>(size.ranks);
 
   constexpr written() noexcept { refuse_other_text(); }
 

@@ -35,6 +35,28 @@ struct offload_error : io_error {
 
 namespace activations {
 
+namespace detail {
+// In functions: clang takes a class whose own assertion failed for broken, and says so a second time.
+template <int N>
+constexpr bool amount_checked() {
+  static_assert(N >= 0, "heddle: amount::first<N>: N layers are offloaded, not less than 0");
+  return true;
+}
+template <int N>
+constexpr bool prefetch_checked() {
+  static_assert(N >= 1,
+                "heddle: prefetch::ahead<N>: layers are brought back at least one layer ahead; or prefetch::off");
+  return true;
+}
+template <class Store>
+constexpr bool store_checked() {
+  static_assert(activation_store<Store> && std::constructible_from<Store, const store_options&>,
+                "heddle: activations::offload<Store, ...>: the store does not model activation_store, or is not made "
+                "from store_options");
+  return true;
+}
+}  // namespace detail
+
 /// How many layers of a stage are offloaded: the first ones, whose backward comes last.
 namespace amount {
 /// All layers are offloaded.
@@ -45,7 +67,7 @@ struct all {
 /// The first N layers are offloaded, or all if there are fewer.
 template <int N>
 struct first {
-  static_assert(N >= 0, "heddle: amount::first<N>: N layers are offloaded, not less than 0");
+  static_assert(detail::amount_checked<N>());
   static constexpr bool measures = false;
   static constexpr int layers(int of) noexcept { return N < of ? N : of; }
 };
@@ -71,9 +93,8 @@ struct off {
 /// When the backward of the layer N after them begins; with `Grows` sooner if they would be late (`plan::read_now`).
 template <int N, bool Grows = true>
 struct ahead {
-  static_assert(N >= 1,
-                "heddle: prefetch::ahead<N>: layers are brought back at least one layer ahead; or prefetch::off");
-  static constexpr std::size_t least = N;
+  static_assert(detail::prefetch_checked<N>());
+  static constexpr std::size_t least = N >= 1 ? N : 1;
   static constexpr bool grows = Grows;
 };
 }  // namespace prefetch
@@ -318,9 +339,7 @@ class offloaded_layers {
 template <class Store = file_store, class Amount = amount::adaptive, class Prefetch = prefetch::ahead<2>,
           class MinBytes = min_bytes<(std::int64_t{8} << 20)>>
 struct offload {
-  static_assert(activation_store<Store> && std::constructible_from<Store, const store_options&>,
-                "heddle: activations::offload<Store, ...>: the store does not model activation_store, or is not made "
-                "from store_options");
+  static_assert(detail::store_checked<Store>());
   using kind = activations_kind;
   static constexpr bool reloads = true;
   /// For formulas of memory: how many of a stage's layers are offloaded at least (with `amount::adaptive` perhaps

@@ -18,11 +18,18 @@ namespace heddle::inline v0::activations {
 struct none {
   static constexpr model::recompute_plan again{};
 };
+namespace detail {
+// In a function: clang takes a class whose own assertion failed for broken, and says so a second time.
+template <int K>
+constexpr int every_checked() {
+  static_assert(K > 0, "heddle: activations::every<K>: every how many blocks? K is at least 1");
+  return K > 0 ? K : 1;
+}
+}  // namespace detail
 /// Everything in every K-th block of the model (blocks K-1, 2K-1, ...): only its input is kept.
 template <int K>
 struct every {
-  static_assert(K > 0, "heddle: activations::every<K>: every how many blocks? K is at least 1");
-  static constexpr model::recompute_plan again{{}, K};
+  static constexpr model::recompute_plan again{{}, detail::every_checked<K>()};
 };
 /// Everything in every block.
 using full = every<1>;
@@ -40,7 +47,8 @@ constexpr model::activation_set named_activations() {
   } else {
     static_assert((saved_activation<Names>::exists && ...),
                   "heddle: activations::named<...>: no saved activation has this name; there are ln_1.out, attn.qkv, "
-                  "attn.out, mid, ln_2.out, mlp.hidden, mlp.activated, ln_f.out and head.logits");
+                  "attn.out, mid, ln_2.out, mlp.hidden, mlp.activated, ln_f.out and head.logits; what layers of your "
+                  "own call by their tags is named in options.recompute");
     return {};
   }
 }

@@ -79,15 +79,24 @@ inline bool backwards_follow(std::span<const schedule::action> list, int stage) 
   return any && forward == nullptr;
 }
 
-template <class Settings, class Options>
-Settings settings_of(const Options& options, std::span<const schedule::action> list, int stage) {
+template <class Stage, class Config>
+model::own_activations named_by_tags(const Config& config) {
+  if constexpr (requires { Stage::named_by_tags(config); })
+    return Stage::named_by_tags(config);
+  else
+    return {};
+}
+template <class Stage, class Options>
+auto settings_of(const Options& options, std::span<const schedule::action> list, int stage) {
+  using Settings = typename Stage::layers_memory::settings;
   Settings s{};
   if constexpr (std::derived_from<Settings, activations::offload_settings>) {
     static_cast<activations::offload_settings&>(s) = options.offload;
     s.keep_last = s.keep_last || backwards_follow(list, stage);
   }
   if constexpr (requires { s.again; })  // `of_stage::takes_recompute`, of the settings
-    if (!options.recompute.empty()) s.again = model::parse_recompute(options.recompute);
+    if (!options.recompute.empty())
+      s.again = model::parse_recompute(options.recompute, named_by_tags<Stage>(options.model));
   return s;
 }
 
@@ -103,7 +112,7 @@ Stage make_stage(const Options& options, World& world, Backend& backend, const L
                          "\", but this strategy does not recompute; give it activations::recompute<>");
   if constexpr (model::of_stage::takes_settings<Stage>)
     return Stage(config, world, backend, layers, slots, max_samples, deferred, lender,
-                 settings_of<typename Stage::layers_memory::settings>(options, list, index));
+                 settings_of<Stage>(options, list, index));
   else if constexpr (model::of_stage::takes_lender<Stage, decltype(config), World&, Backend&, const Layers&, int,
                                                    std::int64_t, int>)
     return Stage(config, world, backend, layers, slots, max_samples, deferred, lender);

@@ -1,0 +1,16 @@
+// refuse: heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for model::batch) or io::pairs (x and y, for model::pair_batch)
+#include "trainer_parts.hpp"
+
+#include <heddle/train/make_trainer.hpp>
+#include <cstdint>
+#include <vector>
+
+namespace hd = heddle;
+using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
+using strategy = hd::strategy<mesh>;
+void train(const hd::train::options<hd::model::gpt2_config>& o, const std::vector<std::int32_t>& tokens) {
+  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
+    auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<float>{}, world, o);
+    trainer.compute_gradients(tokens);
+  });
+}

@@ -1,0 +1,14 @@
+// refuse: heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for model::batch) or io::pairs (x and y, for model::pair_batch)
+#include "trainer_parts.hpp"
+
+#include <heddle/train/make_trainer.hpp>
+
+namespace hd = heddle;
+using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
+using strategy = hd::strategy<mesh, hd::zero<1>>;
+void train(const hd::train::options<hd::model::gpt2_config>& o) {
+  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
+    auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<float>{}, world, o);
+    trainer.validate("held out");
+  });
+}
