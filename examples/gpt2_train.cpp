@@ -186,7 +186,7 @@ static int train(const settings& s) {
       hd::to_string(mesh) + ", " + ways::name_of(s) + ", " + std::to_string(s.microbatches) + " microbatches";
   const int last = static_cast<int>(s.steps) - 1;
   hd::launch_options launch;
-  launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(s.timeout, 1e9) * 1000));
+  launch.timeout = hd::timeout_of(s.timeout);
   hd::io::save_folder claimed;  // until the end
   if (!s.save.empty() && !nothing_to_do)
     hd::launch<hd::threads>(mesh, launch, [&](auto& world) {

@@ -3,6 +3,7 @@
 
 #include "support.hpp"
 
+#include <cmath>
 #include <ctime>
 #include <memory>
 #include <thread>
@@ -115,6 +116,26 @@ TEST_CASE("a timeout of zero waits for ever", "[comm][waiting]") {
     world.all().barrier();
   });
   SUCCEED();
+}
+
+TEST_CASE("a timeout of less than a millisecond ends", "[comm][waiting]") {
+  using std::chrono::milliseconds;
+  CHECK(hd::timeout_of(0) == milliseconds(0));
+  CHECK(hd::timeout_of(1e-9) == milliseconds(1));
+  CHECK(hd::timeout_of(0.0015) == milliseconds(2));
+  CHECK(hd::timeout_of(2) == milliseconds(2000));
+  CHECK(hd::timeout_of(1e300) == milliseconds(1'000'000'000'000));
+  CHECK_THROWS_WITH(hd::timeout_of(-1), "heddle: a timeout must be a number of seconds from 0 on (0: for ever), got -1");
+  CHECK_THROWS_AS(hd::timeout_of(std::nan("")), hd::config_error);
+  hd::launch_options options;
+  options.timeout = hd::timeout_of(1e-4);
+  const auto late = [&] {
+    hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>(2), options, [](auto& world) {
+      if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
+      world.all().barrier();
+    });
+  };
+  CHECK_THROWS_WITH(late(), Catch::Matchers::Contains("rank 0 has waited 1 ms in barrier"));
 }
 
 TEST_CASE("the longest timeout and the longest polling there are do not end at once", "[comm][waiting]") {

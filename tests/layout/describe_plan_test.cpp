@@ -86,6 +86,8 @@ TEST_CASE("a plan is drawn with what every rank holds before and after each step
   CHECK_THAT(describe_svg(redistribution<out, out>, shape{8, 64}), Contains(">nothing to do</text>"));
   CHECK(detail::bytes_text(1023) == "1023 bytes");
   CHECK(detail::bytes_text(1536) == "1.5 KiB");
+  CHECK(detail::bytes_text((1 << 20) - 1) == "1 MiB");
+  CHECK(detail::bytes_text((1 << 20) - 10) == "1023.99 KiB");
 }
 
 TEST_CASE("describe of a plan refuses what it cannot draw", "[layout][describe][plan]") {

@@ -321,7 +321,7 @@ TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][h
     return with(dense, "rope_parameters", with(dense.at("rope_parameters"), key, std::move(value)));
   };
   CHECK_THAT(refusal(rope("factor", -1)), Catch::Contains("rope_parameters, key 'factor': expected a positive number"));
-  CHECK_THAT(refusal(rope("beta_slow", 9)), Catch::Contains("yarn.fast must be at least yarn.slow = 9.000000, got 8"));
+  CHECK_THAT(refusal(rope("beta_slow", 9)), Catch::Contains("yarn.fast must be at least yarn.slow = 9, got 8"));
   for (const char* const key : {"mscale", "mscale_all_dim", "attention_factor"}) {
     CHECK_THAT(refusal(rope(key, -0.5)), Catch::Contains("rope_parameters, key '" + std::string(key) +
                                                          "': expected a number of 0 or more, got -0.5"));
@@ -575,7 +575,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
              {"low_freq_factor", 4},
              {"high_freq_factor", 1},
              {"original_max_position_embeddings", 64}}),
-       "llama_config.scaling.low = 4.000000 must be less than scaling.high = 1.000000"},
+       "llama_config.scaling.low = 4 must be less than scaling.high = 1"},
   };
   REQUIRE(refusal(gpt2).empty());
   REQUIRE(refusal(llama).empty());

@@ -114,7 +114,7 @@ TEST_CASE("configurations of Mixtral", "[model][mixtral]") {
   CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.chosen must be 1 to 5, got 6");
   wrong = tiny;
   wrong.balance = -1;
-  CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.balance must be a number >= 0, got -1.000000");
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.balance must be a number >= 0, got -1");
   wrong = tiny;
   wrong.experts = 0;
   CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.experts must be 1 to 65536, got 0");

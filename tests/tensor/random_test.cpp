@@ -116,7 +116,7 @@ TEST_CASE("dropout drops the same elements on every mesh, forward and backward",
   CHECK(kept / 99 == Approx(1 - rate).margin(0.15));
   const hd::layout<mesh> one{mesh{1, 1, 1}};
   hd::sharded<float, 2, hd::layout<mesh>> x(one, shape, 0);
-  CHECK_THROWS_WITH(hd::dropout(x, 1.0, random), "heddle: dropout needs a rate in [0, 1), got 1.000000");
+  CHECK_THROWS_WITH(hd::dropout(x, 1.0, random), "heddle: dropout needs a rate in [0, 1), got 1");
 }
 
 TEST_CASE("dropout of a partial sum is the sum dropped", "[tensor][random]") {

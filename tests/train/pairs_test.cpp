@@ -24,8 +24,10 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -108,6 +110,63 @@ struct pooled_numbers : md::described<pooled_numbers, double, md::pair_batch<dou
   }
 };
 
+// Three numbers of each pixel of an image of 3 x 4: of an image another, such as one of higher resolution.
+struct pixels : md::described<pixels, double, md::pair_batch<double>, md::network_config> {
+  static constexpr config sizes{.inputs = 2, .outputs = 3, .layers = 2, .width = 6, .hidden = 7, .context = 12};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::taps, dim::width>, dims<dim::ffn>>;
+    using out = linear<dims<dim::width>, dims<dim::outputs>>;
+    const gelu_mlp inner("mlp", up("up", {9, c.width}, {c.hidden}, 0.2),
+                         down_layer("down", {c.hidden}, {c.width}, 0.3));
+    return network(in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+                   residual(layer_norm<>("norm", c.width, 1e-5), convolution("conv", {3, 4}, c.width, inner)),
+                   squared_error(out("out", {c.width}, {c.outputs}, 0.3)));
+  }
+  static hd::io::pairs<double, double> data() {
+    static const auto x = perceptron::numbers(17 * 24, 5), y = perceptron::numbers(17 * 36, 6);
+    return {x, y, {.inputs = 24, .targets = 36, .validation = 0.2, .seed = 3}};
+  }
+};
+
+// One of five classes of each pixel; every seventh pixel has none.
+struct segments : md::described<segments, double, md::pair_batch<double, std::int32_t>, md::network_config> {
+  static constexpr config sizes{.inputs = 2, .outputs = 5, .layers = 2, .width = 6, .hidden = 7, .context = 12};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::width>, dims<dim::ffn>>;
+    return network(
+        in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5),
+                 gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, 0.3), down_layer("down", {c.hidden}, {c.width}, 0.3))),
+        language_head<layer_norm<>, false>(layer_norm<>("last", c.width, 1e-5), c.outputs, "head.weight", 0.3));
+  }
+  static hd::io::pairs<double, std::int32_t> data() {
+    static const auto x = perceptron::numbers(17 * 24, 4);
+    static const std::vector<std::int32_t> y = [] {
+      std::vector<std::int32_t> all;
+      for (std::int32_t i = 0; i < 17 * 12; ++i) all.push_back(i % 7 == 3 ? -1 : i * 3 % 5);
+      return all;
+    }();
+    return {x, y, {.inputs = 24, .targets = 12, .validation = 0.2, .seed = 3}};
+  }
+};
+
+// Each pixel by itself, so that the loss and its gradient are known in closed form: f(x) = (x A + a) B + b.
+struct plain_pixels : md::described<plain_pixels, double, md::pair_batch<double>, md::network_config> {
+  static constexpr config sizes{.inputs = 2, .outputs = 3, .layers = 0, .width = 4, .context = 12};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::width>, dims<dim::ffn>>;
+    using out = linear<dims<dim::width>, dims<dim::outputs>>;
+    return network(
+        in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5),
+                 gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, 0.3), down_layer("down", {c.hidden}, {c.width}, 0.3))),
+        squared_error(out("out", {c.width}, {c.outputs}, 0.3)));
+  }
+};
+
 // Tokens of 61 words, each of one of 40 classes: embedding and head are split differently.
 struct words_config : md::network_config {
   int vocabulary = 61;
@@ -145,6 +204,15 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 template <class Model, int Zero, class World>
 using trainer_of =
     hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<Zero>, hd::activations::recompute<>>, World>;
+
+// The samples of training from `first` on.
+template <class Data>
+auto samples_of(const Data& data, std::int64_t first, std::int64_t count) {
+  std::vector<double> x(static_cast<std::size_t>(count * data.inputs()));
+  std::vector<double> y(static_cast<std::size_t>(count * data.targets()));
+  data.fill_train({first, count}, std::span(x), std::span(y));
+  return std::pair(x, y);
+}
 
 template <class Model>
 hd::train::options<typename Model::config> options_of() {
@@ -242,9 +310,9 @@ void check_gradients() {
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const double at = weights[i], h = 1e-5;
       weights[i] = at + h;
-      const double above = trainer.compute_gradients(data).loss;
+      const double above = trainer.compute_gradients_again(data).loss;
       weights[i] = at - h;
-      const double below = trainer.compute_gradients(data).loss;
+      const double below = trainer.compute_gradients_again(data).loss;
       weights[i] = at;
       const double expected = (above - below) / (2 * h);
       worst = (std::max)(worst, std::abs(gradients[i] * result.gradient_scale - expected));
@@ -261,14 +329,19 @@ TEST_CASE("gradients of networks on pairs are those of central differences", "[t
   check_gradients<perceptron>();
   check_gradients<classifier>();
   check_gradients<pooled_numbers>();
+  check_gradients<pixels>();
+  check_gradients<segments>();
   check_gradients<tagger>();
 }
 
 TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, in double", "[train][pairs][ranks]",
-                   perceptron, classifier, pooled_numbers, tagger) {
+                   perceptron, classifier, pooled_numbers, pixels, segments, tagger) {
   const outcome serial = train<TestType>("", "1f1b", 1);
   REQUIRE(serial.weights.size() >= 2 + 2 * 6);
-  REQUIRE(serial.predictions.size() == 5 * static_cast<std::size_t>(TestType::describe(TestType::sizes).out.outputs()));
+  const auto rows = static_cast<std::size_t>(md::extents_of_model<TestType>(TestType::sizes).target_rows);
+  REQUIRE(rows == (std::is_same_v<TestType, pixels> || std::is_same_v<TestType, segments> ? 12 : 1));
+  REQUIRE(serial.predictions.size() ==
+          5 * rows * static_cast<std::size_t>(TestType::describe(TestType::sizes).out.outputs()));
   REQUIRE(std::abs(serial.losses[2] - serial.losses[0]) > 1e-6);
   struct run {
     const char* mesh;
@@ -284,6 +357,159 @@ TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, 
     check_same(train<TestType>(r.mesh, r.schedule, r.microbatches, r.again), serial);
   }
   check_same(train<TestType, 0>("dp=2,pp=2", "1f1b", 2), serial);
+}
+
+// Targets of rows and updates of one's own: steps of gradients with momentum, on any mesh, against the same computed here row by row.
+namespace {
+struct plain_reference {
+  static constexpr int in = 2, width = 4, out = 3;
+  std::vector<double> a, bias, b, last;  // in.weight [in, width] and so on
+  std::vector<double> losses;
+  std::vector<double> va, vbias, vb, vlast;
+
+  double step(const std::vector<double>& x, const std::vector<double>& y, double rate) {
+    std::vector<double> ga(a.size()), gbias(bias.size()), gb(b.size()), glast(last.size());
+    const std::size_t all = x.size() / in;
+    const double scale = 1.0 / static_cast<double>(all * out);
+    double loss = 0;
+    for (std::size_t r = 0; r < all; ++r) {
+      double h[width], dh[width] = {};
+      for (std::size_t w = 0; w < width; ++w) {
+        h[w] = bias[w];
+        for (std::size_t i = 0; i < in; ++i) h[w] += x[r * in + i] * a[i * width + w];
+      }
+      for (std::size_t o = 0; o < out; ++o) {
+        double f = last[o];
+        for (std::size_t w = 0; w < width; ++w) f += h[w] * b[w * out + o];
+        const double error = f - y[r * out + o], d = 2 * error * scale;
+        loss += error * error * scale;
+        glast[o] += d;
+        for (std::size_t w = 0; w < width; ++w) gb[w * out + o] += h[w] * d, dh[w] += b[w * out + o] * d;
+      }
+      for (std::size_t w = 0; w < width; ++w) {
+        gbias[w] += dh[w];
+        for (std::size_t i = 0; i < in; ++i) ga[i * width + w] += x[r * in + i] * dh[w];
+      }
+    }
+    const auto move = [&](std::vector<double>& p, std::vector<double>& v, const std::vector<double>& g) {
+      v.resize(p.size(), 0.0);
+      for (std::size_t i = 0; i < p.size(); ++i) v[i] = 0.5 * v[i] + g[i], p[i] -= rate * v[i];
+    };
+    move(a, va, ga), move(bias, vbias, gbias), move(b, vb, gb), move(last, vlast, glast);
+    return loss;
+  }
+};
+
+template <int Zero>
+outcome train_plainly(const std::string& mesh_text, const std::string& schedule, int microbatches) {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
+  static const auto x = perceptron::numbers(17 * 24, 5), y = perceptron::numbers(17 * 36, 6);
+  const hd::io::pairs<double, double> data(x, y, {.inputs = 24, .targets = 36, .seed = 3});
+  outcome all;
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    trainer_of<plain_pixels, Zero, std::remove_reference_t<decltype(world)>> trainer(world, options_of<plain_pixels>(),
+                                                                                    when);
+    std::vector<double> losses;
+    for (int step = 0; step < 6; ++step) {
+      const auto result = trainer.compute_gradients(data);
+      losses.push_back(result.loss);
+      trainer.apply_gradients(result, [](const auto& owned) {
+        for (std::size_t i = 0; i < owned.weights.size(); ++i) {
+          owned.first_moment[i] = 0.5 * owned.first_moment[i] + owned.gradient_scale * owned.gradients[i];
+          owned.weights[i] -= 0.05 * owned.first_moment[i];
+        }
+      });
+    }
+    trainer.parameter_memory().with_weights([&] {
+      const std::lock_guard lock(mutex);
+      all.losses = losses;
+      for (int k = 0; k < trainer.stages(); ++k)
+        for (const md::parameter& p : trainer.stage(k).parameters()) {
+          auto& whole = all.weights[p.name];
+          whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+          md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+            for (std::int64_t i = 0; i < length; ++i)
+              whole[static_cast<std::size_t>(global + i)] =
+                  trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + local + i)];
+          });
+        }
+    });
+  });
+  return all;
+}
+}  // namespace
+
+TEST_CASE("a loop of one's own with targets of rows takes the steps of a serial loop", "[train][pairs][ranks]") {
+  plain_reference serial;
+  hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {  // the first weights
+    trainer_of<plain_pixels, 0, std::remove_reference_t<decltype(world)>> trainer(
+        world, options_of<plain_pixels>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+    const auto of = [&](const char* name) {
+      for (const md::parameter& p : trainer.stage().parameters())
+        if (p.name == name) {
+          const auto all = trainer.stage().weights().subspan(static_cast<std::size_t>(p.offset),
+                                                             static_cast<std::size_t>(p.count));
+          return std::vector<double>(all.begin(), all.end());
+        }
+      throw std::runtime_error(name);
+    };
+    serial.a = of("in.weight"), serial.bias = of("in.bias"), serial.b = of("out.weight"), serial.last = of("out.bias");
+  });
+  const auto x = perceptron::numbers(17 * 24, 5), y = perceptron::numbers(17 * 36, 6);
+  const hd::io::pairs<double, double> data(x, y, {.inputs = 24, .targets = 36, .seed = 3});
+  outcome expected;
+  for (int step = 0; step < 6; ++step) {
+    const auto [inputs, targets] = samples_of(data, step * 7, 7);
+    expected.losses.push_back(serial.step(inputs, targets, 0.05));
+  }
+  expected.weights = {
+      {"in.weight", serial.a}, {"in.bias", serial.bias}, {"out.weight", serial.b}, {"out.bias", serial.last}};
+  REQUIRE(expected.losses[0] - expected.losses[5] > 1e-3);
+  const auto check = [&](const outcome& got) {
+    CHECK(relative_difference(got.losses, expected.losses) <= 1e-10);
+    CHECK(relative_difference(got.weights, expected.weights) <= 1e-10);
+  };
+  check(train_plainly<0>("", "1f1b", 1));
+  check(train_plainly<0>("dp=2", "1f1b", 2));
+  check(train_plainly<1>("dp=3", "gpipe", 1));
+  check(train_plainly<0>("pp=2", "zb-h1", 4));
+  check(train_plainly<3>("dp=2,pp=2", "1f1b", 2));
+  check(train_plainly<3>("dp=2,tp=2", "1f1b", 1));
+}
+
+TEST_CASE("gradients are computed once a step, but on request", "[train][pairs][ranks]") {
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>("dp=2"), [](auto& world) {
+    trainer_of<perceptron, 1, std::remove_reference_t<decltype(world)>> trainer(
+        world, options_of<perceptron>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+    const auto data = perceptron::data();
+    const auto fails = [&](const std::string& what) {
+      try {
+        trainer.compute_gradients(data);
+      } catch (const hd::config_error& e) {
+        if (std::string(e.what()).find(what) == std::string::npos) throw;
+        return;
+      }
+      throw std::runtime_error("computed again without a word");
+    };
+    const auto same = [](double a, double b) {
+      if (a != b) throw std::runtime_error(std::to_string(a) + " and " + std::to_string(b));
+    };
+    const auto first = trainer.compute_gradients(data);
+    fails("the gradients of step 1 have been computed, and the step has not ended");
+    same(trainer.compute_gradients_again(data).loss, first.loss);  // the error left the trainer as it was
+    fails("of step 1");
+    same(trainer.step(data).loss, first.loss);  // whoever has looked can go on
+    const auto second = trainer.compute_gradients(data);
+    if (second.loss == first.loss) throw std::runtime_error("the same samples");
+    trainer.apply_gradients(second);
+    trainer.compute_gradients(data);
+    trainer.set_position(2, 14);
+    trainer.compute_gradients(data);
+    trainer.run(data);
+    same(static_cast<double>(trainer.steps_done()), 3);
+  });
 }
 
 // The validation's loss is known already; this one is put together from f(x).
@@ -344,7 +570,9 @@ TEST_CASE("networks whose parts do not fit are refused", "[train][pairs]") {
   using Catch::Matchers::Contains;
   auto sizes = perceptron::sizes;
   sizes.context = 2;
-  CHECK_THROWS_WITH(make(perceptron{}, sizes), Contains("a context of 2 rows; layers::pooled gives a head the mean"));
+  CHECK_THROWS_WITH(make(perceptron{}, sizes),
+                    Contains("the data has samples of 3 inputs and 2 targets, the model takes 6 and 4, since each of 2 "
+                             "rows has targets; layers::pooled gives a head the mean of a sample's rows"));
   sizes = classifier::sizes;
   sizes.context = 8;
   sizes.inputs = 3;

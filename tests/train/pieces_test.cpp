@@ -76,7 +76,7 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
   refused([](auto& o) { o.adamw.epsilon = 0; }, "epsilon must be positive");
   refused([](auto& o) { o.adamw.weight_decay = -1; }, "weight_decay must be at least 0");
   refused([](auto& o) { o.adamw.rates = {{"wte", -2}}; },
-          "rates must be at least 0 and finite, got -2.000000 for 'wte'");
+          "rates must be at least 0 and finite, got -2 for 'wte'");
   const double infinite = std::numeric_limits<double>::infinity();
   refused([&](auto& o) { o.adamw.epsilon = infinite; }, "epsilon must be positive and finite, got inf");
   refused([&](auto& o) { o.adamw.weight_decay = infinite; }, "weight_decay must be at least 0 and finite, got inf");
@@ -139,4 +139,23 @@ TEST_CASE("a progress line says step, losses, norm, speed and time left", "[trai
   for (const char* part : {"10/200", "loss 2.5000", "val 2.7500", "1.2500", "3.00e-04", "12345 tok/s", "1:02:03"})
     CHECK_THAT(line, Contains(part));
   CHECK(clock_text(61.2) == "1:01");
+  CHECK(clock_text(59.6) == "1:00");
+}
+
+TEST_CASE("numbers of a progress line are rounded, and right for any size", "[train][report]") {
+  const auto line = [](double x) {
+    step_report r;
+    r.loss = r.gradient_norm = r.tokens_per_second = r.seconds_left = x;
+    r.validation_loss = x;
+    return to_string(r);
+  };
+  CHECK_THAT(line(5.17575519046642), Contains("loss 5.1758  val 5.1758  grad norm  5.1758"));
+  CHECK_THAT(line(5.17728531756510), Contains("val 5.1773"));
+  CHECK_THAT(line(1234567.8), Contains("val 1234567.8000") && Contains("1234568 tok/s") && Contains("ETA 342:56:08"));
+  CHECK_THAT(line(99999.99), Contains("val 99999.9900"));
+  CHECK_THAT(line(1e20), Contains("loss 1.0000e+20  val 1.0000e+20") && Contains("ETA unknown"));
+  CHECK_THAT(line(1.7976931348623157e308), Contains("val 1.7977e+308") && Contains("ETA unknown"));
+  CHECK_THAT(line(0.00004), Contains("val 0.0000"));
+  CHECK_THAT(line(std::numeric_limits<double>::quiet_NaN()), Contains("val nan") && Contains("ETA unknown"));
+  CHECK_THAT(line(std::numeric_limits<double>::infinity()), Contains("val inf"));
 }

@@ -3,8 +3,11 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/durations.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace heddle::inline v0 {
@@ -48,6 +51,15 @@ struct launch_options {
   /// Messages of memory that the host cannot use (`mpi`).
   device_messages device = device_messages::automatic;
 };
+
+/// A timeout of so many seconds, for `launch_options::timeout`: in whole milliseconds, rounded up, so that 0 alone is for ever. At most
+/// 10^9 seconds. Errors: `config_error` for a negative number, or none.
+inline std::chrono::milliseconds timeout_of(double seconds) {
+  if (!(seconds >= 0))
+    throw config_error("heddle: a timeout must be a number of seconds from 0 on (0: for ever), got " +
+                       number_text(seconds));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil((std::min)(seconds, 1e9) * 1000)));
+}
 
 namespace detail {
 // A timeout that clocks can count with: ten years for all that is longer, `milliseconds::max()` among them.

@@ -4,6 +4,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -18,7 +19,7 @@ inline void require_reversible(const adamw_step& step) {
     throw config_error(
         "heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back; got learning "
         "rate " +
-        std::to_string(step.lr) + " and weight decay " + std::to_string(step.weight_decay));
+        number_text(step.lr) + " and weight decay " + number_text(step.weight_decay));
 }
 
 /// The scalars of a step, computed in double on the host and rounded once: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2)

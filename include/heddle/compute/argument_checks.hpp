@@ -4,6 +4,7 @@
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -128,7 +129,7 @@ struct argument_checks {
       wrong("heads of q should be a multiple of the " + std::to_string(k.heads) + " heads of k, got " +
             std::to_string(q.heads));
     if (!(scale > 0) || !std::isfinite(scale)) [[unlikely]]
-      wrong("the scale of scores should be a positive number, got " + std::to_string(scale));
+      wrong("the scale of scores should be a positive number, got " + number_text(scale));
     rows_apart(kernel, "q", q);
     rows_apart(kernel, "k", k);
     rows_apart(kernel, "v", v);

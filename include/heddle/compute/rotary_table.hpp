@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cmath>
@@ -41,8 +42,8 @@ inline std::vector<double> rotary_frequencies(std::int64_t rotating, double thet
     throw config_error(
         "heddle: rotary_frequencies: theta, factor, low and original should be positive and high above low, "
         "got theta " +
-        std::to_string(theta) + ", factor " + std::to_string(scaling.factor) + ", low " + std::to_string(scaling.low) +
-        ", high " + std::to_string(scaling.high) + ", original " + std::to_string(scaling.original));
+        number_text(theta) + ", factor " + number_text(scaling.factor) + ", low " + number_text(scaling.low) +
+        ", high " + number_text(scaling.high) + ", original " + number_text(scaling.original));
   std::vector<double> frequencies(static_cast<std::size_t>(rotating / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotating));

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ inline q8_scale q8_scale_of(const float* w, std::int64_t count, std::int64_t str
   for (std::int64_t i = 0; i < count; ++i) {
     const float x = w[i * stride];
     if (!std::isfinite(x))
-      throw layout_error("heddle: weights in 8 bits must be finite, got " + std::to_string(x) + " as number " +
+      throw layout_error("heddle: weights in 8 bits must be finite, got " + number_text(x) + " as number " +
                          std::to_string(i) + " of a block");
     greatest = (std::max)(greatest, std::abs(x));
   }

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -51,9 +52,9 @@ inline std::vector<double> rotary_frequencies(std::int64_t rotating, double thet
     throw config_error(
         "heddle: rotary_frequencies: factor, slow and original should be positive, fast at least slow and theta above "
         "1, got factor " +
-        std::to_string(scaling.factor) + ", fast " + std::to_string(scaling.fast) + ", slow " +
-        std::to_string(scaling.slow) + ", original " + std::to_string(scaling.original) + ", theta " +
-        std::to_string(theta));
+        number_text(scaling.factor) + ", fast " + number_text(scaling.fast) + ", slow " +
+        number_text(scaling.slow) + ", original " + number_text(scaling.original) + ", theta " +
+        number_text(theta));
   if (scaling.factor == 1) return frequencies;
   // The index at which a pair turns so often in the original positions.
   const auto index_of = [&](double turns) {

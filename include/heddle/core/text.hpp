@@ -1,4 +1,4 @@
-// heddle/core/text.hpp: puts a message together from words and numbers, or out of another message.
+// heddle/core/text.hpp: numbers in words, and messages put together from words and numbers, or out of another message.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -10,6 +10,19 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+namespace heddle::inline v0 {
+
+/// A number in as few digits as tell it from all others of its type: `"0.1"`, `"1e-07"`, `"nan"`. `std::to_string` cuts after six decimals.
+HEDDLE_INLINE std::string number_text(double x);
+HEDDLE_INLINE std::string number_text(float x);
+inline std::string number_text(std::integral auto x) {
+  return std::to_string(x);
+}
+/// A number rounded to so many decimals, for people; as `"1.2346e+15"` where it has more than 15 digits before them.
+HEDDLE_INLINE std::string rounded_text(double x, int decimals);
+
+}  // namespace heddle::inline v0
 
 namespace heddle::inline v0::detail {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/infer/cache.hpp>
 #include <heddle/infer/step.hpp>
 
@@ -83,7 +84,7 @@ inline void require_beams(const beam_options& o, const step_limits& l, std::int6
   if (prompt < 1 || prompt >= l.context) refuse("tokens of the prompt", l.context - 1, prompt);
   if (o.max_tokens < 1 || o.max_tokens > l.context - prompt) refuse("max_tokens", l.context - prompt, o.max_tokens);
   if (!std::isfinite(o.length_penalty))
-    throw config_error("heddle: beam_search: length_penalty should be finite, got " + std::to_string(o.length_penalty));
+    throw config_error("heddle: beam_search: length_penalty should be finite, got " + number_text(o.length_penalty));
   const std::int64_t of_prompt = detail::blocks_of_tokens(prompt, l.block_rows);
   const std::int64_t own = detail::blocks_of_tokens(prompt + o.max_tokens, l.block_rows) - prompt / l.block_rows;
   if (of_prompt + o.beams * own > l.blocks)

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/permutation.hpp>
 
 #include <cstddef>
@@ -57,7 +58,7 @@ class basic_dataset {
     if (options.batch < 1)
       throw config_error("heddle: the batch must be at least 1 sample, got " + std::to_string(options.batch));
     if (!(options.validation >= 0.0 && options.validation < 1.0))
-      throw config_error("heddle: the validation part must be in [0, 1), got " + std::to_string(options.validation));
+      throw config_error("heddle: the validation part must be in [0, 1), got " + number_text(options.validation));
     chunks_ = tokens.empty() ? 0 : (static_cast<std::int64_t>(tokens.size()) - 1) / options.context;
     const std::int64_t needed = options.validation > 0.0 ? 2 : 1;
     if (chunks_ < needed)

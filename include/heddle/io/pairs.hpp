@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/permutation.hpp>
 
@@ -37,7 +38,7 @@ class pairs {
       throw config_error("heddle: a sample must have at least 1 input and 1 target, got " +
                          std::to_string(options.inputs) + " and " + std::to_string(options.targets));
     if (!(options.validation >= 0.0 && options.validation < 1.0))
-      throw config_error("heddle: the validation part must be in [0, 1), got " + std::to_string(options.validation));
+      throw config_error("heddle: the validation part must be in [0, 1), got " + number_text(options.validation));
     const auto inputs = static_cast<std::int64_t>(x.size()), targets = static_cast<std::int64_t>(y.size());
     samples_ = inputs / options.inputs;
     if (inputs % options.inputs != 0 || targets % options.targets != 0 || targets / options.targets != samples_)

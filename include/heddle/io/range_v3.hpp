@@ -14,6 +14,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/permutation.hpp>
 
@@ -52,7 +53,7 @@ inline void require_part(const char* what, std::int64_t part, std::int64_t parts
 
 inline std::int64_t held_out(std::int64_t chunks, double validation) {
   if (!(validation >= 0.0 && validation < 1.0))
-    throw config_error("heddle: the validation part must be in [0, 1), got " + std::to_string(validation));
+    throw config_error("heddle: the validation part must be in [0, 1), got " + number_text(validation));
   if (!(validation > 0.0) || chunks < 2) return 0;
   const auto n = static_cast<std::int64_t>(static_cast<double>(chunks) * validation);
   return n < 1 ? 1 : n > chunks - 1 ? chunks - 1 : n;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cmath>
 #include <initializer_list>
@@ -24,7 +25,7 @@ struct config_checks {
   void deviation(double value) const {
     if (!(value >= 0 && std::isfinite(value)))
       throw config_error("heddle: " + std::string(config) + ".initial_deviation must be a finite number >= 0, got " +
-                         std::to_string(value));
+                         number_text(value));
   }
 };
 

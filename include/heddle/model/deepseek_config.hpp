@@ -5,6 +5,7 @@
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/config_checks.hpp>
 #include <heddle/model/llama_config.hpp>
 
@@ -104,7 +105,7 @@ struct deepseek_config {
     const auto positive = [](const char* name, double value) {
       if (!(value > 0 && value <= 1e12))
         throw config_error("heddle: deepseek_config." + std::string(name) + " must be a positive number, got " +
-                           std::to_string(value));
+                           number_text(value));
     };
     positive("factor", factor);
     positive("theta", theta);
@@ -113,8 +114,8 @@ struct deepseek_config {
     positive("yarn.original", yarn.original);
     positive("yarn.slow", yarn.slow);
     if (!(yarn.fast >= yarn.slow && yarn.fast <= 1e12))
-      throw config_error("heddle: deepseek_config.yarn.fast must be at least yarn.slow = " + std::to_string(yarn.slow) +
-                         ", got " + std::to_string(yarn.fast));
+      throw config_error("heddle: deepseek_config.yarn.fast must be at least yarn.slow = " + number_text(yarn.slow) +
+                         ", got " + number_text(yarn.fast));
     const auto at_least_zero = [](const char* name, double value) {
       if (!(value >= 0 && value <= 1e12)) {
         char text[32];
@@ -128,10 +129,10 @@ struct deepseek_config {
     at_least_zero("attention_factor", yarn.attention_factor.value_or(1));
     if ((yarn.factor != 1 && theta <= 1) || ((yarn.factor != 1 || yarn.attention_factor) && scaling.factor != 1))
       throw config_error("heddle: a deepseek_config with yarn must have scaling.factor 1 and theta above 1, got " +
-                         std::to_string(scaling.factor) + " and " + std::to_string(theta));
+                         number_text(scaling.factor) + " and " + number_text(theta));
     check.deviation(initial_deviation);
     if (const double all = numbers<double>(); all > 0x1p62)
-      throw config_error("heddle: a deepseek_config must have at most 2^62 parameters, got " + std::to_string(all));
+      throw config_error("heddle: a deepseek_config must have at most 2^62 parameters, got " + number_text(all));
   }
 
   /// Numbers that enter a matrix product for each token.

@@ -7,6 +7,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/falcon_base.hpp>
 #include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/parameters.hpp>
@@ -250,7 +251,7 @@ class falcon_drafter {
                              std::int64_t rows, const falcon_dropout& dropout = {}) {
     if (!(dropout.rate >= 0 && dropout.rate < 1))
       throw config_error("heddle: falcon_drafter: dropout should have a rate from 0 to below 1, got " +
-                         std::to_string(dropout.rate));
+                         number_text(dropout.rate));
     const std::int64_t n = sequences * rows;
     if (std::ssize(next) != n || std::ssize(features) != n * shape_.width || rows > shape_.context)
       throw layout_error("heddle: falcon_drafter: " + std::to_string(sequences) + " texts of " + std::to_string(rows) +

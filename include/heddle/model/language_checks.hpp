@@ -114,11 +114,11 @@ struct language_stage_is_possible {
   static constexpr bool value = true;  // one sentence is enough
 };
 
-// Errors: `config_error` if samples of several rows come with one target that no layer takes their mean for.
+// Errors: `config_error` if samples of several rows, in a batch of one's own, come with one target that no layer takes their mean for.
 template <class Out, class Batch, class Config>
 const Config& checked_rows(const Config& config) {
   if constexpr (!requires(Batch b) { b.tokens; } && (compares_numbers<Out> || compares_classes<Out>) &&
-                !takes_means<Out>)
+                !takes_means<Out> && !has_targets_of_rows<Batch, Out>)
     if (config.context != 1)
       throw config_error("heddle: this model has one target for each sample, and a head of one row, but a context of " +
                          std::to_string(config.context) +

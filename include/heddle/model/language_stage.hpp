@@ -108,7 +108,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
         saved_layers_(make_layers_memory(saving, slots)),
         stream_(world, config.width),
         memory_(queue(), at_, part_, again_, slots, deferred),
-        given_(queue(), config_, max_samples, slots + 1, is_first(), is_last()),
+        given_(queue(), extents_of_sample<batch_type, out_layer>(config_), max_samples, slots + 1, is_first(), is_last()),
         slots_(slots, deferred) {
     detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world_->mesh(), max_rows());
     detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
@@ -308,22 +308,25 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   }
 
   /// Forward without saving, for sampling and prediction: the last stage gets the head's outputs for each sample's last
-  /// position, or for the mean of its rows behind `pooled`, whole and the same on every rank that shares its rows.
-  /// Shapes: `logits` [samples, outputs of the head]; other stages ignore it.
+  /// position, for the mean of its rows behind `pooled`, or for all rows that have targets of their own; whole and the same on every
+  /// rank that shares its rows.
+  /// Shapes: `logits` [samples, 1 or rows, outputs of the head]; other stages ignore it.
   void last_logits(const batch_type& b, const_row in, row out, row logits) {
     const extent_of_batch e = checked(b, false);
-    const std::int64_t n = description_.out.outputs();
-    if (is_last()) require_logits(static_cast<std::size_t>(logits.size()), e, n);
+    constexpr bool of_rows = has_targets_of_rows<batch_type, out_layer>;
+    const std::int64_t n = description_.out.outputs(), of_sample = of_rows ? e.sequence : 1;
+    if (is_last()) require_logits(static_cast<std::size_t>(logits.size()), e, of_sample * n);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
     const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
     const std::int64_t rows = detail::takes_means<out_layer> ? e.sequence : 1;
-    for (std::int64_t i = 0; i < e.samples; ++i) {
+    for (std::int64_t i = 0; i < e.samples * of_sample; ++i) {
       run_type one = run_of({1, rows});
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
-      head.layer().predict(head, stream_.part(all, (i + 1) * e.sequence - rows, one.extent),
+      const std::int64_t end = of_rows ? i + 1 : (i + 1) * e.sequence;
+      head.layer().predict(head, stream_.part(all, end - rows, one.extent),
                            heddle::v0::detail::row_at<space>(start_of(logits) + i * n, n));
     }
   }
@@ -567,7 +570,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
                                                    const_matrix(memory_.embedding_gradient(end), c.extent));
   }
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
-    return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
+    return detail::checked_batch_of<out_layer>(config_, max_samples_, b, is_first(),
+                                               is_last() && (needs_targets || !b.targets.empty()));
   }
   template <class Row>
   void require_size(const Row& s, extent_of_batch e, const char* what) const {

@@ -25,11 +25,9 @@ class microbatch_memory {
   using target = typename batch_contents<Batch>::target;
   using queue = typename Space::queue;
 
-  /// `inputs` and `targets`: whether they are read.
-  template <class Config>
-  microbatch_memory(queue& q, const Config& config, std::int64_t max_samples, int places, bool inputs, bool targets)
+  /// Of samples like `one`. `inputs` and `targets`: whether they are read.
+  microbatch_memory(queue& q, sample_extents one, std::int64_t max_samples, int places, bool inputs, bool targets)
       : losses_(q, places, "the losses of microbatches") {
-    const sample_extents one = batch_contents<Batch>::extents(config);
     if (inputs) stride_.inputs = max_samples * one.inputs;
     if (targets) stride_.targets = max_samples * one.targets;
     inputs_ = buffer<input, Space>(q, places * stride_.inputs, "the inputs of microbatches");
@@ -87,8 +85,7 @@ class microbatch_memory {
 template <class Batch>
 class microbatch_memory<Batch, host_memory> {
  public:
-  template <class Config>
-  microbatch_memory(host_memory::queue&, const Config&, std::int64_t, int, bool, bool) noexcept {}
+  microbatch_memory(host_memory::queue&, sample_extents, std::int64_t, int, bool, bool) noexcept {}
   template <class Config>
   static void take(host_memory::queue&, int, const Config&, const Batch&, extent_of_batch) noexcept {}
   template <class Config>

@@ -1,6 +1,7 @@
 // heddle/model/mixtral_config.hpp: the numbers that make a Mixtral, with its parameter and operation counts.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/model/config_checks.hpp>
 #include <heddle/model/llama_config.hpp>
 
@@ -31,7 +32,7 @@ struct mixtral_config : llama_config {
       throw config_error("heddle: the experts of a mixtral_config must have at most 2^61 parameters, got " +
                          std::to_string(all));
     if (!(balance >= 0 && balance <= 1e6))
-      throw config_error("heddle: mixtral_config.balance must be a number >= 0, got " + std::to_string(balance));
+      throw config_error("heddle: mixtral_config.balance must be a number >= 0, got " + number_text(balance));
   }
 
   /// Numbers that enter a matrix product for each token: those of a Llama, with `chosen` MLPs and the router.

@@ -10,11 +10,13 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::model {
 
 /// One microbatch of pairs (x, y). `inputs` [samples, context, inputs] are needed on the first stage, `targets` on the last:
-/// classes (an integer for each sample; negative: ignored) or numbers [samples, outputs]. `loss_scale` multiplies the gradient:
+/// classes (an integer for each row; negative: ignored) or numbers [samples, context, outputs]; behind `layers::pooled`, which takes
+/// the mean of a sample's rows, an integer or [outputs] numbers for each sample. `loss_scale` multiplies the gradient:
 /// 1 / (targets of the whole step). `sequence` stays 0: every sample has the rows of the configuration.
 template <class T, class Target = T>
 struct pair_batch {
@@ -25,9 +27,10 @@ struct pair_batch {
   int sequence = 0;
 };
 
-/// Numbers of one sample.
+/// Numbers of one sample, and how many of its rows have targets of their own.
 struct sample_extents {
   std::int64_t inputs = 0, targets = 0;
+  std::int64_t target_rows = 1;
   friend constexpr bool operator==(const sample_extents&, const sample_extents&) = default;
 };
 
@@ -60,6 +63,42 @@ struct batch_contents<pair_batch<T, Target>> {
   }
 };
 
+/// Whether each row of a sample has targets of its own, such as the pixels of an image that become those of another: samples are
+/// pairs, and the head of the model takes no mean of rows.
+template <class Batch, class Head>
+inline constexpr bool has_targets_of_rows = false;
+template <class T, class Target, class Head>
+inline constexpr bool has_targets_of_rows<pair_batch<T, Target>, Head> =
+    requires { Head::takes_classes; } && !requires { requires Head::takes_means; };
+
+/// Numbers of one sample of a model whose last layer is `Head`.
+template <class Batch, class Head, class Config>
+constexpr sample_extents extents_of_sample(const Config& c) {
+  sample_extents one = batch_contents<Batch>::extents(c);
+  if constexpr (has_targets_of_rows<Batch, Head>) {
+    one.target_rows = c.context;
+    one.targets *= c.context;
+  }
+  return one;
+}
+
+namespace detail {
+template <class Model>
+struct head_of {
+  using type = void;  // of a stage of one's own
+};
+template <class Model>
+  requires requires(const typename Model::config& c) { Model::describe(c).out; }
+struct head_of<Model> {
+  using type = std::remove_cvref_t<decltype(Model::describe(std::declval<const typename Model::config&>()).out)>;
+};
+}  // namespace detail
+/// The same of a model.
+template <class Model>
+constexpr sample_extents extents_of_model(const typename Model::config& c) {
+  return extents_of_sample<typename Model::batch, typename detail::head_of<Model>::type>(c);
+}
+
 /// What the first layer of a model reads: token ids, or a matrix [rows, inputs].
 template <class Config, class T>
 compute::token_ids inputs_of(const Config&, const batch<T>& b, extent_of_batch) {
@@ -70,10 +109,11 @@ matrix_view<const T> inputs_of(const Config& c, const pair_batch<T, Target>& b, 
   return {b.inputs.data(), dynamic_shape<2>(e.rows(), c.inputs)};
 }
 
-/// The extent of a microbatch. Errors: `config_error` naming what does not fit: samples, numbers, or classes.
+/// The extent of a microbatch, `target_rows` rows of each sample having targets. Errors: `config_error` naming what does not fit: samples,
+/// numbers, or classes.
 template <class Config, class T, class Target>
 extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, const pair_batch<T, Target>& b,
-                              bool reads_inputs, bool reads_targets) {
+                              bool reads_inputs, bool reads_targets, std::int64_t target_rows = 1) {
   if (b.samples < 0 || b.samples > max_samples)
     throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " samples; this stage has room for " +
                        std::to_string(max_samples));
@@ -88,7 +128,7 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
   };
   if (reads_inputs) require(b.inputs.size(), one.inputs, "inputs");
   if (reads_targets) {
-    require(b.targets.size(), one.targets, "targets");
+    require(b.targets.size(), one.targets * target_rows, "targets");
     if constexpr (std::is_integral_v<Target>)
       for (const Target id : b.targets)
         if (id >= config.outputs)
@@ -97,5 +137,17 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
   }
   return {b.samples, config.context};
 }
+
+namespace detail {
+// The same where the last layer of the model is `Head`.
+template <class Head, class Config, class Batch>
+extent_of_batch checked_batch_of(const Config& config, std::int64_t max_samples, const Batch& b, bool reads_inputs,
+                                 bool reads_targets) {
+  if constexpr (has_targets_of_rows<Batch, Head>)
+    return checked_batch(config, max_samples, b, reads_inputs, reads_targets, config.context);
+  else
+    return checked_batch(config, max_samples, b, reads_inputs, reads_targets);
+}
+}  // namespace detail
 
 }  // namespace heddle::inline v0::model

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/described.hpp>
 #include <heddle/model/layers/lora.hpp>
 
@@ -23,7 +24,7 @@ struct lora_config : Config {
       throw config_error("heddle: the rank of an adapter must be 1 to the width, " + std::to_string(Config::width) +
                          ", got " + std::to_string(adapter_rank));
     if (!std::isfinite(adapter_alpha))
-      throw config_error("heddle: the alpha of an adapter must be finite, got " + std::to_string(adapter_alpha));
+      throw config_error("heddle: the alpha of an adapter must be finite, got " + number_text(adapter_alpha));
   }
 };
 /// In words, as for the model without adapters.

@@ -1,6 +1,7 @@
 // heddle/sim/serial_nodes.hpp: simulates microbatches with paths of their own on nodes that do one thing at a time.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/schedule/paths.hpp>
 
 #include <cstddef>
@@ -45,7 +46,7 @@ struct serial_nodes {
     constexpr double never = std::numeric_limits<double>::infinity();
     if (slots < 0 || !(gap >= 0 && gap < never) || !(injected_gap >= 0 && injected_gap < never))
       throw schedule_error("heddle: nodes have 0 slots or more and rest for seconds, not " + std::to_string(slots) +
-                           " slots and " + std::to_string(gap) + " s or " + std::to_string(injected_gap) + " s");
+                           " slots and " + number_text(gap) + " s or " + number_text(injected_gap) + " s");
     if (costs.nodes() != paths.nodes() || !costs.complete())
       throw schedule_error("heddle: the costs of visits are those of " + std::to_string(costs.nodes()) +
                            " nodes, or not complete; the ways go through " + std::to_string(paths.nodes()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -70,22 +71,22 @@ class cluster_state {
         had_(cluster.bytes.size()) {
     if (!(repartition_ >= 0) || !std::isfinite(repartition_))
       throw schedule_error("heddle: re-partitioning a slice of a simulated cluster takes 0 s or more, not " +
-                           std::to_string(repartition_));
+                           number_text(repartition_));
     double before = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const cluster_job& job = jobs[j];
       if (!(job.arrival >= before && job.work >= 0 && job.bytes >= 0) || !std::isfinite(job.arrival + job.work))
         throw schedule_error("heddle: job " + std::to_string(j) + " of a simulated cluster comes at " +
-                             std::to_string(job.arrival) + " s with " + std::to_string(job.work) + " s of work and " +
-                             std::to_string(job.bytes) + " bytes; give numbers from 0 on, and jobs as they come");
+                             number_text(job.arrival) + " s with " + number_text(job.work) + " s of work and " +
+                             number_text(job.bytes) + " bytes; give numbers from 0 on, and jobs as they come");
       before = job.arrival;
       left_[j] = job.work;
     }
     for (const reservation& r : cluster.reservations) {
       if (r.slice < 0 || r.slice >= slices() || !(r.start <= r.end))
         throw schedule_error("heddle: slice " + std::to_string(r.slice) + " of " + std::to_string(slices()) +
-                             " of a simulated cluster cannot be reserved from " + std::to_string(r.start) + " s to " +
-                             std::to_string(r.end) + " s");
+                             " of a simulated cluster cannot be reserved from " + number_text(r.start) + " s to " +
+                             number_text(r.end) + " s");
       busy_[at(r.slice)].emplace_back(r.start, r.end);
     }
     for (std::size_t k = 0; k < busy_.size(); ++k) {
@@ -139,14 +140,14 @@ class cluster_state {
     auto& list = busy_[at(p.slice)];
     for (const auto& [start, end] : list) free = free && (p.end <= start * (1 + 1e-12) || end <= p.start * (1 + 1e-12));
     if (!free)
-      throw schedule_error("heddle: at " + std::to_string(now_) + " s job " + std::to_string(p.job) +
-                           " cannot have slice " + std::to_string(p.slice) + " from " + std::to_string(p.start) +
-                           " s to " + std::to_string(p.end) + " s");
+      throw schedule_error("heddle: at " + number_text(now_) + " s job " + std::to_string(p.job) +
+                           " cannot have slice " + std::to_string(p.slice) + " from " + number_text(p.start) +
+                           " s to " + number_text(p.end) + " s");
     const double before = repartition(p.slice, p.job, p.start > now_);
     if (before > 0 && p.end - p.start < (before + p.work) * (1 - 1e-12) - 1e-9 * p.end)
       throw schedule_error("heddle: job " + std::to_string(p.job) + " is given slice " + std::to_string(p.slice) +
-                           " for " + std::to_string(p.end - p.start) + " s, too short for " + std::to_string(before) +
-                           " s of re-partitioning and " + std::to_string(p.work) + " s of work");
+                           " for " + number_text(p.end - p.start) + " s, too short for " + number_text(before) +
+                           " s of re-partitioning and " + number_text(p.work) + " s of work");
     const std::pair<double, double> entry(p.start, p.end);
     list.insert(std::upper_bound(list.begin(), list.end(), entry), entry);
     waiting_.erase(found);

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/min_move_window.hpp>
+#include <heddle/core/text.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -52,7 +53,7 @@ inline constexpr std::int64_t most_fused_tokens = std::int64_t{1} << 30;
 /// tokens of all requests together, and for times beyond what a double holds.
 inline fused_decoding simulate_temporal_fusion(const std::vector<fused_request>& requests,
                                                const fused_step_costs& costs, std::int64_t slots, bool close_holes) {
-  const auto show = [](double x) { return std::to_string(x); };
+  const auto show = [](double x) { return number_text(x); };
   const auto is_cost = [](double x) { return std::isfinite(x) && x >= 0; };
   if (slots < 1)
     throw config_error("heddle: fused decoding should have at least one slot, got " + std::to_string(slots) + " slots");

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -45,7 +46,7 @@ constexpr bool scales() {
 
 inline void require_rate(double rate) {
   if (!(rate >= 0 && rate < 1))
-    throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
+    throw config_error("heddle: dropout needs a rate in [0, 1), got " + number_text(rate));
 }
 
 // Elements of a run that begins at index `global` of the tensor: `number` of each index.

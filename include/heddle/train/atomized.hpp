@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/profile.hpp>
@@ -163,7 +164,7 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
     throw config_error("heddle: a piece has a number of steps, not " + std::to_string(limits.steps));
   if (std::isnan(limits.seconds) || !(limits.finish >= 0))
     throw config_error("heddle: a piece takes a number of seconds, and at least 0 of them to finish, not " +
-                       std::to_string(limits.seconds) + " and " + std::to_string(limits.finish));
+                       number_text(limits.seconds) + " and " + number_text(limits.finish));
   const std::int64_t begin = limits.began < 0 ? clock() : limits.began;
   const auto since = [&](std::int64_t from) { return static_cast<double>(clock() - from) / 1e9; };
   piece_report report;

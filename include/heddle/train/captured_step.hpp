@@ -254,7 +254,8 @@ class captured_step {
                     model::checked_batch(t.options_.model, t.max_samples_, b, true, true);
                   })
       t.batches_.check_ends([&](const Batch& b, bool begins, bool ends) {
-        static_cast<void>(model::checked_batch(t.options_.model, t.max_samples_, b, begins, ends));
+        using head = typename model::detail::head_of<typename Trainer::model_type>::type;
+        static_cast<void>(model::detail::checked_batch_of<head>(t.options_.model, t.max_samples_, b, begins, ends));
       });
   }
   // All of a step, in the order of the queue; nothing here waits.

@@ -4,6 +4,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/feature_text.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/options.hpp>
@@ -46,15 +47,15 @@ struct distillation_options {
     learning_rate.validate();
     adamw_options{.beta1 = beta1, .beta2 = beta2, .weight_decay = weight_decay}.validate();
     detail::require_clip_norm(clip_norm);
-    if (!(glance >= 0 && glance <= 1)) refuse_setting("glance", std::to_string(glance), "from 0 to 1");
-    if (!(dropout >= 0 && dropout < 1)) refuse_setting("dropout", std::to_string(dropout), "from 0 to below 1");
+    if (!(glance >= 0 && glance <= 1)) refuse_setting("glance", number_text(glance), "from 0 to 1");
+    if (!(dropout >= 0 && dropout < 1)) refuse_setting("dropout", number_text(dropout), "from 0 to below 1");
     const auto require_width = [](const char* name, double x) {
-      if (!(x >= 0 && std::isfinite(x))) refuse_setting(name, std::to_string(x), "at least 0 and finite");
+      if (!(x >= 0 && std::isfinite(x))) refuse_setting(name, number_text(x), "at least 0 and finite");
     };
     require_width("noise", noise);
     require_width("head_weight", head_weight);
     if (!(divergence_weight >= 0 && divergence_weight <= 1))
-      refuse_setting("divergence_weight", std::to_string(divergence_weight), "from 0 to 1");
+      refuse_setting("divergence_weight", number_text(divergence_weight), "from 0 to 1");
   }
 };
 

@@ -201,6 +201,29 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
 
+  /// A step that is not AdamW's: `update(owned_parameters)` writes the masters, or the weights where these are none; weights are
+  /// rounded to the nearest.
+  template <class Update>
+  void update_by(row weights, const_sum_row gradients, double gradient_scale, Update&& update) {
+    constexpr bool nearest = !rounds_weights && !rounds_moments && (on_host || !keeps_masters);
+    static_assert(nearest,
+                  "heddle: an update of one's own rounds weights to the nearest, masters on the host only: leave "
+                  "rounding::stochastic out of the precision, and masters_in<M> on a device");
+    using moments = row_view<moment_type, Space>;
+    const row mine = kept_of(weights);
+    const auto of = [&](auto written) {
+      update(owned_parameters<decltype(written), const_sum_row, moments>{
+          written, base::kept_of_gradients(gradients), first_moment(), second_moment(), gradient_scale});
+    };
+    if constexpr (nearest && keeps_masters) {
+      of(masters());
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        mine[i] = compute::detail::converted<T>(compute::detail::converted<weight_type>(masters()[i]));
+    } else if constexpr (nearest) {
+      of(mine);
+    }
+  }
+
   /// The scalars of each of the kernels of `update_at`: f(step).
   template <class F>
   void each_step(const adamw_options& constants, double learning_rate, std::int64_t step, F&& f) const {

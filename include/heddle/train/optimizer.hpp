@@ -88,6 +88,13 @@ class optimizer : public rank_shares<T, Zero, Space> {
                      [&](auto... arguments) { backend.adamw(arguments...); });
   }
 
+  /// A step that is not AdamW's: `update(owned_parameters)` writes the owned weights.
+  template <class Update>
+  void update_by(row weights, const_row gradients, double gradient_scale, Update&& update) {
+    update(owned_parameters<row, const_row, row>{base::kept_of(weights), base::kept_of_gradients(gradients),
+                                                 first_moment(), second_moment(), gradient_scale});
+  }
+
   /// The scalars of each kernel of an `update`, in its order: f(step).
   template <class F>
   void each_step(const adamw_options& constants, double learning_rate, std::int64_t step, F&& f) const {

@@ -104,6 +104,18 @@ class optimizer_steps {
     h.stepped = true;
     model::of_stage::weights_written(h.stage);
   }
+  /// Steps all stages by `update(owned_parameters)` in the place of AdamW.
+  template <class Update>
+  void update_by(double gradient_scale, Update&& update) {
+    held_.for_each([&](held_type& h) {
+      for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+        optimizer.update_by(optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), gradient_scale,
+                            update);
+      });
+      h.stepped = true;
+      model::of_stage::weights_written(h.stage);
+    });
+  }
   /// The scalars that the kernels of a step read with `update_at`: f(step) for each.
   template <class F>
   void each_step(std::int64_t step, F&& f) {

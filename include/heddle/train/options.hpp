@@ -26,7 +26,7 @@ inline void require_steps(std::int64_t steps) {
   if (steps < 0 || steps > most_steps_of_run) refuse_setting("steps", std::to_string(steps), "0 to 1000000000000");
 }
 inline void require_clip_norm(double norm) {
-  if (!(norm > 0)) refuse_setting("clip_norm", std::to_string(norm), "positive (infinity: never clip)");
+  if (!(norm > 0)) refuse_setting("clip_norm", number_text(norm), "positive (infinity: never clip)");
 }
 }  // namespace detail
 
@@ -50,15 +50,15 @@ struct adamw_options {
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
-    if (!(beta1 >= 0 && beta1 < 1)) detail::refuse_setting("beta1", std::to_string(beta1), "in [0, 1)");
-    if (!(beta2 >= 0 && beta2 < 1)) detail::refuse_setting("beta2", std::to_string(beta2), "in [0, 1)");
+    if (!(beta1 >= 0 && beta1 < 1)) detail::refuse_setting("beta1", number_text(beta1), "in [0, 1)");
+    if (!(beta2 >= 0 && beta2 < 1)) detail::refuse_setting("beta2", number_text(beta2), "in [0, 1)");
     if (!(epsilon > 0 && std::isfinite(epsilon)))
-      detail::refuse_setting("epsilon", std::to_string(epsilon), "positive and finite");
+      detail::refuse_setting("epsilon", number_text(epsilon), "positive and finite");
     if (!(weight_decay >= 0 && std::isfinite(weight_decay)))
-      detail::refuse_setting("weight_decay", std::to_string(weight_decay), "at least 0 and finite");
+      detail::refuse_setting("weight_decay", number_text(weight_decay), "at least 0 and finite");
     for (const auto& [name, factor] : rates)
       if (!(factor >= 0 && std::isfinite(factor)))
-        detail::refuse_setting("rates", std::to_string(factor) + " for '" + name + "'", "at least 0 and finite");
+        detail::refuse_setting("rates", number_text(factor) + " for '" + name + "'", "at least 0 and finite");
   }
 };
 

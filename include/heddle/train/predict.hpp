@@ -18,9 +18,9 @@
 namespace heddle::inline v0::train {
 
 /// f(x) of samples: the numbers of `squared_error`, or the logits of the classes of `language_head`, for each sample of
-/// `inputs`; the same on all ranks. Shared out over the ranks that split samples. Called on all ranks together, with the same
+/// `inputs`, or for each of its rows where these have targets of their own; the same on all ranks. Shared out over the ranks that split samples. Called on all ranks together, with the same
 /// inputs.
-/// Shapes: `inputs` [samples, numbers of a sample's x]; the result [samples, outputs of the head].
+/// Shapes: `inputs` [samples, numbers of a sample's x]; the result [samples, outputs of the head] or [samples, rows, outputs].
 /// Errors: `config_error` if the inputs are no whole number of samples.
 template <class Trainer>
 std::vector<typename Trainer::scalar> predict(
@@ -30,11 +30,13 @@ std::vector<typename Trainer::scalar> predict(
   using contents = model::batch_contents<batch_type>;
   trainer.capture_again();  // also where there are no samples for this rank
   const auto& config = trainer.options().model;
-  const std::int64_t of_one = contents::extents(config).inputs, given = static_cast<std::int64_t>(inputs.size());
+  const model::sample_extents one = model::extents_of_model<typename Trainer::model_type>(config);
+  const std::int64_t of_one = one.inputs, given = static_cast<std::int64_t>(inputs.size());
   if (given % of_one != 0)
     throw config_error("heddle: predict was given " + std::to_string(given) + " inputs; a sample has " +
                        std::to_string(of_one));
-  const std::int64_t samples = given / of_one, outputs = Trainer::model_type::describe(config).out.outputs();
+  const std::int64_t samples = given / of_one;
+  const std::int64_t outputs = Trainer::model_type::describe(config).out.outputs() * one.target_rows;
   std::vector<scalar> all(static_cast<std::size_t>(samples * outputs));
 
   auto& sharers = detail::control_along(trainer.ranks(), typename Trainer::axes::samples{});

@@ -19,6 +19,7 @@ class progress {
   void set_position(std::int64_t steps_done, std::int64_t samples_consumed) noexcept {
     step_ = steps_done;
     consumed_ = samples_consumed;
+    gradients_of_ = -1;
     stopped_ = false;
   }
   /// The name that all saves of one run have in their manifests, from the first on and through every `resume`; nothing
@@ -32,6 +33,7 @@ class progress {
  protected:
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;
+  std::int64_t gradients_of_ = -1;  // the step whose gradients were asked for
   bool stopped_ = false;
 
  private:

@@ -18,6 +18,18 @@
 
 namespace heddle::inline v0::train {
 
+/// What an update of one's own gets (`trainer::apply_gradients`): the parameters of one stage, or of one bucket of it, that this rank
+/// owns, rows of equal length. `gradients` times `gradient_scale` is the gradient of the mean loss, not clipped. The moments begin as
+/// zeros, belong to the update, and are saved with the weights; the second one may not be negative. Where a `precision` keeps master
+/// weights, `weights` are those.
+template <class Weights, class Gradients, class Moments>
+struct owned_parameters {
+  Weights weights;
+  Gradients gradients;
+  Moments first_moment, second_moment;
+  double gradient_scale = 1;
+};
+
 /// The share that one rank has of a flat buffer of parameters: the base of `optimizer` and `mixed_optimizer`. With `zero<0>` it
 /// is all of it, else the rank's part of the balanced cut over d ranks; `zero<2>` keeps this part's gradients here, `zero<3>`
 /// its weights, too. Memory lies in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
@@ -167,6 +179,10 @@ class rank_shares {
   template <class Row>
   auto kept_of(const Row& weights) const noexcept {
     return part_of(weights, begin_ - weights_begin(), end_ - weights_begin());
+  }
+  template <class Row>
+  auto kept_of_gradients(const Row& gradients) const noexcept {
+    return part_of(gradients, begin_ - gradients_begin(), end_ - gradients_begin());
   }
   // How many of the elements [begin, end) each rank owns.
   std::vector<std::int64_t> shares_within(std::int64_t begin, std::int64_t end) const {

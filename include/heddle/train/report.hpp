@@ -1,6 +1,9 @@
 // heddle/train/report.hpp: the report of a training step, and a printer of progress lines.
 #pragma once
 
+#include <heddle/core/text.hpp>
+
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -45,8 +48,9 @@ class pace {
 
 }  // namespace detail
 
-/// `"1:02:03"`, `"2:03"`.
+/// `"1:02:03"`, `"2:03"`; `"unknown"` for what is no time, or beyond 10^15 seconds.
 inline std::string clock_text(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e15)) return "unknown";
   const auto s = static_cast<long long>(seconds + 0.5);
   char text[64];
   if (s >= 3600)
@@ -58,12 +62,17 @@ inline std::string clock_text(double seconds) {
 
 /// The report of a step in one line.
 inline std::string to_string(const step_report& r) {
-  char text[256];
-  std::snprintf(text, sizeof text, "step %5lld/%lld  loss %.4f  %s  grad norm %7.4f  lr %.2e  %7.0f tok/s  ETA %s",
-                static_cast<long long>(r.step + 1), static_cast<long long>(r.steps), r.loss,
-                r.validation_loss ? ("val " + std::to_string(*r.validation_loss).substr(0, 6)).c_str() : "          ",
-                r.gradient_norm, r.learning_rate, r.tokens_per_second, clock_text(r.seconds_left).c_str());
-  return text;
+  const auto wide = [](std::string text, std::size_t width) {
+    if (text.size() < width) text.insert(0, width - text.size(), ' ');
+    return text;
+  };
+  char rate[32];
+  std::snprintf(rate, sizeof rate, "%.2e", r.learning_rate);
+  return "step " + wide(std::to_string(r.step + 1), 5) + "/" + std::to_string(r.steps) + "  loss " +
+         rounded_text(r.loss, 4) + "  " +
+         (r.validation_loss ? "val " + rounded_text(*r.validation_loss, 4) : std::string(10, ' ')) + "  grad norm " +
+         wide(rounded_text(r.gradient_norm, 4), 7) + "  lr " + rate + "  " +
+         wide(rounded_text(r.tokens_per_second, 0), 7) + " tok/s  ETA " + clock_text(r.seconds_left);
 }
 
 /// Listens to nothing.

@@ -4,6 +4,7 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/training_axes.hpp>
 
@@ -26,7 +27,7 @@ struct sampling_options {
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     if (tokens < 0) detail::refuse_setting("tokens", std::to_string(tokens), "at least 0");
-    if (!(temperature >= 0)) detail::refuse_setting("temperature", std::to_string(temperature), "at least 0");
+    if (!(temperature >= 0)) detail::refuse_setting("temperature", number_text(temperature), "at least 0");
   }
 };
 

@@ -145,7 +145,11 @@ class step_batches {
     } else if (data.inputs() != one_.inputs || data.targets() != one_.targets) {
       throw config_error("heddle: the data has samples of " + std::to_string(data.inputs()) + " inputs and " +
                          std::to_string(data.targets()) + " targets, the model takes " + std::to_string(one_.inputs) +
-                         " and " + std::to_string(one_.targets));
+                         " and " + std::to_string(one_.targets) +
+                         (one_.target_rows == 1 ? std::string()
+                                                : ", since each of " + std::to_string(one_.target_rows) +
+                                                      " rows has targets; layers::pooled gives a head the mean of a "
+                                                      "sample's rows"));
     }
   }
 

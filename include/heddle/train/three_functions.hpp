@@ -281,7 +281,7 @@ class three_function_pipeline {
     if (std::isfinite(value)) return;
     throw numeric_error(
         heddle::detail::text_of({"heddle: three_functions: the ", what, " of step ", trainer_.steps_done(), " is ",
-                                 std::to_string(value), "; the weights were not changed by it"}));
+                                 number_text(value), "; the weights were not changed by it"}));
   }
   static void require_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
     const auto given = static_cast<std::int64_t>(chosen.size());

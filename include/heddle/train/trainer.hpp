@@ -235,7 +235,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     } else {
       const std::int64_t start = now_ns();
       const step_report report = new_report();
-      const step_result result = compute_gradients(data);
+      const step_result result = compute_gradients_again(data);
       apply_gradients(result);
       return detail::completed(report, result, now_ns() - start);
     }
@@ -282,8 +282,17 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's gradients (all of them with
   /// zero<0>; `optimizer_state(k).gradients_of(stage(k))`), times `gradient_scale`, is the gradient of the mean loss, summed
   /// over all ranks that share weights. The scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
+  /// Errors: as `step`; `config_error` the second time before the step is ended, by `apply_gradients`: its samples would be the same.
   template <sample_source<batch_type> Data>
   step_result compute_gradients(const Data& data) {
+    detail::refuse_gradients_of_same_step(gradients_of_ == step_, step_);
+    const step_result result = compute_gradients_again(data);
+    gradients_of_ = step_;
+    return result;
+  }
+  /// The same as often as one likes for the samples of one step, such as with other weights.
+  template <sample_source<batch_type> Data>
+  step_result compute_gradients_again(const Data& data) {
     refuse_ahead();
     load(data);
     run_backward();
@@ -304,6 +313,14 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     refuse_ahead();
     steps_.begin();
     step_those_left(applied_scale(result), step_);
+    gather_weights();
+    end_step();
+  }
+  /// The same with an update of one's own in the place of clipping and AdamW: `update(owned_parameters)` for each stage, or bucket of it.
+  template <class Update>
+  void apply_gradients(const step_result& result, Update&& update) {
+    refuse_ahead();
+    steps_.update_by(result.gradient_scale, update);
     gather_weights();
     end_step();
   }
@@ -468,7 +485,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
 
   double applied_scale(const step_result& r) const { return steps_.coefficient(r.gradient_norm) * r.gradient_scale; }
   model::sample_extents sample_extents_of_model() const noexcept {
-    return model::batch_contents<batch_type>::extents(options_.model);
+    return model::extents_of_model<model_type>(options_.model);
   }
   std::int64_t targets_of_a_step() const noexcept { return options_.batch * sample_extents_of_model().targets; }
   void step_those_left(double gradient_scale, std::int64_t step) {

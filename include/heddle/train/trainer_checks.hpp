@@ -181,6 +181,9 @@ void require_parameters_of_rates(Communicator& all, const Rates& rates, Held& he
   throw no_parameter_of_rate(rates[unused].first, names);
 }
 
+// Refuses gradients that a loop without a step between would compute on the same samples for ever.
+HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step);
+
 // Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
 template <communicator Communicator, class Options, class Held>
 void require_options_that_fit(Communicator& all, const Options& o, schedule::table_view table, Held& held) {

@@ -3,12 +3,42 @@
 
 #include <heddle/core/text.hpp>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+template <class T>
+std::string shortest_text(T x) {
+  if (std::isnan(x)) return "nan";  // never with a sign
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, x).ptr};
+}
+}  // namespace detail
+
+HEDDLE_INLINE std::string number_text(double x) {
+  return detail::shortest_text(x);
+}
+HEDDLE_INLINE std::string number_text(float x) {
+  return detail::shortest_text(x);
+}
+HEDDLE_INLINE std::string rounded_text(double x, int decimals) {
+  if (!std::isfinite(x)) return number_text(x);
+  char text[64];
+  std::snprintf(text, sizeof text, std::abs(x) < 1e15 ? "%.*f" : "%.*e", (std::clamp)(decimals, 0, 20), x);
+  return text;
+}
+
+}  // namespace heddle::inline v0
 
 namespace heddle::inline v0::detail {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/draw/svg.hpp>
+#include <heddle/core/text.hpp>
 
 #include <array>
 #include <cmath>
@@ -38,6 +39,7 @@ HEDDLE_INLINE std::string svg_escaped(std::string_view text) {
 }
 
 HEDDLE_INLINE std::string svg_number(double value) {
+  if (!(std::abs(value) < 1e15)) return rounded_text(value, 2);
   const long long hundredths = std::llround(value * 100.0);
   const long long n = hundredths < 0 ? -hundredths : hundredths;
   std::string text = hundredths < 0 ? "-" : "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/math.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/infer/sampling.hpp>
 
 #include <algorithm>
@@ -54,7 +55,7 @@ HEDDLE_INLINE void apply_penalties(std::span<double> logits, const token_counts&
 
 HEDDLE_INLINE void token_sampler::not_a_number(std::size_t token, double logit) {
   throw numeric_error("heddle: the logit of token " + std::to_string(token) +
-                      " should be a number below infinity, got " + std::to_string(logit));
+                      " should be a number below infinity, got " + number_text(logit));
 }
 HEDDLE_INLINE void token_sampler::nothing_left() {
   throw numeric_error("heddle: every logit is minus infinity: no token may follow");

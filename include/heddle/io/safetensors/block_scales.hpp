@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/core/shown_name.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 
@@ -139,7 +140,7 @@ class block_scales {
       for (std::int64_t i = from; i < to; ++i)
         if (const float scale = values_[static_cast<std::size_t>(i)]; !std::isfinite(scale))
           throw io_error("heddle: " + scales_.where() + ": row " + std::to_string(row) + ", column " +
-                         std::to_string(i) + ": a scale should be finite, got " + std::to_string(scale));
+                         std::to_string(i) + ": a scale should be finite, got " + number_text(scale));
     });
   }
 

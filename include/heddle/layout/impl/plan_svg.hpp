@@ -18,7 +18,7 @@ HEDDLE_INLINE std::string bytes_text(std::int64_t bytes) {
   constexpr std::array<const char*, 5> units{" bytes", " KiB", " MiB", " GiB", " TiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  for (; value >= 1024.0 && unit + 1 < units.size(); ++unit) value /= 1024.0;
+  for (; value >= 1023.995 && unit + 1 < units.size(); ++unit) value /= 1024.0;  // "1 MiB", not "1024 KiB"
   return svg_number(value) + units[unit];
 }
 

@@ -3,6 +3,7 @@
 
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/config_checks.hpp>
 
 #include <charconv>
@@ -21,7 +22,7 @@ HEDDLE_INLINE void gpt2_config::validate() const {
     throw config_error("heddle: gpt2_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
                        std::to_string(heads) + "; every head has width / heads elements");
   if (!(epsilon > 0 && std::isfinite(epsilon)))
-    throw config_error("heddle: gpt2_config.epsilon must be positive and finite, got " + std::to_string(epsilon));
+    throw config_error("heddle: gpt2_config.epsilon must be positive and finite, got " + number_text(epsilon));
   check.deviation(initial_deviation);
 }
 

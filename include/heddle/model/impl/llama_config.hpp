@@ -4,6 +4,7 @@
 #include <heddle/model/llama_config.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/model/config_checks.hpp>
 
 #include <charconv>
@@ -32,7 +33,7 @@ HEDDLE_INLINE void llama_config::validate() const {
   const auto positive = [](const char* name, double value) {
     if (!(value > 0 && std::isfinite(value)))
       throw config_error("heddle: llama_config." + std::string(name) + " must be positive and finite, got " +
-                         std::to_string(value));
+                         number_text(value));
   };
   positive("theta", theta);
   positive("scaling.factor", scaling.factor);
@@ -40,8 +41,8 @@ HEDDLE_INLINE void llama_config::validate() const {
   positive("scaling.high", scaling.high);
   positive("scaling.original", scaling.original);
   if (!(scaling.low < scaling.high))
-    throw config_error("heddle: llama_config.scaling.low = " + std::to_string(scaling.low) +
-                       " must be less than scaling.high = " + std::to_string(scaling.high) +
+    throw config_error("heddle: llama_config.scaling.low = " + number_text(scaling.low) +
+                       " must be less than scaling.high = " + number_text(scaling.high) +
                        "; wavelengths between original / high and original / low are blended");
   positive("epsilon", epsilon);
   check.deviation(initial_deviation);

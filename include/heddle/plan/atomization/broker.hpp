@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/policy.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
 #include <heddle/plan/atomization/job.hpp>
@@ -134,7 +135,7 @@ class broker {
   /// Errors: `config_error` for less than a microsecond, which is what holds if nothing is said.
   void shortest_piece(double seconds) {
     if (!(seconds >= 1e-6) || !std::isfinite(seconds))
-      throw config_error("heddle: the shortest piece must take a microsecond or more, got " + std::to_string(seconds) +
+      throw config_error("heddle: the shortest piece must take a microsecond or more, got " + number_text(seconds) +
                          " s");
     shortest_ = seconds;
   }
@@ -219,9 +220,9 @@ class broker {
     if (!(u.seconds >= 0 && u.bytes >= 0) || !std::isfinite(u.seconds + u.bytes + u.set_up + u.finish) ||
         !std::isfinite(now) || u.units < 0 || u.units > found->units)
       throw config_error("heddle: job " + std::to_string(u.job) + " reports " + std::to_string(u.units) + " of " +
-                         std::to_string(found->units) + " units, " + std::to_string(u.seconds) + " s and " +
+                         std::to_string(found->units) + " units, " + number_text(u.seconds) + " s and " +
                          std::to_string(u.bytes) + " bytes for its piece in window " + std::to_string(u.window) +
-                         " at " + std::to_string(now) + " s, which cannot be");
+                         " at " + number_text(now) + " s, which cannot be");
     const auto place = promised_.begin() + (found - running_.begin());
     if (job_record* const known = jobs_.find(u.job)) known->ended(*place, u, now);
     promised_.erase(place);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/broker.hpp>
 #include <heddle/plan/atomization/job.hpp>
 #include <heddle/plan/atomization/stagger.hpp>
@@ -96,8 +97,8 @@ class atomizing_dispatcher {
   profiled_job<Safety> make_job(int id, const Job& j, double repartition) const {
     const double units = (std::max)(std::ceil(j.work / terms_.unit * (1 - 1e-12)), 1.0);
     if (!(units < 0x1p63))
-      throw config_error("heddle: job " + std::to_string(id) + " has " + std::to_string(j.work) +
-                         " s of work in units of " + std::to_string(terms_.unit) +
+      throw config_error("heddle: job " + std::to_string(id) + " has " + number_text(j.work) +
+                         " s of work in units of " + number_text(terms_.unit) +
                          " s; give so many units that a 64-bit number counts them");
     resource_profile p;
     p.set_up = repartition + terms_.set_up;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
 #include <heddle/plan/atomization/profile.hpp>
@@ -126,7 +127,7 @@ class profiled_job {
   /// that are none: one such report would spoil the profile for ever.
   void report(const usage& u) {
     if (!(u.seconds >= 0 && u.bytes >= 0) || !std::isfinite(u.seconds + u.bytes + u.set_up + u.finish))
-      throw config_error("heddle: job " + std::to_string(id_) + " reports " + std::to_string(u.seconds) + " s and " +
+      throw config_error("heddle: job " + std::to_string(id_) + " reports " + number_text(u.seconds) + " s and " +
                          std::to_string(u.bytes) + " bytes for its piece in window " + std::to_string(u.window) +
                          ", which cannot be");
     const auto found = std::find_if(live_.begin(), live_.end(), [&](const subjob& s) { return s.window == u.window; });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -57,7 +58,7 @@ struct resource_profile {
   /// Errors: `config_error` naming what is not a profile of `units` units.
   void validate(std::int64_t units) const {
     const auto refuse = [](const std::string& what) { throw config_error("heddle: resource_profile: " + what); };
-    if (!(unit > 0) || !std::isfinite(unit)) refuse("a unit must take time, got " + std::to_string(unit) + " s");
+    if (!(unit > 0) || !std::isfinite(unit)) refuse("a unit must take time, got " + number_text(unit) + " s");
     if (!(set_up >= 0) || !(finish >= 0) || !(unit_sd >= 0)) refuse("times and deviations must not be negative");
     if (!std::isfinite(set_up + finish + unit_sd)) refuse("times and deviations must be finite");
     if (!(unit_correlation >= 0 && unit_correlation <= 1)) refuse("unit_correlation must be in [0, 1]");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/profile.hpp>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ inline double normal_probability(double x) {
 /// The x with `normal_probability(x) == p`. Errors: `config_error` unless 0 < p < 1.
 inline double normal_quantile(double p) {
   if (!(p > 0 && p < 1))
-    throw config_error("heddle: a quantile needs a probability in (0, 1), got " + std::to_string(p));
+    throw config_error("heddle: a quantile needs a probability in (0, 1), got " + number_text(p));
   double low = -40, high = 40;
   for (int i = 0; i < 70; ++i) {
     const double middle = (low + high) / 2;
@@ -41,7 +42,7 @@ class normal_safety {
   /// Errors: `config_error` unless 0 < theta < 0.5.
   explicit normal_safety(double theta = 0.01) : theta_(theta) {
     if (!(theta > 0 && theta < 0.5))
-      throw config_error("heddle: normal_safety: theta must be in (0, 0.5), got " + std::to_string(theta));
+      throw config_error("heddle: normal_safety: theta must be in (0, 0.5), got " + number_text(theta));
     z_ = -normal_quantile(theta);  // 1 - theta would round
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/profile.hpp>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace heddle::inline v0::plan::sja {
 /// other instead of sharing a store that is slower than all of them. The latest end stays; a window of which nothing is
 /// left is dropped; the order stays. Errors: `config_error` if `seconds` is negative.
 inline std::vector<window> staggered(std::vector<window> windows, double seconds) {
-  if (!(seconds >= 0)) throw config_error("heddle: ends cannot be " + std::to_string(seconds) + " s apart");
+  if (!(seconds >= 0)) throw config_error("heddle: ends cannot be " + number_text(seconds) + " s apart");
   std::vector<std::size_t> order(windows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

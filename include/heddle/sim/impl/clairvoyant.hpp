@@ -3,6 +3,7 @@
 
 #include <heddle/sim/clairvoyant.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/sim/slice_cluster.hpp>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ HEDDLE_INLINE foresight::foresight(const slice_cluster& cluster, std::span<const
     throw schedule_error("heddle: a plan needs units that take time, and set-up and finish of 0 s or more");
   if (cluster.repartition_seconds != 0)
     throw schedule_error("heddle: a plan beforehand is made for clusters without re-partitioning, got " +
-                         std::to_string(cluster.repartition_seconds) + " s");
+                         number_text(cluster.repartition_seconds) + " s");
   for (const reservation& r : cluster.reservations) {
     if (r.slice < 0 || r.slice >= static_cast<int>(bytes_.size()))
       throw schedule_error("heddle: slice " + std::to_string(r.slice) + " is reserved, there are " +

@@ -202,9 +202,9 @@ HEDDLE_INLINE std::string law_broken(const propagation_case& c, const law_kernel
         std::string text = place(i, r) + "element ";
         text += std::to_string(e / static_cast<std::size_t>(want.width));
         text += ": expected ";
-        text += std::to_string(w);
+        text += number_text(w);
         text += ", got ";
-        return text + std::to_string(g);
+        return text + number_text(g);
       }
     }
   return {};

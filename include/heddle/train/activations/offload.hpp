@@ -231,7 +231,7 @@ class offloaded_layers {
   static const settings& checked(const settings& given) {
     if (!(given.bytes_per_second >= 0))  // infinite: a store that costs nothing
       throw config_error("heddle: offload.bytes_per_second must be positive, or 0 to have it measured, got " +
-                         std::to_string(given.bytes_per_second));
+                         number_text(given.bytes_per_second));
     if (given.most_waiting_bytes < 0)
       throw config_error("heddle: offload.most_waiting_bytes must be positive, or 0 for what the policy takes, got " +
                          std::to_string(given.most_waiting_bytes));

@@ -3,6 +3,7 @@
 
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 
 #include <cmath>
 #include <string>
@@ -11,10 +12,10 @@ namespace heddle::inline v0::train {
 
 HEDDLE_INLINE void warmup_cosine::validate() const {
   if (!(peak >= 0) || !std::isfinite(peak))
-    throw config_error("heddle: the learning rate must be a finite number >= 0, got " + std::to_string(peak));
+    throw config_error("heddle: the learning rate must be a finite number >= 0, got " + number_text(peak));
   if (!(minimum >= 0) || minimum > peak)
-    throw config_error("heddle: the minimum learning rate must be in [0, peak = " + std::to_string(peak) + "], got " +
-                       std::to_string(minimum));
+    throw config_error("heddle: the minimum learning rate must be in [0, peak = " + number_text(peak) + "], got " +
+                       number_text(minimum));
   if (warmup_steps < 0 || total_steps < 0)
     throw config_error("heddle: warm-up and total steps must not be negative, got " + std::to_string(warmup_steps) +
                        " and " + std::to_string(total_steps));

@@ -1,6 +1,7 @@
 // heddle/train/impl/nonfinite.hpp: bodies of heddle/train/nonfinite.hpp.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/train/nonfinite.hpp>
 
 #include <algorithm>
@@ -17,8 +18,8 @@ HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding
   const nonfinite_finding& first =
       *std::min_element(findings.begin(), findings.end(),
                         [](const nonfinite_finding& a, const nonfinite_finding& b) { return a.is_closer_than(b); });
-  std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + std::to_string(loss) +
-                     ", gradient norm " + std::to_string(gradient_norm);
+  std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + number_text(loss) +
+                     ", gradient norm " + number_text(gradient_norm);
   switch (first.cause) {
     case nonfinite_finding::weight:
       what += "; the weight " + std::string(first.name) + " was not finite before the step";

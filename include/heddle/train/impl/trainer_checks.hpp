@@ -33,4 +33,12 @@ HEDDLE_INLINE config_error no_parameter_of_rate(const std::string& text, std::st
   return config_error(message);
 }
 
+HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step) {
+  if (same)
+    throw config_error("heddle: the gradients of step " + std::to_string(step + 1) +
+                       " have been computed, and the step has not ended: its samples would be the same. End it by "
+                       "apply_gradients(result), by apply_gradients(result, update) with an update of your own, or ask "
+                       "for the same samples by compute_gradients_again(data)");
+}
+
 }  // namespace heddle::inline v0::train::detail

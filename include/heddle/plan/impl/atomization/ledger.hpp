@@ -3,6 +3,7 @@
 
 #include <heddle/plan/atomization/ledger.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
 #include <heddle/plan/atomization/profile.hpp>
@@ -99,8 +100,8 @@ HEDDLE_INLINE void job_record::charge(double kept, double now, double size) noex
 HEDDLE_INLINE void ledger::admit(int job, const admission& a) {
   if (!std::isfinite(a.arrival) || std::isnan(a.deadline) || !std::isfinite(a.work) || a.work < 0)
     throw config_error("heddle: job " + std::to_string(job) + " is admitted with an arrival at " +
-                       std::to_string(a.arrival) + " s, a deadline at " + std::to_string(a.deadline) + " s and " +
-                       std::to_string(a.work) + " s of work; give times, and work of at least 0");
+                       number_text(a.arrival) + " s, a deadline at " + number_text(a.deadline) + " s and " +
+                       number_text(a.work) + " s of work; give times, and work of at least 0");
   if (records_.count(job) > 0)
     throw config_error("heddle: job " + std::to_string(job) + " has been admitted before, or has bid");
   if (!add(job, job_record(a)))

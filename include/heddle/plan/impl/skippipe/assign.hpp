@@ -4,6 +4,7 @@
 #include <heddle/plan/skippipe/assign.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/schedule/paths.hpp>
 
 #include <algorithm>
@@ -217,7 +218,7 @@ HEDDLE_INLINE assignment assign_nodes(const schedule::visit_costs& costs, std::s
     sum += size;
   }
   if (stages < 1 || sum != n)
-    throw config_error("heddle: plan::assign_nodes: the stages ask for " + std::to_string(sum) + " nodes, there are " +
+    throw config_error("heddle: plan::assign_nodes: the stages ask for " + number_text(sum) + " nodes, there are " +
                        std::to_string(n));
   if (o.population < 1 || stages > 20)
     throw config_error("heddle: plan::assign_nodes takes a population of at least one and at most 20 stages");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/schedule/generate/automatic.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/schedule/generate/hanayo.hpp>
 #include <heddle/schedule/generate/interleaved.hpp>
 #include <heddle/schedule/generate/list_scheduling.hpp>
@@ -274,8 +275,8 @@ HEDDLE_INLINE void automatic::require_arguments(int ranks, double limit) {
                          " microbatches are more than a double can hold");
   for (std::size_t r = 0; r < one.size(); ++r)
     if (!(one[r] <= limits_[r]))
-      throw schedule_error("heddle: automatic schedule: one microbatch needs " + std::to_string(one[r]) +
-                           " bytes on rank " + std::to_string(r) + ", the limit is " + std::to_string(limits_[r]));
+      throw schedule_error("heddle: automatic schedule: one microbatch needs " + number_text(one[r]) +
+                           " bytes on rank " + std::to_string(r) + ", the limit is " + number_text(limits_[r]));
 }
 
 }  // namespace heddle::inline v0::schedule
