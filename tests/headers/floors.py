@@ -93,8 +93,8 @@ def check_header(root, path):
         yield f"{name}:1: the first line must read \"// {name}: what it is\""
     if "#pragma once" not in lines:
         yield f"{name}: no #pragma once"
-    if len(lines) > 600:
-        yield f"{name}: {len(lines)} lines; a header has one idea and at most 600 lines"
+    if len(lines) > 640:
+        yield f"{name}: {len(lines)} lines; a header has one idea and at most 640 lines"
 
     others_began = False
     asked = None  # the component that the #if just above asks for
@@ -242,7 +242,7 @@ def self_test():
         (header("core/a.hpp", "const int most = std::numeric_limits<int>::max();"), "others define macros min and max"),
         (header("core/a.hpp", "auto f(int a) { return std::min(a, 2); }"), "others define macros min and max"),
         (header("core/a.hpp", "const int most = (std::numeric_limits<int>::max)(), least = (std::min<int>)(most, 2);  // std::min()"), None),
-        (header("core/a.hpp", *["//"] * 600), "at most 600 lines"),
+        (header("core/a.hpp", *["//"] * 640), "at most 640 lines"),
         ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/b.hpp: wrong name.\n#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/a.hpp: no guard.\n"}, "no #pragma once"),

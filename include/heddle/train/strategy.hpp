@@ -24,6 +24,10 @@
 
 namespace heddle::inline v0 {
 
+namespace schedule {
+class named;  // of schedule/named.hpp, with all generators
+}
+
 namespace detail {
 
 template <class P>
@@ -34,6 +38,9 @@ inline constexpr bool strategy_accepts<P> =
              norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
              precision_kind>;
 
+// A class that is declared here and defined in the header of its name has no kind before that is included.
+template <class P>
+inline constexpr bool strategy_knows_class = !std::is_same_v<P, schedule::named> || strategy_accepts<P>;
 // The types below carry what the compiler prints next to the advice.
 template <class P>
 inline constexpr bool strategy_takes = strategy_accepts<P>;
@@ -47,6 +54,10 @@ template <class... Ps>
 constexpr bool strangers_checked() {
   if constexpr ((strategy_accepts<Ps> && ...)) {
     return true;
+  } else if constexpr (!(strategy_knows_class<Ps> && ...)) {
+    static_assert((strategy_knows_class<Ps> && ...),
+                  "heddle: strategy<..., schedule::named> needs #include <heddle/schedule/named.hpp>, or heddle/heddle.hpp");
+    return false;
   } else {
     (..., [] {
       static_assert(strategy_takes<Ps>,
