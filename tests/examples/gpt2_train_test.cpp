@@ -24,6 +24,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -459,7 +460,7 @@ TEST_CASE("saves that cannot be read are never trained over", "[examples][gpt2_t
   }
   const auto r = run(f.path, with({"--steps", "23", "--resume"}));
   CHECK(r.status == 1);
-  CHECK_THAT(r.output, Contains("step-00000020/manifest' cannot be read: Is a directory"));
+  CHECK_THAT(r.output, Contains("step-00000020/manifest': it is a folder, not a file"));
   // No saves are none to lose.
   fs::remove_all(f.path / "saves");
   const auto anew = run(f.path, with({"--steps", "1", "--resume"}));
@@ -555,6 +556,112 @@ TEST_CASE("the first signal saves after the running step, the second ends the pr
                               !Contains("tok/s"));
   CHECK(read(f.path / "t.json") == "mine");
   CHECK(fs::last_write_time(f.path / "saves") == time);
+}
+
+TEST_CASE("a step that does not end after a signal is given up after a while", "[examples][gpt2_train]") {
+  const folder f;
+  // Its only step takes minutes.
+  const pid_t child = start(f.path, small({"--mesh", "dp=1", "--steps", "1", "--batch", "65536", "--microbatches",
+                                           "4096", "--save", "saves", "--grace", "0.5", "--validate-every", "0"}));
+  const auto wait = [&](const auto& until) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!until() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  // The handler of the first signal is there as soon as the step may begin; before exec there are those of the tests.
+  const auto caught = [&] {
+    std::error_code gone;
+    if (fs::read_symlink("/proc/" + std::to_string(child) + "/exe", gone).filename() != "gpt2_train") return false;
+    std::istringstream lines(read("/proc/" + std::to_string(child) + "/status"));
+    for (std::string line; std::getline(lines, line);)
+      if (line.rfind("SigCgt:", 0) == 0) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) == 1;
+    return false;
+  };
+  wait(caught);
+  ::kill(child, SIGTERM);
+  int status = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  wait([&] { return ::waitpid(child, &status, WNOHANG) != 0; });
+  INFO(read(f.path / "out.txt"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
+  CHECK_THAT(read(f.path / "out.txt"), Contains("heddle: the step did not end after the signal"));
+  CHECK_FALSE(fs::exists(f.path / "saves/step-00000001"));
+}
+
+TEST_CASE("saves, traces and timelines below the data are not trained on, and a run goes on", "[examples][gpt2_train]") {
+  const folder f;
+  fs::create_directories(f.path / "data");
+  std::ofstream(f.path / "data/text.md") << read(HEDDLE_SOURCE_DIR "/docs/tutorial/mesh.md");
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=1", "--validate-every", "0", "--save-every", "1", "--trace", "trace.json",
+                             "--timeline", "timeline.svg", "--data", "."});
+    std::vector<std::string> all = small(std::move(more));
+    const auto other = std::find(all.begin(), all.end(), "--data");  // texts of all --data are read
+    all.erase(other, other + 2);
+    return all;
+  };
+  const auto line_of_data = [](const std::string& output) {
+    const auto at = output.find("data         .: ");
+    return at == output.npos ? "no data" : output.substr(at, output.find('\n', at) - at);
+  };
+  const fs::path where = f.path / "data";
+  const auto goes_on = [&](const char* saves, const char* said) {
+    fs::remove(where / "out.txt");
+    const auto first = run(where, with({"--steps", "2", "--save", saves}));
+    fs::remove(where / "out.txt");  // text that grows
+    const auto second = run(where, with({"--steps", "4", "--save", saves, "--resume"}));
+    INFO(first.output << second.output);
+    CHECK(first.status == 0);
+    CHECK(second.status == 0);
+    CHECK_THAT(second.output, Contains("resume       after step 2") && Contains(said));
+    CHECK(line_of_data(first.output) == line_of_data(second.output));
+    CHECK_THAT(line_of_data(first.output), Contains(" in 1 files"));
+  };
+  goes_on("saves", "data         'saves', the folder of the saves, lies below '.': nothing in it is trained on");
+  goes_on(".", "data         '.' is also the folder of the saves, which are not trained on");
+  goes_on("..", "data         '.' lies below '..', the folder of the saves");
+  // Something else of the user's in the folder of the saves is not trained on either.
+  std::ofstream(where / "saves/log.txt") << "grows";
+  fs::remove(where / "out.txt");
+  const auto third = run(where, with({"--steps", "5", "--save", "saves", "--resume"}));
+  CHECK(third.status == 0);
+}
+
+TEST_CASE("a run gives up links and FIFOs by name, and keeps what is the user's", "[examples][gpt2_train]") {
+  const folder f;
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=1", "--sample", "0", "--validate-every", "0", "--save-every", "1", "--save",
+                             "saves", "--resume"});
+    return small(std::move(more));
+  };
+  fs::create_directories(f.path / "saves");
+  fs::create_directories(f.path / "mine");
+  std::ofstream(f.path / "mine/thesis.tex") << "keep";
+  const auto refused = [&](const char* text) {
+    const auto r = run(f.path, with({"--steps", "1"}));
+    CHECK(r.status == 1);
+    CHECK_THAT(r.output, Contains(text) && !Contains("step "));
+  };
+  fs::create_symlink("../mine/thesis.tex", f.path / "saves/.lock");
+  refused("saves/.lock': it is a symbolic link, not a file");
+  fs::remove(f.path / "saves/.lock");
+  fs::create_directory_symlink("../mine", f.path / "saves/step-00000001.partial");
+  refused("saves/step-00000001.partial': it is a symbolic link, not a folder");
+  fs::remove(f.path / "saves/step-00000001.partial");
+  REQUIRE(::mkfifo((f.path / "saves/step-00000001.partial").c_str(), 0600) == 0);
+  refused("saves/step-00000001.partial': it is a FIFO, not a folder");
+  fs::remove(f.path / "saves/step-00000001.partial");
+  CHECK(read(f.path / "mine/thesis.tex") == "keep");
+  REQUIRE(run(f.path, with({"--steps", "1"})).status == 0);
+  std::ofstream(f.path / "saves/step-00000001/notes.txt") << "keep";
+  const auto r = run(f.path, with({"--steps", "4"}));
+  INFO(r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, Contains("kept         'saves/step-00000001': the save was removed; what no save wrote stays "
+                                "there: 'notes.txt'"));
+  CHECK(read(f.path / "saves/step-00000001/notes.txt") == "keep");
+  CHECK_FALSE(fs::exists(f.path / "saves/step-00000002"));
 }
 
 TEST_CASE("a prompt may be any text", "[examples][gpt2_train]") {

@@ -269,6 +269,7 @@ TEST_CASE("a manifest whose numbers cannot be is named and passed over, whatever
       {"step=", "mesh=dp=1", "mesh comes twice"},
       {"seed=", "seed=-1", "seed is not a number"},
       {"seed=", "seed=1\nseed=1", "seed comes twice"},
+      {"seed=", "fact.run=x", "fact.run comes twice"},
       {"corpus=", "corpus=-1", "corpus is not a number"},
       {"files=", "files=-2", "files is -2"},
       {"files=", "files=3", "lists 2 rank files, it says 3"},

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -125,12 +124,15 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
   detail::next_field(rest, '\n');
   detail::next_field(rest, '\n');
   constexpr std::array<std::string_view, 7> needed{"step", "seed", "consumed", "corpus", "mesh", "config", "files"};
-  std::set<std::string, std::less<>> seen;
+  std::vector<std::string> seen;  // of those needed, no more
   while (!rest.empty()) {
     std::string_view value = detail::next_field(rest, '\n');
     const std::string key(detail::next_field(value, '='));
     const std::string what = at + key;
-    if (key != "file" && !seen.insert(key).second) throw io_error("heddle: " + what + " comes twice");
+    if (std::find(seen.begin(), seen.end(), key) != seen.end() ||
+        (key.substr(0, 5) == "fact." && m.facts.find(key.substr(5)) != m.facts.end()))
+      throw io_error("heddle: " + what + " comes twice");
+    if (std::find(needed.begin(), needed.end(), key) != needed.end()) seen.push_back(key);
     if (key == "step")
       m.step = detail::parse_count(value, manifest::most_steps, what);
     else if (key == "seed")
@@ -160,7 +162,8 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
       throw io_error("heddle: " + at + "unknown entry '" + key + "'");
   }
   for (const std::string_view key : needed)
-    if (seen.find(key) == seen.end()) throw io_error("heddle: " + at + "has no " + std::string(key));
+    if (std::find(seen.begin(), seen.end(), key) == seen.end())
+      throw io_error("heddle: " + at + "has no " + std::string(key));
   if (static_cast<std::int64_t>(m.files.size()) != files)
     throw io_error("heddle: " + at + "lists " + std::to_string(m.files.size()) + " rank files, it says " +
                    std::to_string(files));
