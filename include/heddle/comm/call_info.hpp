@@ -29,6 +29,16 @@ struct call_info {
   friend bool operator==(const call_info&, const call_info&) = default;
 };
 
+// The same as `a == b`. Where both were made by the same function the names are the same text in the same place.
+inline bool same_call(const call_info& a, const call_info& b) noexcept {
+  const auto same = [](std::string_view x, std::string_view y) {
+    return x.size() == y.size() && (x.data() == y.data() || x == y);
+  };
+  return a.what == b.what && a.count == b.count && a.element_size == b.element_size && a.root == b.root &&
+         a.tag == b.tag && a.counts_hash == b.counts_hash && a.started == b.started && same(a.element, b.element) &&
+         same(a.combine, b.combine) && same(a.memory, b.memory);
+}
+
 inline bool is_message(comm_operation what) {
   return what == comm_operation::send || what == comm_operation::recv;
 }

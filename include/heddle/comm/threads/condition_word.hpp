@@ -30,6 +30,12 @@ class condition_word {
       changed_.notify_all();
   }
 
+  void notify_sleepers() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) notify();
+  }
+  void announce() noexcept { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
+  void retract() noexcept { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
+
   void wait(std::uint32_t seen, std::chrono::nanoseconds at_most) noexcept {
     if (at_most.count() <= 0) return;
     std::unique_lock lock(mutex_);

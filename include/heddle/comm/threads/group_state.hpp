@@ -19,17 +19,19 @@ namespace heddle::inline v0::detail {
 // What one rank brings to a collective: its call and its buffers. Written by its rank before it arrives, read by
 // whoever works on the call, which ends before the rank leaves.
 struct alignas(64) member_slot {
+  // Two cache lines of what others read in every call.
   call_info call;
   const void* in = nullptr;
   void* out = nullptr;
+  std::int64_t started = 0;  // collectives it has started
   std::int64_t in_count = 0;
+  // What they read in some.
   std::int64_t out_count = 0;
   const std::int64_t* in_counts = nullptr;
   const std::int64_t* out_counts = nullptr;
   const void* device = nullptr;          // of a call in a device's memory: where the rank's queue stands
   std::atomic<std::int64_t> number{0};   // collectives this rank has entered and not withdrawn from
   std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
-  std::int64_t started = 0;              // collectives it has started; read by others while it waits in one
   comm_counters counters;                // touched by the rank alone
   std::int64_t tickets = 0;              // likewise
 };
@@ -157,6 +159,8 @@ class group_state {
 
   [[noreturn]] void throw_mismatch(const message& m) const;
 
+  // Whether all ranks make the same call.
+  bool agree() noexcept;
   // The first rank whose call differs from that of the group's first rank.
   std::string disagreement(std::int64_t number);
   std::string disagreement(started_collective& started);
@@ -184,7 +188,9 @@ class group_state {
   std::vector<int> members_;
   std::vector<member_slot> slots_;
   std::vector<mailbox> boxes_;
-  bool failed_ = false;       // of the last collective; written before it completes, read before the next is led
+  // Whether the last collective has failed: written before it completes, read before the next is led. It shares a cache line with what
+  // all ranks read in every call, so it is written only when it changes.
+  bool failed_ = false;
   std::string failure_text_;  // likewise
   std::mutex failure_mutex_;
   std::mutex started_mutex_;

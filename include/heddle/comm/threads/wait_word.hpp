@@ -31,7 +31,9 @@ inline void poll_pause() noexcept {
 
 // This word and condition_word work alike. A waiter reads `load()`, then looks whether what it waits for has happened, then calls
 // `wait(seen)`, which returns once `notify` has been called after that `load()`, when time is out, or for no reason.
-// std::atomic::wait would do, were it not that it cannot give up after a time.
+// Whoever has made the change by a sequentially consistent store may call `notify_sleepers` instead, which writes nothing while nobody has
+// announced a sleep: then waiters announce theirs (`sleep_announced`) before they look, by a sequentially consistent load, whether it
+// has happened. std::atomic::wait would do, were it not that it cannot give up after a time.
 
 #if defined(__linux__)
 class futex_word {
@@ -46,6 +48,12 @@ class futex_word {
     if (sleepers_.load(std::memory_order_seq_cst) != 0)
       ::syscall(SYS_futex, address(), FUTEX_WAKE_PRIVATE, waiters, nullptr, nullptr, 0);
   }
+
+  void notify_sleepers() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) notify();
+  }
+  void announce() noexcept { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
+  void retract() noexcept { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
 
   void wait(std::uint32_t seen, std::chrono::nanoseconds at_most) noexcept {
     if (at_most.count() <= 0) return;
@@ -68,5 +76,17 @@ using wait_word = futex_word;
 #else
 using wait_word = condition_word;
 #endif
+
+// A thread that may sleep on a word in a scope.
+class sleep_announced {
+ public:
+  explicit sleep_announced(wait_word& word) noexcept : word_(word) { word_.announce(); }
+  sleep_announced(const sleep_announced&) = delete;
+  sleep_announced& operator=(const sleep_announced&) = delete;
+  ~sleep_announced() { word_.retract(); }
+
+ private:
+  wait_word& word_;
+};
 
 }  // namespace heddle::inline v0::detail

@@ -87,15 +87,15 @@ HEDDLE_INLINE void group_state::run_chunk(int me, std::int64_t chunk, const coll
 
 HEDDLE_INLINE void group_state::complete(std::int64_t number) {
   arrivals_.store(static_cast<std::uint64_t>(number + 1) << 16, std::memory_order_release);
-  completed_.store(number, std::memory_order_release);
-  bell_.notify();
+  completed_.store(number, std::memory_order_seq_cst);
+  bell_.notify_sleepers();
 }
 
 class group_state::collective_waiter final : public waiter {
  public:
   collective_waiter(group_state& of, int rank, std::int64_t n, const collective_work& w, std::exception_ptr& p)
       : group_(of), me_(rank), number_(n), work_(w), problem_(p) {}
-  bool ready() const override { return group_.completed_.load(std::memory_order_acquire) == number_; }
+  bool ready() const override { return group_.completed_.load(std::memory_order_seq_cst) == number_; }
   void help() const override { group_.help(me_, number_, work_, problem_); }
   bool withdraw() const override {
     std::uint64_t seen = group_.arrivals_.load(std::memory_order_acquire);
@@ -289,6 +289,14 @@ HEDDLE_INLINE void group_state::throw_mismatch(const message& m) const {
                    "; rank " + std::to_string(world_rank(m.call.root)) + " entered " + describe(m.other, members_));
 }
 
+HEDDLE_INLINE bool group_state::agree() noexcept {
+  const member_slot& zero = slot(0);
+  for (int r = 1; r < size(); ++r)
+    if (const member_slot& other = slot(r); !same_call(other.call, zero.call) || other.started != zero.started)
+      return false;
+  return true;
+}
+
 HEDDLE_INLINE std::string group_state::disagreement(std::int64_t number) {
   for (int r = 1; r < size(); ++r)
     if (const call_info &a = slot(0).call, &b = slot(r).call; !(a == b))
@@ -324,17 +332,22 @@ HEDDLE_INLINE std::string group_state::out_of_order(int r, const std::string& ca
 
 HEDDLE_INLINE void group_state::lead(int me, std::int64_t number, const collective_work& work,
                                      std::exception_ptr& problem) {
-  failed_ = false;
+  if (failed_) failed_ = false;
   try {
     if (world_.options().check == checking::on) {
-      failure_text_ = disagreement(number);
-      if (failure_text_.empty() && work.check != nullptr) {
-        failure_text_ = work.check(work.context);
-        if (!failure_text_.empty())
-          failure_text_ = "heddle: call " + std::to_string(number) + on_communicator() + ", " +
-                          describe(slot(me).call, members_) + ": " + failure_text_;
+      std::string fault;
+      if (!agree()) {
+        fault = disagreement(number);
+      } else if (work.check != nullptr) {
+        fault = work.check(work.context);
+        if (!fault.empty())
+          fault = "heddle: call " + std::to_string(number) + on_communicator() + ", " +
+                  describe(slot(me).call, members_) + ": " + fault;
       }
-      failed_ = !failure_text_.empty();
+      if (!fault.empty()) {
+        failure_text_ = std::move(fault);
+        failed_ = true;
+      }
     }
   } catch (...) {
     fail(me, problem);

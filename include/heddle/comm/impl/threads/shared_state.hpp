@@ -235,6 +235,7 @@ HEDDLE_INLINE void sleep_until(world_state& world, int my_rank, wait_word& bell,
   const auto start = call.since;
   const auto withdraw = [&] { return withdrawn = w.withdraw(); };
   blocked_scope scope(world, my_rank, call, w);
+  const sleep_announced sleeps(bell);
   const std::chrono::milliseconds timeout = world.options().timeout;
   for (;;) {
     const std::uint32_t seen = bell.load();
