@@ -1,4 +1,4 @@
-// heddle/infer/json/generation_config.hpp: what a model's folder says of generation: the tokens that end answers, and defaults of sampling.
+// heddle/infer/json/generation_config.hpp: end tokens and sampling defaults of a model's folder, from generation_config.json and config.json.
 #pragma once
 
 #include <heddle/core/error.hpp>

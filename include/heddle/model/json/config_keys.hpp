@@ -1,4 +1,4 @@
-// heddle/model/json/config_keys.hpp: which keys of a config.json change nothing in what weights mean and a forward pass computes.
+// heddle/model/json/config_keys.hpp: keys of a config.json without effect on weights and forward pass, and the refusal of unknown ones.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)
