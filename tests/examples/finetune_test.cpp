@@ -255,7 +255,7 @@ TEST_CASE("a folder that has a model is refused before anything is trained, and 
           "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;
-  const std::string model = "--model " + (golden / "models" / "bytes").string() + text;
+  const std::string model = "--model " + (golden / "models" / "bytes").string() + text + " --bytes";
   const std::string other = folder / "other", file = folder / "file", link = folder / "link";
   fs::copy(golden / "models" / "llama_tied", other);
   std::ofstream(file) << "a file";
@@ -295,7 +295,7 @@ TEST_CASE("a folder that has a model is refused before anything is trained, and 
   }
   std::ofstream(mixed + "/tokenizer.model") << "sentences";
   std::ofstream(mixed + "/LICENSE") << "terms";
-  const answer a = finetune("--model " + mixed + text + " --out " + out + " --steps 1 --context 32");
+  const answer a = finetune("--model " + mixed + text + " --bytes --out " + out + " --steps 1 --context 32");
   CAPTURE(a.text);
   CHECK(a.status == 0);
   const io::safetensors_folder is(out);
@@ -313,7 +313,7 @@ TEST_CASE("a signal saves the training, and it goes on to the same bytes", "[exa
   if (!is_built()) return;
   const scratch folder;
   const std::string all =
-      "--model " + (golden / "models" / "bytes").string() + text + " --steps 60 --context 32 --lr 0.01";
+      "--model " + (golden / "models" / "bytes").string() + text + " --bytes --steps 60 --context 32 --lr 0.01";
   const fs::path printed = folder / "printed";
   for (const std::string& how : {std::string(" --mesh dp=2"), std::string(" --mesh tp=2 --lora-rank 3")}) {
     CAPTURE(how);
@@ -355,7 +355,7 @@ TEST_CASE("a killed training goes on from its last save, over what it had begun 
   if (!is_built()) return;
   const scratch folder;
   const std::string out = folder / "out", saves = folder / "saves", whole = folder / "whole";
-  const std::string all = "--model " + (golden / "models" / "bytes").string() + text +
+  const std::string all = "--model " + (golden / "models" / "bytes").string() + text + " --bytes" +
                           " --steps 40 --context 32 --lr 0.01 --save-every 1 --save " + saves + " --out " + out;
   const fs::path printed = folder / "printed";
   const pid_t child = started(all, printed);
@@ -389,7 +389,7 @@ TEST_CASE("a killed training goes on from its last save, over what it had begun 
   CAPTURE(resumed.text);
   REQUIRE(resumed.status == 0);
   CHECK_THAT(resumed.text, Contains("resume       after step 40"));
-  const answer uninterrupted = finetune("--model " + (golden / "models" / "bytes").string() + text +
+  const answer uninterrupted = finetune("--model " + (golden / "models" / "bytes").string() + text + " --bytes" +
                                         " --steps 40 --context 32 --lr 0.01 --out " + whole);
   REQUIRE(uninterrupted.status == 0);
   CHECK((files_below(out) == files_below(whole)));
