@@ -359,9 +359,9 @@ TEST_CASE("what restricts answers elsewhere is refused by name, unless its value
   CHECK(completion().add_special_tokens);
   CHECK_FALSE(completion({{"add_special_tokens", false}}).add_special_tokens);
   const io::tokenizer llama = golden("llama3");
-  CHECK(inf::prompt_tokens(completion({{"add_special_tokens", false}}), llama, std::nullopt)[0] ==
+  CHECK(inf::prompt_tokens(completion({{"add_special_tokens", false}}), llama, inf::chat_choice{})[0] ==
         llama.encode("x", {.add_special_tokens = false}));
-  CHECK(inf::prompt_tokens(completion(), llama, std::nullopt)[0] == llama.encode("x"));
+  CHECK(inf::prompt_tokens(completion(), llama, inf::chat_choice{})[0] == llama.encode("x"));
 }
 
 TEST_CASE("an answer is constrained by one member of a call, under whatever name", "[infer][serve]") {
