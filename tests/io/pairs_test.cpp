@@ -76,7 +76,7 @@ TEST_CASE("pairs that do not fit are refused", "[io][pairs]") {
   CHECK_THROWS_WITH(io::pairs(x, no_y, {.inputs = 2, .targets = std::int64_t{1} << 62}),
                     Contains("14 inputs and 0 targets are not equally many samples"));
   CHECK_THROWS_WITH(io::pairs(x, y, {.inputs = 0}), Contains("at least 1 input and 1 target, got 0 and 1"));
-  CHECK_THROWS_WITH(io::pairs(x, y, {.inputs = 2, .validation = 1.0}), Contains("in [0, 1), got 1.0"));
+  CHECK_THROWS_WITH(io::pairs(x, y, {.inputs = 2, .validation = 1.0}), Contains("in [0, 1), got 1"));
   const std::vector<double> none;
   const std::vector<int> nothing;
   CHECK_THROWS_WITH(io::pairs(none, nothing, {}), Contains("the data has 0 samples; at least 1 are needed"));

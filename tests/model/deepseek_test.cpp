@@ -197,7 +197,7 @@ TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
   wrong.layers = wrong.experts = 65536;
   wrong.groups = wrong.kept_groups = wrong.shared = 1;
   wrong.width = wrong.ffn = 1 << 20;
-  CHECK_THROWS_WITH(wrong.validate(), Catch::Contains("a deepseek_config must have at most 2^62 parameters, got 1416"));
+  CHECK_THROWS_WITH(wrong.validate(), Catch::Contains("a deepseek_config must have at most 2^62 parameters, got 1.416"));
 }
 
 TEST_CASE("numbers of YaRN are checked, and a given factor of the tables is used without scaling, too",
