@@ -197,7 +197,7 @@ TEST_CASE("what cannot be evaluated is an error that says why", "[examples][eval
   CHECK_THAT(says(gpt2 + " --tokens 1 --mesh ep=2"), Contains("heddle: "));
   CHECK_THAT(says(gpt2 + " --tokens 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"),
              Contains("a sample of 18 tokens, the model's context is 17"));
-  CHECK_THAT(says("--model /nowhere --tokens 1"), Contains("/nowhere/config.json"));
+  CHECK_THAT(says("--model /nowhere --tokens 1"), Contains("/nowhere': there is no such folder"));
   {
     const copied_model m("gpt2");
     m.change("activation_function", "gelu");
