@@ -60,34 +60,37 @@ constexpr void refuse_data() {
                 "and targets(), validation_samples(), fill_train({first, count}, inputs, targets) and fill_validation "
                 "(train::sample_source)");
 }
+// A concept of both, so that a compiler looks into the trainer when a function is called, not in its base (nvcc 13 would).
+template <class Data, class Trainer>
+concept data_of = sample_source<Data, typename Trainer::batch_type>;
 // The functions of a trainer that take data, for whatever is none.
 template <class Trainer>
 struct takes_only_data {
   template <class Data, class... More>
-    requires(!sample_source<Data, typename Trainer::batch_type>)
+    requires(!data_of<Data, Trainer>)
   void run(const Data&, const More&...) {
     refuse_data<Trainer, Data>();
   }
   template <class Data>
-    requires(!sample_source<Data, typename Trainer::batch_type>)
+    requires(!data_of<Data, Trainer>)
   step_report step(const Data&) {
     refuse_data<Trainer, Data>();
     return {};
   }
   template <class Data>
-    requires(!sample_source<Data, typename Trainer::batch_type>)
+    requires(!data_of<Data, Trainer>)
   std::optional<step_report> step_ahead(const Data&) {
     refuse_data<Trainer, Data>();
     return {};
   }
   template <class Data>
-    requires(!sample_source<Data, typename Trainer::batch_type>)
+    requires(!data_of<Data, Trainer>)
   step_result compute_gradients(const Data&) {
     refuse_data<Trainer, Data>();
     return {};
   }
   template <class Data>
-    requires(!sample_source<Data, typename Trainer::batch_type>)
+    requires(!data_of<Data, Trainer>)
   double validate(const Data&) {
     refuse_data<Trainer, Data>();
     return 0;
