@@ -4,6 +4,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -350,7 +350,7 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
   auto bias = t.some(3);
   CHECK_THROWS_AS(t.backend.add_bias(c, bias), hd::layout_error);
   CHECK_THROWS_WITH(t.backend.undo_adamw(bias, bias, bias, bias, {.lr = 0.5, .weight_decay = 2}),
-                    Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2.0"));
+                    Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2"));
 }
 
 TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on the device", "[cuda][float8]") {
