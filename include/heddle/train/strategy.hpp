@@ -187,6 +187,7 @@ struct selected_strategy {
 // A refused strategy still names something for every kind, and what is made from it knows, so that its uses add no
 // errors of their own.
 struct refused_strategy : selected_strategy<> {
+  using schedule = heddle::schedule::one_f_one_b<microbatches<1>>;  // which needs no number
   static constexpr bool is_refused = true;
 };
 template <class... Ps>
