@@ -3,9 +3,7 @@
 
 #include <heddle/core/text.hpp>
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +17,7 @@ namespace heddle::inline v0 {
 namespace detail {
 template <class T>
 std::string shortest_text(T x) {
-  if (std::isnan(x)) return "nan";  // never with a sign
+  if (x != x) return "nan";  // never with a sign
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, x).ptr};
 }
@@ -32,9 +30,10 @@ HEDDLE_INLINE std::string number_text(float x) {
   return detail::shortest_text(x);
 }
 HEDDLE_INLINE std::string rounded_text(double x, int decimals) {
-  if (!std::isfinite(x)) return number_text(x);
+  if (x - x != 0) return number_text(x);  // not finite
   char text[64];
-  std::snprintf(text, sizeof text, std::abs(x) < 1e15 ? "%.*f" : "%.*e", (std::clamp)(decimals, 0, 20), x);
+  std::snprintf(text, sizeof text, x < 1e15 && x > -1e15 ? "%.*f" : "%.*e",
+                decimals < 0 ? 0 : decimals > 20 ? 20 : decimals, x);
   return text;
 }
 

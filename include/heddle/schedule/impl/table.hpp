@@ -15,11 +15,11 @@ HEDDLE_INLINE std::string misfit_text(const std::string& name, int microbatches,
   const std::string text = "heddle: the schedule " + (name.empty() ? name : '"' + name + "\" ") + "cannot run " +
                            std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
                            " pipeline ranks; ";
-  // The numbers next to `n`, below and above, that work; none beyond `far` is looked at.
-  const auto nearest = [](int n, int far, auto&& works) {
+  // The numbers next to `n`, below and above, that work; none beyond `away` is looked at.
+  const auto nearest = [](int n, int away, auto&& works) {
     std::string found;
-    const std::int64_t most = (std::min)(std::int64_t{n} + far, std::int64_t{(std::numeric_limits<int>::max)()});
-    for (int below = n - 1; below > 0 && n - below <= far && found.empty(); --below)
+    const std::int64_t most = (std::min)(std::int64_t{n} + away, std::int64_t{(std::numeric_limits<int>::max)()});
+    for (int below = n - 1; below > 0 && n - below <= away && found.empty(); --below)
       if (works(below)) found = std::to_string(below);
     for (std::int64_t above = std::int64_t{n} + 1; above <= most; ++above)
       if (works(static_cast<int>(above))) return found + (found.empty() ? "" : " or ") + std::to_string(above);
