@@ -455,7 +455,7 @@ TEST_CASE("who waits too long is told who waits where", "[mpi][failure]") {
     int x = 0;
     if (world.rank() == 0) world.all().recv(std::span(&x, 1), 1, 7);
     if (world.rank() == 2) world.all().barrier();
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
   });
   CHECK(end.seconds < 5.0);
   const std::string told = end.ranks[0] + end.ranks[2];
