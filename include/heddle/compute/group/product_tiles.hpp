@@ -6,6 +6,7 @@
 #include <heddle/compute/group/tiles.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace heddle::inline v0::compute::detail::in_groups {
 
