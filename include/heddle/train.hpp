@@ -1,4 +1,4 @@
-// heddle/train.hpp: the trainer, its policies, its saves and predictions.
+// heddle/train.hpp: the trainer, its policies and predictions.
 #pragma once
 
 #include <heddle/train/activations/bytes.hpp>
@@ -20,7 +20,6 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
-#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -40,9 +39,6 @@
 #include <heddle/train/report.hpp>
 #include <heddle/train/run_state.hpp>
 #include <heddle/train/same_options.hpp>
-#include <heddle/train/save.hpp>
-#include <heddle/train/saved_boxes.hpp>
-#include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
