@@ -5,6 +5,7 @@
 // Usage: bf16_training_bench [steps = 6] [steps of the demo's shape = 20] [loss steps = 200]; 0 leaves out
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 

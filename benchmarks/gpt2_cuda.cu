@@ -11,11 +11,13 @@
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/train/captured_steps.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
 
 #if defined(HEDDLE_WITH_CUDNN)
 #include <heddle/compute/cudnn.hpp>
+#include <heddle/train/products.hpp>
 #endif
 
 #include "bf16_peak.hpp"

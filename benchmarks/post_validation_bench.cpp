@@ -11,6 +11,7 @@
 #include <heddle/schedule/generate/zb_h2.hpp>
 #include <heddle/schedule/generate/zb_v.hpp>
 #include <heddle/train/step_sums.hpp>
+#include <heddle/train/sums_on_the_way.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -26,6 +26,7 @@
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>

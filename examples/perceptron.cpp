@@ -10,6 +10,7 @@
 #include <heddle/model/layers/readouts.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/save.hpp>
 
 #include <cmath>
 #include <cstdio>

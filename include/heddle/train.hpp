@@ -1,4 +1,4 @@
-// heddle/train.hpp: the trainer, its policies, its saves and predictions.
+// heddle/train.hpp: the trainer, its policies and predictions.
 #pragma once
 
 #include <heddle/train/activations/bytes.hpp>
@@ -7,6 +7,8 @@
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/captured_step.hpp>
+#include <heddle/train/captured_steps.hpp>
+#include <heddle/train/eager_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>
@@ -18,7 +20,6 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
-#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -31,26 +32,25 @@
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/predict.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/rank_shares.hpp>
 #include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/report.hpp>
+#include <heddle/train/run_state.hpp>
 #include <heddle/train/same_options.hpp>
-#include <heddle/train/save.hpp>
-#include <heddle/train/saved_boxes.hpp>
-#include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/step_graph.hpp>
-#include <heddle/train/step_hooks.hpp>
 #include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/steps.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/strategy.hpp>
+#include <heddle/train/sums_on_the_way.hpp>
 #include <heddle/train/trainable.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_checks.hpp>

@@ -55,7 +55,7 @@ def count_of(compiler, unit):
         return instantiations(compiler, source)
 
 
-def read(text):
+def read(text, file=BUDGETS.name, what="instantiations"):
     """The versions, and for each unit its budget and the reason for it."""
     lines = text.splitlines()
     budgets, wrong = {}, []
@@ -64,28 +64,28 @@ def read(text):
         if match:
             budgets[match[1]] = (int(match[2]), match[3])
         elif line and not line.startswith("#"):
-            wrong.append(f"{BUDGETS.name}:{number}: expected '<unit> <instantiations> <reason>', got '{line}'")
+            wrong.append(f"{file}:{number}: expected '<unit> <{what}> <reason>', got '{line}'")
     return lines[0].lstrip("# ") if lines else "", budgets, wrong
 
 
-def judge(budgets, counts):
+def judge(budgets, counts, what="instantiations", script="instantiations.py <clang++>"):
     """A line for each unit that is over its budget, or that one of the two does not know."""
     for unit in sorted(set(budgets) | set(counts)):
         if unit not in budgets or unit not in counts:
             yield f"{unit}: {'no budget' if unit not in budgets else 'a budget, but not counted'}"
         elif counts[unit] > budgets[unit][0] * (1 + GROWTH):
-            yield (f"{unit}: {counts[unit]} instantiations, {counts[unit] / budgets[unit][0] - 1:+.1%} over its budget of {budgets[unit][0]}; "
-                   f"if that is worth it: instantiations.py <clang++> --write '<reason>'")
+            yield (f"{unit}: {counts[unit]} {what}, {counts[unit] / budgets[unit][0] - 1:+.1%} over its budget of {budgets[unit][0]}; "
+                   f"if that is worth it: {script} --write '<reason>'")
 
 
-def write(compiler, reason, counts):
-    _, old, _ = read(BUDGETS.read_text() if BUDGETS.exists() else "")
-    lines = [f"# {versions(compiler)}", "# unit, instantiations of classes and functions, why it is so many: written by instantiations.py --write"]
-    for unit in UNITS:
+def written(old, head, reason, counts):
+    """The file's text with these numbers, where they changed by more than 1 %."""
+    lines = list(head)
+    for unit in counts:
         before, why = old.get(unit, (0, ""))
         changed = abs(counts[unit] - before) > 0.01 * before
         lines.append(f"{unit} {counts[unit] if changed else before} {reason if changed else why}")
-    BUDGETS.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def self_test():
@@ -110,7 +110,9 @@ def main(arguments):
         return 77
     counts = {unit: count_of(compiler, unit) for unit in UNITS}
     if len(arguments) == 3:
-        write(compiler, arguments[2].strip(), counts)
+        head = [f"# {versions(compiler)}",
+                "# unit, instantiations of classes and functions, why it is so many: written by instantiations.py --write"]
+        BUDGETS.write_text(written(budgets, head, arguments[2].strip(), counts))
         return 0
     findings = wrong + list(judge(budgets, counts))
     for unit in UNITS:

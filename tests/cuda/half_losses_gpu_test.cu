@@ -3,6 +3,7 @@
 
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/train/captured_steps.hpp>
 
 #include <cstdio>
 #include <vector>

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/train/products.hpp>
 
 #include <cstdio>
 #include <vector>

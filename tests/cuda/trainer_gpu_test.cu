@@ -8,6 +8,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/captured_steps.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cmath>

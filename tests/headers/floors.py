@@ -25,9 +25,10 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
 # time. Those who want them include them, as docs/tutorial/headers.md says.
 ASIDE = {"train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload",
-                   "activations/store_files", "activations/threaded_store", "atomized", "further_targets", "glancing_distillation", "language_state",
-                   "measure_layers", "measured_schedule", "named_context", "named_parameters", "sampling", "static_profile",
-                   "three_functions", "three_functions_stage", "training_job", "weights"]}
+                   "activations/store_files", "activations/threaded_store", "atomized", "further_targets", "glancing_distillation",
+                   "language_state", "measure_layers", "measured_schedule", "mixed_save", "named_context", "named_parameters",
+                   "sampling", "save", "saved_boxes", "saved_frozen", "static_profile", "three_functions", "three_functions_stage",
+                   "training_job", "weights"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",
@@ -39,7 +40,7 @@ ABOUT = {
     "tensor": "memory spaces, sharded tensors and redistribution of them",
     "compute": "kernels on the host, and typed operators on sharded tensors",
     "model": "layers, models made of them, and the stages of pipelines",
-    "train": "the trainer, its policies, its saves and predictions",
+    "train": "the trainer, its policies and predictions",
     "infer": "the inference engine and its policies",
     "rl": "reinforcement learning over trainers and engines",
     "plan": "cost models, searches and placements",

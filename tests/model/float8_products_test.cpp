@@ -4,6 +4,7 @@
 
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/strategy.hpp>
 
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/testing/checked_memory.hpp>
-#include <heddle/train/captured_step.hpp>
+#include <heddle/train/captured_steps.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/steps.hpp>
 

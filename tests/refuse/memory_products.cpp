@@ -1,6 +1,7 @@
 // refuse: heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it (half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/testing/checked_backend.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;

@@ -1,6 +1,7 @@
 // refuse: heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands (compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row (compute::row_scaled_product_kernels)
 #include <heddle/compute/host/host.hpp>
 #include <heddle/testing/checked_backend.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;

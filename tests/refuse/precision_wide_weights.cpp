@@ -1,5 +1,6 @@
 // refuse: heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider elements, or masters_in<M> for more bits in the optimizer
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -1,4 +1,5 @@
-// refuse: heddle: strategy<..., schedule::named> needs #include <heddle/schedule/named.hpp>
+// refuse: heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include <heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and post_validation_with_copy <heddle/train/post_validation.hpp>
+// and: strategy_has_header<
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/train/strategy.hpp>
 

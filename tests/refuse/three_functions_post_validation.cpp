@@ -1,5 +1,6 @@
 // refuse: heddle: this stage adds gradients as it runs forward (that of three_functions does: the loss adds them), so a step cannot run forward before the step before has used its own; leave post_validation out
 #include <heddle/comm/threads.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/three_functions.hpp>
 namespace hd = heddle;
 struct model {

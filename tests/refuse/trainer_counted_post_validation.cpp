@@ -1,5 +1,6 @@
 // refuse: heddle: a stage with counted_targets() counts from zero_gradients() on, which post_validation calls behind the first forwards of a step; leave post_validation out
 #include <heddle/model/gpt2.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/trainer.hpp>
 
 namespace hd = heddle;

@@ -2,6 +2,7 @@
 #include "trainer_parts.hpp"
 
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/products.hpp>
 
 namespace hd = heddle;
 using mesh = hd::mesh<hd::axis<hd::dp, 2>>;

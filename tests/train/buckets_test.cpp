@@ -12,6 +12,7 @@
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/predict.hpp>
 #include <heddle/train/save.hpp>
 

@@ -21,6 +21,7 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>

@@ -4,6 +4,7 @@
 #include "tables.hpp"
 
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/with_chunked_loss.hpp>

@@ -3,6 +3,7 @@
 #include "tables.hpp"
 
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/generate/gpipe.hpp>

@@ -15,6 +15,7 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <chrono>

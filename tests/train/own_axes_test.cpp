@@ -9,6 +9,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/nonfinite.hpp>
+#include <heddle/train/post_validation.hpp>
 
 #include <algorithm>
 #include <array>

@@ -14,6 +14,7 @@
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -6,13 +6,16 @@
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

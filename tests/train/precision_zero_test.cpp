@@ -22,7 +22,9 @@
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -1,6 +1,7 @@
 // tests/train/runs.hpp: whole training runs behind plain functions, so that the trainer is compiled in one file only.
 #pragma once
 
+
 #include <cstdint>
 #include <map>
 #include <string>

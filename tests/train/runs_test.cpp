@@ -11,6 +11,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

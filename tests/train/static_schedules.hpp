@@ -4,6 +4,7 @@
 #include "catch.hpp"
 
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>

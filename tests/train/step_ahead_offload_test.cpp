@@ -6,6 +6,7 @@
 #include "tables.hpp"
 
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/lower/lower.hpp>
@@ -15,6 +16,7 @@
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/periodic_work.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/trainer.hpp>

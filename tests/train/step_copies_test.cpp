@@ -9,6 +9,7 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>

@@ -12,6 +12,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/language_state.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

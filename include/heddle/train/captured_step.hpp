@@ -13,13 +13,12 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/eager_step.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/report.hpp>
-#include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/step_graph.hpp>
 #include <heddle/train/step_sums.hpp>
-#include <heddle/train/steps.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -144,9 +143,13 @@ struct scale_of_step {
 
 /// The steps of a trainer whose strategy has `captured_steps`. What changes from step to step lies in pinned memory, which the graph
 /// reads; what the host reads of a step is there when the graph has run. Errors: `config_error` for ranks that cannot be captured.
-/// Ranks that are threads and share a device have one graph together; `World` is theirs.
-template <class T, class Batch, memory_space Space, class World>
+/// Ranks that are threads and share a device have one graph together.
+template <class Run>
 class captured_step {
+  using T = typename Run::scalar;
+  using Batch = typename Run::batch_type;
+  using Space = typename Run::space;
+  using World = typename Run::world_type;
   using queue_type = typename Space::queue;
   using pinned = typename queue_type::pinned;
   using contents = model::batch_contents<Batch>;
@@ -154,23 +157,21 @@ class captured_step {
   using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
 
  public:
-  /// The last member of a trainer, which is ready but for it.
-  template <class Trainer>
-  explicit captured_step(Trainer& t) : graph_(t.world_.all()) {
-    auto& all = t.world_.all();
+  explicit captured_step(Run& run) : graph_(run.world.all()) {
+    auto& all = run.world.all();
     if constexpr (requires { all.completes_calls(); })
       if (all.completes_calls())
         throw config_error(
             "heddle: captured_steps: each call of this transport waits until it is complete "
             "(nccl_settings::complete), which a graph cannot; take hd::nccl");
-    if (t.sharded_.rounds_by_turns())
+    if (run.sharded.rounds_by_turns())
       throw config_error(
           "heddle: captured_steps: with zero<3> and precision<products_in<bf16>> the stages of a rank must have as "
           "many "
           "elements each, since the memory of their rounded weights is given back otherwise, which a graph cannot; "
           "take "
           "zero<2>, one stage for each rank, or leave captured_steps out");
-    queue_type& queue = t.backend_.queue();
+    queue_type& queue = run.backend.queue();
     typename pinned::queue staging(queue);
     const auto on_host = [&]<class X>(buffer<X, pinned>& x, std::size_t n) {
       x = buffer<X, pinned>(staging, static_cast<std::int64_t>(n), "what a captured step reads and writes");
@@ -179,9 +180,9 @@ class captured_step {
       x = buffer<X, Space>(queue, static_cast<std::int64_t>(n), "the sums and scalars of a captured step");
     };
     std::size_t segments = 0;
-    t.steps_.each_step(0, [&](const compute::adamw_step&) { ++segments; });
-    on_host(inputs_, t.batches_.input_count());
-    on_host(targets_, t.batches_.target_count());
+    run.steps.each_step(0, [&](const compute::adamw_step&) { ++segments; });
+    on_host(inputs_, run.batches.input_count());
+    on_host(targets_, run.batches.target_count());
     on_host(given_, 2);
     on_host(scalars_, segments);
     on_host(sums_, 4);
@@ -190,10 +191,13 @@ class captured_step {
     on_device(mine_, 4);
     on_device(all_, all.size() > 1 ? 4 * static_cast<std::size_t>(all.size()) : 0);
     on_device(step_, 5);
-    t.batches_.lie_in(std::span(inputs_.data(), inputs_.size()), std::span(targets_.data(), targets_.size()));
-    t.executor_.send_in_order();
+    run.batches.lie_in(std::span(inputs_.data(), inputs_.size()), std::span(targets_.data(), targets_.size()));
+    run.executor.send_in_order();
   }
 
+  static step_hooks<Run> hooks(Run& run) noexcept { return {run}; }
+  static constexpr bool pending() noexcept { return false; }
+  static constexpr std::int64_t taken_back() noexcept { return 0; }
   /// Memory that the graph uses may be another: the next step is done eagerly, the one behind it captured again. On all ranks together.
   void forget() noexcept { next_ = way::eager; }
   /// The same, and the graph goes at once: its memory is there for what comes before that step, and for the step. Behind a step, whose queue has been waited for.
@@ -205,19 +209,19 @@ class captured_step {
   /// Operations of the graph, which may be that of all ranks; 0 before the second step.
   std::size_t operations() const noexcept { return graph_.operations(); }
 
-  template <class Trainer, class Data>
-  step_report step(Trainer& t, const Data& data) {
+  template <class Data>
+  step_report step(Run& run, const Data& data) {
     const std::int64_t start = now_ns();
-    const step_report report = t.new_report();
-    queue_type& queue = t.backend_.queue();
-    t.load(data);
-    check(t);
-    given_[0] = t.beside_.rank() == 0 ? t.batches_.counted_targets() : 0.0;
-    given_[1] = t.options_.stop != nullptr && *t.options_.stop ? 1.0 : 0.0;
+    const step_report report = run.new_report();
+    queue_type& queue = run.backend.queue();
+    run.load(data);
+    check(run);
+    given_[0] = run.beside.rank() == 0 ? run.batches.counted_targets() : 0.0;
+    given_[1] = run.options.stop != nullptr && *run.options.stop ? 1.0 : 0.0;
     std::size_t k = 0;
-    t.steps_.each_step(t.step_, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
-    const auto give = [&] { give_step(t, queue); };
-    if (std::exchange(releases_, t.sharded_.releases()) != t.sharded_.releases()) forget();
+    run.steps.each_step(run.at.step, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
+    const auto give = [&] { give_step(run, queue); };
+    if (std::exchange(releases_, run.sharded.releases()) != run.sharded.releases()) forget();
     const way now = next_;
     next_ = way::eager;  // after an error
     if (now == way::eager) {
@@ -232,13 +236,13 @@ class captured_step {
     queue.wait();
     next_ = now == way::eager ? way::capture : way::launch;
 
-    t.stopped_ = t.stopped_ || sums_[3] > 0;
-    const step_result result = result_of({sums_[0], sums_[1], sums_[2]}, t.targets_of_a_step());
-    refuse_no_targets(result, t.step_);
+    run.at.stopped = run.at.stopped || sums_[3] > 0;
+    const step_result result = result_of({sums_[0], sums_[1], sums_[2]}, run.targets_of_a_step());
+    refuse_no_targets(result, run.at.step);
     if (!result.is_finite())
-      stop_nonfinite(t.world_.control(), find_nonfinite(t.held_, t.backend_), t.step_, result.loss,
+      stop_nonfinite(run.world.control(), find_nonfinite(run.held, run.backend), run.at.step, result.loss,
                      result.gradient_norm);
-    t.end_step();
+    run.end_step();
     return completed(report, result, now_ns() - start);
   }
 
@@ -246,35 +250,33 @@ class captured_step {
   enum class way : unsigned char { eager, capture, launch };
 
   // What the stages' forwards refuse, which a graph does not call.
-  template <class Trainer>
-  static void check(Trainer& t) {
+  static void check(Run& run) {
     if constexpr (requires(const Batch& b) {
-                    t.options_.model.context;
-                    t.options_.model.vocabulary;
-                    model::checked_batch(t.options_.model, t.max_samples_, b, true, true);
+                    run.options.model.context;
+                    run.options.model.vocabulary;
+                    model::checked_batch(run.options.model, run.max_samples, b, true, true);
                   })
-      t.batches_.check_ends([&](const Batch& b, bool begins, bool ends) {
-        using head = typename model::detail::head_of<typename Trainer::model_type>::type;
-        static_cast<void>(model::detail::checked_batch_of<head>(t.options_.model, t.max_samples_, b, begins, ends));
+      run.batches.check_ends([&](const Batch& b, bool begins, bool ends) {
+        using head = typename model::detail::head_of<typename Run::model_type>::type;
+        static_cast<void>(model::detail::checked_batch_of<head>(run.options.model, run.max_samples, b, begins, ends));
       });
   }
   // All of a step, in the order of the queue; nothing here waits.
-  template <class Trainer>
-  void give_step(Trainer& t, queue_type& queue) {
+  void give_step(Run& run, queue_type& queue) {
     queue.copy(given_, given_there_);
     queue.copy(scalars_, scalars_there_);
-    t.run_backward();
-    const auto losses = t.losses_.there(), squares = t.steps_.squares_there();
+    run.run_backward(hooks(run));
+    const auto losses = run.losses.there(), squares = run.steps.squares_there();
     launch_each(queue, 1,
                 sums_of_rank{losses.address(), squares.address(), given_there_.address(), losses.size(), squares.size(),
-                             t.counts_loss_, mine_.address()});
-    auto& all = t.world_.all();
+                             run.counts_loss, mine_.address()});
+    auto& all = run.world.all();
     if (all.size() > 1) heddle::v0::all_gather(queue, all, mine_, all_);
     launch_each(queue, 1,
                 scale_of_step{all.size() > 1 ? all_.address() : mine_.address(), all.size(),
-                              static_cast<double>(t.targets_of_a_step()), t.steps_.clip_norm(), step_.address()});
-    t.steps_.update_at({scalars_there_.address(), step_.address() + 4});
-    t.gather_weights();
+                              static_cast<double>(run.targets_of_a_step()), run.steps.clip_norm(), step_.address()});
+    run.steps.update_at({scalars_there_.address(), step_.address() + 4});
+    run.gather_weights();
     queue.copy(heddle::v0::detail::row_at<Space>(step_.address(), 4), sums_);
   }
 
@@ -287,21 +289,6 @@ class captured_step {
   step_graph<communicator, queue_type> graph_;
   way next_ = way::eager;
   std::int64_t releases_ = 0;  // of the trainer's memory, before the last step
-};
-
-// Where the host gives each operation.
-struct no_captured_step {
-  template <class Trainer>
-  explicit no_captured_step(Trainer&) noexcept {}
-  static void forget() noexcept {}
-};
-template <bool Captured, class T, class Batch, class Space, class World>
-struct captured_step_if {
-  using type = no_captured_step;
-};
-template <class T, class Batch, class Space, class World>
-struct captured_step_if<true, T, Batch, Space, World> {
-  using type = captured_step<T, Batch, Space, World>;
 };
 
 }  // namespace heddle::inline v0::train::detail

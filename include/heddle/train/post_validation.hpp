@@ -1,19 +1,10 @@
-// heddle/train/post_validation.hpp: policies of a step: wait for the global gradient norm, or validate it afterwards.
+// heddle/train/post_validation.hpp: policies of a step that does not wait for the global gradient norm, but validates it afterwards.
 #pragma once
 
-#include <heddle/core/config.hpp>
+#include <heddle/train/step_ahead.hpp>
+#include <heddle/train/steps.hpp>
 
 namespace heddle::inline v0 {
-
-/// The kind of policies that say when the norm of the gradients is checked.
-struct norm_check_kind {};
-
-/// The norm of all gradients is known before any weight changes. The default.
-struct norm_first {
-  using kind = norm_check_kind;
-  static constexpr bool steps_first = false;
-  static constexpr bool copies = false;
-};
 
 /// No rank waits for the norm. Each steps by the sums over its own pipeline rank (dp and tp), unless they alone say
 /// that gradients must be clipped, and begins the next step; the sums travel along pp and are added up behind the
@@ -32,6 +23,8 @@ struct post_validation {
   using kind = norm_check_kind;
   static constexpr bool steps_first = true;
   static constexpr bool copies = false;
+  template <class Run>
+  using step = train::detail::step_ahead<Run>;
 };
 
 /// As `post_validation`, but a step is taken back from a copy of the weights and moments that a rank owns: what clipped
@@ -41,6 +34,8 @@ struct post_validation_with_copy {
   using kind = norm_check_kind;
   static constexpr bool steps_first = true;
   static constexpr bool copies = true;
+  template <class Run>
+  using step = train::detail::step_ahead<Run>;
 };
 
 }  // namespace heddle::inline v0

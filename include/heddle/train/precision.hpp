@@ -47,16 +47,6 @@ constexpr bool element_checked() {
                   "heddle: stochastic rounding is to bf16; float and double are rounded to the nearest");
   return true;
 }
-template <class P>
-inline constexpr bool product_element =
-    std::is_same_v<P, bf16> || std::is_same_v<P, float8> || std::is_same_v<P, float8_rows>;
-template <class P>
-constexpr bool product_checked() {
-  static_assert(
-      product_element<P>,
-      "heddle: products_in<P> takes bf16, float8 and float8_rows; without it products are of the model's scalar");
-  return true;
-}
 /// Whether every number of type `Narrow` is one of type `Wide`, too.
 template <class Narrow, class Wide>
 inline constexpr bool holds_exactly = std::numeric_limits<Narrow>::digits <= std::numeric_limits<Wide>::digits;
@@ -87,11 +77,8 @@ struct masters_in : detail::element_part<detail::masters_part, M> {};
 template <class V, class Rounding = rounding::nearest>
 struct moments_in : detail::element_part<detail::moments_part, V, Rounding> {};
 
-/// The type to which the operands of the model's matrix products are rounded.
 template <class P>
-struct products_in : detail::precision_part<detail::products_part, P> {
-  static_assert(detail::product_checked<P>());
-};
+struct products_in;  // of train/products.hpp
 
 namespace detail {
 template <class P>
@@ -125,10 +112,18 @@ struct selected_parts {
   using moments = typename precision_part_of<moments_part, Ps...>::type;
   using products = typename precision_part_of<products_part, Ps...>::type;
 };
+template <class P>
+inline constexpr bool precision_has_header = true;
+template <class P>
+inline constexpr bool precision_has_header<products_in<P>> = is_part_of_precision<products_in<P>>;
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class... Ps>
 constexpr auto select_parts() {
-  if constexpr (!(is_part_of_precision<Ps> && ...)) {
+  if constexpr (!(precision_has_header<Ps> && ...)) {
+    static_assert((precision_has_header<Ps> && ...),
+                  "heddle: precision<products_in<P>> needs #include <heddle/train/products.hpp>");
+    return selected_parts<>{};
+  } else if constexpr (!(is_part_of_precision<Ps> && ...)) {
     static_assert((precision_takes<Ps> && ...),
                   "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and "
                   "products_in<P>");

@@ -8,19 +8,26 @@
 
 namespace heddle::inline v0::train {
 
+namespace detail {
+// Where a run is.
+struct run_position {
+  std::int64_t step = 0;
+  std::int64_t consumed = 0;
+  std::int64_t gradients_of = -1;  // the step whose gradients were asked for
+  bool stopped = false;
+};
+}  // namespace detail
+
 /// What a trainer and its saves know of the run beside weights and moments.
 class progress {
  public:
   /// Steps done so far, those before a save included.
-  std::int64_t steps_done() const noexcept { return step_; }
+  std::int64_t steps_done() const noexcept { return at_.step; }
   /// Position in the data: training samples consumed, over all ranks.
-  std::int64_t samples_consumed() const noexcept { return consumed_; }
+  std::int64_t samples_consumed() const noexcept { return at_.consumed; }
   /// Where a save left off. The rest of the state (weights, moments) is the caller's to bring.
   void set_position(std::int64_t steps_done, std::int64_t samples_consumed) noexcept {
-    step_ = steps_done;
-    consumed_ = samples_consumed;
-    gradients_of_ = -1;
-    stopped_ = false;
+    at_ = {.step = steps_done, .consumed = samples_consumed};
   }
   /// The name that all saves of one run have in their manifests, from the first on and through every `resume`; nothing
   /// before the first. Saves of other runs are never removed.
@@ -28,13 +35,10 @@ class progress {
   void set_run_name(std::string name) { run_ = std::move(name); }
   /// Whether `options.stop` has ended the run after its last step, until it goes on from a save or by another `run`. The
   /// same on all ranks.
-  bool stopped() const noexcept { return stopped_; }
+  bool stopped() const noexcept { return at_.stopped; }
 
  protected:
-  std::int64_t step_ = 0;
-  std::int64_t consumed_ = 0;
-  std::int64_t gradients_of_ = -1;  // the step whose gradients were asked for
-  bool stopped_ = false;
+  detail::run_position at_{};
 
  private:
   std::optional<std::string> run_;

@@ -1,4 +1,4 @@
-// heddle/train/steps.hpp: policies that say who gives a device the operations of a training step: the host, or a graph.
+// heddle/train/steps.hpp: policies of a training step that need no header of their own, and the names of those that do.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -14,17 +14,19 @@ struct eager_steps {
   static constexpr bool captured = false;
 };
 
-/// All operations of a step (forward, backward, messages, collectives, the norm, the optimizer) are captured into a graph of the
-/// backend's queue, which each rank launches with one call (of ranks that are threads and share a device one, for all of them); then it waits, and reads loss and norm. The first step is done eagerly, so that all
-/// memory is there and communicators are connected, the second is captured; both, and those that follow, have the same bits. Samples, targets, learning rate and the
-/// scalars of AdamW are written to pinned memory before the launch, and the norm of all ranks is summed on the device. Behind a validation, sampled text or
-/// another pass outside of steps, the next step is done eagerly and the one behind it captured again, on all ranks.
-/// For backends on a device whose queue can be captured (`compute::cuda`), in the model's element type but for products (`precision<products_in<...>>`), with
-/// the norm known before a step, without an observer, with activations that stay on the device, and stages whose verbs read nothing on the host
-/// (`only_queues`; mixtures of experts do so where no rows travel between ranks). Several ranks talk over NCCL, or are threads that share a device or are on several that reach each other's memory.
-struct captured_steps {
-  using kind = steps_kind;
-  static constexpr bool captured = true;
+struct captured_steps;  // of train/captured_steps.hpp
+
+/// The kind of policies that say when the norm of the gradients is checked.
+struct norm_check_kind {};
+
+/// The norm of all gradients is known before any weight changes. The default.
+struct norm_first {
+  using kind = norm_check_kind;
+  static constexpr bool steps_first = false;
+  static constexpr bool copies = false;
 };
+
+struct post_validation;            // of train/post_validation.hpp
+struct post_validation_with_copy;
 
 }  // namespace heddle::inline v0

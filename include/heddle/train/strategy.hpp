@@ -1,11 +1,8 @@
 // heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO stage, backend, observer, ...
 #pragma once
 
-#include <heddle/compute/bf16_products.hpp>
-#include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/core/half_precision.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -15,7 +12,6 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/pipeline_axis.hpp>
-#include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/steps.hpp>
 #include <heddle/train/zero.hpp>
@@ -38,9 +34,10 @@ inline constexpr bool strategy_accepts<P> =
              norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
              precision_kind>;
 
-// A class that is declared here and defined in the header of its name has no kind before that is included.
+// What is declared before it is defined in a header of its own, with all that it brings, has no kind before that is included.
 template <class P>
-inline constexpr bool strategy_knows_class = !std::is_same_v<P, schedule::named> || strategy_accepts<P>;
+inline constexpr bool strategy_has_header =
+    strategy_accepts<P> || !contains<P, schedule::named, captured_steps, post_validation, post_validation_with_copy>;
 // The types below carry what the compiler prints next to the advice.
 template <class P>
 inline constexpr bool strategy_takes = strategy_accepts<P>;
@@ -54,9 +51,13 @@ template <class... Ps>
 constexpr bool strangers_checked() {
   if constexpr ((strategy_accepts<Ps> && ...)) {
     return true;
-  } else if constexpr (!(strategy_knows_class<Ps> && ...)) {
-    static_assert((strategy_knows_class<Ps> && ...),
-                  "heddle: strategy<..., schedule::named> needs #include <heddle/schedule/named.hpp>, or heddle/heddle.hpp");
+  } else if constexpr (!(strategy_has_header<Ps> && ...)) {
+    (..., [] {
+      static_assert(strategy_has_header<Ps>,
+                    "heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include "
+                    "<heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and "
+                    "post_validation_with_copy <heddle/train/post_validation.hpp>");
+    }());
     return false;
   } else {
     (..., [] {
@@ -106,19 +107,11 @@ constexpr bool taking_back_checked() {
   return true;
 }
 
-// What not every backend offers, one after the other, so that one mistake gives one error.
-template <class Precision, class Backend>
-struct multiplies_in_bf16 {
-  static constexpr bool value =
-      !Precision::rounds_products || (compute::half_product_facet::offered<Backend, bf16> &&
-                                      compute::cast_facet<bf16>::template offered<Backend, float>);
-};
-template <class Precision, class Backend>
-struct multiplies_in_float8 {
-  static constexpr bool value =
-      !Precision::scales_products || std::is_same_v<space_of<Backend>, host_memory> ||
-      (std::is_same_v<typename Precision::product, float8> && compute::scaled_product_kernels<Backend>) ||
-      (std::is_same_v<typename Precision::product, float8_rows> && compute::row_scaled_product_kernels<Backend>);
+// A backend under a `precision`, and whether it can do that: `train/products.hpp` says it of those that round operands of products.
+template <class Backend, class Precision>
+struct backend_under {
+  using type = Backend;
+  static constexpr bool checked() { return true; }
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -128,15 +121,8 @@ struct keeps_activations_in_memory {
 };
 template <class Backend, class Precision, class Activations>
 constexpr bool backend_checked() {
-  if constexpr (!multiplies_in_bf16<Precision, Backend>::value)
-    static_assert(multiplies_in_bf16<Precision, Backend>::value,
-                  "heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it "
-                  "(half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>");
-  else if constexpr (!multiplies_in_float8<Precision, Backend>::value)
-    static_assert(multiplies_in_float8<Precision, Backend>::value,
-                  "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
-                  "(compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row "
-                  "(compute::row_scaled_product_kernels); with this backend leave it out of precision<...>");
+  if constexpr (!backend_under<Backend, Precision>::checked())
+    return false;
   else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
     static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
@@ -148,21 +134,6 @@ constexpr bool backend_checked() {
 // After an error a backend of the host stands in.
 template <class Backend, bool Fits>
 using backend_if = std::conditional_t<Fits, Backend, compute::host<>>;
-
-template <class Backend, class Precision>
-struct backend_under {
-  using type = Backend;
-};
-template <class Backend, class Precision>
-  requires(Precision::rounds_products)
-struct backend_under<Backend, Precision> {
-  using type = compute::bf16_products<Backend>;
-};
-template <class Backend, class Precision>
-  requires(Precision::scales_products)
-struct backend_under<Backend, Precision> {
-  using type = compute::float8_products<Backend, typename Precision::product>;
-};
 
 template <class... Ps>
 struct selected_strategy {

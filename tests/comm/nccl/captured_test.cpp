@@ -9,6 +9,8 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/captured_steps.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cstddef>

@@ -16,6 +16,8 @@
 #include <heddle/tensor/cuda/device_times.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/testing/checked_backend.hpp>
+#include <heddle/train/post_validation.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -5,6 +5,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/captured_steps.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/trainer.hpp>
 
