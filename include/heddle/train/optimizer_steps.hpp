@@ -175,7 +175,7 @@ class optimizer_steps {
   HeldStages& held_;
   Backend& backend_;
   adamw_options adamw_;
-  const warmup_cosine& learning_rate_;
+  const any_learning_rate& learning_rate_;
   double clip_norm_;
   buffer<double, space> sums_{};  // not on the host
 };

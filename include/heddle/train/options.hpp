@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,9 +62,10 @@ struct adamw_options {
   }
 };
 
-/// Settings of a training run. `Config` is the model's own configuration.
-template <class Config>
+/// Settings of a training run. `Config` is the model's own configuration, `Rate` the learning rate (`learning_rate`).
+template <class Config, class Rate = warmup_cosine>
 struct options {
+  static_assert(detail::rate_checked<Rate>());
   /// The largest numbers that are accepted: samples and steps of a run are counted by 64 bits.
   static constexpr std::int64_t most_batch = 1048576, most_steps = detail::most_steps_of_run;
 
@@ -74,7 +75,7 @@ struct options {
   std::string schedule{};  ///< for the policy `schedule::named` only, a name as it reads them; empty: "1f1b"
   std::vector<int> layers_per_stage{};  ///< blocks of each stage, in order; empty: as even as can be
   std::int64_t steps = 100;             ///< steps in the whole run, a resumed part included
-  warmup_cosine learning_rate{};        ///< `total_steps` 0: `steps`
+  Rate learning_rate{};                 ///< its `total_steps` 0: `steps`
   adamw_options adamw{};
   double clip_norm = 1.0;   ///< global gradient norm above which gradients are scaled down; infinity: never
   std::uint64_t seed = 1;   ///< of the initial weights
@@ -91,7 +92,7 @@ struct options {
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     model.validate();
-    learning_rate.validate();
+    if constexpr (train::learning_rate<Rate>) learning_rate.validate();
     using detail::refuse_setting;
     if (batch < 1 || batch > most_batch) refuse_setting("batch", std::to_string(batch), "1 to 1048576");
     if (microbatches < 0)
@@ -103,16 +104,22 @@ struct options {
     if (validate_every < 0) refuse_setting("validate_every", std::to_string(validate_every), "at least 0");
     if (validation_samples < 0) refuse_setting("validation_samples", std::to_string(validation_samples), "at least 0");
   }
+
+  /// The same with any learning rate, as trainers take them.
+  operator options<Config, any_learning_rate>() const
+    requires(!std::is_same_v<Rate, any_learning_rate>)
+  {
+    any_learning_rate rate;
+    if constexpr (train::learning_rate<Rate>) rate = learning_rate;
+    return {model,     batch, microbatches, schedule, layers_per_stage, steps,          std::move(rate),    adamw,
+            clip_norm, seed,  recompute,    offload,  threads_per_rank, validate_every, validation_samples, stop};
+  }
 };
 
 /// All settings, in words: what ranks compare before they start.
-template <class Config>
-std::string to_string(const options<Config>& o) {
-  const auto number = [](double v) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.17g", v);
-    return std::string(text);
-  };
+template <class Config, class Rate>
+std::string to_string(const options<Config, Rate>& o) {
+  using detail::exact_text;
   std::string text = to_string(o.model);
   const auto add = [&](const char* name, const std::string& value) {
     text += ' ';
@@ -120,7 +127,8 @@ std::string to_string(const options<Config>& o) {
     text += '=';
     text += value;
   };
-  if constexpr (requires { o.model.initial_deviation; }) add("initial_deviation", number(o.model.initial_deviation));
+  if constexpr (requires { o.model.initial_deviation; })
+    add("initial_deviation", exact_text(o.model.initial_deviation));
   add("batch", std::to_string(o.batch));
   add("microbatches", std::to_string(o.microbatches));
   add("schedule", o.schedule);
@@ -129,16 +137,13 @@ std::string to_string(const options<Config>& o) {
   add("layers_per_stage", counts);
   add("recompute", o.recompute);
   add("steps", std::to_string(o.steps));
-  add("lr", number(o.learning_rate.peak));
-  add("minimum_lr", number(o.learning_rate.minimum));
-  add("warmup_steps", std::to_string(o.learning_rate.warmup_steps));
-  add("total_steps", std::to_string(o.learning_rate.total_steps));
-  add("beta1", number(o.adamw.beta1));
-  add("beta2", number(o.adamw.beta2));
-  add("epsilon", number(o.adamw.epsilon));
-  add("weight_decay", number(o.adamw.weight_decay));
-  for (const auto& [name, factor] : o.adamw.rates) add(("lr*" + name).c_str(), number(factor));
-  add("clip_norm", number(o.clip_norm));
+  if constexpr (learning_rate<Rate>) text += ' ' + std::string(to_string(o.learning_rate));
+  add("beta1", exact_text(o.adamw.beta1));
+  add("beta2", exact_text(o.adamw.beta2));
+  add("epsilon", exact_text(o.adamw.epsilon));
+  add("weight_decay", exact_text(o.adamw.weight_decay));
+  for (const auto& [name, factor] : o.adamw.rates) add(("lr*" + name).c_str(), exact_text(factor));
+  add("clip_norm", exact_text(o.clip_norm));
   add("seed", std::to_string(o.seed));
   add("validate_every", std::to_string(o.validate_every));
   add("validation_samples", std::to_string(o.validation_samples));

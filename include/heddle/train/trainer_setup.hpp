@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -24,12 +25,17 @@ namespace heddle::inline v0::train::detail {
 
 // A learning rate under which steps can be taken back, where the strategy does that. Errors: `config_error`.
 template <class Strategy>
-const warmup_cosine& checked_rate(const warmup_cosine& rate, const adamw_options& adamw) {
+void require_rate_to_take_back(const any_learning_rate& rate, const adamw_options& adamw) {
   if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies) {
+    const std::optional<double> greatest = rate.greatest();
+    if (!greatest)
+      throw config_error(
+          "heddle: post_validation takes steps back, which needs a bound of the learning rate: give it `double "
+          "greatest() const`; post_validation_with_copy needs none");
     const double factor = adamw.greatest_rate();
-    if (!(rate.peak * factor * adamw.weight_decay < 1)) {
+    if (!(*greatest * factor * adamw.weight_decay < 1)) {
       char numbers[120];
-      std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", rate.peak, factor,
+      std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", *greatest, factor,
                     adamw.weight_decay);
       std::string text =
           "heddle: post_validation takes steps back, which cannot be done where the learning rate, times ";
@@ -39,15 +45,14 @@ const warmup_cosine& checked_rate(const warmup_cosine& rate, const adamw_options
       throw config_error(text);
     }
   }
-  return rate;
 }
 
 // The options with what they leave out. Errors: `config_error`.
 template <class Strategy, class Options>
 Options checked_options(Options o) {
   o.validate();
-  static_cast<void>(checked_rate<Strategy>(o.learning_rate, o.adamw));
-  if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
+  require_rate_to_take_back<Strategy>(o.learning_rate, o.adamw);
+  o.learning_rate = o.learning_rate.over(o.steps);
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())
       throw config_error("heddle: options.schedule is \"" + o.schedule +
@@ -57,7 +62,7 @@ Options checked_options(Options o) {
 }
 // The same of options with another length of the run.
 template <class Strategy, class Options>
-Options with_steps(Options o, std::int64_t steps, const warmup_cosine& rate) {
+Options with_steps(Options o, std::int64_t steps, const any_learning_rate& rate) {
   o.steps = steps;
   o.learning_rate = rate;
   return checked_options<Strategy>(std::move(o));
