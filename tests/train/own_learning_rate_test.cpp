@@ -68,16 +68,17 @@ struct halving {
   }
 };
 
-hd::io::pairs<double, double> points() {
+struct points {
   std::vector<double> x, y;
-  const hd::counter_random random(3, 0);
-  for (std::uint64_t i = 0; i < 128; i += 2) {
-    const double a = 2 * random.uniform(i) - 1, b = 2 * random.uniform(i + 1) - 1;
-    x.insert(x.end(), {a, b});
-    y.push_back(std::sin(2 * a) * b);
+  points() {
+    const hd::counter_random random(3, 0);
+    for (std::uint64_t i = 0; i < 128; i += 2) {
+      const double a = 2 * random.uniform(i) - 1, b = 2 * random.uniform(i + 1) - 1;
+      x.insert(x.end(), {a, b});
+      y.push_back(std::sin(2 * a) * b);
+    }
   }
-  return {x, y, {.inputs = 2, .targets = 1, .validation = 0.1}};
-}
+};
 
 template <class Rate>
 tr::options<network::config, Rate> options_of(const Rate& rate) {
@@ -97,7 +98,8 @@ struct told {
 };
 template <class Mesh, class... Policies, class Options>
 told train(const Options& o, int odd_rank = -1) {
-  const auto data = points();
+  const points all_points;
+  const hd::io::pairs data(all_points.x, all_points.y, {.inputs = 2, .targets = 1, .validation = 0.1});
   told result;
   result.errors.resize(static_cast<std::size_t>(Mesh{}.size()));
   std::mutex guard;

@@ -1,7 +1,6 @@
 // heddle/train/captured_step.hpp: a training step as one graph of the backend's queue, launched by each rank.
 #pragma once
 
-#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/launch_each.hpp>
@@ -74,7 +73,7 @@ consteval bool steps_are_captured() {
                     "captured_steps out");
     else if constexpr (constexpr bool plain = requires { requires Optimizer::template updates_at<backend>; }; !plain)
       static_assert(strategy_can_be_captured<plain, Strategy>,
-                    "heddle: captured_steps has AdamW steps in the model's element type, "
+                    "heddle: captured_steps has steps of the optimizer in the model's element type, "
                     "by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave "
                     "precision<...> of weights, gradients or moments, or captured_steps, out");
     else if constexpr (constexpr bool only = model::of_stage::only_queues<Stage>; !only)
@@ -145,12 +144,11 @@ struct scale_of_step {
 /// The steps of a trainer whose strategy has `captured_steps`. What changes from step to step lies in pinned memory, which the graph
 /// reads; what the host reads of a step is there when the graph has run. Errors: `config_error` for ranks that cannot be captured.
 /// Ranks that are threads and share a device have one graph together; `World` is theirs.
-template <class T, class Batch, memory_space Space, class World>
+template <class Scalars, class Batch, memory_space Space, class World>
 class captured_step {
   using queue_type = typename Space::queue;
   using pinned = typename queue_type::pinned;
   using contents = model::batch_contents<Batch>;
-  using scalars = compute::detail::adamw_scalars<sum_of_type<T>>;
   using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
 
  public:
@@ -179,7 +177,7 @@ class captured_step {
       x = buffer<X, Space>(queue, static_cast<std::int64_t>(n), "the sums and scalars of a captured step");
     };
     std::size_t segments = 0;
-    t.steps_.each_step(0, [&](const compute::adamw_step&) { ++segments; });
+    t.steps_.each_step(0, [&](const Scalars&) { ++segments; });
     on_host(inputs_, t.batches_.input_count());
     on_host(targets_, t.batches_.target_count());
     on_host(given_, 2);
@@ -215,7 +213,7 @@ class captured_step {
     given_[0] = t.beside_.rank() == 0 ? t.batches_.counted_targets() : 0.0;
     given_[1] = t.options_.stop != nullptr && *t.options_.stop ? 1.0 : 0.0;
     std::size_t k = 0;
-    t.steps_.each_step(t.step_, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
+    t.steps_.each_step(t.step_, [&](const Scalars& s) { scalars_[k++] = s; });
     const auto give = [&] { give_step(t, queue); };
     if (std::exchange(releases_, t.sharded_.releases()) != t.sharded_.releases()) forget();
     const way now = next_;
@@ -281,9 +279,9 @@ class captured_step {
   buffer<typename contents::input, pinned> inputs_{};
   buffer<typename contents::target, pinned> targets_{};
   buffer<double, pinned> given_{}, sums_{};
-  buffer<scalars, pinned> scalars_{};
+  buffer<Scalars, pinned> scalars_{};
   buffer<double, Space> given_there_{}, mine_{}, all_{}, step_{};
-  buffer<scalars, Space> scalars_there_{};
+  buffer<Scalars, Space> scalars_there_{};
   step_graph<communicator, queue_type> graph_;
   way next_ = way::eager;
   std::int64_t releases_ = 0;  // of the trainer's memory, before the last step
@@ -295,13 +293,13 @@ struct no_captured_step {
   explicit no_captured_step(Trainer&) noexcept {}
   static void forget() noexcept {}
 };
-template <bool Captured, class T, class Batch, class Space, class World>
+template <bool Captured, class Scalars, class Batch, class Space, class World>
 struct captured_step_if {
   using type = no_captured_step;
 };
-template <class T, class Batch, class Space, class World>
-struct captured_step_if<true, T, Batch, Space, World> {
-  using type = captured_step<T, Batch, Space, World>;
+template <class Scalars, class Batch, class Space, class World>
+struct captured_step_if<true, Scalars, Batch, Space, World> {
+  using type = captured_step<Scalars, Batch, Space, World>;
 };
 
 }  // namespace heddle::inline v0::train::detail

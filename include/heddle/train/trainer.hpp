@@ -22,7 +22,6 @@
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/memory_forecast.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer_steps.hpp>
@@ -30,6 +29,7 @@
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
@@ -407,7 +407,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
         sums_(world),
         captured_(*this) {
     axes::require_known(world.mesh());
-    detail::require_options_that_fit(world_.control(), options_, table(), held_);
+    detail::require_options_that_fit(world_.control(), options_, steps_.rates(), table(), held_);
     const std::int64_t between =
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
     boundary_.allocate(detail::queue_for<space>(backend_), 2, between);
@@ -442,7 +442,8 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   }
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
   friend detail::step_hooks<trainer, steps_first>;
-  using captured_step_type = typename detail::captured_step_if<steps_captured, scalar, batch_type, space, World>::type;
+  using captured_step_type = typename detail::captured_step_if<steps_captured, typename optimizer_type::scalars,
+                                                               batch_type, space, World>::type;
   friend captured_step_type;
 
   // The samples of a step.

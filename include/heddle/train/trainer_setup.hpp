@@ -5,13 +5,12 @@
 #include <heddle/core/error.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/trainable.hpp>
 
 #include <cstdint>
-#include <cstdio>
 #include <deque>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,35 +22,21 @@ class named;  // a policy of those who include schedule/named.hpp, with all gene
 
 namespace heddle::inline v0::train::detail {
 
-// A learning rate under which steps can be taken back, where the strategy does that. Errors: `config_error`.
-template <class Strategy>
-void require_rate_to_take_back(const any_learning_rate& rate, const adamw_options& adamw) {
-  if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies) {
-    const std::optional<double> greatest = rate.greatest();
-    if (!greatest)
-      throw config_error(
-          "heddle: post_validation takes steps back, which needs a bound of the learning rate: give it `double "
-          "greatest() const`; post_validation_with_copy needs none");
-    const double factor = adamw.greatest_rate();
-    if (!(*greatest * factor * adamw.weight_decay < 1)) {
-      char numbers[120];
-      std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", *greatest, factor,
-                    adamw.weight_decay);
-      std::string text =
-          "heddle: post_validation takes steps back, which cannot be done where the learning rate, times ";
-      text += "the greatest of adamw.rates, times weight decay is 1 or more, got ";
-      text += numbers;
-      text += "; post_validation_with_copy can";
-      throw config_error(text);
-    }
-  }
+// Options of the rule under which steps can be taken back, where the strategy does that. Errors: `config_error`.
+template <class Strategy, class Options>
+void require_rule_to_fit(const Options& o) {
+  using rule = typename Strategy::optimizer;
+  [[maybe_unused]] const auto constants = options_of_rule_in<rule>(o);
+  if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies)
+    if constexpr (requires { rule::require_reversible(constants, o.learning_rate.greatest()); })
+      rule::require_reversible(constants, o.learning_rate.greatest());
 }
 
 // The options with what they leave out. Errors: `config_error`.
 template <class Strategy, class Options>
 Options checked_options(Options o) {
   o.validate();
-  require_rate_to_take_back<Strategy>(o.learning_rate, o.adamw);
+  require_rule_to_fit<Strategy>(o);
   o.learning_rate = o.learning_rate.over(o.steps);
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())
