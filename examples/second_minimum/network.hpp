@@ -8,7 +8,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/learned_monoid.hpp>
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 
 #include <algorithm>
 #include <array>

@@ -95,8 +95,10 @@
 #include <heddle/train/impl/host_saves.hpp>
 #include <heddle/train/impl/host_training.hpp>
 #include <heddle/train/impl/learning_rate.hpp>
+#include <heddle/train/impl/learning_rates.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
+#include <heddle/train/impl/optimizer_rule.hpp>
 #include <heddle/train/impl/save.hpp>
 #include <heddle/train/impl/saved_boxes.hpp>
 #include <heddle/train/impl/saved_parameter.hpp>

@@ -1,7 +1,7 @@
 // refuse: heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> names them
 // and: layer_needs<
 // and: reversible_optimizer_facet, steps_only,
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 
 namespace hd = heddle;
 

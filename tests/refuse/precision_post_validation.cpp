@@ -1,4 +1,4 @@
-// refuse: heddle: post_validation takes steps back by AdamW's formulas, and what precision<...> rounds is not brought back by them; use post_validation_with_copy
+// refuse: heddle: post_validation takes steps back by the optimizer's formulas, and what precision<...> rounds is not brought back by them; use post_validation_with_copy
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/strategy.hpp>
 

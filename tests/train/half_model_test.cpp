@@ -14,7 +14,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/memory_forecast.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

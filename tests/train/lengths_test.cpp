@@ -16,7 +16,7 @@
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/held_stages.hpp>
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/trainer_checks.hpp>
 
 #include <algorithm>

@@ -122,7 +122,7 @@ TEST_CASE("memory that runs out in a trainer names the tensor, what is free and 
   CHECK(any_for(errors, "the weights of"));
   CHECK_THAT(errors.front(), Catch::Matchers::Contains("the largest h.0.mlp.c_fc.weight with 256"));
   CHECK(any_for(errors, "the saved activations of a stage's layers"));
-  CHECK(any_for(errors, "the first moments of the optimizer"));
+  CHECK(any_for(errors, "the moments of the optimizer"));
 }
 
 TEST_CASE("where one rank's memory runs out, the others end with it", "[train][memory]") {

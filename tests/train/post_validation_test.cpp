@@ -10,7 +10,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/layer_assignment.hpp>
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -12,8 +12,8 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/language_state.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/products.hpp>
 #include <heddle/train/save.hpp>
@@ -311,12 +311,15 @@ TEST_CASE("steps that are taken back have the greatest of the rates", "[train][p
   auto o = options_of(1, {{"wte", 3}, {"h.", 0.5}});
   o.learning_rate.peak = 0.5;
   o.adamw.weight_decay = 0.5;
-  CHECK_NOTHROW(tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o));
+  const auto check = [&]<class NormCheck>(NormCheck) {
+    using taken = tr::options<hd::model::gpt2_config, tr::any_learning_rate>;
+    tr::detail::checked_options<hd::strategy<mesh_type, NormCheck>>(taken(o));
+  };
+  CHECK_NOTHROW(check(hd::post_validation{}));
   o.adamw.rates[0].second = 4;
-  CHECK_THROWS_AS((tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o)), hd::config_error);
-  CHECK_THROWS_WITH((tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation>>(o)),
-                    Catch::Matchers::Contains("0.5 times 4 times weight decay 0.5"));
-  CHECK_NOTHROW(tr::detail::checked_options<hd::strategy<mesh_type, hd::post_validation_with_copy>>(o));
+  CHECK_THROWS_AS(check(hd::post_validation{}), hd::config_error);
+  CHECK_THROWS_WITH(check(hd::post_validation{}), Catch::Matchers::Contains("0.5 times 4 times weight decay 0.5"));
+  CHECK_NOTHROW(check(hd::post_validation_with_copy{}));
 }
 
 TEST_CASE("bf16 weights and gradients train the same model on every mesh, and copies stay the same bits",
@@ -550,7 +553,8 @@ tensors steps_of(const table& t, int d, std::uint64_t seed) {
   std::mutex guard;
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>(d), [&](auto& world) {
     auto& group = world.template along<dp>();
-    tr::mixed_optimizer<float, Zero, Precision> optimizer(t.parameters, t.elements, world.rank(), d);
+    tr::sharded_optimizer<float, hd::optimizers::adamw, Precision, Zero> optimizer(t.parameters, t.elements,
+                                                                                   world.rank(), d);
     hd::compute::host<> backend(1);
     std::vector<float> weights = filled(t, [](int id, std::int64_t i) { return number(0, id, i); });
     optimizer.start(weights, seed);
@@ -610,7 +614,8 @@ TEST_CASE("stochastic rounding of weights is unbiased and differs from step to s
   constexpr std::int64_t n = 40000;
   t.add("w", 1, {n}, {n}, {0});
   using weights_only = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>>;
-  tr::mixed_optimizer<float, hd::zero<0>, weights_only> optimizer(t.parameters, t.elements, 0, 1);
+  tr::sharded_optimizer<float, hd::optimizers::adamw, weights_only, hd::zero<0>> optimizer(t.parameters, t.elements, 0,
+                                                                                           1);
   hd::compute::host<> backend(1);
   std::vector<float> weights(static_cast<std::size_t>(t.elements), 1.0f), zero(weights.size(), 0.0f);
   // Masters a quarter of the way from 1 to the next bf16, 1 + 2^-7: no gradient moves them.
@@ -645,12 +650,14 @@ TEST_CASE("gradients are rounded once each and added up in the order of the rank
     for (int r = 0; r < d; ++r)
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(bf16(gradient(r)[i]));
     hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>(d), [&](auto& world) {
-      tr::mixed_optimizer<float, hd::zero<1>, usual> shared(t.parameters, t.elements, world.rank(), d);
+      tr::sharded_optimizer<float, hd::optimizers::adamw, usual, hd::zero<1>> shared(t.parameters, t.elements,
+                                                                                     world.rank(), d);
       std::vector<float> g = gradient(world.rank());
       shared.reduce(world.template along<dp>(), std::span<float>(g));
       for (std::int64_t i = shared.owned_begin(); i < shared.owned_end(); ++i)
         if (g[static_cast<std::size_t>(i)] != sum[static_cast<std::size_t>(i)]) throw hd::error("wrong sum of a share");
-      tr::mixed_optimizer<float, hd::zero<0>, usual> whole(t.parameters, t.elements, world.rank(), d);
+      tr::sharded_optimizer<float, hd::optimizers::adamw, usual, hd::zero<0>> whole(t.parameters, t.elements,
+                                                                                    world.rank(), d);
       g = gradient(world.rank());
       whole.reduce(world.template along<dp>(), std::span<float>(g));
       for (std::size_t i = 0; i < g.size(); ++i)
@@ -663,7 +670,7 @@ TEST_CASE("gradients are rounded once each and added up in the order of the rank
 TEST_CASE("masters of double keep what float would lose, and steps are taken back from copies", "[train][precision]") {
   using wide = hd::precision<hd::masters_in<double>, hd::moments_in<bf16>>;
   const table t;
-  tr::mixed_optimizer<float, hd::zero<0>, wide> optimizer(t.parameters, t.elements, 0, 1);
+  tr::sharded_optimizer<float, hd::optimizers::adamw, wide, hd::zero<0>> optimizer(t.parameters, t.elements, 0, 1);
   hd::compute::host<> backend(1);
   std::vector<float> weights = filled(t, [](int, std::int64_t) { return 1.0f; });
   const std::vector<float> gradients = filled(t, [](int, std::int64_t) { return 1.0f; });
@@ -750,7 +757,7 @@ TEST_CASE("rates of parameters scale their steps and their decay, however shares
   using wide = hd::precision<hd::weights_in<bf16>, hd::masters_in<double>, hd::moments_in<double>>;
   for (const int d : {1, 2, 3, 7}) {
     check_rates<tr::optimizer<double, hd::zero<1>>, double>(d);
-    check_rates<tr::mixed_optimizer<float, hd::zero<1>, wide>, float>(d);
+    check_rates<tr::sharded_optimizer<float, hd::optimizers::adamw, wide, hd::zero<1>>, float>(d);
   }
 }
 

@@ -21,8 +21,8 @@
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/products.hpp>
 #include <heddle/train/save.hpp>
@@ -171,7 +171,8 @@ std::vector<std::vector<double>> steps(int d) {
     auto& group = world.template along<dp>();
     Backend backend(1);
     auto& queue = hd::compute::queue_of(backend);
-    tr::mixed_optimizer<float, Zero, Precision, space> optimizer(queue, table, elements, world.rank(), d);
+    tr::sharded_optimizer<float, hd::optimizers::adamw, Precision, Zero, space> optimizer(queue, table, elements,
+                                                                                          world.rank(), d);
     hd::buffer<float, space> weights(queue, elements), gradients(queue, elements);
     const auto row = [&](auto& x) { return hd::detail::row_at<space>(x.address(), elements); };
     const auto read = [&](std::vector<double>& to, auto x) {

@@ -219,9 +219,11 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
     wrong(4, {.peak = -1}, "the learning rate must be a finite number >= 0, got -1");
     wrong(4, {.peak = 1e-3, .minimum = 1e-2}, "the minimum learning rate must be in [0, peak");
     wrong(4, {.warmup_steps = -2}, "warm-up and total steps must not be negative, got -2 and 0");
-    const auto as_before = trainer.options().learning_rate;
-    trainer.set_steps(o.steps, {.peak = as_before.peak, .minimum = as_before.minimum});
-    if (trainer.options().learning_rate.total_steps != o.steps) texts[r] += "the cosine has no end; ";
+    const tr::any_learning_rate as_before = trainer.options().learning_rate;
+    const auto* cosine = as_before.target<tr::warmup_cosine>();
+    trainer.set_steps(o.steps, {.peak = cosine->peak, .minimum = cosine->minimum});
+    const tr::any_learning_rate now = trainer.options().learning_rate;
+    if (now.target<tr::warmup_cosine>()->total_steps != o.steps) texts[r] += "the cosine has no end; ";
     trainer.run(
         data.set(), [&](const tr::step_report& s) { steps[r].push_back(s.step); },
         tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));

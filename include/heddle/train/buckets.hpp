@@ -237,6 +237,10 @@ template <class Optimizer, int Buckets>
 class bucketed_optimizer {
  public:
   using bucket_type = Optimizer;
+  using rule = typename Optimizer::rule;
+  using rule_options = typename Optimizer::rule_options;
+  using scalars = typename Optimizer::scalars;
+  using step_at = typename Optimizer::step_at;
   static constexpr int zero_stage = Optimizer::zero_stage;
   static constexpr int buckets = Buckets;
 

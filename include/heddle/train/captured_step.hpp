@@ -1,7 +1,6 @@
 // heddle/train/captured_step.hpp: a training step as one graph of the backend's queue, launched by each rank.
 #pragma once
 
-#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/launch_each.hpp>
@@ -73,7 +72,7 @@ consteval bool steps_are_captured() {
                     "captured_steps out");
     else if constexpr (constexpr bool plain = requires { requires Optimizer::template updates_at<backend>; }; !plain)
       static_assert(strategy_can_be_captured<plain, Strategy>,
-                    "heddle: captured_steps has AdamW steps in the model's element type, "
+                    "heddle: captured_steps has steps of the optimizer in the model's element type, "
                     "by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave "
                     "precision<...> of weights, gradients or moments, or captured_steps, out");
     else if constexpr (constexpr bool only = model::of_stage::only_queues<Stage>; !only)
@@ -150,10 +149,10 @@ class captured_step {
   using Batch = typename Run::batch_type;
   using Space = typename Run::space;
   using World = typename Run::world_type;
+  using Scalars = typename Run::optimizer_type::scalars;
   using queue_type = typename Space::queue;
   using pinned = typename queue_type::pinned;
   using contents = model::batch_contents<Batch>;
-  using scalars = compute::detail::adamw_scalars<sum_of_type<T>>;
   using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
 
  public:
@@ -180,7 +179,7 @@ class captured_step {
       x = buffer<X, Space>(queue, static_cast<std::int64_t>(n), "the sums and scalars of a captured step");
     };
     std::size_t segments = 0;
-    run.steps.each_step(0, [&](const compute::adamw_step&) { ++segments; });
+    run.steps.each_step(0, [&](const Scalars&) { ++segments; });
     on_host(inputs_, run.batches.input_count());
     on_host(targets_, run.batches.target_count());
     on_host(given_, 2);
@@ -219,7 +218,7 @@ class captured_step {
     given_[0] = run.beside.rank() == 0 ? run.batches.counted_targets() : 0.0;
     given_[1] = run.options.stop != nullptr && *run.options.stop ? 1.0 : 0.0;
     std::size_t k = 0;
-    run.steps.each_step(run.at.step, [&](const compute::adamw_step& s) { scalars_[k++] = scalars(s); });
+    run.steps.each_step(run.at.step, [&](const Scalars& s) { scalars_[k++] = s; });
     const auto give = [&] { give_step(run, queue); };
     if (std::exchange(releases_, run.sharded.releases()) != run.sharded.releases()) forget();
     const way now = next_;
@@ -283,9 +282,9 @@ class captured_step {
   buffer<typename contents::input, pinned> inputs_{};
   buffer<typename contents::target, pinned> targets_{};
   buffer<double, pinned> given_{}, sums_{};
-  buffer<scalars, pinned> scalars_{};
+  buffer<Scalars, pinned> scalars_{};
   buffer<double, Space> given_there_{}, mine_{}, all_{}, step_{};
-  buffer<scalars, Space> scalars_there_{};
+  buffer<Scalars, Space> scalars_there_{};
   step_graph<communicator, queue_type> graph_;
   way next_ = way::eager;
   std::int64_t releases_ = 0;  // of the trainer's memory, before the last step

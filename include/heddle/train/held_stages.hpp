@@ -136,6 +136,7 @@ class held_stages {
  public:
   using held = held_stage<Stage, Optimizer>;
   using stage_type = Stage;
+  using optimizer_type = Optimizer;
   using scalar = typename Stage::scalar;
   using space = space_of<Stage>;
   using sum = sum_of_type<scalar>;  // of gradients

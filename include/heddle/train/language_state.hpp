@@ -26,7 +26,7 @@ namespace heddle::inline v0::train {
 ///   a tied head then uses that weight and keeps only a gradient of its own. False without.
 /// With `zero<2>` and `zero<3>` whole gradients are counted as if they stayed: a bound where a rank has several stages. With
 /// `zero<3>` whole weights are `gathered_bytes`, for tables with UNSHARD (`schedule::passes::unshard`).
-/// Under a `precision`: without the rooms of its optimizer (`mixed_optimizer::room_bytes`), and with the bf16 copies of weights that
+/// Under a `precision`: without the rooms of its optimizer (`sharded_optimizer::room_bytes`), and with the bf16 copies of weights that
 /// `products_in<bf16>` keeps for the passes of a step. Units: bytes.
 template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
           class Precision = precision<>>

@@ -19,7 +19,7 @@ struct options_argument {
 template <class Model>
   requires has_config<Model>
 struct options_argument<Model> {
-  using type = options<typename Model::config>;
+  using type = options<typename Model::config, any_learning_rate>;
 };
 // Whether ranks of the world are those of the strategy.
 template <class World, class Strategy>

@@ -6,8 +6,9 @@
 #include <heddle/io/dtype.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/saved_boxes.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,23 +27,35 @@ void for_each_region(const saved_parameter& p, std::int64_t first, std::int64_t 
     f(b.region, static_cast<std::int64_t>(b.at), static_cast<std::int64_t>(b.count));
 }
 
-// The element types of a save beside the model's scalar, in words: none of a trainer without a `precision`.
+// What a save says of its optimizer beside the model and its scalar: the rule that is not the default, and element types under a `precision`.
 template <class Optimizer>
-struct saved_types {
-  static std::string words() { return {}; }
-};
-template <class T, class Zero, class Precision, class Space>
-struct saved_types<mixed_optimizer<T, Zero, Precision, Space>> {
-  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
-  static std::string words() {
-    return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
-                                    " masters=", io::dtype_name<typename optimizer_type::master_type>(),
-                                    " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
+struct saved_optimizer;
+template <class T, class Rule, class Precision, class Zero, class Space>
+struct saved_optimizer<sharded_optimizer<T, Rule, Precision, Zero, Space>> {
+  using optimizer_type = sharded_optimizer<T, Rule, Precision, Zero, Space>;
+  static std::string rule() {
+    if constexpr (has_kernels_of_backend<Rule>)
+      return {};
+    else
+      return heddle::detail::text_of({" optimizer=", Rule::name});
+  }
+  static std::string types() {
+    if constexpr (optimizer_type::is_plain)
+      return {};
+    else
+      return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
+                                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
+                                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
   }
 };
-
 template <class Optimizer, int Buckets>
-struct saved_types<bucketed_optimizer<Optimizer, Buckets>> : saved_types<Optimizer> {};
+struct saved_optimizer<bucketed_optimizer<Optimizer, Buckets>> : saved_optimizer<Optimizer> {};
+
+// What a save calls moment k of a parameter.
+template <class Optimizer>
+std::string tensor_of_moment(std::size_t k, const std::string& parameter) {
+  return slot_name<typename Optimizer::rule>(static_cast<int>(k)) + "/" + parameter;
+}
 
 // What this rank keeps of the weights of a parameter, in `kept`, all that it keeps: f(first of the parameter, elements).
 template <class Parameter, class Optimizer, class T, class F>
@@ -54,10 +67,11 @@ void for_kept_weights(const Parameter& p, const Optimizer& optimizer, std::span<
 }
 
 // What this rank writes of one stage: each logical element once over all ranks.
-template <class Stage, class T, class Zero, class Precision, class Space>
-void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T, Zero, Precision, Space>& optimizer,
-                 bool weights_here, bool state_here) {
-  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
+template <class Stage, class Optimizer>
+void write_mixed_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
+                       bool state_here) {
+  using optimizer_type = Optimizer;
+  using T = typename Stage::scalar;
   using W = typename optimizer_type::weight_type;
   const auto part = [](auto all, std::int64_t at, std::int64_t n) {
     return all.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
@@ -67,8 +81,7 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
   };
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   const auto masters = read_masters(stage, optimizer);
-  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
-  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
+  const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
   for (const saved_parameter& p : parameters_to_save(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
@@ -86,8 +99,8 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
         const std::int64_t from = in_share + at - first;
         if constexpr (optimizer_type::keeps_masters) add("master/" + p.name, part(masters.elements(), from, n), region);
-        add("first_moment/" + p.name, part(first_moments.elements(), from, n), region);
-        add("second_moment/" + p.name, part(second_moments.elements(), from, n), region);
+        for (std::size_t k = 0; k < moments.size(); ++k)
+          add(tensor_of_moment<optimizer_type>(k, p.name), part(moments[k].elements(), from, n), region);
       });
     });
   }
@@ -116,10 +129,10 @@ void read_as(const io::checkpoint_reader& reader, const std::string& name, std::
 }
 
 // `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
-template <bool Plain, class Stage, class T, class Zero, class Precision, class Space>
-void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
-                      mixed_optimizer<T, Zero, Precision, Space>& optimizer) {
-  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
+template <bool Plain, class Stage, class Optimizer>
+void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
+  using optimizer_type = Optimizer;
+  using T = typename Stage::scalar;
   using W = std::conditional_t<Plain, T, typename optimizer_type::weight_type>;
   using V = std::conditional_t<Plain, T, typename optimizer_type::moment_type>;
   constexpr bool reads_masters = !Plain && optimizer_type::keeps_masters;
@@ -128,8 +141,7 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
   };
   auto weights = written_of_stage(stage, optimizer.weights_of(stage));
   auto masters = written_masters<reads_masters>(stage, optimizer);
-  auto first_moments = written_of_stage(stage, optimizer.first_moment());
-  auto second_moments = written_of_stage(stage, optimizer.second_moment());
+  auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
   for (const saved_parameter& p : parameters_to_save(stage)) {
     if (p.count == 0) continue;
     for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<T> kept) {
@@ -144,25 +156,13 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
         if constexpr (reads_masters)
           read_as<typename optimizer_type::master_type>(reader, "master/" + p.name, part(masters.elements(), to, n),
                                                         region);
-        read_as<V>(reader, "first_moment/" + p.name, part(first_moments.elements(), to, n), region);
-        read_as<V>(reader, "second_moment/" + p.name, part(second_moments.elements(), to, n), region);
+        for (std::size_t k = 0; k < moments.size(); ++k)
+          read_as<V>(reader, tensor_of_moment<optimizer_type>(k, p.name), part(moments[k].elements(), to, n), region);
       });
     });
   }
   weights.finish();
   if constexpr (reads_masters) masters.finish();
-  first_moments.finish();
-  second_moments.finish();
+  for (auto& m : moments) m.finish();
 }
-template <class Stage, class T, class Zero, class Precision, class Space>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage,
-                mixed_optimizer<T, Zero, Precision, Space>& optimizer) {
-  if (reader.manifest().config.ends_with(saved_types<mixed_optimizer<T, Zero, Precision, Space>>::words())) {
-    read_mixed_stage<false>(reader, stage, optimizer);
-  } else {
-    read_mixed_stage<true>(reader, stage, optimizer);
-    optimizer.adopt(optimizer.weights_of(stage));
-  }
-}
-
 }  // namespace heddle::inline v0::train::detail

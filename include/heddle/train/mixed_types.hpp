@@ -50,14 +50,31 @@ constexpr bool mixed_types_checked() {
         "heddle: masters_in<M> is narrower than the weights, which are of the model's scalar if weights_in<W> is "
         "not given: master weights are what weights are rounded from; give them at least as many bits");
   else
-    static_assert(
-        is_rounded_stochastically_from<Arithmetic, WeightRounding> &&
-            is_rounded_stochastically_from<Arithmetic, MomentRounding>,
-        "heddle: stochastic rounding is from float, and AdamW computes in double here: take masters and moments "
-        "of float or bf16");
+    static_assert(is_rounded_stochastically_from<Arithmetic, WeightRounding> &&
+                      is_rounded_stochastically_from<Arithmetic, MomentRounding>,
+                  "heddle: stochastic rounding is from float, and the optimizer computes in double here: take masters "
+                  "and moments "
+                  "of float or bf16");
   return true;
 }
 
+template <class T, class Precision>
+struct products_are_of {
+  static constexpr bool value = !Precision::rounds_products || std::is_same_v<T, float>;
+};
+template <class T, class Precision>
+struct scaled_products_are_of {
+  static constexpr bool value = !Precision::scales_products || std::is_same_v<T, float>;
+};
+// In a function: clang takes a class whose own assertion failed for broken, and says so at every use.
+template <class T, class Precision>
+constexpr bool products_checked() {
+  static_assert(products_are_of<T, Precision>::value,
+                "heddle: products_in<bf16> is of models whose scalar is float, in which products are added up");
+  static_assert(scaled_products_are_of<T, Precision>::value,
+                "heddle: products_in<float8> is of models whose scalar is float, in which products are added up");
+  return true;
+}
 // Elements of a run of neighbours in a whole parameter, where they lie in the flat buffer and in that parameter.
 struct rounded_run {
   std::int64_t begin, end;
@@ -67,7 +84,7 @@ struct rounded_run {
 
 // What the bits of stochastic rounding are drawn for. A stream of its own for each step (below 2^40), parameter (below 2^22)
 // and use; streams below 2^24 are those of the initial weights.
-enum class rounded : std::uint64_t { weight, first_moment, second_moment };
+enum class rounded : std::uint64_t { weight, moment };  // and the numbers behind `moment`: of further moments
 constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step, std::uint64_t parameter, rounded what,
                                           std::int64_t index) {
   const std::uint64_t stream =

@@ -11,7 +11,8 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/optimizer_rule.hpp>
+#include <heddle/train/rank_shares.hpp>
 #include <heddle/train/saved_parameter.hpp>
 
 #include <algorithm>
@@ -177,6 +178,9 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
 HEDDLE_INLINE std::string fault_of_element(const char* kind, const std::string& name, double value,
                                            std::int64_t element);
 
+// "first moment of" for "first_moment".
+HEDDLE_INLINE std::string words_of_slot(std::string name);
+
 // What is wrong with a parameter in a buffer that begins at element `begin` of the flat one, or nothing.
 template <class T>
 std::string fault_in(const char* kind, const saved_parameter& p, std::span<const T> kept, std::int64_t begin,
@@ -192,16 +196,17 @@ std::string fault_in(const char* kind, const saved_parameter& p, std::span<const
 template <class Stage, class Optimizer>
 std::string state_fault(Stage& stage, Optimizer& optimizer) {
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
-  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
-  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
+  using rule = typename Optimizer::rule;
+  [[maybe_unused]] const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
   const std::int64_t begin = optimizer.owned_begin();
   for (const saved_parameter& p : saved_parameters(stage)) {
     std::string found = fault_in("weight", p, weights.elements(), optimizer.weights_begin(), true);
     if constexpr (requires { optimizer.masters(); })
       if (found.empty()) found = fault_in("master weight", p, masters.elements(), begin, true);
-    if (found.empty()) found = fault_in("first moment of", p, first_moments.elements(), begin, true);
-    if (found.empty()) found = fault_in("second moment of", p, second_moments.elements(), begin, false);
+    for (int k = 0; k < Optimizer::moments && found.empty(); ++k)
+      found = fault_in(words_of_slot(slot_name<rule>(k)).c_str(), p, moments[static_cast<std::size_t>(k)].elements(),
+                       begin, !slot_is_square<rule>(k));
     if (!found.empty()) return found;
   }
   return {};

@@ -1,7 +1,6 @@
 // heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
 #pragma once
 
-#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
@@ -24,6 +23,25 @@
 
 namespace heddle::inline v0::train {
 
+namespace detail {
+
+// The options of the strategy's rule: `options.adamw` of the default one, of others `options.optimizer`. Errors: `config_error` where those of
+// another are set.
+template <class Rule, class Options>
+typename Rule::options options_of_rule_in(const Options& options) {
+  using of_rule = typename Rule::options;
+  if constexpr (std::is_same_v<of_rule, std::remove_cvref_t<decltype(options.adamw)>>) {
+    if (options.optimizer.empty()) return options.adamw;
+  } else {
+    refuse_other_constants(Rule::name, options.adamw);
+    if (options.optimizer.empty()) return {};
+    if (const of_rule* mine = options.optimizer.template target<of_rule>()) return *mine;
+  }
+  throw other_rule_of_options(Rule::name, to_string(options.optimizer));
+}
+
+}  // namespace detail
+
 /// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
 /// With `Copies`, steps are taken back from copies. Units: `step` counts from 0. The learning rate is read from the options at
 /// each step: they must live as long. Where gradients lie in memory that the host may not touch, their squares are added up
@@ -36,12 +54,15 @@ class optimizer_steps {
   using space = typename HeldStages::space;
   using const_row = row_view<const scalar, space>;
   using const_sum_row = row_view<const sum_of_type<scalar>, space>;  // of gradients
+  using optimizer_type = typename HeldStages::optimizer_type;
+  using rule = typename optimizer_type::rule;
+  using rule_options = typename optimizer_type::rule_options;
 
   template <class Options>
   optimizer_steps(HeldStages& held, Backend& backend, const Options& options)
       : held_(held),
         backend_(backend),
-        adamw_(options.adamw),
+        constants_(detail::options_of_rule_in<rule>(options)),
         learning_rate_(options.learning_rate),
         clip_norm_(options.clip_norm) {
     if constexpr (Copies)  // so that their memory is there, and counted, before the first step
@@ -98,13 +119,13 @@ class optimizer_steps {
     for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
       if constexpr (Copies)
         if (gradient_scale == 1.0) optimizer.remember(const_row(optimizer.weights_of(stage)));
-      optimizer.update(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), adamw_,
+      optimizer.update(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), constants_,
                        learning_rate_(step), step + 1, gradient_scale);
     });
     h.stepped = true;
     model::of_stage::weights_written(h.stage);
   }
-  /// Steps all stages by `update(owned_parameters)` in the place of AdamW.
+  /// Steps all stages by `update(owned_parameters)` in the place of the rule.
   template <class Update>
   void update_by(double gradient_scale, Update&& update) {
     held_.for_each([&](held_type& h) {
@@ -116,26 +137,28 @@ class optimizer_steps {
       model::of_stage::weights_written(h.stage);
     });
   }
-  /// The scalars that the kernels of a step read with `update_at`: f(step) for each.
+  /// The scalars that the kernels of a step read with `update_at`: f(scalars) for each.
   template <class F>
   void each_step(std::int64_t step, F&& f) {
     held_.for_each([&](held_type& h) {
       for_each_bucket(
-          h, [&](auto&, auto& optimizer, auto) { optimizer.each_step(adamw_, learning_rate_(step), step + 1, f); });
+          h, [&](auto&, auto& optimizer, auto) { optimizer.each_step(constants_, learning_rate_(step), step + 1, f); });
     });
   }
   /// Steps all stages, with what is read from memory when the kernels run.
-  void update_at(compute::adamw_step_at<sum_of_type<scalar>> at) {
+  void update_at(typename optimizer_type::step_at at) {
     held_.for_each([&](held_type& h) {
       for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
         at = optimizer.update_at(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)),
-                                 adamw_, at);
+                                 constants_, at);
       });
       h.stepped = true;
       model::of_stage::weights_written(h.stage);
     });
   }
   double clip_norm() const noexcept { return clip_norm_; }
+  /// Factors of the learning rate for some parameters.
+  const parameter_rates& rates() const noexcept { return detail::rates_of(constants_); }
   bool all_stepped() const {
     bool all = true;
     held_.for_each([&](held_type& h) { all = all && h.stepped; });
@@ -158,8 +181,8 @@ class optimizer_steps {
         if constexpr (Copies)
           optimizer.restore(optimizer.weights_of(stage));
         else
-          optimizer.undo(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)), adamw_,
-                         learning_rate_(step), step + 1, 1.0);
+          optimizer.undo(backend_, optimizer.weights_of(stage), const_sum_row(optimizer.gradients_of(stage)),
+                         constants_, learning_rate_(step), step + 1, 1.0);
       });
       model::of_stage::weights_written(h.stage);
     });
@@ -174,8 +197,8 @@ class optimizer_steps {
 
   HeldStages& held_;
   Backend& backend_;
-  adamw_options adamw_;
-  const warmup_cosine& learning_rate_;
+  rule_options constants_;
+  const any_learning_rate& learning_rate_;
   double clip_norm_;
   buffer<double, space> sums_{};  // not on the host
 };

@@ -5,21 +5,20 @@
 #include <heddle/core/text.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/optimizer_rule.hpp>
+#include <heddle/train/optimizers/adamw.hpp>
 
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
 
 namespace detail {
-[[noreturn]] inline void refuse_setting(const char* name, const std::string& got, const char* accepted) {
-  throw config_error(heddle::detail::text_of({"heddle: ", name, " must be ", accepted, ", got ", got}));
-}
 // What is counted by 64 bits over a run.
 inline constexpr std::int64_t most_steps_of_run = 1000000000000;
 inline void require_steps(std::int64_t steps) {
@@ -28,43 +27,21 @@ inline void require_steps(std::int64_t steps) {
 inline void require_clip_norm(double norm) {
   if (!(norm > 0)) refuse_setting("clip_norm", number_text(norm), "positive (infinity: never clip)");
 }
+inline void refuse_other_constants(const char* rule, const adamw_options& constants) {
+  if (constants != adamw_options{})
+    throw config_error(heddle::detail::text_of({"heddle: options.adamw is set and the strategy's optimizer is ", rule,
+                                                "; set options.optimizer = ", rule, "::options{...}"}));
+}
+inline config_error other_rule_of_options(const char* rule, const std::string& got) {
+  return config_error(heddle::detail::text_of(
+      {"heddle: options.optimizer has the options of another rule (", got, ") than the strategy's, ", rule}));
+}
 }  // namespace detail
 
-/// AdamW's constants. Source: Loshchilov and Hutter, arXiv:1711.05101; epsilon as in PyTorch, outside the root.
-struct adamw_options {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  ///< on tensors of two and more dimensions only
-  /// Learning rates of some parameters: that of the step times the factor of the first entry whose text the parameter's name begins with.
-  /// A trainer refuses an entry that no trained parameter's name begins with.
-  std::vector<std::pair<std::string, double>> rates{};
-
-  /// The greatest factor of a learning rate: 1, or that of an entry. Which parameters decay, and have an entry, is not asked.
-  double greatest_rate() const noexcept {
-    double greatest = 1;
-    for (const auto& entry : rates)
-      if (entry.second > greatest) greatest = entry.second;
-    return greatest;
-  }
-
-  /// Errors: `config_error` naming the setting, its value and what would be accepted.
-  void validate() const {
-    if (!(beta1 >= 0 && beta1 < 1)) detail::refuse_setting("beta1", number_text(beta1), "in [0, 1)");
-    if (!(beta2 >= 0 && beta2 < 1)) detail::refuse_setting("beta2", number_text(beta2), "in [0, 1)");
-    if (!(epsilon > 0 && std::isfinite(epsilon)))
-      detail::refuse_setting("epsilon", number_text(epsilon), "positive and finite");
-    if (!(weight_decay >= 0 && std::isfinite(weight_decay)))
-      detail::refuse_setting("weight_decay", number_text(weight_decay), "at least 0 and finite");
-    for (const auto& [name, factor] : rates)
-      if (!(factor >= 0 && std::isfinite(factor)))
-        detail::refuse_setting("rates", number_text(factor) + " for '" + name + "'", "at least 0 and finite");
-  }
-};
-
-/// Settings of a training run. `Config` is the model's own configuration.
-template <class Config>
+/// Settings of a training run. `Config` is the model's own configuration, `Rate` the learning rate (`learning_rate`).
+template <class Config, class Rate = warmup_cosine>
 struct options {
+  static_assert(detail::rate_checked<Rate>());
   /// The largest numbers that are accepted: samples and steps of a run are counted by 64 bits.
   static constexpr std::int64_t most_batch = 1048576, most_steps = detail::most_steps_of_run;
 
@@ -74,8 +51,11 @@ struct options {
   std::string schedule{};  ///< for the policy `schedule::named` only, a name as it reads them; empty: "1f1b"
   std::vector<int> layers_per_stage{};  ///< blocks of each stage, in order; empty: as even as can be
   std::int64_t steps = 100;             ///< steps in the whole run, a resumed part included
-  warmup_cosine learning_rate{};        ///< `total_steps` 0: `steps`
+  Rate learning_rate{};                 ///< its `total_steps` 0: `steps`
   adamw_options adamw{};
+  any_optimizer_options
+      optimizer{};          ///< of another rule than AdamW in the strategy, such as `optimizers::lion::options`;
+                            ///< empty: as the rule says
   double clip_norm = 1.0;   ///< global gradient norm above which gradients are scaled down; infinity: never
   std::uint64_t seed = 1;   ///< of the initial weights
   std::string recompute{};  ///< for the policy `activations::recompute`, as `model::parse_recompute` reads
@@ -91,7 +71,7 @@ struct options {
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     model.validate();
-    learning_rate.validate();
+    if constexpr (train::learning_rate<Rate>) learning_rate.validate();
     using detail::refuse_setting;
     if (batch < 1 || batch > most_batch) refuse_setting("batch", std::to_string(batch), "1 to 1048576");
     if (microbatches < 0)
@@ -99,20 +79,42 @@ struct options {
     detail::require_steps(steps);
     detail::require_clip_norm(clip_norm);
     adamw.validate();
+    optimizer.validate();
     if (threads_per_rank < 0) refuse_setting("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
     if (validate_every < 0) refuse_setting("validate_every", std::to_string(validate_every), "at least 0");
     if (validation_samples < 0) refuse_setting("validation_samples", std::to_string(validation_samples), "at least 0");
   }
+
+  /// The same with any learning rate, as trainers take them.
+  operator options<Config, any_learning_rate>() const
+    requires(!std::is_same_v<Rate, any_learning_rate>)
+  {
+    any_learning_rate rate;
+    if constexpr (train::learning_rate<Rate>) rate = learning_rate;
+    return {model,
+            batch,
+            microbatches,
+            schedule,
+            layers_per_stage,
+            steps,
+            std::move(rate),
+            adamw,
+            optimizer,
+            clip_norm,
+            seed,
+            recompute,
+            offload,
+            threads_per_rank,
+            validate_every,
+            validation_samples,
+            stop};
+  }
 };
 
 /// All settings, in words: what ranks compare before they start.
-template <class Config>
-std::string to_string(const options<Config>& o) {
-  const auto number = [](double v) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.17g", v);
-    return std::string(text);
-  };
+template <class Config, class Rate>
+std::string to_string(const options<Config, Rate>& o) {
+  using detail::exact_text;
   std::string text = to_string(o.model);
   const auto add = [&](const char* name, const std::string& value) {
     text += ' ';
@@ -120,7 +122,8 @@ std::string to_string(const options<Config>& o) {
     text += '=';
     text += value;
   };
-  if constexpr (requires { o.model.initial_deviation; }) add("initial_deviation", number(o.model.initial_deviation));
+  if constexpr (requires { o.model.initial_deviation; })
+    add("initial_deviation", exact_text(o.model.initial_deviation));
   add("batch", std::to_string(o.batch));
   add("microbatches", std::to_string(o.microbatches));
   add("schedule", o.schedule);
@@ -129,16 +132,10 @@ std::string to_string(const options<Config>& o) {
   add("layers_per_stage", counts);
   add("recompute", o.recompute);
   add("steps", std::to_string(o.steps));
-  add("lr", number(o.learning_rate.peak));
-  add("minimum_lr", number(o.learning_rate.minimum));
-  add("warmup_steps", std::to_string(o.learning_rate.warmup_steps));
-  add("total_steps", std::to_string(o.learning_rate.total_steps));
-  add("beta1", number(o.adamw.beta1));
-  add("beta2", number(o.adamw.beta2));
-  add("epsilon", number(o.adamw.epsilon));
-  add("weight_decay", number(o.adamw.weight_decay));
-  for (const auto& [name, factor] : o.adamw.rates) add(("lr*" + name).c_str(), number(factor));
-  add("clip_norm", number(o.clip_norm));
+  if constexpr (learning_rate<Rate>) text += ' ' + std::string(to_string(o.learning_rate));
+  text += ' ' + to_string(o.adamw);
+  if (!o.optimizer.empty()) add("optimizer", to_string(o.optimizer));
+  add("clip_norm", exact_text(o.clip_norm));
   add("seed", std::to_string(o.seed));
   add("validate_every", std::to_string(o.validate_every));
   add("validation_samples", std::to_string(o.validation_samples));

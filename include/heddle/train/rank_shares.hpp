@@ -19,8 +19,9 @@
 namespace heddle::inline v0::train {
 
 /// What an update of one's own gets (`trainer::apply_gradients`): the parameters of one stage, or of one bucket of it, that this rank
-/// owns, rows of equal length. `gradients` times `gradient_scale` is the gradient of the mean loss, not clipped. The moments begin as
-/// zeros, belong to the update, and are saved with the weights; the second one may not be negative. Where a `precision` keeps master
+/// owns, rows of equal length, or empty where the strategy's rule keeps fewer moments. `gradients` times `gradient_scale` is the gradient of the
+/// mean loss, not clipped. The moments begin as zeros, belong to the update, and are saved with the weights; the second one of AdamW may not be
+/// negative. Where a `precision` keeps master
 /// weights, `weights` are those.
 template <class Weights, class Gradients, class Moments>
 struct owned_parameters {
@@ -30,7 +31,7 @@ struct owned_parameters {
   double gradient_scale = 1;
 };
 
-/// The share that one rank has of a flat buffer of parameters: the base of `optimizer` and `mixed_optimizer`. With `zero<0>` it
+/// The share that one rank has of a flat buffer of parameters: the base of `sharded_optimizer`. With `zero<0>` it
 /// is all of it, else the rank's part of the balanced cut over d ranks; `zero<2>` keeps this part's gradients here, `zero<3>`
 /// its weights, too. Memory lies in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
 /// outlive the shares.
@@ -226,5 +227,24 @@ class rank_shares {
   buffer<sum, Space> gradients_;    // the owned part, where the whole is not kept
   buffer<T, Space> weights_;
 };
+
+namespace detail {
+
+// The intersection of a parameter with the optimizer's share, relative to the parameter: first, count, place in the share.
+template <class Parameter, class Optimizer, class F>
+void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, optimizer.owned_begin());
+  const std::int64_t last = (std::min)(p.offset + p.count, optimizer.owned_end());
+  if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
+}
+// The part of a parameter in a buffer that begins at element `begin` of the flat one: f(first, count, place in the buffer).
+template <class Parameter, class F>
+void for_kept_part(const Parameter& p, std::int64_t begin, std::size_t elements, F&& f) {
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, begin);
+  const std::int64_t last = (std::min)(std::int64_t{p.offset} + p.count, begin + static_cast<std::int64_t>(elements));
+  if (first < last) f(first - p.offset, last - first, first - begin);
+}
+
+}  // namespace detail
 
 }  // namespace heddle::inline v0::train

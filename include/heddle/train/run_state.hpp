@@ -18,13 +18,13 @@
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
-#include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_batches.hpp>
@@ -121,7 +121,7 @@ struct run_state {
                  members_along(of_run.mesh(), of_run.rank(), pipeline_axes{})),
         losses(queue_for<space>(backend), microbatches) {
     axes::require_known(world.mesh());
-    require_options_that_fit(world.control(), options, table(), held);
+    require_options_that_fit(world.control(), options, steps.rates(), table(), held);
     const std::int64_t between = held.size() == 0 ? 0 : held[0].stage.boundary_elements(static_cast<int>(max_samples));
     boundary.allocate(queue_for<space>(backend), 2, between);
     held.for_each([&](held_type& h) {

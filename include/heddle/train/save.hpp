@@ -11,11 +11,13 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
-#include <heddle/train/optimizer.hpp>
+#include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_boxes.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -48,32 +50,42 @@ void read_parts(const io::checkpoint_reader& reader, std::string_view kind, cons
 template <class Stage, class Optimizer>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
                  bool moments_here) {
-  const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
-  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
-  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : parameters_to_save(stage)) {
-    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-    if (weights_here) write_parts(writer, "weight/", p, weights.elements(), optimizer.weights_begin());
-    if (!moments_here) continue;
-    write_parts(writer, "first_moment/", p, first_moments.elements(), optimizer.owned_begin());
-    write_parts(writer, "second_moment/", p, second_moments.elements(), optimizer.owned_begin());
+  if constexpr (!Optimizer::is_plain) {
+    write_mixed_stage(writer, stage, optimizer, weights_here, moments_here);
+  } else {
+    const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
+    const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
+    for (const saved_parameter& p : parameters_to_save(stage)) {
+      if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+      if (weights_here) write_parts(writer, "weight/", p, weights.elements(), optimizer.weights_begin());
+      if (!moments_here) continue;
+      for (std::size_t k = 0; k < moments.size(); ++k)
+        write_parts(writer, tensor_of_moment<Optimizer>(k, {}), p, moments[k].elements(), optimizer.owned_begin());
+    }
   }
 }
 
 template <class Stage, class Optimizer>
 void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  auto weights = written_of_stage(stage, optimizer.weights_of(stage));
-  auto first_moments = written_of_stage(stage, optimizer.first_moment());
-  auto second_moments = written_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : parameters_to_save(stage)) {
-    if (p.count == 0) continue;
-    read_parts(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
-    read_parts(reader, "first_moment/", p, first_moments.elements(), optimizer.owned_begin());
-    read_parts(reader, "second_moment/", p, second_moments.elements(), optimizer.owned_begin());
+  if constexpr (!Optimizer::is_plain) {
+    if (reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types())) {
+      read_mixed_stage<false>(reader, stage, optimizer);
+    } else {
+      read_mixed_stage<true>(reader, stage, optimizer);
+      optimizer.adopt(optimizer.weights_of(stage));
+    }
+  } else {
+    auto weights = written_of_stage(stage, optimizer.weights_of(stage));
+    auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
+    for (const saved_parameter& p : parameters_to_save(stage)) {
+      if (p.count == 0) continue;
+      read_parts(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
+      for (std::size_t k = 0; k < moments.size(); ++k)
+        read_parts(reader, tensor_of_moment<Optimizer>(k, {}), p, moments[k].elements(), optimizer.owned_begin());
+    }
+    weights.finish();
+    for (auto& m : moments) m.finish();
   }
-  weights.finish();
-  first_moments.finish();
-  second_moments.finish();
 }
 
 // With `post_validation` a step may wait for its gradient norm: its weights may yet be taken back.
@@ -217,7 +229,8 @@ save_result save(Trainer& trainer, const std::filesystem::path& folder, const sa
   manifest.step = trainer.steps_done();
   manifest.seed = trainer.options().seed;
   manifest.mesh = to_string(world.mesh());
-  manifest.config = detail::model_of(trainer) + detail::saved_types<typename Trainer::optimizer_type>::words();
+  using saved = detail::saved_optimizer<typename Trainer::optimizer_type>;
+  manifest.config = detail::model_of(trainer) + saved::rule() + saved::types();
   return detail::finish_save(world.control(), trainer, writer, folder, facts, std::move(manifest));
 }
 
@@ -248,9 +261,9 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
 
   const io::checkpoint_reader reader{std::filesystem::path(path)};
   const io::manifest& manifest = reader.manifest();
-  const std::string plain = detail::model_of(trainer);
-  detail::require_same_training(reader, plain + detail::saved_types<typename Trainer::optimizer_type>::words(), plain,
-                                facts);
+  using saved = detail::saved_optimizer<typename Trainer::optimizer_type>;
+  const std::string plain = detail::model_of(trainer) + saved::rule();
+  detail::require_same_training(reader, plain + saved::types(), plain, facts);
   for (int k = 0; k < trainer.stages(); ++k) {
     detail::read_frozen(reader, trainer.stage(k));
     detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),

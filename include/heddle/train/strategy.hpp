@@ -11,6 +11,7 @@
 #include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/optimizers/adamw.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/steps.hpp>
@@ -32,7 +33,7 @@ template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
              norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
-             precision_kind>;
+             precision_kind, optimizer_kind>;
 
 // What is declared before it is defined in a header of its own, with all that it brings, has no kind before that is included.
 template <class P>
@@ -64,7 +65,8 @@ constexpr bool strangers_checked() {
       static_assert(strategy_takes<Ps>,
                     "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
                     "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
-                    "precision<...>, what becomes of saved activations and how gradients of skipped stages are scaled");
+                    "precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
+                    "skipped stages are scaled");
     }());
     return false;
   }
@@ -99,13 +101,31 @@ constexpr bool pipeline_checked() {
 // What a rounded weight or moment was before a step does not follow from what it is behind it.
 template <class NormCheck, class Precision>
 inline constexpr bool step_can_be_taken_back = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
+template <class NormCheck, class Rule>
+inline constexpr bool rule_can_be_taken_back =
+    !NormCheck::steps_first || NormCheck::copies || train::detail::rule_kernels<Rule>::undoes;
 template <class NormCheck, class Precision>
 constexpr bool taking_back_checked() {
   static_assert(step_can_be_taken_back<NormCheck, Precision>,
-                "heddle: post_validation takes steps back by AdamW's formulas, and what precision<...> rounds is not "
-                "brought back by them; use post_validation_with_copy");
+                "heddle: post_validation takes steps back by the optimizer's formulas, and what precision<...> rounds "
+                "is not brought back by them; use post_validation_with_copy");
   return true;
 }
+template <class Rule, class NormCheck>
+constexpr bool rule_fits() {
+  if constexpr (train::detail::rule_checked<Rule>()) {
+    static_assert(
+        rule_can_be_taken_back<NormCheck, Rule>,
+        "heddle: post_validation takes steps back, and the rule of this optimizer has no `undo`; give it one, "
+        "or use post_validation_with_copy");
+    return rule_can_be_taken_back<NormCheck, Rule>;
+  } else {
+    return false;
+  }
+}
+// After an error the default stands in.
+template <class Rule, class NormCheck>
+using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck>(), Rule, optimizers::adamw>;
 
 // A backend under a `precision`, and whether it can do that: `train/products.hpp` says it of those that round operands of products.
 template <class Backend, class Precision>
@@ -152,6 +172,7 @@ struct selected_strategy {
       typename backend_under<backend_if<chosen_backend, backend_checked<chosen_backend, precision, activations>()>,
                              precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
+  using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::adamw, Ps...>, norm_check>;
   static_assert(taking_back_checked<norm_check, precision>());
 };
 
@@ -181,11 +202,11 @@ inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
-/// stages, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
+/// stages, AdamW, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
 /// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`, everything of the model's element
 /// type (`precision<>`). A mesh is required.
 /// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `activations`,
-/// `gradient_scale`, `precision`.
+/// `gradient_scale`, `precision`, `optimizer`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

@@ -291,7 +291,7 @@ struct refused_config {
   void validate() const {}
   friend std::string to_string(const refused_config&) { return {}; }
 };
-struct refused_options : options<refused_config> {
+struct refused_options : options<refused_config, any_learning_rate> {
   refused_options() = default;
   template <class Given>
   refused_options(const Given&) {}
@@ -315,7 +315,7 @@ template <class M, class World, class Backend, class Mesh>
 using checked_model = std::conditional_t<model_checked<M, World, Backend>(), M, refused_model<Mesh>>;
 template <class M>
 struct options_of_model {
-  using type = options<typename M::config>;
+  using type = options<typename M::config, any_learning_rate>;
 };
 template <class Mesh>
 struct options_of_model<refused_model<Mesh>> {

@@ -129,7 +129,8 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   const options_type& options() const noexcept { return state_.options; }
   /// Another length of the run, with its learning rates (`total_steps` 0: `steps`): the same on all ranks, between steps.
   /// Errors: `config_error` for what options may not have; then nothing has changed.
-  void set_steps(std::int64_t steps, const warmup_cosine& rate) {
+  void set_steps(std::int64_t steps, const warmup_cosine& rate) { set_steps(steps, any_learning_rate(rate)); }
+  void set_steps(std::int64_t steps, const any_learning_rate& rate) {
     state_.options = detail::with_steps<Strategy>(state_.options, steps, rate);
   }
   World& ranks() noexcept { return state_.world; }

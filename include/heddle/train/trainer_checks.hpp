@@ -188,10 +188,11 @@ void require_parameters_of_rates(Communicator& all, const Rates& rates, Held& he
 HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step);
 
 // Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
-template <communicator Communicator, class Options, class Held>
-void require_options_that_fit(Communicator& all, const Options& o, schedule::table_view table, Held& held) {
+template <communicator Communicator, class Options, class Rates, class Held>
+void require_options_that_fit(Communicator& all, const Options& o, const Rates& rates, schedule::table_view table,
+                              Held& held) {
   require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
-  require_parameters_of_rates(all, o.adamw.rates, held);
+  require_parameters_of_rates(all, rates, held);
 }
 
 }  // namespace detail

@@ -5,11 +5,11 @@
 #include <heddle/core/error.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/trainable.hpp>
 
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -22,32 +22,22 @@ class named;  // a policy of those who include schedule/named.hpp, with all gene
 
 namespace heddle::inline v0::train::detail {
 
-// A learning rate under which steps can be taken back, where the strategy does that. Errors: `config_error`.
-template <class Strategy>
-const warmup_cosine& checked_rate(const warmup_cosine& rate, const adamw_options& adamw) {
-  if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies) {
-    const double factor = adamw.greatest_rate();
-    if (!(rate.peak * factor * adamw.weight_decay < 1)) {
-      char numbers[120];
-      std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", rate.peak, factor,
-                    adamw.weight_decay);
-      std::string text =
-          "heddle: post_validation takes steps back, which cannot be done where the learning rate, times ";
-      text += "the greatest of adamw.rates, times weight decay is 1 or more, got ";
-      text += numbers;
-      text += "; post_validation_with_copy can";
-      throw config_error(text);
-    }
-  }
-  return rate;
+// Options of the rule under which steps can be taken back, where the strategy does that. Errors: `config_error`.
+template <class Strategy, class Options>
+void require_rule_to_fit(const Options& o) {
+  using rule = typename Strategy::optimizer;
+  [[maybe_unused]] const auto constants = options_of_rule_in<rule>(o);
+  if constexpr (Strategy::norm_check::steps_first && !Strategy::norm_check::copies)
+    if constexpr (requires { rule::require_reversible(constants, o.learning_rate.greatest()); })
+      rule::require_reversible(constants, o.learning_rate.greatest());
 }
 
 // The options with what they leave out. Errors: `config_error`.
 template <class Strategy, class Options>
 Options checked_options(Options o) {
   o.validate();
-  static_cast<void>(checked_rate<Strategy>(o.learning_rate, o.adamw));
-  if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
+  require_rule_to_fit<Strategy>(o);
+  o.learning_rate = o.learning_rate.over(o.steps);
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())
       throw config_error("heddle: options.schedule is \"" + o.schedule +
@@ -57,7 +47,7 @@ Options checked_options(Options o) {
 }
 // The same of options with another length of the run.
 template <class Strategy, class Options>
-Options with_steps(Options o, std::int64_t steps, const warmup_cosine& rate) {
+Options with_steps(Options o, std::int64_t steps, const any_learning_rate& rate) {
   o.steps = steps;
   o.learning_rate = rate;
   return checked_options<Strategy>(std::move(o));

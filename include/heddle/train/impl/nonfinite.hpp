@@ -38,6 +38,10 @@ HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding
   return what + ". The weights are those before the step";
 }
 
+HEDDLE_INLINE std::string words_of_slot(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name + " of";
+}
 HEDDLE_INLINE std::string fault_of_element(const char* kind, const std::string& name, double value,
                                            std::int64_t element) {
   char text[32];

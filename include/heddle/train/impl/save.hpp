@@ -6,9 +6,11 @@
 #include <heddle/io/checkpoint.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <unistd.h>
 
@@ -35,6 +37,15 @@ HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, co
                                          const std::string& plain, const save_facts& facts) {
   const io::manifest& m = reader.manifest();
   const std::string save = "heddle: '" + reader.path().string() + "'";
+  const auto rule_of = [](const std::string& words) {  // the default is not named
+    constexpr std::string_view key = " optimizer=";
+    const std::size_t at = words.rfind(key);
+    if (at == std::string::npos) return std::string("adamw");
+    return words.substr(at + key.size(), words.find(' ', at + 1) - at - key.size());
+  };
+  if (rule_of(m.config) != rule_of(config))
+    throw config_error(save + " is a save of a run whose optimizer is " + rule_of(m.config) + "; this run's is " +
+                       rule_of(config) + ", which keeps other numbers for each weight");
   if (m.config != config && m.config != plain)
     throw config_error(save + " is a save of " + m.config + "; this run trains " + config);
   const std::int64_t consumed = m.position.consumed;

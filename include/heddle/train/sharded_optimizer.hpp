@@ -1,9 +1,8 @@
-// heddle/train/mixed_optimizer.hpp: AdamW whose weights, reduced gradients, master weights and moments have element types of
-// their own.
+// heddle/train/sharded_optimizer.hpp: an optimizer's rule over one rank's flat parameters, its state whole or sharded over the ranks
+// that hold them (ZeRO), with element types of their own for weights, reduced gradients, master weights and moments.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
-#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -19,13 +18,14 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/mixed_types.hpp>
-#include <heddle/train/optimizer.hpp>
-#include <heddle/train/options.hpp>
+#include <heddle/train/optimizers/adamw.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/rank_shares.hpp>
+#include <heddle/train/rule_kernels.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,21 +34,31 @@
 
 namespace heddle::inline v0::train {
 
-/// As `optimizer` with the same interface, for a stage with elements T under a `precision`: see there what has which type.
+/// The optimizer of the parameters a rank holds in one flat buffer, with elements T, by `Rule` (`optimizer_rule`); the ranks over which their
+/// gradients are summed, d of them (dp, say), hold the same. With `zero<1>` rank r of them owns the r-th part of the balanced cut of that
+/// buffer: it alone keeps moments for it and updates it; with `zero<2>` it alone keeps this part's gradients, too, with `zero<3>` its weights: in
+/// memory of the optimizer, while the whole buffers come and go (`held_stage`). Which element has which type: see `precision`; `precision<>` of
+/// a model that is not of 16 bits converts nothing.
+/// One step is `reduce` (gradients over those ranks), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
 /// Arguments `weights` and `gradients` are those of `weights_of` and `gradients_of`; `reduce` and `gather` take whole ones.
 ///
-/// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where
-/// the sum is gathered; weights (d-1)/d n s_W with `zero<1>`. Gradients of type G travel by all_to_all_v and are added up
-/// in T; each goes to its owner at once, so that none is rounded twice.
-/// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and 2 s_V for the moments, and
+/// Bytes sent per rank and step by the ring formulas, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where the sum is
+/// gathered; weights (d-1)/d n s_W with `zero<1>`; with `zero<3>` weights at each UNSHARD. Gradients of a type G of their own travel by
+/// all_to_all_v and are added up in T; each goes to its owner at once, so that none is rounded twice.
+/// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and s_V for each moment, and
 /// rooms for blocks of a size that does not grow with the model.
 /// All of it lies in `Space`; elsewhere than on the host conversions are those of the backend that `start` gets, in the order of one
 /// queue, which must outlive the optimizer.
-template <class T, class Zero, class Precision, memory_space Space = host_memory>
-class mixed_optimizer : public rank_shares<T, Zero, Space> {
+template <class T, class Rule, class Precision, class Zero, memory_space Space = host_memory>
+class sharded_optimizer : public rank_shares<T, Zero, Space> {
   using base = rank_shares<T, Zero, Space>;
+  using kernels = detail::rule_kernels<Rule>;
 
  public:
+  using rule = Rule;
+  using rule_options = typename kernels::options;
+  static constexpr int moments = Rule::moments;
+  static constexpr bool undoes = kernels::undoes;
   using base::gradients_begin, base::owned, base::weights_begin;
   using typename base::const_row, typename base::row, typename base::sum_row, typename base::const_sum_row;
   using sum_type = typename base::sum;
@@ -56,8 +66,13 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   using gradient_type = typename Precision::template gradient<T>;
   using master_type = typename Precision::template master<T>;
   using moment_type = typename Precision::template moment<T>;
-  /// What AdamW computes in.
+  /// What the rule computes in.
   using arithmetic = heddle::v0::detail::wider_of<float, heddle::v0::detail::wider_of<master_type, moment_type>>;
+  using moment_row = row_view<moment_type, Space>;
+  using scalars = typename kernels::template scalars<arithmetic>;
+  /// Where the numbers of a captured step are.
+  using step_at = typename kernels::template step_at<arithmetic>;
+  static constexpr bool is_plain = Precision::template is_plain<T>;
   static constexpr bool keeps_masters = Precision::template keeps_masters<T>;
   static constexpr bool rounds_weights =
       std::is_same_v<arithmetic, float> && std::is_same_v<typename Precision::weight_rounding, rounding::stochastic>;
@@ -70,23 +85,22 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
   /// `table`: one entry per tensor with id, offset, count, counted, decay; of `model::parameter` where something is rounded
   /// stochastically. `elements`: size of the flat buffer.
-  mixed_optimizer(const auto& table, std::int64_t elements, int rank, int ranks)
+  sharded_optimizer(const auto& table, std::int64_t elements, int rank, int ranks)
     requires std::is_same_v<Space, host_memory>
-      : mixed_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
-  mixed_optimizer(typename Space::queue& queue, const auto& table, std::int64_t elements, int rank, int ranks)
+      : sharded_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
+  sharded_optimizer(typename Space::queue& queue, const auto& table, std::int64_t elements, int rank, int ranks)
       : base(queue, table, elements, rank, ranks), rank_(rank) {
     if constexpr (rounds_weights || rounds_moments)
       for (const auto& p : table) add_runs(p);
     const std::int64_t owned = owned_elements();
     if constexpr (keeps_masters)
       masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
-    first_moment_ = buffer<moment_type, Space>(queue, owned, "the first moments of the optimizer");
-    second_moment_ = buffer<moment_type, Space>(queue, owned, "the second moments of the optimizer");
+    for (auto& m : moments_) m = buffer<moment_type, Space>(queue, owned, "the moments of the optimizer");
 
     const std::int64_t block = (std::min)(owned, most_in_a_block);
     constexpr const char* blocks = "blocks of the optimizer";
     if constexpr (copies_masters) master_room_ = buffer<arithmetic, Space>(queue, block, blocks);
-    if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, 2 * block, blocks);
+    if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, moments * block, blocks);
     if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type, Space>(queue, block, blocks);
     if (ranks == 1) return;
     window_ = window_of(elements, ranks);
@@ -98,8 +112,18 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
       sum_room_ = buffer<sum_type, Space>(queue, window_, "gradients on their way");
   }
 
-  row_view<moment_type, Space> first_moment() noexcept { return all_of(first_moment_); }
-  row_view<moment_type, Space> second_moment() noexcept { return all_of(second_moment_); }
+  /// The rule's k-th number of state for each owned element.
+  moment_row moment(int k) noexcept { return all_of(moments_[static_cast<std::size_t>(k)]); }
+  moment_row first_moment() noexcept
+    requires(moments > 0)
+  {
+    return moment(0);
+  }
+  moment_row second_moment() noexcept
+    requires(moments > 1)
+  {
+    return moment(1);
+  }
   /// The owned master weights.
   row_view<master_type, Space> masters() noexcept
     requires keeps_masters
@@ -108,19 +132,20 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   }
   /// Bytes of optimizer state on this rank, the copy of `remember` and the rooms included.
   std::int64_t state_bytes() const noexcept {
-    return bytes(masters_) + bytes(first_moment_) + bytes(second_moment_) + bytes(masters_before_) +
-           bytes(moments_before_) + bytes(weights_before_) + room_bytes();
+    std::int64_t all = bytes(masters_) + bytes(masters_before_) + bytes(moments_before_) + bytes(weights_before_);
+    for (const auto& m : moments_) all += bytes(m);
+    return all + room_bytes();
   }
   /// The same before it is made, for rank `rank` of `ranks` that share `elements`; `copies`: with that of `remember`.
   static std::int64_t state_bytes_of(std::int64_t elements, int rank, int ranks, bool copies) noexcept {
     const std::int64_t owned = base::owned_of(elements, rank, ranks), block = (std::min)(owned, most_in_a_block);
     const auto bytes_of = [](std::int64_t n, std::size_t size) { return n * static_cast<std::int64_t>(size); };
     const std::int64_t master = keeps_masters ? bytes_of(owned, sizeof(master_type)) : 0;
-    const std::int64_t moments = bytes_of(2 * owned, sizeof(moment_type));
-    std::int64_t all = master + moments;
-    if (copies) all += master + moments + bytes_of(owned, sizeof(weight_type));
+    const std::int64_t state = master + bytes_of(moments * owned, sizeof(moment_type));
+    std::int64_t all = state;
+    if (copies) all += state + bytes_of(owned, sizeof(weight_type));
     if constexpr (copies_masters) all += bytes_of(block, sizeof(arithmetic));
-    if constexpr (copies_moments) all += bytes_of(2 * block, sizeof(arithmetic));
+    if constexpr (copies_moments) all += bytes_of(moments * block, sizeof(arithmetic));
     if constexpr (!std::is_same_v<weight_type, T>) all += bytes_of(block, sizeof(weight_type));
     if (ranks == 1) return all;
     const std::int64_t window = window_of(elements, ranks);
@@ -137,21 +162,25 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
   /// The seed of stochastic rounding, and the stage's first weights.
   void start(row weights, std::uint64_t seed)
-    requires std::is_same_v<Space, host_memory>
+    requires(!is_plain && std::is_same_v<Space, host_memory>)
   {
     seed_ = seed;
     adopt(weights);
   }
   /// The same with the backend that converts, which must live as long as the optimizer; on the host it is not asked.
   template <class Backend>
-  void start([[maybe_unused]] Backend& backend, row weights, std::uint64_t seed) {
-    if constexpr (!on_host) casts_.template keep<mixed_optimizer>(backend);
+  void start([[maybe_unused]] Backend& backend, row weights, std::uint64_t seed)
+    requires(!is_plain)
+  {
+    if constexpr (!on_host) casts_.template keep<sharded_optimizer>(backend);
     seed_ = seed;
     adopt(weights);
   }
   /// After somebody has written the stage's weights: the owned ones, as they are, become the masters, and all of them are
   /// rounded to the nearest of type W.
-  void adopt(row weights) {
+  void adopt(row weights)
+    requires(!is_plain)
+  {
     if constexpr (keeps_masters) convert(kept_of(weights), masters());
     if constexpr (!std::is_same_v<weight_type, T> && on_host) {
       for (T& w : weights) w = static_cast<T>(compute::detail::converted<weight_type>(w));
@@ -180,28 +209,18 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
 
-  /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
+  /// One step of the rule on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
   template <class Backend>
-  void update(Backend& backend, row weights, const_sum_row gradients, const adamw_options& constants,
+  void update(Backend& backend, row weights, const_sum_row gradients, const rule_options& constants,
               double learning_rate, std::int64_t step, double gradient_scale) {
-    if constexpr (require_kernels<Backend>()) {
-      compute::adamw_step hyper{};
-      hyper.lr = learning_rate;
-      hyper.beta1 = constants.beta1;
-      hyper.beta2 = constants.beta2;
-      hyper.eps = constants.epsilon;
-      hyper.step = step;
-      hyper.grad_scale = gradient_scale;
-      base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool decay, double factor) {
-        hyper.lr = factor * learning_rate;
-        hyper.weight_decay = decay ? constants.weight_decay : 0.0;
-        for (std::int64_t b = begin; b < end; b += most_in_a_block)
-          update_block(backend, weights, gradients, b, (std::min)(b + most_in_a_block, end), hyper);
-      });
-    }
+    if constexpr (require_kernels<Backend>())
+      each_block(constants, learning_rate, step, gradient_scale,
+                 [&](std::int64_t begin, std::int64_t end, const step_type& s) {
+                   update_block(backend, weights, gradients, begin, end, step, s);
+                 });
   }
 
-  /// A step that is not AdamW's: `update(owned_parameters)` writes the masters, or the weights where these are none; weights are
+  /// A step that is not the rule's: `update(owned_parameters)` writes the masters, or the weights where these are none; weights are
   /// rounded to the nearest.
   template <class Update>
   void update_by(row weights, const_sum_row gradients, double gradient_scale, Update&& update) {
@@ -209,11 +228,11 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     static_assert(nearest,
                   "heddle: an update of one's own rounds weights to the nearest, masters on the host only: leave "
                   "rounding::stochastic out of the precision, and masters_in<M> on a device");
-    using moments = row_view<moment_type, Space>;
     const row mine = kept_of(weights);
     const auto of = [&](auto written) {
-      update(owned_parameters<decltype(written), const_sum_row, moments>{
-          written, base::kept_of_gradients(gradients), first_moment(), second_moment(), gradient_scale});
+      const auto slot = [&](int k) { return k < moments ? moment(k) : moment_row{}; };
+      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, base::kept_of_gradients(gradients),
+                                                                            slot(0), slot(1), gradient_scale});
     };
     if constexpr (nearest && keeps_masters) {
       of(masters());
@@ -224,40 +243,53 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
 
-  /// The scalars of each of the kernels of `update_at`: f(step).
+  /// The scalars of each of the kernels of `update_at`, in their order: f(scalars).
   template <class F>
-  void each_step(const adamw_options& constants, double learning_rate, std::int64_t step, F&& f) const {
-    compute::adamw_step hyper{};
-    hyper.beta1 = constants.beta1;
-    hyper.beta2 = constants.beta2;
-    hyper.eps = constants.epsilon;
-    hyper.step = step;
-    base::each_rated(constants.rates, [&](std::int64_t, std::int64_t, bool decay, double factor) {
-      hyper.lr = factor * learning_rate;
-      hyper.weight_decay = decay ? constants.weight_decay : 0.0;
-      f(hyper);
+  void each_step(const rule_options& constants, double learning_rate, std::int64_t step, F&& f) const {
+    each_segment(constants, learning_rate, step, 1.0, [&](std::int64_t, std::int64_t, const step_type& s) {
+      f(kernels::template scalars_of<arithmetic>(s));
     });
   }
-  /// Whether a backend has the kernels of `update_at`: where nothing is converted but the weights, which are of the model's type.
+  /// Whether a backend has the kernels of `update_at`: where nothing is converted, or only the weights, which are of the model's type.
   template <class Backend>
   static constexpr bool updates_at =
-      keeps_masters && !rounds_weights && std::is_same_v<weight_type, T> && std::is_same_v<arithmetic, sum_type> &&
-      std::is_same_v<master_type, arithmetic> && std::is_same_v<moment_type, arithmetic> &&
-      compute::remote_master_optimizer_kernels<Backend, arithmetic, weight_type, sum_type>;
+      is_plain ? kernels::template updates_at<Backend, T>
+               : keeps_masters && !rounds_weights && std::is_same_v<weight_type, T> &&
+                     std::is_same_v<arithmetic, sum_type> && std::is_same_v<master_type, arithmetic> &&
+                     std::is_same_v<moment_type, arithmetic> &&
+                     kernels::template updates_masters_at<Backend, arithmetic, weight_type, sum_type>;
   /// `update` whose kernels read the scalars of `each_step` and the scale of gradients from memory when they run, `at` and behind it.
   /// Returns what is behind the last. Nothing changes where the scale there is negative.
   template <class Backend>
     requires updates_at<Backend>
-  compute::adamw_step_at<arithmetic> update_at(Backend& backend, row weights, const_sum_row gradients,
-                                               const adamw_options& constants, compute::adamw_step_at<arithmetic> at) {
-    base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool, double) {
-      backend.adamw(kept(begin, end - begin), part_of(weights, begin - weights_begin(), end - weights_begin()),
-                    part_of(gradients, begin - gradients_begin(), end - gradients_begin()),
-                    part_of(first_moment(), begin - begin_, end - begin_),
-                    part_of(second_moment(), begin - begin_, end - begin_), at);
+  step_at update_at(Backend& backend, row weights, const_sum_row gradients, const rule_options& constants, step_at at) {
+    base::each_rated(detail::rates_of(constants), [&](std::int64_t begin, std::int64_t end, bool, double) {
+      const row w = part_of(weights, begin - weights_begin(), end - weights_begin());
+      const const_sum_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
+      if constexpr (is_plain)
+        kernels::template update_at<arithmetic>(backend, w, g, moments_within(begin, end), at);
+      else
+        kernels::template update_masters_at<arithmetic>(backend, kept(begin, end - begin), w, g,
+                                                        moments_within(begin, end), at);
       ++at.scalars;
     });
     return at;
+  }
+
+  /// Takes back the `update` with the same arguments, weights and moments up to rounding, where the rule can.
+  template <class Backend>
+  void undo(Backend& backend, row weights, const_sum_row gradients, const rule_options& constants, double learning_rate,
+            std::int64_t step, double gradient_scale)
+    requires(is_plain && undoes)
+  {
+    if constexpr (kernels::template undo_required<sharded_optimizer, Backend, T>())
+      each_segment(constants, learning_rate, step, gradient_scale,
+                   [&](std::int64_t begin, std::int64_t end, const step_type& s) {
+                     kernels::template undo<T>(backend,
+                                               part_of(weights, begin - weights_begin(), end - weights_begin()),
+                                               part_of(gradients, begin - gradients_begin(), end - gradients_begin()),
+                                               moments_within(begin, end), s);
+                   });
   }
 
   /// Memory for the copies of `remember`, which allocates it otherwise.
@@ -266,7 +298,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     constexpr const char* copies = "copies of weights and moments";
     const std::int64_t owned = owned_elements();
     weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
-    moments_before_ = buffer<moment_type, Space>(*queue_, 2 * owned, copies);
+    moments_before_ = buffer<moment_type, Space>(*queue_, moments * owned, copies);
     if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
   }
   /// Copies the owned weights, masters and moments, for `restore`.
@@ -274,16 +306,14 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
     const std::int64_t n = owned_elements();
     allocate_copies();
     convert(kept_of(weights), all_of(weights_before_));
-    queue_->copy(first_moment_, part_of(all_of(moments_before_), 0, n));
-    queue_->copy(second_moment_, part_of(all_of(moments_before_), n, 2 * n));
+    for (int k = 0; k < moments; ++k) queue_->copy(moment(k), part_of(all_of(moments_before_), k * n, (k + 1) * n));
     if constexpr (keeps_masters) queue_->copy(masters_, masters_before_);
   }
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
   void restore(row weights) {
     const std::int64_t n = owned_elements();
     convert(all_of(weights_before_), kept_of(weights));
-    queue_->copy(part_of(all_of(moments_before_), 0, n), first_moment_);
-    queue_->copy(part_of(all_of(moments_before_), n, 2 * n), second_moment_);
+    for (int k = 0; k < moments; ++k) queue_->copy(part_of(all_of(moments_before_), k * n, (k + 1) * n), moment(k));
     if constexpr (keeps_masters) queue_->copy(masters_before_, masters_);
   }
 
@@ -297,11 +327,14 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   /// the host, where the communicator starts calls.
   template <class Communicator, class Started>
   void start_gather(Communicator& group, row to, [[maybe_unused]] Started& started) {
-    if constexpr (!sends_weights && starting_communicator<Communicator> && on_host) {
-      started.emplace(group.start_all_gather_v(as_const(all_of(weights_)), to, std::span<const std::int64_t>(shares_)));
-    } else {
+    const std::span<const std::int64_t> shares(shares_);
+    if constexpr (sends_weights) {
       queue_->copy(weights_, owned(to));
       gather_whole(group, to);
+    } else if constexpr (starting_communicator<Communicator> && on_host) {
+      started.emplace(group.start_all_gather_v(as_const(all_of(weights_)), to, shares));
+    } else {
+      heddle::v0::all_gather_v(*queue_, group, as_const(all_of(weights_)), to, shares);
     }
   }
 
@@ -313,9 +346,13 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   static constexpr bool sends_gradients = !std::is_same_v<gradient_type, sum_type>;
   static constexpr bool sends_weights = Zero::stage >= 1 && !std::is_same_v<weight_type, T>;
   static constexpr bool copies_moments = !std::is_same_v<moment_type, arithmetic>;
-  // Whether the stage's weights are what AdamW steps, where they are.
+  // Whether the stage's weights are what the rule steps, where they are.
   static constexpr bool in_place = !keeps_masters && std::is_same_v<weight_type, T> && std::is_same_v<T, arithmetic>;
   static constexpr bool copies_masters = !in_place && !(keeps_masters && std::is_same_v<master_type, arithmetic>);
+  using step_type = typename kernels::template step<arithmetic>;
+  using arithmetic_rows = typename kernels::template slots<arithmetic, Space>;
+  static_assert(!rounds_moments || moments <= 3,
+                "heddle: stochastic rounding has random bits for three moments; take moments_in<float>");
 
   // Elements of each share that travel at a time.
   static std::int64_t window_of(std::int64_t elements, int ranks) noexcept {
@@ -348,17 +385,41 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   template <class Backend>
   static consteval bool require_kernels() {
     using compute::require_facet;
-    bool there = true;
-    if constexpr (in_place)
-      there = require_facet<mixed_optimizer, compute::optimizer_facet, Backend, T>();
-    else
-      there =
-          require_facet<mixed_optimizer, compute::master_optimizer_facet<weight_type, sum_type>, Backend, arithmetic>();
-    if constexpr (copies_moments)
-      there = there && require_facet<mixed_optimizer, compute::cast_facet<moment_type>, Backend, arithmetic>();
-    if constexpr (rounds_weights || rounds_moments)
-      there = there && require_facet<mixed_optimizer, compute::stochastic_cast_facet, Backend, arithmetic>();
-    return there;
+    if constexpr (is_plain) {
+      return true;  // kernels say it themselves
+    } else {
+      bool there =
+          kernels::template required<sharded_optimizer, Backend, arithmetic, weight_type, sum_type, in_place>();
+      if constexpr (copies_moments)
+        there = there && require_facet<sharded_optimizer, compute::cast_facet<moment_type>, Backend, arithmetic>();
+      if constexpr (rounds_weights || rounds_moments)
+        there = there && require_facet<sharded_optimizer, compute::stochastic_cast_facet, Backend, arithmetic>();
+      return there;
+    }
+  }
+
+  // f(begin, end, step) for the owned elements with their own numbers, in order; and in blocks, where something is converted.
+  template <class F>
+  void each_segment(const rule_options& constants, double rate, std::int64_t step, double scale, F&& f) const {
+    base::each_rated(
+        detail::rates_of(constants), [&](std::int64_t begin, std::int64_t end, bool decays, double factor) {
+          f(begin, end, kernels::template step_of<arithmetic>(constants, factor * rate, step, decays, scale));
+        });
+  }
+  template <class F>
+  void each_block(const rule_options& constants, double rate, std::int64_t step, double scale, F&& f) const {
+    constexpr std::int64_t most = in_place && !copies_moments ? base::to_the_end : most_in_a_block;
+    each_segment(constants, rate, step, scale, [&](std::int64_t begin, std::int64_t end, const step_type& s) {
+      for (; end - begin > most; begin += most) f(begin, begin + most, s);
+      f(begin, end, s);
+    });
+  }
+  // Elements [begin, end) of all moments.
+  auto moments_within(std::int64_t begin, std::int64_t end) {
+    std::array<moment_row, static_cast<std::size_t>(moments)> rows{};
+    for (int k = 0; k < moments; ++k)
+      rows[static_cast<std::size_t>(k)] = part_of(moment(k), begin - begin_, end - begin_);
+    return rows;
   }
 
   void add_runs(const model::parameter& p) {
@@ -382,37 +443,37 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
   template <class Backend>
   void update_block(Backend& backend, row weights, const_sum_row gradients, std::int64_t begin, std::int64_t end,
-                    const compute::adamw_step& hyper) {
-    const std::int64_t n = end - begin, in_state = begin - begin_;
+                    std::int64_t number, const step_type& step) {
+    const std::int64_t n = end - begin;
     const row w = part_of(weights, begin - weights_begin(), end - weights_begin());
     const const_sum_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
-    const row_view<moment_type, Space> first = part_of(first_moment(), in_state, in_state + n);
-    const row_view<moment_type, Space> second = part_of(second_moment(), in_state, in_state + n);
-    row_view<arithmetic, Space> m, v;
-    if constexpr (copies_moments) {
-      m = part_of(all_of(moment_room_), 0, n);
-      v = part_of(all_of(moment_room_), n, 2 * n);
-      backend.cast(as_const(first), m);
-      backend.cast(as_const(second), v);
-    } else {
-      m = first;
-      v = second;
+    const auto mine = moments_within(begin, end);
+    arithmetic_rows m{};
+    for (int k = 0; k < moments; ++k) {
+      const auto at = static_cast<std::size_t>(k);
+      if constexpr (copies_moments) {
+        m[at] = part_of(all_of(moment_room_), k * n, (k + 1) * n);
+        backend.cast(as_const(mine[at]), m[at]);
+      } else {
+        m[at] = mine[at];
+      }
     }
     if constexpr (in_place)
-      backend.adamw(w, g, m, v, hyper);
+      kernels::template update<arithmetic>(backend, w, g, m, step);
     else
-      update_masters(backend, w, g, m, v, begin, hyper);
-    if constexpr (rounds_moments) {
-      round(backend, begin, end, m, first, hyper.step, detail::rounded::first_moment);
-      round(backend, begin, end, v, second, hyper.step, detail::rounded::second_moment);
-    } else if constexpr (copies_moments) {
-      backend.cast(as_const(m), first);
-      backend.cast(as_const(v), second);
+      update_masters(backend, w, g, m, begin, number, step);
+    for (int k = 0; k < moments; ++k) {
+      const auto at = static_cast<std::size_t>(k);
+      if constexpr (rounds_moments)
+        round(backend, begin, end, m[at], mine[at], number,
+              static_cast<detail::rounded>(static_cast<int>(detail::rounded::moment) + k));
+      else if constexpr (copies_moments)
+        backend.cast(as_const(m[at]), mine[at]);
     }
   }
   template <class Backend>
-  void update_masters(Backend& backend, row w, const_sum_row g, row_view<arithmetic, Space> m,
-                      row_view<arithmetic, Space> v, std::int64_t begin, const compute::adamw_step& hyper) {
+  void update_masters(Backend& backend, row w, const_sum_row g, const arithmetic_rows& m, std::int64_t begin,
+                      std::int64_t number, const step_type& step) {
     const auto n = static_cast<std::int64_t>(w.size());
     row_view<arithmetic, Space> p;
     if constexpr (copies_masters) {
@@ -429,8 +490,8 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
       rounded = w;
     else
       rounded = part_of(all_of(weight_room_), 0, n);
-    backend.adamw(p, rounded, g, m, v, hyper);
-    if constexpr (rounds_weights) round(backend, begin, begin + n, p, rounded, hyper.step, detail::rounded::weight);
+    kernels::template update_masters<arithmetic>(backend, p, rounded, g, m, step);
+    if constexpr (rounds_weights) round(backend, begin, begin + n, p, rounded, number, detail::rounded::weight);
     if constexpr (!std::is_same_v<weight_type, T>) backend.cast(as_const(rounded), w);
     if constexpr (keeps_masters && copies_masters) backend.cast(as_const(p), kept(begin, n));
   }
@@ -515,8 +576,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   std::vector<detail::rounded_run>
       runs_;  // in the order of the flat buffer; empty if nothing is rounded stochastically
   buffer<master_type, Space> masters_;
-  buffer<moment_type, Space> first_moment_;
-  buffer<moment_type, Space> second_moment_;
+  std::array<buffer<moment_type, Space>, static_cast<std::size_t>(moments)> moments_;
   buffer<sum_type, Space> sum_room_;           // not on the host
   buffer<weight_type, Space> weights_before_;  // the copies are empty if nobody asks for them
   buffer<moment_type, Space> moments_before_;
@@ -528,42 +588,22 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
   buffer<gradient_type, Space> gradients_sent_;
 };
 
+/// AdamW with everything of elements T.
+template <class T, class Zero, memory_space Space = host_memory>
+using optimizer = sharded_optimizer<T, optimizers::adamw, precision<>, Zero, Space>;
+
 namespace detail {
 
-template <class T, class Zero, class Precision, class Space>
-struct optimizer_of {
-  using type = mixed_optimizer<T, Zero, Precision, Space>;
-};
-template <class T, class Zero, class Precision, class Space>
-  requires(Precision::template is_plain<T>)
-struct optimizer_of<T, Zero, Precision, Space> {
-  using type = optimizer<T, Zero, Space>;
-};
-template <class T, class Precision>
-struct products_are_of {
-  static constexpr bool value = !Precision::rounds_products || std::is_same_v<T, float>;
-};
-template <class T, class Precision>
-struct scaled_products_are_of {
-  static constexpr bool value = !Precision::scales_products || std::is_same_v<T, float>;
-};
-// In a function: clang takes a class whose own assertion failed for broken, and says so at every use.
-template <class T, class Precision>
-constexpr bool products_checked() {
-  static_assert(products_are_of<T, Precision>::value,
-                "heddle: products_in<bf16> is of models whose scalar is float, in which products are added up");
-  static_assert(scaled_products_are_of<T, Precision>::value,
-                "heddle: products_in<float8> is of models whose scalar is float, in which products are added up");
-  return true;
-}
-template <class T, class Zero, class Precision, class Space>
-struct checked_optimizer_of : optimizer_of<T, Zero, Precision, Space> {
-  static_assert(products_checked<T, Precision>());
-};
 /// The optimizer of a stage with elements T in memory space `Space` under a strategy.
+template <class T, class Strategy, class Space>
+struct checked_optimizer_of {
+  using given = typename Strategy::precision;
+  static_assert(products_checked<T, given>());
+  using precision = std::conditional_t<given::template is_plain<T>, heddle::precision<>, given>;
+  using type = sharded_optimizer<T, typename Strategy::optimizer, precision, typename Strategy::zero, Space>;
+};
 template <class T, class Strategy, class Space = space_of<typename Strategy::backend>>
-using optimizer_under =
-    typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision, Space>::type;
+using optimizer_under = typename checked_optimizer_of<T, Strategy, Space>::type;
 
 // Behind the first weights of a stage: what its optimizer makes of them.
 template <class Held, class Backend>

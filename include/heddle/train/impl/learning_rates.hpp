@@ -1,0 +1,65 @@
+// heddle/train/impl/learning_rates.hpp: bodies of heddle/train/learning_rates.hpp.
+#pragma once
+
+#include <heddle/train/learning_rates.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::train::rates {
+
+namespace detail {
+
+HEDDLE_INLINE void require_warmup(double peak, double minimum, std::int64_t warmup_steps) {
+  warmup_cosine{.peak = peak, .minimum = minimum, .warmup_steps = warmup_steps}.validate();
+}
+HEDDLE_INLINE void require_count(const char* name, std::int64_t steps, std::int64_t least) {
+  if (steps < least)
+    throw config_error(heddle::detail::text_of({"heddle: ", name, " of the learning rate must be at least ",
+                                                std::to_string(least), ", got ", std::to_string(steps)}));
+}
+inline std::string text(const char* name, double peak, double minimum, std::int64_t warmup_steps) {
+  using train::detail::exact_text;
+  return heddle::detail::text_of({"rate=", name, " lr=", exact_text(peak), " minimum_lr=", exact_text(minimum),
+                                  " warmup_steps=", std::to_string(warmup_steps)});
+}
+inline std::string text(const char* name, std::int64_t value) {
+  return heddle::detail::text_of({" ", name, "=", std::to_string(value)});
+}
+
+}  // namespace detail
+
+HEDDLE_INLINE void linear::validate() const {
+  detail::require_warmup(peak, minimum, warmup_steps);
+  detail::require_count("total_steps", total_steps, 0);
+}
+HEDDLE_INLINE void warmup_stable_decay::validate() const {
+  detail::require_warmup(peak, minimum, warmup_steps);
+  detail::require_count("total_steps", total_steps, 0);
+  detail::require_count("decay_steps", decay_steps, 0);
+}
+HEDDLE_INLINE void cosine_with_restarts::validate() const {
+  detail::require_warmup(peak, minimum, warmup_steps);
+  detail::require_count("period", period, 1);
+  detail::require_count("factor", factor, 1);
+}
+
+HEDDLE_INLINE std::string to_string(const constant& rate) {
+  return detail::text("constant", rate.peak, 0, rate.warmup_steps);
+}
+HEDDLE_INLINE std::string to_string(const linear& rate) {
+  return detail::text("linear", rate.peak, rate.minimum, rate.warmup_steps) +
+         detail::text("total_steps", rate.total_steps);
+}
+HEDDLE_INLINE std::string to_string(const warmup_stable_decay& rate) {
+  return detail::text("warmup_stable_decay", rate.peak, rate.minimum, rate.warmup_steps) +
+         detail::text("decay_steps", rate.decay_steps) + detail::text("total_steps", rate.total_steps);
+}
+HEDDLE_INLINE std::string to_string(const cosine_with_restarts& rate) {
+  return detail::text("cosine_with_restarts", rate.peak, rate.minimum, rate.warmup_steps) +
+         detail::text("period", rate.period) + detail::text("factor", rate.factor);
+}
+
+}  // namespace heddle::inline v0::train::rates
