@@ -19,15 +19,12 @@
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
-#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/optimizers/adamw.hpp>
-#include <heddle/train/optimizers/lion.hpp>
-#include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/periodic_work.hpp>
