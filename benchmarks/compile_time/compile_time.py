@@ -5,7 +5,7 @@
     compile_time.py --targets [--repeat N] [--separate | --header-only]    what issues of compile time ask, against range-v3
     compile_time.py --write-plans FILE       only writes the translation unit of 200 redistributions
 
-Prints a Markdown table. --targets prints another: the least of N compilations (of one at -O2, where they take long), and its
+Prints a Markdown table. --targets prints another: the least of N compilations (of one where code is made), and its
 relation to range/v3/all.hpp of the same run, header-only and with HEDDLE_SEPARATE_COMPILATION. On a machine that does other
 work seconds are more: targets in seconds count in relation to range-v3, too.
 
@@ -133,23 +133,25 @@ int main(int argc, char** argv) {
 }
 """
 
-# name: (text or path in the repository, optimized?, target and target with separate compilation: seconds, or "0.6x" of range-v3)
+# name: (text or path in the repository, flags where code is made, target and target with separate compilation: seconds, or "0.6x" of range-v3)
 TARGETS = {
-    "range/v3/all.hpp": ("#include <range/v3/all.hpp>\n", False, None, None),
+    "range/v3/all.hpp": ("#include <range/v3/all.hpp>\n", "", None, None),
     "core/shape, mesh/mesh, layout/layout": ("".join(f"#include <heddle/{h}.hpp>\n" for h in ["core/shape", "mesh/mesh", "layout/layout"]),
-                                             False, 0.25, None),
-    "rooms core, mesh, layout": ("".join(f"#include <heddle/{h}.hpp>\n" for h in ["core", "mesh", "layout"]), False, None, None),
-    "heddle/heddle.hpp": ("#include <heddle/heddle.hpp>\n", False, "0.6x", "0.4x"),
-    "heddle/train.hpp": ("#include <heddle/train.hpp>\n", False, "1.0x", None),
-    "standard headers of heddle/heddle.hpp": ("", False, None, None),
-    "standard headers of heddle/train.hpp": ("", False, None, None),
-    "standard headers of one stage": ("", False, None, None),
-    "headers of one stage": ("".join(line + "\n" for line in STAGE.splitlines() if line.startswith("#include")), False, None, None),
-    "one stage, all verbs": (STAGE, False, "0.8x", None),
-    "examples/static_training.cpp, syntax": (ROOT / "examples/static_training.cpp", False, "4x", None),
-    "examples/two_layers.cpp, -O2 (README)": (ROOT / "examples/two_layers.cpp", True, 3, 1.5),
-    "examples/perceptron.cpp, -O2": (ROOT / "examples/perceptron.cpp", True, 8, 5),
-    "examples/gpt2_train.cpp, -O2": (ROOT / "examples/gpt2_train.cpp", True, 30, 12),
+                                             "", 0.25, None),
+    "rooms core, mesh, layout": ("".join(f"#include <heddle/{h}.hpp>\n" for h in ["core", "mesh", "layout"]), "", None, None),
+    "heddle/heddle.hpp": ("#include <heddle/heddle.hpp>\n", "", "0.9x", None),
+    "heddle/train.hpp": ("#include <heddle/train.hpp>\n", "", "1.8x", None),
+    "heddle/train/trainer.hpp": ("#include <heddle/train/trainer.hpp>\n", "", "1.5x", None),
+    "standard headers of heddle/heddle.hpp": ("", "", None, None),
+    "standard headers of heddle/train.hpp": ("", "", None, None),
+    "standard headers of one stage": ("", "", None, None),
+    "headers of one stage": ("".join(line + "\n" for line in STAGE.splitlines() if line.startswith("#include")), "", None, None),
+    "one stage, all verbs": (STAGE, "", "0.8x", None),
+    "examples/static_training.cpp, syntax": (ROOT / "examples/static_training.cpp", "", "4x", None),
+    "examples/two_layers.cpp, -O2 (README)": (ROOT / "examples/two_layers.cpp", "-O2", "3.3x", None),
+    "examples/perceptron.cpp, -O2": (ROOT / "examples/perceptron.cpp", "-O2", "16x", "5x"),
+    "examples/perceptron.cpp, -O1": (ROOT / "examples/perceptron.cpp", "-O1", None, "5x"),
+    "examples/gpt2_train.cpp in float, -O1": (ROOT / "examples/gpt2_train.cpp", "-O1 -DHEDDLE_EXAMPLE_F32_ONLY", None, "20x"),
 }
 
 
@@ -178,7 +180,7 @@ def print_targets(options):
           "|---|---|--:|--:|--:|--:|---|--:|")
     reference = None
     with tempfile.TemporaryDirectory() as folder:
-        for name, (source, optimized, *targets) in TARGETS.items():
+        for name, (source, made, *targets) in TARGETS.items():
             if reference is not None and options.only not in name:
                 continue
             if isinstance(source, str):
@@ -186,12 +188,12 @@ def print_targets(options):
                 source = f"{folder}/unit.cpp"
             for mode, flags in modes if reference is not None else [("-", [])]:
                 command = [options.gcc, "-std=c++20", f"-I{options.include}", *portable, *flags,
-                           *(["-O2", "-c", "-o", f"{folder}/unit.o"] if optimized else ["-fsyntax-only"])]
+                           *([*made.split(), "-c", "-o", f"{folder}/unit.o"] if made else ["-fsyntax-only"])]
                 if name.startswith("standard headers"):
                     of = name.removeprefix("standard headers of ")
                     Path(f"{folder}/all.cpp").write_text(STAGE if of == "one stage" else f"#include <{of}>\n")
                     Path(source).write_text(standard_headers(command, f"{folder}/all.cpp"))
-                runs = [compile_once([*command, str(source)]) for _ in range(1 if optimized else options.repeat)]
+                runs = [compile_once([*command, str(source)]) for _ in range(1 if made else options.repeat)]
                 seconds, memory = min(r[0] for r in runs), max(r[1] for r in runs)
                 reference = reference or seconds
                 target = targets[mode == "separate"]
