@@ -53,7 +53,11 @@ template <class Backend, class Precision>
   requires(Precision::rounds_products)
 struct backend_under<Backend, Precision> {
   using type = compute::bf16_products<Backend>;
-  static constexpr bool checked() {
+};
+template <class Backend, class Precision>
+  requires(Precision::rounds_products)
+struct checked_products<Backend, Precision> {
+  static constexpr bool value() {
     static_assert(multiplies_in_bf16<Precision, Backend>::value,
                   "heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it "
                   "(half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>");
@@ -64,7 +68,11 @@ template <class Backend, class Precision>
   requires(Precision::scales_products)
 struct backend_under<Backend, Precision> {
   using type = compute::float8_products<Backend, typename Precision::product>;
-  static constexpr bool checked() {
+};
+template <class Backend, class Precision>
+  requires(Precision::scales_products)
+struct checked_products<Backend, Precision> {
+  static constexpr bool value() {
     static_assert(multiplies_in_float8<Precision, Backend>::value,
                   "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
                   "(compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row "

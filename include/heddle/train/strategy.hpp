@@ -127,11 +127,14 @@ constexpr bool rule_fits() {
 template <class Rule, class NormCheck>
 using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck>(), Rule, optimizers::adamw>;
 
-// A backend under a `precision`, and whether it can do that: `train/products.hpp` says it of those that round operands of products.
+// A backend under a `precision`, and whether it has what that needs; of those that round operands of products in train/products.hpp.
 template <class Backend, class Precision>
 struct backend_under {
   using type = Backend;
-  static constexpr bool checked() { return true; }
+};
+template <class Backend, class Precision>
+struct checked_products {
+  static constexpr bool value() { return true; }
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -141,7 +144,7 @@ struct keeps_activations_in_memory {
 };
 template <class Backend, class Precision, class Activations>
 constexpr bool backend_checked() {
-  if constexpr (!backend_under<Backend, Precision>::checked())
+  if constexpr (!checked_products<Backend, Precision>::value())
     return false;
   else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
     static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
