@@ -1,5 +1,6 @@
 """heddle for Conan 2: headers, one package for all settings and options; with the option `compiled`, one package for each
-setting, which has the static library heddle::compiled besides.
+setting, which has the static library heddle::compiled besides; with `families` also heddle::families, of the models of Hugging Face that
+it names: "all_f32", or "llama_f32,qwen3_f32".
 
 An option with_<component> makes the CMake target heddle::<component>. Its package comes from the system, found when the
 consumer configures; the option changes no header and nothing in the package.
@@ -42,19 +43,24 @@ class HeddleConan(ConanFile):
     topics = ("header-only", "parallel", "mpi", "training", "tensor")
     license = "Apache-2.0 WITH LLVM-exception"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"compiled": [True, False], **{f"with_{component}": [True, False] for component in COMPONENTS}}
-    default_options = {"compiled": False, **{f"with_{component}": False for component in COMPONENTS}}
+    options = {"compiled": [True, False], "families": ["ANY"], **{f"with_{component}": [True, False] for component in COMPONENTS}}
+    default_options = {"compiled": False, "families": "", **{f"with_{component}": False for component in COMPONENTS}}
     exports_sources = "CMakeLists.txt", "include/*", "cmake/*", "LICENSE"
     no_copy_source = True
 
     def _components(self):
         return [c for c in COMPONENTS if self.options.get_safe(f"with_{c}")]
 
+    def _families(self):
+        return [name for name in str(self.options.families).split(",") if name]
+
     def set_version(self):
         text = load(self, os.path.join(self.recipe_folder, "include", "heddle", "version.hpp"))
         self.version = ".".join(re.search(rf"VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
     def configure(self):
+        if self._families():
+            self.options.compiled = True
         self.package_type = "static-library" if self.options.compiled else "header-library"
 
     def layout(self):
@@ -73,6 +79,7 @@ class HeddleConan(ConanFile):
             for part in ("TESTS", "EXAMPLES", "BENCHMARKS", "INSTALL"):
                 toolchain.cache_variables[f"HEDDLE_{part}"] = False
             toolchain.cache_variables["HEDDLE_COMPILED"] = True
+            toolchain.cache_variables["HEDDLE_FAMILIES"] = ";".join(self._families())
             toolchain.generate()
 
     def build(self):
@@ -124,6 +131,15 @@ class HeddleConan(ConanFile):
             library.requires = ["heddle"]
             library.libs = ["heddle"]
             library.defines = ["HEDDLE_SEPARATE_COMPILATION"]
+            library.includedirs = []
+            library.bindirs = []
+        if self._families():
+            library = self.cpp_info.components["families"]
+            library.set_property("cmake_target_name", "heddle::families")
+            library.set_property("pkg_config_name", "heddle-families")
+            library.requires = ["compiled"]
+            library.libs = ["heddle_families"]
+            library.defines = ["HEDDLE_COMPILED_FAMILIES"]
             library.includedirs = []
             library.bindirs = []
         for name in self._components():

@@ -5,10 +5,12 @@
 // prints: wrote 4 files of 94752 bytes of weights to 'out'
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
-#include <heddle/compute/host/host.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/described_weights.hpp>
+#include <heddle/model/families.hpp>
+#include <heddle/model/gpt2.hpp>
 #include <heddle/train/json/byte_gpt2.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
 #include <heddle/train/weights.hpp>
@@ -24,13 +26,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace hd = heddle;
@@ -38,7 +39,6 @@ namespace io = heddle::io;
 namespace md = heddle::model;
 using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using backend = hd::compute::host<>;
 
 namespace {
 
@@ -96,20 +96,22 @@ io::safetensors_plan with_types(const io::safetensors_plan& plan, const std::str
   return io::safetensors_plan(std::move(tensors), most_bytes);
 }
 
-template <class Model, class Config>
-void convert(const settings& s, const md::hugging_face_model& about, Config config, const beside_weights& beside,
-             io::output_folder* out) {
-  using scalar = typename Model::scalar;
-  const std::string in_words = md::to_string(config) + " " + std::string(io::dtype_name<scalar>());
+// `make(mesh, rank, part)` gives a rank's weights.
+template <class scalar, class Make>
+void convert(const settings& s, const md::hugging_face_model& about, const beside_weights& beside,
+             io::output_folder* out, const Make& make) {
+  const std::string in_words = to_string(md::any_config(about)) + " " + std::string(io::dtype_name<scalar>());
   const std::string& dtype = beside.dtype;
-  if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = 1;  // no memory for activations
+  const md::any_config config(about);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const source from(s.from, about.scales);
-  const auto described = Model::describe(config);
+  const auto outlines = md::outlines_of<float>(config);
   md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
   if (from.published) {
     of_source = names = md::names_in(*from.published);
-    md::require_all_read(described, from.published->names(), of_source, [&](std::string_view name) {
+    std::vector<std::string> parameters;
+    for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
+    md::require_all_read(parameters, from.published->names(), of_source, [&](std::string_view name) {
       return md::is_saved_constant(about, name) || from.published->is_scales(name);
     });
   }
@@ -119,7 +121,7 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
     return at == facts.end() ? std::optional<std::string>() : at->second;
   };
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
-  auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
+  auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
   if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
   if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
     plan = hd::train::with_types_of(*from.published, plan, s.most_bytes);
@@ -147,18 +149,16 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
                                                 : elements * static_cast<std::int64_t>(sizeof(scalar)));
     beside.write(out->path());
   }
-  const auto tensors = static_cast<std::int64_t>(md::parameter_outlines(described).size());
+  const auto tensors = std::ssize(outlines);
   tool::progress shown("reading and writing", (s.dry_run ? 1 : 2) * tensors, "tensors");
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // a rank may wait as long as others read and write
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
-    backend kernels{1};
     const int stage_number = world.template coordinate<pp>(), stages = mesh.template extent<pp>();
-    auto part = Model::layers_of(config, stage_number, stages);
-    part.lent_gradients = true;  // never there
+    auto part = md::split_layers(config.layers, stage_number, stages);
     part.lent_weights = s.dry_run;
-    using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
-    stage_type stage(config, world, kernels, part, 1, 1, 0);
+    const std::unique_ptr<md::any_weights<scalar>> made = make(mesh, world.rank(), part);
+    md::any_weights<scalar>& stage = *made;
     std::int64_t to_read = 0, parameters = 0;
     const auto count = [&](const md::parameter& p) {
       md::for_each_tensor(p, [&](const md::parameter& one) {
@@ -174,8 +174,7 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
       });
     };
     for (const md::parameter& p : stage.parameters()) count(p);
-    if constexpr (requires { stage.frozen_parameters(); })
-      for (const md::parameter& p : stage.frozen_parameters()) count(p);
+    for (const md::parameter& p : stage.frozen_parameters()) count(p);
     const auto say = [&](const char* what, std::int64_t bytes) {
       shown.above([&] {
         std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
@@ -214,6 +213,12 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
   });
 }
 
+auto weights_of(const md::hugging_face_model& about) {
+  return [config = md::any_config(about)](const mesh_type& mesh, int rank, md::stage_layers part) {
+    return md::make_weights<float>(config, mesh, rank, part);
+  };
+}
+
 // A save that has no config.json beside it, as those of gpt2_train, whose tokens are bytes.
 bool convert_gpt2_save(const settings& s, io::output_folder* out) {
   const auto save = source::save_in(s.from);
@@ -234,10 +239,13 @@ bool convert_gpt2_save(const settings& s, io::output_folder* out) {
                                 hd::train::write_model_file(to / "tokenizer_config.json",
                                                             hd::train::byte_tokenizer_config_json(found->config));
                               }};
-  if (wide)
-    convert<md::gpt2<double>>(s, about, found->config, beside, out);
-  else
-    convert<md::gpt2<float>>(s, about, found->config, beside, out);
+  if (!wide) {
+    convert<float>(s, about, beside, out, weights_of(about));
+    return true;
+  }
+  convert<double>(s, about, beside, out, [&](const mesh_type& mesh, int rank, md::stage_layers part) {
+    return std::make_unique<md::described_weights<md::gpt2<double>, mesh_type>>(found->config, mesh, rank, part);
+  });
   return true;
 }
 
@@ -250,11 +258,9 @@ void run(const settings& s) {
   if (!has_config && fs::is_directory(s.from) && convert_gpt2_save(s, out)) return;
   tool::require_model(s.from, "--from");
   const model_folder from = read_model_folder(s.from, s.ignored_keys);
-  const beside_weights beside{hd::train::written_config(s.from, from.own_head), hd::train::dtype_in_config(from.config),
+  const beside_weights beside{hd::train::written_config(s.from, from.own_head), hd::train::dtype_in_config(*from.config),
                               [&](const fs::path& to) { hd::train::copy_side_files(s.from, to); }};
-  md::with_model<float>(from.about, [&]<class Model>(std::type_identity<Model>, const auto& c) {
-    convert<Model>(s, from.about, c, beside, out);
-  });
+  convert<float>(s, from.about, beside, out, weights_of(from.about));
 }
 
 }  // namespace

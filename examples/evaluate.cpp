@@ -5,21 +5,14 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
-#include <heddle/model/read_parameters.hpp>
-#include <heddle/model/write_parameters.hpp>
+#include <heddle/model/families.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "token_ids.hpp"
 #include "tool.hpp"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -31,8 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
-#include <variant>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -59,10 +51,9 @@ struct evaluation {
 };
 
 // One sample through the stages of this rank's pipeline; the last stage keeps what it finds.
-template <class World, class Stage>
-void forward(World& world, Stage& stage, const std::vector<std::int32_t>& tokens, double& loss,
+template <class World, class T>
+void forward(World& world, md::any_stage<T>& stage, const std::vector<std::int32_t>& tokens, double& loss,
              std::vector<double>& last) {
-  using T = typename Stage::scalar;
   auto& neighbours = world.template along<pp>();
   std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
   targets.push_back(-1);  // nothing follows the last token
@@ -72,48 +63,44 @@ void forward(World& world, Stage& stage, const std::vector<std::int32_t>& tokens
   if (!stage.is_first()) neighbours.recv(std::span<T>(in), neighbours.rank() - 1);
   const double sum = stage.forward_only(batch, in, out);
   if (!stage.is_last()) return neighbours.send(std::span<const T>(out), neighbours.rank() + 1);
-  std::vector<T> logits(static_cast<std::size_t>(stage.config().vocabulary));
+  std::vector<T> logits(static_cast<std::size_t>(stage.vocabulary()));
   stage.last_logits(batch, in, out, logits);  // what came from the stage before is still there
   if (world.template coordinate<tp>() != 0) return;
   loss = sum;
   last.assign(logits.begin(), logits.end());
 }
 
-template <class Model, class Config>
-evaluation evaluate(const settings& s, const md::hugging_face_model& about, Config config,
+evaluation evaluate(const settings& s, const md::hugging_face_model& about,
                     const std::vector<std::vector<std::int32_t>>& samples) {
   std::size_t longest = 1;
   for (const auto& tokens : samples) longest = (std::max)(longest, tokens.size());
-  if (longest > static_cast<std::size_t>(config.context))
+  if (const int context = md::any_config(about).context; longest > static_cast<std::size_t>(context))
     throw hd::config_error("heddle: a sample of " + std::to_string(longest) + " tokens, the model's context is " +
-                           std::to_string(config.context));
-  if constexpr (std::is_base_of_v<md::llama_config, Config>)
-    config.context = static_cast<int>(longest);  // memory for no more
+                           std::to_string(context));
+  const md::any_config config(about, static_cast<int>(longest));  // memory for no more
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   evaluation found;
   found.last_logits.resize(samples.size());
   found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   std::vector<double> losses(samples.size());
-  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
-  const auto tensors = md::parameter_outlines(Model::describe(config)).size();
-  std::optional<tool::progress> shown(std::in_place, "loading", static_cast<std::int64_t>(tensors), "tensors");
+  const auto outlines = md::outlines_of<float>(config);
+  const model_weights weights(s.model, about, outlines);
+  std::optional<tool::progress> shown(std::in_place, "loading", std::ssize(outlines), "tensors");
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     const bool first_of_tp = world.template coordinate<tp>() == 0;
-    const hd::io::safetensors_reader weights(folder);
     backend kernels{1};
-    using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
-    stage_type stage(config, world, kernels,
-                     Model::layers_of(config, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1, 0);
-    md::read_parameters(stage, weights,
-                        tool::counted(names, *shown, first_of_tp && world.template coordinate<dp>() == 0));
-    found.bytes_read[static_cast<std::size_t>(world.rank())] = weights.bytes_read();
+    const auto stage = md::make_stage<float>(
+        config, world, kernels,
+        md::split_layers(config.layers, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1);
+    found.bytes_read[static_cast<std::size_t>(world.rank())] =
+        weights.read(*stage, *shown, first_of_tp && world.template coordinate<dp>() == 0);
     world.control().barrier();
     if (world.rank() == 0) shown.emplace("evaluating", std::ssize(samples), "samples");
     world.control().barrier();
     const auto replicas = static_cast<std::size_t>(mesh.template extent<dp>());
     for (auto i = static_cast<std::size_t>(world.template coordinate<dp>()); i < samples.size(); i += replicas) {
-      forward(world, stage, samples[i], losses[i], found.last_logits[i]);
-      if (first_of_tp && stage.is_last()) shown->add();
+      forward(world, *stage, samples[i], losses[i], found.last_logits[i]);
+      if (first_of_tp && stage->is_last()) shown->add();
     }
   });
   found.loss_sum = std::accumulate(losses.begin(), losses.end(), 0.0);
@@ -123,24 +110,21 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
 
 void print(const settings& s, const md::hugging_face_model& about, const evaluation& e) {
   const std::string mesh = hd::to_string(hd::parse_mesh<mesh_type>(s.mesh));
-  if (s.json) {  // numbers that are none are null
-    const nlohmann::json out{{"family", about.family()},
-                             {"mesh", mesh},
-                             {"dtype", s.dtype},
-                             {"targets", e.targets},
-                             {"loss", e.loss()},
-                             {"perplexity", std::exp(e.loss())},
-                             {"last_logits", e.last_logits},
-                             {"bytes_read", e.bytes_read}};
-    std::printf("%s\n", out.dump().c_str());
+  if (s.json) {
+    std::printf("%s\n", json_line({{"family", std::string(about.family())},
+                                   {"mesh", mesh},
+                                   {"dtype", s.dtype},
+                                   {"targets", e.targets},
+                                   {"loss", e.loss()},
+                                   {"perplexity", std::exp(e.loss())},
+                                   {"last_logits", e.last_logits},
+                                   {"bytes_read", e.bytes_read}})
+                             .c_str());
     return;
   }
-  std::visit(
-      [&](const auto& c) {
-        std::printf("%s  %d layers of width %d, %s on %s\n", std::string(about.family()).c_str(), c.layers, c.width,
-                    s.dtype.c_str(), mesh.c_str());
-      },
-      about.config);
+  const md::any_config c(about);
+  std::printf("%s  %d layers of width %d, %s on %s\n", std::string(about.family()).c_str(), c.layers, c.width,
+              s.dtype.c_str(), mesh.c_str());
   for (std::size_t i = 0; i < e.last_logits.size(); ++i) {
     std::vector<std::size_t> order(e.last_logits[i].size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -178,14 +162,11 @@ void run(const settings& s) {
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
   const auto about = read_model_folder(s.model, s.ignored_keys).about;
   if (!s.text.empty()) {
-    const auto more =
-        std::visit([&](const auto& c) { return samples_of_text(s, c.vocabulary, c.context); }, about.config);
+    const md::any_config c(about);
+    const auto more = samples_of_text(s, c.vocabulary, c.context);
     samples.insert(samples.end(), more.begin(), more.end());
   }
-  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& config) {
-    return evaluate<Model>(s, about, config, samples);
-  };
-  print(s, about, md::with_model<float>(about, with));
+  print(s, about, evaluate(s, about, samples));
 }
 
 }  // namespace

@@ -11,10 +11,10 @@
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/io/save_folder.hpp>
-#include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/any_model.hpp>
+#include <heddle/model/families.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
-#include <heddle/model/with_lora.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/json/lora_adapter.hpp>
 #include <heddle/train/make_trainer.hpp>
@@ -39,9 +39,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace hd = heddle;
@@ -83,23 +81,23 @@ std::uint64_t fingerprint_of_weights(const std::filesystem::path& folder) {
 }
 
 // Returns the signal that ended the training, or 0.
-template <class Model, class Config>
-int finetune(const settings& s, const model_folder& of, const Config& config, io::output_folder& out) {
+int finetune(const settings& s, const model_folder& of, io::output_folder& out) {
   const md::hugging_face_model& about = of.about;
-  const std::string dtype = hd::train::dtype_in_config(of.config);
-  constexpr bool adapts = requires { config.adapter_rank; };
-  const auto described = Model::describe(config);
+  const std::string dtype = hd::train::dtype_in_config(*of.config);
+  const md::any_config config(about, s.context, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank);
+  const bool adapts = s.rank > 0;
+  const auto described = md::outlines_of<float>(config);
   const auto kept = adapts ? md::which_parameters::frozen : md::which_parameters::all;  // of the model itself
   const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, described);
   std::vector<md::parameter_outline> outlines;
   std::int64_t all = 0, trained = 0;
-  for (md::parameter_outline& p : md::parameter_outlines(described)) {
+  for (const md::parameter_outline& p : described) {
     const bool adapter = p.name.find(".lora_") != std::string::npos;
     std::int64_t n = 1;
     for (const std::int64_t e : p.shape) n *= e;
     all += n;
     if (adapter || !adapts) trained += n;
-    if (!adapter) outlines.push_back(std::move(p));
+    if (!adapter) outlines.push_back(p);
   }
   const auto plan = hd::train::with_types_of(
       folder, hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes), s.most_bytes);
@@ -121,7 +119,7 @@ int finetune(const settings& s, const model_folder& of, const Config& config, io
   io::save_folder claimed;  // until the end; saves that only a signal makes are beside `out`, which keeps others away
   if (s.saves_when_done || s.save_every > 0 || s.resume) claimed = io::save_folder(s.save);
 
-  hd::train::options<Config> options;
+  hd::train::options<md::any_config> options;
   options.model = config;
   options.batch = s.batch;
   options.microbatches = s.microbatches;
@@ -140,7 +138,7 @@ int finetune(const settings& s, const model_folder& of, const Config& config, io
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
   hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), ranks, [&](auto& world) {
     const bool speaks = world.rank() == 0;
-    auto trainer = hd::train::make_trainer<strategy>(Model{}, world, options);
+    auto trainer = hd::train::make_trainer<strategy>(md::any_model<float>{}, world, options);
     const io::safetensors_reader weights(folder);
     const auto each_stage = [&](auto&& work) {
       for (int k = 0; k < trainer.stages(); ++k) work(trainer.stage(k));
@@ -185,7 +183,7 @@ int finetune(const settings& s, const model_folder& of, const Config& config, io
     };
     std::string fault;
     try {
-      if constexpr (adapts) {
+      if (adapts) {
         hd::train::write_adapter(
             world, out.path() / "adapter", described, config, s.model, names, about.family() == "gpt2",
             [&](auto& sink, const auto& named) { write(sink, named, md::which_parameters::trained); });
@@ -213,37 +211,13 @@ int finetune(const settings& s, const model_folder& of, const Config& config, io
   return 0;
 }
 
-template <class Model, class Config>
-int finetune_either(const settings& s, const model_folder& of, Config config, io::output_folder& out) {
-  if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = (std::min)(config.context, s.context);
-  if (s.rank > 0)
-    return finetune<md::with_lora<Model>>(
-        s, of, md::lora_config<Config>{config, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank}, out);
-  return finetune<Model>(s, of, config, out);
-}
-
 int run(settings s) {
   tool::require_model(s.model);
   io::output_folder out(s.out);  // before anything is read
   s.saves_when_done = !s.save.empty();
   if (s.save.empty()) s.save = out.name().string() + ".saves";
   const model_folder from = read_model_folder(s.model, s.ignored_keys);
-  const auto& about = from.about;
-  // Each family is a trainer, whole and with adapters, that takes a compiler ten seconds and more: further ones on demand.
-  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) {
-    return finetune_either<Model>(s, from, c, out);
-  };
-#if defined(HEDDLE_EXAMPLE_ALL_FAMILIES)
-  return md::with_model<float>(about, with);
-#else
-  if (const auto* const gpt2 = std::get_if<md::gpt2_config>(&about.config))
-    return with(std::type_identity<md::gpt2<float>>{}, *gpt2);
-  const auto* const llama = std::get_if<md::llama_config>(&about.config);
-  if (llama != nullptr && about.tied) return with(std::type_identity<md::tied_llama<float>>{}, *llama);
-  if (llama != nullptr) return with(std::type_identity<md::llama<float>>{}, *llama);
-  throw hd::config_error("heddle: this program was compiled for gpt2 and llama, the model is " +
-                         std::string(about.family()) + "; define HEDDLE_EXAMPLE_ALL_FAMILIES to compile it for all");
-#endif
+  return finetune(s, from, out);
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 // prints: prompt 0: 17 29 16 43 46 3 29 45  (length)
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
 // cuda
+#include <heddle/infer/any_engine.hpp>
 #include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
-#include <heddle/io/tokenizer/folder.hpp>
 
 #include "model_ranks.hpp"
+#include "text_tokens.hpp"
 #include "token_ids.hpp"
 #include "tool.hpp"
 
@@ -37,11 +38,7 @@ struct settings {
 };
 
 // What the leader asks and prints. Text is streamed where there is one prompt; else each line is a finished answer.
-template <class Decoding>
-void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
-              const std::optional<hd::io::tokenizer>& tokenizer) {
-  const inf::engine_options options{.end_tokens = inf::read_end_tokens(s.ranks.model).ids};
-  inf::engine<model_ranks::runner, inf::prefix_shared, Decoding> engine(runner, options, std::move(decoding));
+void generate(const settings& s, inf::any_engine& engine, const std::optional<hd::io::tokenizer>& tokenizer) {
   struct answer {
     std::optional<inf::text_output> output;
     std::string text;
@@ -80,7 +77,7 @@ void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
   std::fprintf(stderr, "%lld tokens of prompts and %lld of answers in %lld steps, %.1f tokens/s\n",
                static_cast<long long>(c.prompt_tokens), static_cast<long long>(c.answer_tokens),
                static_cast<long long>(c.steps), static_cast<double>(c.answer_tokens) / seconds);
-  if (Decoding::most_proposed > 0)
+  if (engine.most_proposed() > 0)
     std::fprintf(stderr, "%lld of %lld proposed tokens were right\n", static_cast<long long>(c.accepted_tokens),
                  static_cast<long long>(c.proposed_tokens));
 }
@@ -91,14 +88,13 @@ void run(const settings& s) {
   tool::require_model(s.ranks.model);
   std::optional<hd::io::tokenizer> tokenizer;
   if (s.bytes)
-    tokenizer = hd::io::byte_tokenizer();
+    tokenizer = byte_tokenizer();
   else if (!s.prompts.empty() || !s.stop.empty() || fs::exists(fs::path(s.ranks.model) / "tokenizer.json"))
-    tokenizer = hd::io::load_model_tokenizer(s.ranks.model);
+    tokenizer = tokenizer_of(s.ranks.model);
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
-  model_ranks::with_model(ranks, [&](const model_ranks::loaded& model) {
-    model_ranks::with_speculation(s.speculation, ranks, model,
-                                  [&](auto decoding) { generate(s, model.steps, std::move(decoding), tokenizer); });
-  });
+  const inf::engine_options engine{.end_tokens = inf::read_end_tokens(s.ranks.model).ids};
+  model_ranks::with_engine(s.speculation, ranks, engine,
+                           [&](inf::any_engine& e, const model_ranks::loaded&) { generate(s, e, tokenizer); });
 }
 
 }  // namespace

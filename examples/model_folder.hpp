@@ -1,23 +1,28 @@
-// examples/model_folder.hpp: what the tools read of a model's folder before its weights: config.json, and whether the files have a head of their own.
+// examples/model_folder.hpp: what the tools read of a model's folder: config.json, whether the files have a head of their own, and the weights. JSON is read in
+// model_folder.cpp, which is compiled once for all tools.
 #pragma once
 
-#include <heddle/core/error.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/any_stage.hpp>
+#include <heddle/model/hugging_face_model.hpp>
 
 #include "tool.hpp"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
-#include <system_error>
+#include <utility>
+#include <variant>
 #include <vector>
 
+namespace heddle::inline v0::io {
+class safetensors_folder;
+}
+
 struct model_folder {
-  nlohmann::json config;
+  std::shared_ptr<const nlohmann::json> config;
   heddle::model::hugging_face_model about;
   bool own_head = false;  ///< although config.json ties it to the token embedding
 };
@@ -25,28 +30,33 @@ struct model_folder {
 /// Reads config.json of `path`. Where it ties the head and the files have another one the head is used, as in transformers, and a line on
 /// stderr says so.
 /// Errors: those of `from_config`, where `ignored_keys` go; `config_error` for an adapter; those of reading.
-inline model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys) {
-  namespace md = heddle::model;
-  md::require_no_adapter(path);
-  const auto file = path / "config.json";
-  model_folder found{.config = heddle::io::read_json(file), .about = {}};
-  found.about = md::from_config(found.config, "'" + file.string() + "'", ignored_keys);
-  std::error_code none;
-  const auto there = [&](const char* name) { return std::filesystem::exists(path / name, none); };
-  if (!found.about.tied || !(there("model.safetensors") || there("model.safetensors.index.json"))) return found;
-  found.about = md::with_own_head(found.about, heddle::io::safetensors_folder(path, found.about.scales));
-  found.own_head = !found.about.tied;
-  if (found.own_head)
-    std::fprintf(stderr,
-                 "'%s' ties the head to the token embedding, and the files have another lm_head.weight: the head of "
-                 "the files is used\n",
-                 file.c_str());
-  return found;
-}
+model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys);
 
 /// `--ignore-key` of a tool.
-inline void add_ignored_keys(tool::command_line& app, std::vector<std::string>& ignored_keys) {
-  app.add_option("--ignore-key", ignored_keys,
-                 "a key of config.json that is not known and changes nothing in the model")
-      ->take_all();
-}
+void add_ignored_keys(tool::command_line& app, std::vector<std::string>& ignored_keys);
+
+/// The opened files of a model with these parameters, of which each rank reads its part. Errors: as `model::open_weights`.
+class model_weights {
+ public:
+  model_weights(const std::filesystem::path& path, const heddle::model::hugging_face_model& about,
+                const std::vector<heddle::model::parameter_outline>& outlines);
+  const heddle::io::safetensors_folder& folder() const noexcept { return *folder_; }
+  const heddle::model::hugging_face_names& names() const noexcept { return names_; }
+  /// Fills the weights of a stage, each of which is progress where `counts`, and returns the bytes read. For T of float and bf16 on the host.
+  template <class T, class Space>
+  std::int64_t read(heddle::model::any_weights<T, Space>& stage, tool::progress& shown, bool counts,
+                    heddle::model::which_parameters which = heddle::model::which_parameters::all) const;
+
+ private:
+  std::shared_ptr<const heddle::io::safetensors_folder> folder_;
+  heddle::model::hugging_face_names names_;
+};
+
+/// A line of JSON with these values; numbers that are none are null.
+using json_value =
+    std::variant<std::string, std::int64_t, double, std::vector<std::int64_t>, std::vector<std::vector<double>>>;
+std::string json_line(const std::vector<std::pair<std::string, json_value>>& values);
+
+#if defined(HEDDLE_EXAMPLE_ONE_UNIT)  // a program that is compiled as one file
+#include "model_folder.cpp"
+#endif

@@ -1,5 +1,6 @@
 // Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks. The test of tests/examples runs it.
 // cuda
+#include <heddle/infer/any_engine.hpp>
 #include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/serve/httplib/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
@@ -73,16 +74,12 @@ std::vector<std::string> read_keys(const fs::path& path) {
 
 // Loads the model on all ranks, and answers the queue's requests until it drains.
 void answer(const settings& s, const inf::engine_options& options, inf::request_queue& queue) {
-  model_ranks::with_model(s.ranks, [&](const model_ranks::loaded& model) {
-    model_ranks::with_speculation(s.speculation, s.ranks, model, [&](auto decoding) {
-      model_ranks::runner steps = model.steps;
-      inf::engine<model_ranks::runner, inf::prefix_shared, decltype(decoding)> e(steps, options, std::move(decoding));
-      const inf::step_limits limits = steps.limits();
-      std::printf("%s on %s: context %lld, cache of %lld tokens\n", model.family.c_str(), model.mesh.c_str(),
-                  static_cast<long long>(e.context()), static_cast<long long>(limits.blocks * limits.block_rows));
-      std::fflush(stdout);
-      inf::run_engine(e, limits.vocabulary, queue, 1);
-    });
+  model_ranks::with_engine(s.speculation, s.ranks, options, [&](inf::any_engine& e, const model_ranks::loaded& model) {
+    std::printf("%s on %s: context %lld, cache of %lld tokens\n", model.family.c_str(), model.mesh.c_str(),
+                static_cast<long long>(e.context()),
+                static_cast<long long>(model.limits.blocks * model.limits.block_rows));
+    std::fflush(stdout);
+    inf::run_engine(e, model.limits.vocabulary, queue, 1);
   });
 }
 

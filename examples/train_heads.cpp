@@ -5,22 +5,23 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/falcon_calibration.hpp>
+#include <heddle/infer/families.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json/falcon_folder.hpp>
 #include <heddle/infer/json/medusa_folder.hpp>
-#include <heddle/infer/model_runner.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/save_folder.hpp>
-#include <heddle/io/tokenizer/load.hpp>  // of text_tokens.hpp
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/feature_text.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/model/with_model.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/further_targets.hpp>
 #include <heddle/train/glancing_distillation.hpp>
@@ -123,8 +124,9 @@ void distill(const settings& s, const std::vector<md::feature_text<float>>& whol
 
 template <class Model, class Config>
 void train(const settings& s, const md::hugging_face_model& about, const Config& config) {
-  using runner_type = inf::model_runner<Model, world_type, backend>;
-  const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, Model::describe(config));
+  using runner_type = inf::any_model_runner<float>;
+  const md::any_config family(about);
+  const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, md::outlines_of<float>(family));
   const mesh_type mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto text = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   constexpr std::int64_t prompt = 8, block = 16;
@@ -146,13 +148,14 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
                                md::falcon_base<float>* base = nullptr) {
     hd::launch<hd::threads>(mesh_type{1, mesh.extent<pp>(), mesh.extent<tp>()}, ranks, [&](world_type& world) {
       backend kernels{1};
-      runner_type runner(config, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
-      md::read_parameters(runner.stage(), io::safetensors_reader(folder), names);
+      const auto runner =
+          inf::make_runner<float>(family, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
+      md::read_parameters(runner->stage(), io::safetensors_reader(folder), names);
       if (base != nullptr)
-        if (auto gathered = md::gather_falcon_base(runner.stage(), world); runner.leads()) *base = std::move(gathered);
-      if (!runner.leads()) return runner.follow();
-      body(runner, kernels);
-      runner.finish();
+        if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads()) *base = std::move(gathered);
+      if (!runner->leads()) return runner->follow();
+      body(*runner, kernels);
+      runner->finish();
     });
   };
 

@@ -4,6 +4,7 @@
 // with HEDDLE_EXAMPLE_CUDA.
 #pragma once
 
+#include <heddle/compute/host/host.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include <cstdint>

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <heddle/infer/acceptance.hpp>
+#include <heddle/infer/any_engine.hpp>
+#include <heddle/infer/any_model_runner.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/beam_search.hpp>
 #include <heddle/infer/byte_dfa.hpp>
 #include <heddle/infer/byte_grammar.hpp>
 #include <heddle/infer/cache.hpp>
+#include <heddle/infer/cache_extent.hpp>
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>

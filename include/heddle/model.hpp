@@ -1,6 +1,7 @@
 // heddle/model.hpp: layers, models made of them, and the stages of pipelines.
 #pragma once
 
+#include <heddle/model/any_stage.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
@@ -60,6 +61,7 @@
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
+#include <heddle/model/lora_config.hpp>
 #include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>

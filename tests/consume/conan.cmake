@@ -83,11 +83,11 @@ elseif(WAY STREQUAL "create")
   endif()
   must("${client}" create "${SOURCE}" ${how})
   must_train("${output}")
-elseif(WAY STREQUAL "compiled")  # a package of its own, for these settings, with a static library
-  must("${client}" create "${SOURCE}" ${how} -o "heddle/*:compiled=True")
+elseif(WAY STREQUAL "compiled")  # a package of its own, for these settings, with static libraries
+  must("${client}" create "${SOURCE}" ${how} -o "heddle/*:families=gpt2_f32")
   must_train("${output}")
   must("${client}" list "heddle/*:*" --format=json)
-  if(NOT output MATCHES "\"compiled\": \"True\"")
+  if(NOT output MATCHES "\"compiled\": \"True\"" OR NOT output MATCHES "\"families\": \"gpt2_f32\"")
     message(FATAL_ERROR "the package with the library is not told from the headers' package:\n${output}")
   endif()
 elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on options
@@ -113,6 +113,7 @@ elseif(WAY STREQUAL "refused")
     must_fail("heddle has no component 'rocm' (known: mpi kokkos cuda nccl" ${configure} -DCOMPONENTS=rocm)
     must_fail("component 'onednn' is off in this Conan package: set its option, -o \"heddle/*:with_onednn=True\"" ${configure} -DCOMPONENTS=onednn)
     must_fail("heddle::compiled is off in this Conan package: set its option, -o \"heddle/*:compiled=True\"" ${configure} -DCOMPONENTS=compiled)
+    must_fail("heddle::families is off in this Conan package: set its option, -o \"heddle/*:families=all_f32\"" ${configure} -DCOMPONENTS=families)
     must_fail("component 'mpi' needs MPI::MPI_CXX, which was not found. Conan's option with_mpi takes it from the system."
       ${configure} -DCOMPONENTS=mpi -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
   endforeach()

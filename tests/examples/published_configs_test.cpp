@@ -3,6 +3,7 @@
 
 #include <heddle/core/random.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/model/families.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +17,6 @@
 #include <fstream>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,9 +40,7 @@ std::pair<int, std::string> evaluated(const fs::path& model) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
 }
 void write_weights(const fs::path& folder, const md::hugging_face_model& about) {
-  const auto outlines = md::with_model<float>(about, []<class Model>(std::type_identity<Model>, const auto& config) {
-    return md::parameter_outlines(Model::describe(config));
-  });
+  const auto outlines = md::outlines_of<float>(md::any_config(about));
   const heddle::counter_random random(7, 0);
   std::vector<std::vector<float>> values;
   std::vector<heddle::io::safetensors_output> tensors;

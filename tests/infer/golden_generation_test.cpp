@@ -7,6 +7,7 @@
 #include <heddle/infer/beam_search.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/with_model.hpp>
 
 #include <cmath>
 #include <filesystem>

@@ -3,6 +3,7 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/with_model.hpp>
 
 #include <cmath>
 #include <fstream>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/cache_extent.hpp>
 #include <heddle/infer/memory_plan.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_inputs.hpp>
@@ -27,13 +28,6 @@
 #include <vector>
 
 namespace heddle::inline v0::infer {
-
-/// The size of a cache. Units: `blocks` of `block_rows` tokens each.
-struct cache_extent {
-  std::int64_t blocks = 0;
-  std::int64_t block_rows = 16;
-  friend bool operator==(const cache_extent&, const cache_extent&) = default;
-};
 
 namespace detail {
 template <bool Ok, class How>

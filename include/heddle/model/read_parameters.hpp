@@ -187,14 +187,14 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
   });
 }
 
-/// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the
-/// source; `ignored(name)` says which of the others are no weights.
+/// Refuses tensors that no parameter of the model is read from: a source of another model. `parameters` are the names of all its parameters,
+/// `names` those of the source; `ignored(name)` says which of the others are no weights.
 /// Errors: `config_error` with the first of them.
-template <class In, class Block, class Out, class Other, class NameOf, class Ignored>
-void require_all_read(const layers::language_model<In, Block, Out, Other>& m, const std::vector<std::string>& names,
+template <class NameOf, class Ignored>
+void require_all_read(const std::vector<std::string>& parameters, const std::vector<std::string>& names,
                       NameOf&& name_of, Ignored&& ignored) {
   std::set<std::string> read;
-  for (const std::string& p : parameter_names(m)) read.insert(name_of(std::string_view(p)).name);
+  for (const std::string& p : parameters) read.insert(name_of(std::string_view(p)).name);
   std::string others;
   int count = 0;
   for (const std::string& name : names)
@@ -203,6 +203,12 @@ void require_all_read(const layers::language_model<In, Block, Out, Other>& m, co
   if (count > 0)
     throw config_error("heddle: " + std::to_string(count) + " of " + std::to_string(names.size()) +
                        " tensors belong to no parameter of the model, such as" + others);
+}
+/// The same for all parameters of a described model.
+template <class In, class Block, class Out, class Other, class NameOf, class Ignored>
+void require_all_read(const layers::language_model<In, Block, Out, Other>& m, const std::vector<std::string>& names,
+                      NameOf&& name_of, Ignored&& ignored) {
+  require_all_read(parameter_names(m), names, name_of, ignored);
 }
 
 }  // namespace heddle::inline v0::model

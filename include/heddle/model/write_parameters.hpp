@@ -64,6 +64,24 @@ template <class World, class... Layouts>
 std::array<copy_of, sizeof...(Layouts)> copies_of_buckets(World& world, type_list<Layouts...>) {
   return {copy_along<Layouts>(world, typename Layouts::mesh_type::tags{})...};
 }
+// A rank of a mesh, where no world is needed.
+template <class Mesh>
+struct rank_of_mesh {
+  using mesh_type = Mesh;
+  Mesh ranks;
+  int number = 0;
+  const Mesh& mesh() const noexcept { return ranks; }
+  int rank() const noexcept { return number; }
+};
+
+// The same of a stage, which may say it itself (`any_weights`).
+template <class Stage, class World>
+auto copies_of_stage([[maybe_unused]] const Stage& stage, World& world) {
+  if constexpr (requires { stage.copies_of_buckets(); })
+    return stage.copies_of_buckets();
+  else
+    return copies_of_buckets(world, typename Stage::buckets{});
+}
 
 // The bucket in which a parameter of a stage lies.
 template <class Stage>
@@ -120,7 +138,7 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
                       which_parameters which = which_parameters::all) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  const auto copies = detail::copies_of_buckets(world, typename Stage::buckets{});
+  const auto copies = detail::copies_of_stage(stage, world);
   const auto write = [&](const parameter& p, auto weights, detail::copy_of copy) {
     if (!p.counted) return;  // another rank has the same
     for_each_tensor(p, [&](const parameter& one) {

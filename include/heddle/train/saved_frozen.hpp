@@ -16,6 +16,17 @@ inline constexpr bool saves_frozen = requires { requires Stage::trained::saves_f
 
 namespace detail {
 
+// The same where the stage itself says it (`model::any_weights`).
+template <class Stage>
+inline constexpr bool may_save_frozen = saves_frozen<Stage> || requires(const Stage& s) { s.has_saved_frozen(); };
+template <class Stage>
+bool saves_frozen_of([[maybe_unused]] const Stage& stage) {
+  if constexpr (requires { stage.has_saved_frozen(); })
+    return stage.has_saved_frozen();
+  else
+    return saves_frozen<Stage>;
+}
+
 // Calls f(parameter, row of its elements here) for each frozen parameter that saves have.
 template <class Stage, class F>
 void each_saved_frozen(Stage& stage, F&& f) {
@@ -28,7 +39,8 @@ void each_saved_frozen(Stage& stage, F&& f) {
 template <class Stage>
 std::int64_t write_frozen([[maybe_unused]] io::checkpoint_writer& writer, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
-  if constexpr (saves_frozen<Stage>) {  // else a stage need not have a memory space and a queue
+  if constexpr (may_save_frozen<Stage>) {  // else a stage need not have a memory space and a queue
+    if (!saves_frozen_of(stage)) return 0;
     using T = typename Stage::scalar;
     each_saved_frozen(stage, [&](const auto& p, auto here) {
       if (!p.counted) return;
@@ -43,7 +55,8 @@ std::int64_t write_frozen([[maybe_unused]] io::checkpoint_writer& writer, [[mayb
 template <class Stage>
 std::int64_t read_frozen([[maybe_unused]] const io::checkpoint_reader& reader, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
-  if constexpr (saves_frozen<Stage>) {
+  if constexpr (may_save_frozen<Stage>) {
+    if (!saves_frozen_of(stage)) return 0;
     using T = typename Stage::scalar;
     each_saved_frozen(stage, [&](const auto& p, auto here) {
       auto values = written_on_host<T, typename Stage::space>(stage.queue(), here);

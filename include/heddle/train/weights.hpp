@@ -27,7 +27,7 @@ template <class Stage, class World>
 std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::path& folder, io::manifest m) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  const auto copies = model::detail::copies_of_buckets(world, typename Stage::buckets{});
+  const auto copies = model::detail::copies_of_stage(stage, world);
   io::checkpoint_writer writer(folder, m.step, world.rank());
   std::int64_t bytes = detail::write_frozen(writer, stage);
   for (const model::parameter& p : stage.parameters()) {

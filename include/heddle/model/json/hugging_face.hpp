@@ -7,54 +7,26 @@
 
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/model/deepseek.hpp>
-#include <heddle/model/gpt2.hpp>
+#include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/json/config_object.hpp>
-#include <heddle/model/llama.hpp>
-#include <heddle/model/mixtral.hpp>
-#include <heddle/model/qwen.hpp>
-#include <heddle/model/read_parameters.hpp>
-#include <heddle/model/write_parameters.hpp>
-#include <heddle/tensor/tensor_source.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace heddle::inline v0::model {
-
-/// A model as its config.json describes it: the configuration says the family.
-struct hugging_face_model {
-  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config> config;
-  bool tied = false;  ///< the token embedding is the head, too
-  int more_blocks =
-      0;  ///< behind the last, which predict more tokens: files may have them, and nothing is read from them
-  std::optional<scale_blocks>
-      scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
-
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3" or "deepseek_v2".
-  std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"};
-    const auto* const deepseek = std::get_if<deepseek_config>(&config);
-    return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
-  }
-};
 
 namespace detail {
 
@@ -358,139 +330,6 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   c.no_others();
   std::visit([](const auto& of) { of.validate(); }, out.config);
   return out;
-}
-
-namespace detail {
-template <class How>
-inline constexpr bool splits_sequence = false;
-template <class... S>
-inline constexpr bool splits_sequence<sharding<S...>> = (std::is_same_v<typename S::dimension, dim::sequence> || ...);
-}  // namespace detail
-
-/// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`,
-/// and its configuration.
-template <class T, class How = megatron<>, class F>
-decltype(auto) with_model(const hugging_face_model& m, F&& f) {
-  if (const auto* const config = std::get_if<gpt2_config>(&m.config))
-    return f(std::type_identity<gpt2<T, How>>{}, *config);
-  if (const auto* const config = std::get_if<qwen2_config>(&m.config))
-    return m.tied ? f(std::type_identity<tied_qwen2<T, How>>{}, *config)
-                  : f(std::type_identity<qwen2<T, How>>{}, *config);
-  if (const auto* const config = std::get_if<qwen3_config>(&m.config))
-    return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
-                  : f(std::type_identity<qwen3<T, How>>{}, *config);
-  if (const auto* const config = std::get_if<deepseek_config>(&m.config)) {
-    if constexpr (detail::splits_sequence<How>)
-      throw config_error(
-          "heddle: with_model: a DeepSeek takes whole sequences: a sharding without split<dim::sequence, ...>");
-    else
-      return config->query_latent > 0 ? f(std::type_identity<deepseek<T, How>>{}, *config)
-                                      : f(std::type_identity<plain_query_deepseek<T, How>>{}, *config);
-  }
-  if (const auto* const config = std::get_if<mixtral_config>(&m.config))
-    return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
-                  : f(std::type_identity<mixtral<T, How>>{}, *config);
-  const llama_config& config = std::get<llama_config>(m.config);
-  return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
-}
-
-/// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`.
-struct hugging_face_names {
-  std::string prefix{};
-
-  source_name operator()(std::string_view parameter) const { return {prefix + std::string(parameter)}; }
-};
-
-/// The names in a source: files of GPT-2 have them with "transformer." before them, or without.
-template <class Source>
-hugging_face_names names_in(const Source& source) {
-  return {source.contains("transformer.wte.weight") ? "transformer." : ""};
-}
-
-namespace detail {
-// Of one block, from `begin` on: expert by expert. The router of a `block_sparse_moe` comes before its experts, that of an `mlp` behind them,
-// and an expert of an `mlp` has its down projection last.
-inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
-                                 std::vector<parameter_outline>::iterator end) {
-  const auto number = [&](const parameter_outline& p) {
-    for (const std::string_view experts : {".block_sparse_moe.experts.", ".mlp.experts."})
-      if (const std::size_t at = p.name.find(experts); at != std::string::npos)
-        return std::strtol(p.name.c_str() + at + experts.size(), nullptr, 10);
-    return -1L;
-  };
-  const auto is_down = [](const parameter_outline& p) { return p.name.find(".down_proj.") != std::string::npos; };
-  const auto first = std::find_if(begin, end, [&](const parameter_outline& p) { return number(p) >= 0; });
-  const auto last = std::find_if(first, end, [&](const parameter_outline& p) { return number(p) < 0; });
-  std::vector<std::tuple<long, bool, std::ptrdiff_t>> order;  // number of the expert, whether it is last, place
-  for (auto p = first; p != last; ++p) order.emplace_back(number(*p), is_down(*p), p - first);
-  std::sort(order.begin(), order.end());
-  std::vector<parameter_outline> sorted;
-  sorted.reserve(order.size());
-  for (const auto& [expert, down, place] : order) sorted.push_back(std::move(first[place]));
-  std::move(sorted.begin(), sorted.end(), first);
-  if (first != last && last != end && last->name.find(".block_sparse_moe.gate.") != std::string::npos)
-    std::rotate(first, last, std::next(last));
-}
-}  // namespace detail
-
-/// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, a head
-/// behind the final norm, and expert by expert, with the router of a Mixtral before them and that of a DeepSeek-V3 behind them.
-inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_outline> all) {
-  const auto block_of = [](const std::string& name) {
-    constexpr std::string_view blocks = "model.layers.";
-    if (name.compare(0, blocks.size(), blocks) != 0) return name.substr(0, 0);
-    return name.substr(0, name.find('.', blocks.size()));
-  };
-  for (auto at = all.begin(); at != all.end();) {
-    const std::string block = block_of(at->name);
-    auto end = std::find_if(at, all.end(), [&](const parameter_outline& p) { return block_of(p.name) != block; });
-    const auto is_last = [&](const parameter_outline& p) {
-      return block.empty()
-                 ? p.name == "lm_head.weight"
-                 : p.name == block + ".input_layernorm.weight" || p.name == block + ".post_attention_layernorm.weight";
-    };
-    detail::put_experts_in_order(at, end);
-    std::vector<parameter_outline> last;
-    auto to = at;
-    for (; at != end; ++at)
-      if (is_last(*at))
-        last.push_back(std::move(*at));
-      else if (to++ != at)
-        *std::prev(to) = std::move(*at);
-    std::move(last.begin(), last.end(), to);
-  }
-  return all;
-}
-
-namespace detail {
-// The block that the name of a tensor begins with, "model.layers.61." say; -1 for other names, and for numbers beyond 18 digits.
-inline std::int64_t block_of_name(std::string_view name) {
-  constexpr std::string_view blocks = "model.layers.";
-  if (name.substr(0, blocks.size()) != blocks) return -1;
-  const std::string_view digits = name.substr(blocks.size(), name.find('.', blocks.size()) - blocks.size());
-  if (digits.size() == name.size() - blocks.size() || digits.empty() || digits.size() > 18) return -1;
-  if (digits.size() > 1 && digits.front() == '0') return -1;
-  std::int64_t number = 0;
-  for (const char c : digits) {
-    if (c < '0' || c > '9') return -1;
-    number = 10 * number + (c - '0');
-  }
-  return number;
-}
-}  // namespace detail
-
-/// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers
-/// saved, a copy of the tied embedding, and those of `more_blocks` behind the last block.
-inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
-  const auto ends = [&](std::string_view with) {
-    return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
-  };
-  if (m.tied && name == "lm_head.weight") return true;
-  if (const auto* const c = std::get_if<deepseek_config>(&m.config); c != nullptr)
-    if (const std::int64_t block = detail::block_of_name(name);
-        block >= c->layers && block - c->layers < std::int64_t{m.more_blocks})
-      return true;
-  return m.config.index() == 0 ? ends(".attn.bias") || ends(".attn.masked_bias") : ends(".rotary_emb.inv_freq");
 }
 
 }  // namespace heddle::inline v0::model

@@ -86,14 +86,14 @@ struct hugging_face_weights {
   hugging_face_names names;
 };
 
-/// Opens a folder's weights as `Folder`, which is `io::safetensors_folder`, and checks that a described model reads all tensors in them but
-/// saved constants (`is_saved_constant`) and scales. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
+/// Opens a folder's weights as `Folder`, which is `io::safetensors_folder`, and checks that a model with these parameters reads all tensors in
+/// them but saved constants (`is_saved_constant`) and scales. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
 /// Errors: those of opening; `config_error` for a folder with an adapter (`require_no_adapter`), for a tied model whose files have another head
 /// (give what `with_own_head` says), and where tensors belong to no parameter of the model, as those of another model; `io_error` where a
 /// matrix in 8 bits has no scales, or others than its blocks need.
-template <class Folder, class In, class Block, class Out, class Other>
+template <class Folder>
 hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
-                                          const layers::language_model<In, Block, Out, Other>& described) {
+                                          const std::vector<std::string>& parameters) {
   require_no_adapter(path);
   Folder folder(path, about.scales);
   if (detail::has_other_head(about, folder))
@@ -101,12 +101,25 @@ hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, con
                        "': config.json ties the head to the token embedding, and the files have another "
                        "lm_head.weight: take the model that with_own_head gives");
   const hugging_face_names names = names_in(folder);
-  require_all_read(described, folder.names(), names,
+  require_all_read(parameters, folder.names(), names,
                    [&](std::string_view name) { return is_saved_constant(about, name) || folder.is_scales(name); });
   if (about.scales)  // before a rank begins to read
-    for (const std::string& parameter : parameter_names(described))
+    for (const std::string& parameter : parameters)
       if (const std::string name = names(parameter).name; folder.contains(name)) static_cast<void>(folder.tensor(name));
   return {std::move(folder), names};
+}
+/// The same for the parameters of a described model, or of one whose outlines these are.
+template <class Folder, class In, class Block, class Out, class Other>
+hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
+                                          const layers::language_model<In, Block, Out, Other>& described) {
+  return open_weights<Folder>(path, about, parameter_names(described));
+}
+template <class Folder>
+hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
+                                          const std::vector<parameter_outline>& outlines) {
+  std::vector<std::string> parameters;
+  for (const parameter_outline& p : outlines) parameters.push_back(p.name);
+  return open_weights<Folder>(path, about, parameters);
 }
 
 }  // namespace heddle::inline v0::model

@@ -1,7 +1,7 @@
 // heddle/train/json/lora_adapter.hpp: writes the adapters of a model's stages as the files of the PEFT package.
 #pragma once
 
-#include <heddle/model/with_lora.hpp>
+#include <heddle/model/write_parameters.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
 
 #include <cstdint>
@@ -25,25 +25,25 @@ inline std::string adapted_layer(const std::string& parameter) {
 }
 }  // namespace detail
 
-/// Writes adapter_model.safetensors and adapter_config.json of a model with adapters, `described`, on all ranks of `world` together: each
+/// Writes adapter_model.safetensors and adapter_config.json of a model with adapters, whose parameters these are, on all ranks of `world` together: each
 /// rank its own bytes. `config` is the model's configuration, `base` what the base model is called, `names` those of its tensors,
 /// `inputs_first` whether its matrices lie [in, out], as GPT-2's;
 /// `write(sink, names)` writes this rank's adapters, as `model::write_parameters` does with `which_parameters::trained`. Returns the bytes
 /// of elements that this rank wrote.
 /// Errors: `io_error` on all ranks, as those of `write_together`.
 /// Source: Hugging Face PEFT 0.21, `LoraConfig`.
-template <class World, class Description, class Config, class Write>
-std::int64_t write_adapter(World& world, const std::filesystem::path& folder, const Description& described,
-                           const Config& config, const std::string& base, const model::hugging_face_names& names,
+template <class World, class Config, class Write>
+std::int64_t write_adapter(World& world, const std::filesystem::path& folder,
+                           const std::vector<model::parameter_outline>& parameters, const Config& config, const std::string& base, const model::hugging_face_names& names,
                            bool inputs_first, Write&& write) {
   std::vector<io::safetensors_outline> tensors;
   std::set<std::string> layers;
   const model::hugging_face_names adapter_names{std::string(detail::before_adapters) + names.prefix};
-  for (model::parameter_outline& p : model::parameter_outlines(described)) {
+  for (const model::parameter_outline& p : parameters) {
     const std::string layer = detail::adapted_layer(p.name);
     if (layer.empty()) continue;
     layers.insert(layer);
-    tensors.push_back({adapter_names(p.name).name, "F32", std::move(p.shape)});
+    tensors.push_back({adapter_names(p.name).name, "F32", p.shape});
   }
   const io::safetensors_plan plan(std::move(tensors), std::int64_t{1} << 62, {{{"format", "pt"}}}, "adapter_model");
   const std::int64_t written = write_together(world, folder, plan, [&](auto& sink) { write(sink, adapter_names); });
@@ -63,6 +63,14 @@ std::int64_t write_adapter(World& world, const std::filesystem::path& folder, co
                                    [&](io::durable_file& file) { file.write(about.dump(2) + "\n"); });
   });
   return written;
+}
+/// The same for all parameters of a described model.
+template <class World, class Description, class Config, class Write>
+  requires requires(const Description& d) { d.block_name; }
+std::int64_t write_adapter(World& world, const std::filesystem::path& folder, const Description& described,
+                           const Config& config, const std::string& base, const model::hugging_face_names& names,
+                           bool inputs_first, Write&& write) {
+  return write_adapter(world, folder, model::parameter_outlines(described), config, base, names, inputs_first, write);
 }
 
 }  // namespace heddle::inline v0::train

@@ -1,0 +1,223 @@
+// examples/model_ranks.cpp: loads models, and what speculates for them, for all tools.
+#include "model_ranks.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/comm/world.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/infer/families.hpp>
+#include <heddle/infer/json/falcon_folder.hpp>
+#include <heddle/infer/json/medusa_folder.hpp>
+#include <heddle/infer/widened_runner.hpp>
+#include "model_engines.hpp"
+#include "model_folder.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace model_ranks {
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace inf = heddle::infer;
+
+namespace {
+
+using whole_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;  // one rank along dp
+using backend = computed::by;
+
+// Models of bf16 double what is compiled, so only programs for CUDA devices have them, and one of the tests.
+#if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
+inline constexpr bool has_bf16 = true;
+#else
+inline constexpr bool has_bf16 = false;
+#endif
+
+struct loaded_model {
+  runner steps;
+  host_backend& kernels;
+  std::string family{};
+  std::string mesh{};
+  std::int64_t width = 0;
+  double epsilon = 0;                      ///< of the final norm
+  md::falcon_base<float>* base = nullptr;  ///< where `options::base` is set
+};
+
+/// Errors: `config_error` for families whose final norm is no RMS norm, which `what` needs.
+void require_rms_norm(std::string_view family, const std::string& what) {
+  if (family == "gpt2")
+    throw hd::config_error("heddle: " + what + " for models whose final norm is an RMS norm, not for gpt2");
+}
+
+/// The backend of a rank, and the host's for drafters, which are one where the model is the host's.
+class kernels_of_rank {
+ public:
+  explicit kernels_of_rank(int threads) : model_(computed::backend_of(threads)), drafters_(threads) {}
+  backend& of_model() noexcept { return model_; }
+  host_backend& of_drafters() noexcept { return one_of(model_, drafters_); }
+
+ private:
+  struct nothing {
+    explicit nothing(int) {}
+  };
+  static host_backend& one_of(host_backend& model, nothing&) noexcept { return model; }
+  template <class OfModel>
+  static host_backend& one_of(OfModel&, host_backend& own) noexcept {
+    return own;
+  }
+  backend model_;
+  std::conditional_t<std::is_same_v<backend, host_backend>, nothing, host_backend> drafters_;
+};
+
+/// Calls use(steps) with a runner of steps in float.
+template <class Runner, class Use>
+void in_float(Runner& of, Use&& use) {
+  if constexpr (hd::is_half_precision<typename Runner::scalar>) {
+    inf::widened_runner wide(of);
+    use(runner(wide));
+  } else {
+    use(runner(of));
+  }
+}
+
+template <class T>
+void run_model(const options& o, const md::hugging_face_model& about, const std::function<void(const loaded_model&)>& lead) {
+  const md::any_config config(about, o.context);
+  const auto mesh = hd::parse_mesh<mesh_type>(o.mesh);
+  const auto outlines = md::outlines_of<T>(config);
+  const model_weights weights(o.model, about, outlines);
+  const std::int64_t tokens =
+      o.cache_tokens > 0 ? o.cache_tokens : (std::min)(std::int64_t{config.context}, std::int64_t{4096});
+  std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
+  hd::launch_options ranks;
+  ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
+  const whole_mesh all(1, mesh.template extent<hd::pp>(), mesh.template extent<hd::tp>());
+  hd::launch<hd::threads>(all, ranks, [&](hd::world<hd::threads, whole_mesh>& world) {
+    kernels_of_rank kernels(o.threads);
+    const std::int64_t blocks =
+        o.cache_bytes ? inf::cache_blocks_for<T>(config, *o.cache_bytes, world, kernels.of_model(), o.block_rows)
+                      : (tokens + o.block_rows - 1) / o.block_rows;
+    const auto on_ranks =
+        inf::make_runner<T>(config, world, kernels.of_model(), {blocks, o.block_rows}, o.rows);
+    weights.read(on_ranks->stage(), *loading, world.template coordinate<hd::tp>() == 0);
+    world.control().barrier();  // a rank that cannot load is to end the others before anything begins
+    md::falcon_base<float> base;
+    if constexpr (std::is_same_v<T, float>)
+      if (o.base) base = md::gather_falcon_base(on_ranks->stage(), world);
+    if (!on_ranks->leads()) return on_ranks->follow();
+    loading.reset();
+    in_float(*on_ranks, [&](const runner& steps) {
+      const auto norm = [](const auto& c) { return c.epsilon; };
+      lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
+            config.with(norm), o.base ? &base : nullptr});
+    });
+    on_ranks->finish();
+  });
+}
+
+/// Loads the model on all ranks, and calls `lead` on the one that leads.
+void with_model(const options& o, const std::function<void(const loaded_model&)>& lead) {
+  const auto about = read_model_folder(o.model, o.ignored_keys).about;
+  if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
+#if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
+  if (o.dtype == "bf16" && std::holds_alternative<md::deepseek_config>(about.config))
+    throw hd::config_error("heddle: --dtype bf16 is not for DeepSeek, whose experts are chosen in float: take f32");
+  if (o.dtype == "bf16") return run_model<hd::bf16>(o, about, lead);
+#endif
+  run_model<float>(o, about, lead);
+}
+
+/// Calls `use(decoding policy)` with what speculates for a model that was loaded with `options_for`. Errors: `config_error` for folders that do not fit.
+template <class Use>
+void with_speculation(const speculation& s, const options& o, const loaded_model& of, Use&& use) {
+  require_speculation(s);
+  const inf::step_limits limits = of.steps.limits();
+  if (s.by == "none") return use(inf::one_token{});
+  if (s.by == "ngram") return use(inf::ngram_speculation<>{});
+  if (s.by == "draft") {
+    options own = o;
+    own.model = s.draft;
+    own.mesh = "pp=1";
+    own.base = false;
+    return with_model(own, [&](const loaded_model& draft) {
+      runner steps = draft.steps;
+      if (steps.limits().vocabulary != limits.vocabulary)
+        throw hd::config_error("heddle: a draft should have the model's vocabulary of " +
+                               std::to_string(limits.vocabulary) + " tokens, got " +
+                               std::to_string(steps.limits().vocabulary));
+      use(inf::draft_speculation<runner>(steps));
+    });
+  }
+  if (s.by == "falcon") {
+    const inf::falcon_folder_settings settings = inf::read_falcon_settings(s.heads);
+    inf::require_falcon_fits(s.heads, settings.shape, of.width, limits.vocabulary, of.epsilon);
+    md::falcon_drafter<float, host_backend> drafter(of.kernels, settings.shape);
+    inf::read_falcon_weights(s.heads, drafter);
+    if (of.base == nullptr) throw hd::config_error("heddle: a model that Falcon drafts for is loaded with options_for");
+    drafter.take(std::move(*of.base));
+    return use(inf::falcon_speculation(drafter, settings.tree));
+  }
+  require_rms_norm(of.family, "heads of Medusa are");
+  const inf::medusa_folder_settings settings = inf::read_medusa_settings(s.heads);
+  inf::medusa_heads<float, host_backend> heads(of.kernels, settings.heads, of.width, limits.vocabulary, of.epsilon);
+  inf::read_medusa_heads(s.heads, heads);
+  use(inf::medusa_speculation(heads, settings.tree));
+}
+
+}  // namespace
+
+void add_options(tool::command_line& app, speculation& s, options& o) {
+  add_ignored_keys(app, o.ignored_keys);
+  app.add_option("--dtype", o.dtype,
+                 has_bf16 ? "type of weights, activations and cache: f32 or bf16"
+                          : "type of weights, activations and cache: f32; programs for CUDA devices have bf16, too");
+  app.add_option("--speculate", s.by,
+                 "propose tokens, which leaves answers the same: ngram (what followed the same words), draft, medusa, "
+                 "falcon or none");
+  app.add_option("--draft", s.draft,
+                 "folder of a smaller model with the same tokens, for --speculate draft; it has a cache of its own, of "
+                 "the same size");
+  app.add_option("--heads", s.heads,
+                 "folder that train_heads wrote: heads, for --speculate medusa, or a drafter, for --speculate falcon");
+}
+
+void require_speculation(const speculation& s) {
+  if (s.by != "none" && s.by != "ngram" && s.by != "draft" && s.by != "medusa" && s.by != "falcon")
+    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa, falcon or none, got '" + s.by + "'");
+  if (s.by == "draft" && s.draft.empty())
+    throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
+  if (s.by == "medusa" && s.heads.empty())
+    throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
+  if (s.by == "falcon" && s.heads.empty())
+    throw hd::config_error("heddle: --speculate falcon needs a drafter: --heads FOLDER");
+}
+
+options options_for(const speculation& s, options o) {
+  require_speculation(s);
+  if (o.dtype != "f32" && !(has_bf16 && o.dtype == "bf16"))
+    throw hd::config_error("heddle: --dtype should be f32" + std::string(has_bf16 ? " or bf16" : " in this program") +
+                           ", got '" + o.dtype + "'");
+  if (o.dtype == "bf16" && s.by == "falcon")
+    throw hd::config_error(
+        "heddle: --speculate falcon is for models of f32: its drafter has the model's embedding and "
+        "head in float; take --dtype f32");
+  o.base = s.by == "falcon";
+  return o;
+}
+
+void with_engine(const speculation& s, const options& o, const inf::engine_options& engine,
+                 const std::function<void(inf::any_engine&, const loaded&)>& use) {
+  with_model(o, [&](const loaded_model& model) {
+    with_speculation(s, o, model, [&](auto decoding) {
+      runner steps = model.steps;
+      use(*make_engine(steps, engine, std::move(decoding)), {model.family, model.mesh, steps.limits()});
+    });
+  });
+}
+
+}  // namespace model_ranks

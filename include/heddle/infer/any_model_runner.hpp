@@ -1,0 +1,70 @@
+// heddle/infer/any_model_runner.hpp: a model runner without its type.
+#pragma once
+
+#include <heddle/compute/token_draws.hpp>
+#include <heddle/infer/cache_extent.hpp>
+#include <heddle/infer/capability.hpp>
+#include <heddle/infer/step.hpp>
+#include <heddle/model/any_stage.hpp>
+#include <heddle/tensor/memory_space.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace heddle::inline v0::infer {
+
+/// A `model_runner` without its type: a `step_runner` on the rank that leads. Members are those of `model_runner`.
+template <logit T, memory_space Space = host_memory>
+class any_model_runner {
+ public:
+  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using scalar = T;
+
+  virtual ~any_model_runner() = default;
+  /// The weights on this rank, to be filled (`model::read_parameters`).
+  virtual model::any_weights<T, Space>& stage() noexcept = 0;
+  virtual bool leads() const noexcept = 0;
+  virtual step_limits limits() const = 0;
+  virtual void run(const step& s, std::span<T> logits) = 0;
+  virtual void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
+                   std::span<compute::token_drawn> drawn) = 0;
+  virtual bool draws() const noexcept = 0;
+  virtual std::span<T> logits_memory(std::size_t n) = 0;
+  virtual std::span<const T> streams() const noexcept = 0;
+  virtual void follow() = 0;
+  virtual void finish() = 0;
+};
+
+/// A `model_runner` as an `any_model_runner`.
+template <class Runner>
+class held_runner final : public any_model_runner<typename Runner::scalar, typename Runner::stage_type::space> {
+  using T = typename Runner::scalar;
+  using space = typename Runner::stage_type::space;
+
+ public:
+  /// Arguments as of the runner's constructor.
+  template <class Config, class World, class Backend>
+  held_runner(const Config& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows)
+      : runner_(config, world, backend, cache, max_rows), stage_(world, runner_.stage()) {}
+
+  model::any_weights<T, space>& stage() noexcept override { return stage_; }
+  bool leads() const noexcept override { return runner_.leads(); }
+  step_limits limits() const override { return runner_.limits(); }
+  void run(const step& s, std::span<T> logits) override { runner_.run(s, logits); }
+  void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
+           std::span<compute::token_drawn> drawn) override {
+    runner_.run(s, logits, draws, drawn);
+  }
+  bool draws() const noexcept override { return runner_.draws(); }
+  std::span<T> logits_memory(std::size_t n) override { return runner_.logits_memory(n); }
+  std::span<const T> streams() const noexcept override { return runner_.streams(); }
+  void follow() override { runner_.follow(); }
+  void finish() override { runner_.finish(); }
+
+ private:
+  Runner runner_;
+  model::detail::held_weights<model::any_weights<T, space>, typename Runner::stage_type&> stage_;
+};
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,61 @@
+// heddle/model/any_config.hpp: the configuration of a model of Hugging Face without its type, with that of adapters.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
+#include <heddle/model/hugging_face_model.hpp>
+#include <heddle/model/lora_config.hpp>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace heddle::inline v0::model {
+
+/// A model, and the low-rank adapters around its linear layers where `adapter_rank` is above 0. Numbers that all families have are members;
+/// `with(f)` calls f with the configuration of the family, or its `lora_config`.
+struct any_config {
+  hugging_face_model of{};
+  int layers = 0, width = 0, context = 0, vocabulary = 0;
+  double initial_deviation = 0;
+  int adapter_rank = 0;
+  double adapter_alpha = 0;
+
+  any_config() = default;
+  /// `most_context`: samples have at most so many tokens; 0: as many as the model takes. A GPT-2 keeps its own, of which it has a table.
+  explicit any_config(hugging_face_model model, int most_context = 0, int rank = 0, double alpha = 0)
+      : of(std::move(model)), adapter_rank(rank), adapter_alpha(alpha) {
+    std::visit(
+        [&]<class Config>(Config& c) {
+          if constexpr (!std::is_same_v<Config, gpt2_config>)
+            if (most_context > 0) c.context = (std::min)(c.context, most_context);
+          layers = c.layers;
+          width = c.width;
+          context = c.context;
+          vocabulary = c.vocabulary;
+          initial_deviation = c.initial_deviation;
+        },
+        of.config);
+  }
+
+  template <class F>
+  decltype(auto) with(F&& f) const {
+    return std::visit(
+        [&]<class Config>(const Config& c) {
+          return adapter_rank > 0 ? f(lora_config<Config>{c, adapter_rank, adapter_alpha}) : f(c);
+        },
+        of.config);
+  }
+  /// Errors: `config_error` naming what does not fit.
+  void validate() const {
+    with([](const auto& c) { c.validate(); });
+  }
+};
+/// In words, as of the family's configuration.
+inline std::string to_string(const any_config& c) {
+  return c.with([](const auto& of) { return to_string(of); });
+}
+
+}  // namespace heddle::inline v0::model

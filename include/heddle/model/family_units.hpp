@@ -1,0 +1,93 @@
+// heddle/model/family_units.hpp: what the units of heddle::families compile.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/families.hpp>
+#include <heddle/model/family_stage.hpp>
+#include <heddle/model/with_model.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#if defined(HEDDLE_COMPILED_FAMILIES)  // of these units
+
+// M(KIND, model) for each of the models of a family with elements of type T.
+#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
+#define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::llama<T>) M(KIND, model::tied_llama<T>)
+#define HEDDLE_MODELS_qwen2(M, KIND, T) M(KIND, model::qwen2<T>) M(KIND, model::tied_qwen2<T>)
+#define HEDDLE_MODELS_qwen3(M, KIND, T) M(KIND, model::qwen3<T>) M(KIND, model::tied_qwen3<T>)
+#define HEDDLE_MODELS_mixtral(M, KIND, T) \
+  M(KIND, model::mixtral<T, model::megatron<>>) M(KIND, model::tied_mixtral<T, model::megatron<>>)
+#define HEDDLE_MODELS_deepseek(M, KIND, T) \
+  M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)
+
+namespace heddle::inline v0::model {
+
+namespace detail {
+
+// What HEDDLE_FAMILIES names an element type.
+template <class T>
+inline constexpr const char* families_suffix = std::is_same_v<T, float>    ? "_f32"
+                                               : std::is_same_v<T, double> ? "_f64"
+                                                                           : "_bf16";
+
+// Whether a model is in the library: specialized in the unit that chooses among them, which also has their list.
+template <class Model>
+inline constexpr bool is_compiled_family = false;
+extern const char* const compiled_families_list;
+
+// Calls f(model, configuration) of a model that is in the library.
+template <class T, class Result, class F>
+Result with_compiled_model(const any_config& config, F&& f) {
+  return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model> model, const auto& c) -> Result {
+    if constexpr (is_compiled_family<Model>) {
+      return f(model, c);
+    } else {
+      const std::string all = compiled_families_list;
+      std::string name(config.of.family());
+      if (name.starts_with("deepseek")) name = "deepseek";
+      name += families_suffix<T>;
+      throw config_error("heddle: heddle::families was compiled without " + name + ": it has " + all +
+                         "; configure heddle with -DHEDDLE_FAMILIES=\"" + all + ";" + name +
+                         "\", or compile the program without heddle::families");
+    }
+  });
+}
+
+}  // namespace detail
+
+template <class T>
+std::vector<parameter_outline> compiled_outlines(const any_config& config) {
+  using result = std::vector<parameter_outline>;
+  return detail::with_compiled_model<T, result>(
+      config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
+        return detail::family_outlines<Model>::of(config, c);
+      });
+}
+template <class T>
+std::unique_ptr<any_weights<T>> compiled_weights(const any_config& config, const families_mesh& mesh, int rank,
+                                                 stage_layers part) {
+  using result = std::unique_ptr<any_weights<T>>;
+  return detail::with_compiled_model<T, result>(
+      config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
+        return detail::family_weights<Model, families_mesh>::make(c, mesh, rank, part);
+      });
+}
+template <class T>
+std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_world& world, families_backend& backend,
+                                             stage_layers part, int slots, std::int64_t max_samples, int deferred,
+                                             any_stage<T>* lender) {
+  using result = std::unique_ptr<any_stage<T>>;
+  return detail::with_compiled_model<T, result>(
+      config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
+        return detail::family_stage<Model, families_world, families_backend>::make(
+            config, c, world, backend, part, slots, max_samples, deferred, lender);
+      });
+}
+
+}  // namespace heddle::inline v0::model
+
+#endif
