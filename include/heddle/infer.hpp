@@ -3,7 +3,6 @@
 
 #include <heddle/infer/acceptance.hpp>
 #include <heddle/infer/any_engine.hpp>
-#include <heddle/infer/any_model_runner.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/beam_search.hpp>
