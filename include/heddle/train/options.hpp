@@ -86,9 +86,9 @@ struct options {
   }
 
   /// The same with any learning rate, as trainers take them.
-  operator options<Config, any_learning_rate>() const
-    requires(!std::is_same_v<Rate, any_learning_rate>)
-  {
+  template <class To>
+    requires(std::is_same_v<To, options<Config, any_learning_rate>> && !std::is_same_v<Rate, any_learning_rate>)
+  operator To() const {
     any_learning_rate rate;
     if constexpr (train::learning_rate<Rate>) rate = learning_rate;
     return {model,
