@@ -9,7 +9,9 @@
 #include <heddle/train.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 
 namespace hd = heddle;
 using mesh = hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::pp, 2>, hd::axis<hd::tp, 2>>;
