@@ -17,7 +17,6 @@
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
-#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -43,6 +42,7 @@
 #include <heddle/train/saved_boxes.hpp>
 #include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
+#include <heddle/train/saved_stage.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
