@@ -9,7 +9,9 @@
 #include <heddle/train.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 
 namespace hd = heddle;
 using mesh = hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::pp, 2>, hd::axis<hd::tp, 2>>;
@@ -26,7 +28,9 @@ struct halving {
 };
 
 int main() {
-  const hd::io::corpus corpus(HEDDLE_SOURCE_DIR "/include/heddle/mesh");
+  std::string squares;
+  for (long k = 0; k < 2000; ++k) squares += std::to_string(k * k) + ' ';
+  const hd::io::corpus corpus("squares", {squares.begin(), squares.end()});
   const hd::io::dataset data(corpus.tokens(), {.context = 16, .batch = 8, .seed = 1});
   hd::train::options<model::config, halving> options{.batch = 8, .steps = 20};
   options.model = {.layers = 2, .heads = 2, .width = 16, .context = 16, .vocabulary = 256};

@@ -9,6 +9,8 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/captured_steps.hpp>
+#include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cmath>
@@ -76,4 +78,17 @@ TEST_CASE("steps that are launched as graphs on a GPU have the bits of eager one
     REQUIRE(got.size() == 2 * steps);
     CHECK(got == expected);
   }
+}
+
+TEST_CASE("rules of optimizers step on a GPU as on the host, eagerly and in graphs", "[cuda][gpu][train][optimizer]") {
+  const auto check = [&]<class Rule>(Rule) {
+    const std::vector<double> got = train<hd::compute::cuda, Rule>("dp=2,tp=2", "1f1b", 2),
+                              captured = train<hd::compute::cuda, Rule, hd::captured_steps>("dp=2,tp=2", "1f1b", 2),
+                              expected = train<hd::compute::host<>, Rule>("dp=2,tp=2", "1f1b", 2);
+    REQUIRE(got.size() == 2 * steps);
+    CHECK(got == captured);
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(got[i] - expected[i]) <= 1e-3 * std::abs(expected[i]));
+  };
+  check(hd::optimizers::sgd{});
+  check(hd::optimizers::lion{});
 }

@@ -14,6 +14,8 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <chrono>
@@ -41,7 +43,7 @@ struct outcome {
   std::string error;
 };
 
-template <class Model, class Backend>
+template <class Model, class Backend, class... Policies>
 outcome train(const typename Model::config& config, const std::string& text, const std::string& schedule) {
   const auto mesh = hd::parse_mesh<mesh_type>(text);
   tr::options<typename Model::config> o;
@@ -59,7 +61,7 @@ outcome train(const typename Model::config& config, const std::string& text, con
   all.state.resize(static_cast<std::size_t>(mesh.size()));
   try {
     hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
-      using strategy = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Backend>;
+      using strategy = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Backend, Policies...>;
       tr::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
       const auto note = [&](double x) {
         if (world.rank() == 0) all.numbers.push_back(x);
@@ -84,10 +86,8 @@ outcome train(const typename Model::config& config, const std::string& text, con
           add(trainer.stage(k).frozen_weights());
         }
         auto& optimizer = trainer.optimizer_state(k);
-        if constexpr (requires { optimizer.first_moment(); }) {  // of a model with one bucket of parameters
-          add(optimizer.first_moment());
-          add(optimizer.second_moment());
-        }
+        if constexpr (requires { optimizer.moment(0); })  // of a model with one bucket of parameters
+          for (int m = 0; m < optimizer.moments; ++m) add(optimizer.moment(m));
       }
     });
   } catch (const std::exception& e) {
@@ -135,6 +135,23 @@ void check_family(const typename Model::config& config, const std::vector<const 
 }
 
 }  // namespace
+
+TEST_CASE("rules of optimizers step on Kokkos as on the host", "[kokkos][ranks][train][optimizer]") {
+  const auto check = [&]<class Rule>(Rule) {
+    for (const char* mesh : {"", "dp=2,pp=2"}) {
+      if (!ranks_can_be_threads && std::string(mesh) != "") continue;
+      const outcome expected = train<gpt2, host, Rule>(small_gpt2, mesh, "1f1b");
+      const outcome got = train<gpt2, tested, Rule>(small_gpt2, mesh, "1f1b");
+      CHECK(got.error == "");
+      REQUIRE(expected.numbers.size() == 9);
+      CHECK(difference(got.numbers, expected.numbers) < 1e-10);
+      for (std::size_t r = 0; r < expected.state.size(); ++r)
+        CHECK(difference(got.state[r], expected.state[r]) < 1e-10);
+    }
+  };
+  check(hd::optimizers::lion{});
+  check(hd::optimizers::sgd{});
+}
 
 TEST_CASE("a Llama and a Qwen-3 train on Kokkos to the numbers of the host's", "[kokkos][ranks][train]") {
   check_family<hd::model::llama<double>>(small_llama, {"", "dp=2,pp=2,tp=2"});

@@ -1,4 +1,4 @@
-// refuse: heddle: an optimizer's rule needs `struct options` with `void validate() const` and a friend `std::string to_string(const options&)`, which ranks compare before they start
+// refuse: heddle: an optimizer's rule needs `struct options` with a friend `std::string to_string(const options&)`, which ranks compare before they start
 #include "trainer_parts.hpp"
 
 #include <heddle/train/make_trainer.hpp>

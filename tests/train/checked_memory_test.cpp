@@ -21,6 +21,8 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
@@ -182,8 +184,7 @@ outcome train(const setup& s) {
           add(trainer.stage(k).weights());
           add(part_of_row<space>(mine.gradients_of(trainer.stage(k)), mine.owned_begin() - mine.gradients_begin(),
                                  mine.owned_end() - mine.owned_begin()));
-          add(mine.first_moment());
-          add(mine.second_moment());
+          for (int m = 0; m < mine.moments; ++m) add(mine.moment(m));
         }
       });
     });
@@ -234,6 +235,13 @@ TEST_CASE("a GPT-2 trains on checked memory with the bits of the host's", "[trai
   for (const char* mesh : {"", "dp=3", "tp=2", "pp=2", "dp=2,pp=2,tp=2", "dp=3,pp=3"}) {
     compare<0>({.mesh = mesh});
     compare<1, 2, 3>({.mesh = mesh});
+  }
+}
+
+TEST_CASE("rules of optimizers step in checked memory with the bits of the host's", "[train][memory][optimizer]") {
+  for (const char* mesh : {"", "dp=2,pp=2,tp=2"}) {
+    compare<1, hd::optimizers::sgd>({.mesh = mesh}, 1, train<1, host, hd::optimizers::sgd>({.mesh = mesh}));
+    compare<3, hd::optimizers::lion>({.mesh = mesh}, 1, train<3, host, hd::optimizers::lion>({.mesh = mesh}));
   }
 }
 

@@ -1,7 +1,8 @@
 // tests/train/own_learning_rate_test.cpp: learning rates of one's own and of learning_rates.hpp, alone and in a trainer on any mesh.
 #include "catch.hpp"
-#include "transport.hpp"
 
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/mesh/parse.hpp>
@@ -103,7 +104,7 @@ told train(const Options& o, int odd_rank = -1) {
   told result;
   result.errors.resize(static_cast<std::size_t>(Mesh{}.size()));
   std::mutex guard;
-  transport_test::launch(Mesh{}, [&](auto& world) {
+  hd::launch<hd::threads>(Mesh{}, [&](auto& world) {
     using strategy = hd::strategy<Mesh, hd::schedule::one_f_one_b<hd::microbatches<4>>, Policies...>;
     try {
       auto mine = o;

@@ -1,9 +1,10 @@
 // tests/train/own_optimizer_test.cpp: rules of optimizers: PyTorch's numbers, and rules of one's own on any mesh, under any zero, in saves.
 #include "catch.hpp"
 #include "folder.hpp"
-#include "transport.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/model/layers/combinators.hpp>
@@ -219,7 +220,7 @@ outcome train(const setup& s) {
   outcome all;
   std::mutex guard;
   try {
-    transport_test::launch(Mesh{}, [&](auto& world) {
+    hd::launch<hd::threads>(Mesh{}, [&](auto& world) {
       using strategy = hd::strategy<Mesh, hd::schedule::one_f_one_b<hd::microbatches<4>>, Policies...>;
       auto trainer = tr::make_trainer<strategy>(network<T>{}, world, o);
       if (s.resumes) {

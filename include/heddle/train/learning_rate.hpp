@@ -89,7 +89,7 @@ class any_learning_rate {
   any_learning_rate() : any_learning_rate(warmup_cosine{}) {}
   template <class Rate>
     requires(!std::same_as<Rate, any_learning_rate>) && learning_rate<Rate>
-  any_learning_rate(const Rate& rate) : rate_(std::make_shared<Rate>(rate)), verbs_(&verbs_of<Rate>) {}
+  any_learning_rate(const Rate& rate) : rate_(new Rate(rate)), verbs_(&verbs_of<Rate>) {}
 
   /// Errors: `config_error` naming the step where the rate is negative or not finite.
   HEDDLE_INLINE double operator()(std::int64_t step) const;

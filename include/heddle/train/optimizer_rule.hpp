@@ -55,7 +55,6 @@ concept rule_has_moments = requires {
 };
 template <class Options>
 concept options_of_rule = requires(const Options& o) {
-  o.validate();
   { to_string(o) } -> std::convertible_to<std::string>;
 };
 template <class Rule>
@@ -96,9 +95,10 @@ constexpr bool rule_checked() {
         "heddle: an optimizer's rule needs `static constexpr int moments = N;`, how many numbers it keeps for "
         "each element from step to step, 0 or more");
   } else if constexpr (!rule_has_options<Rule>) {
-    static_assert(is_optimizer_rule<rule_has_options<Rule>, Rule>,
-                  "heddle: an optimizer's rule needs `struct options` with `void validate() const` and a friend "
-                  "`std::string to_string(const options&)`, which ranks compare before they start");
+    static_assert(
+        is_optimizer_rule<rule_has_options<Rule>, Rule>,
+        "heddle: an optimizer's rule needs `struct options` with a friend `std::string to_string(const options&)`, "
+        "which ranks compare before they start");
   } else if constexpr (!rule_has_scalars<Rule>) {
     static_assert(
         is_optimizer_rule<rule_has_scalars<Rule>, Rule>,
@@ -120,7 +120,8 @@ constexpr bool rule_checked() {
 /// A rule of an optimizer, which updates one element at a time:
 /// - `using kind = optimizer_kind;`, `static constexpr const char* name`, `static constexpr int moments`: numbers of state for each
 ///   element, which begin as zeros and are saved with the weights; `slots[k]`, if it is there, is what saves call moment k (`moment0`).
-/// - `struct options`: its settings, with `validate()` and a friend `to_string`; a member `rates` is `parameter_rates`.
+/// - `struct options`: its settings, with a friend `to_string` that has all of them; `validate()`, if it is there, throws `config_error`; a
+///   member `rates` is `parameter_rates`.
 /// - `scalars<T>` and `at<T>(options, rate, step, decays)`: the numbers of a step, counted from 1, made on the host; `decays` is false for
 ///   tensors of one dimension.
 /// - `HEDDLE_HD static void update(T& w, T g, T* m, const scalars<T>&)`: a step of one element; g is scaled and clipped.
@@ -157,8 +158,8 @@ class any_optimizer_options {
 
  private:
   template <class Options>
-  static void validate_as(const void* options) {
-    static_cast<const Options*>(options)->validate();
+  static void validate_as([[maybe_unused]] const void* options) {
+    if constexpr (requires(const Options& o) { o.validate(); }) static_cast<const Options*>(options)->validate();
   }
   template <class Options>
   static std::string text_as(const void* options) {

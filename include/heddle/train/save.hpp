@@ -6,18 +6,13 @@
 #include <heddle/core/text.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
-#include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
-#include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/saved_frozen.hpp>
-#include <heddle/train/saved_boxes.hpp>
-#include <heddle/train/sharded_optimizer.hpp>
+#include <heddle/train/saved_stage.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -29,64 +24,6 @@
 namespace heddle::inline v0::train {
 
 namespace detail {
-
-// What this rank keeps of tensor `kind`/`p.name`, in a buffer that begins at element `begin` of the flat one.
-template <class T>
-void write_parts(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
-                 std::span<const T> kept, std::int64_t begin) {
-  const std::string name = std::string(kind) + p.name;
-  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
-    writer.add(name, kept.subspan(b.at, b.count), b.region);
-}
-template <class T>
-void read_parts(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
-                std::int64_t begin) {
-  const std::string name = std::string(kind) + p.name;
-  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
-    reader.read(name, kept.subspan(b.at, b.count), b.region);
-}
-
-// What this rank writes of one stage: each logical element once over all ranks.
-template <class Stage, class Optimizer>
-void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
-                 bool moments_here) {
-  if constexpr (!Optimizer::is_plain) {
-    write_mixed_stage(writer, stage, optimizer, weights_here, moments_here);
-  } else {
-    const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
-    const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
-    for (const saved_parameter& p : parameters_to_save(stage)) {
-      if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-      if (weights_here) write_parts(writer, "weight/", p, weights.elements(), optimizer.weights_begin());
-      if (!moments_here) continue;
-      for (std::size_t k = 0; k < moments.size(); ++k)
-        write_parts(writer, tensor_of_moment<Optimizer>(k, {}), p, moments[k].elements(), optimizer.owned_begin());
-    }
-  }
-}
-
-template <class Stage, class Optimizer>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  if constexpr (!Optimizer::is_plain) {
-    if (reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types())) {
-      read_mixed_stage<false>(reader, stage, optimizer);
-    } else {
-      read_mixed_stage<true>(reader, stage, optimizer);
-      optimizer.adopt(optimizer.weights_of(stage));
-    }
-  } else {
-    auto weights = written_of_stage(stage, optimizer.weights_of(stage));
-    auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
-    for (const saved_parameter& p : parameters_to_save(stage)) {
-      if (p.count == 0) continue;
-      read_parts(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
-      for (std::size_t k = 0; k < moments.size(); ++k)
-        read_parts(reader, tensor_of_moment<Optimizer>(k, {}), p, moments[k].elements(), optimizer.owned_begin());
-    }
-    weights.finish();
-    for (auto& m : moments) m.finish();
-  }
-}
 
 // With `post_validation` a step may wait for its gradient norm: its weights may yet be taken back.
 template <class Trainer>

@@ -10,6 +10,8 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/captured_steps.hpp>
+#include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/products.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -113,8 +115,7 @@ outcome train(const setup& s) {
         for (int k = 0; k < trainer.stages(); ++k) {
           auto& optimizer = trainer.optimizer_state(k);
           read(optimizer.weights_of(trainer.stage(k)));
-          read(optimizer.first_moment());
-          read(optimizer.second_moment());
+          for (int m = 0; m < optimizer.moments; ++m) read(optimizer.moment(m));
           if constexpr (requires { optimizer.masters(); }) read(optimizer.masters());
         }
         return numbers;
@@ -233,6 +234,31 @@ struct limited_experts
   }
 };
 
+// A rule of one's own, whose numbers depend on the step.
+struct own_sum {
+  using kind = hd::optimizer_kind;
+  static constexpr const char* name = "own_sum";
+  static constexpr int moments = 2;
+  struct options {
+    void validate() const {}
+    friend std::string to_string(const options&) { return "none"; }
+  };
+  template <class T>
+  struct scalars {
+    T rate, decay;
+  };
+  template <class T>
+  static scalars<T> at(const options&, double rate, std::int64_t step, bool decays) {
+    return {static_cast<T>(rate / static_cast<double>(step)), static_cast<T>(decays ? 0.1 : 0)};
+  }
+  template <class T>
+  HEDDLE_HD static void update(T& w, T g, T* m, const scalars<T>& s) {
+    m[0] += g;
+    m[1] += g * g;
+    w -= s.rate * (m[0] / (T(1e-2) + m[1]) + s.decay * w);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a step that one rank launches as a graph has the bits of an eager one", "[cuda][graph][train]") {
@@ -281,6 +307,24 @@ TEST_CASE("steps that all ranks launch as graphs have the bits of eager ones ove
   check_same<hd::nccl, gpt2, hd::zero<1>>({.mesh = "dp=3", .steps = 6, .validate_every = 2});
   check_same<hd::nccl, gpt2, hd::zero<2>>({.mesh = "dp=2", .asks = true});
   check_same<hd::nccl, gpt2, hd::zero<2>>({.mesh = "dp=2", .releases = true});
+  CHECK(nccl_double::open_resources() == 0);
+}
+
+TEST_CASE("captured steps of other rules than AdamW have the bits of eager ones",
+          "[nccl][cuda][graph][train][optimizer]") {
+  using namespace hd::optimizers;
+  check_same<hd::threads, gpt2, lion>({""});
+  check_same<hd::threads, hd::model::gpt2<float>, lion, hd::zero<3>>({"dp=2,tp=2"});
+  check_same<hd::nccl, gpt2, sgd, hd::zero<1>>({"dp=2,pp=2"});
+  check_same<hd::nccl, hd::model::gpt2<hd::bf16>, lion, hd::zero<2>>({"dp=2,pp=2"});  // masters in float
+  check_same<hd::nccl, gpt2, own_sum, hd::zero<3>>({"dp=3"});
+  // What is not finite changes nothing.
+  const setup s{.mesh = "dp=2", .poisoned_before = 3};
+  const outcome expected = train<hd::nccl, gpt2, own_sum>(s),
+                got = train<hd::nccl, gpt2, own_sum, hd::captured_steps>(s);
+  CHECK(got.error.find("not finite") != std::string::npos);
+  CHECK(got.error == expected.error);
+  CHECK(got.unchanged);
   CHECK(nccl_double::open_resources() == 0);
 }
 

@@ -1,0 +1,156 @@
+// heddle/train/saved_stage.hpp: the saved state of a stage: weights, masters and the moments of its optimizer's rule, each in its element type.
+#pragma once
+
+#include <heddle/core/text.hpp>
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/io/dtype.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/train/buckets.hpp>
+#include <heddle/train/kept_casts.hpp>
+#include <heddle/train/optimizer_rule.hpp>
+#include <heddle/train/saved_boxes.hpp>
+#include <heddle/train/saved_parameter.hpp>
+#include <heddle/train/sharded_optimizer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace heddle::inline v0::train::detail {
+
+// What a save says of its optimizer beside the model and its scalar: the rule that is not the default, and element types under a `precision`.
+template <class Optimizer>
+struct saved_optimizer;
+template <class T, class Rule, class Precision, class Zero, class Space>
+struct saved_optimizer<sharded_optimizer<T, Rule, Precision, Zero, Space>> {
+  using optimizer_type = sharded_optimizer<T, Rule, Precision, Zero, Space>;
+  static std::string rule() {
+    if constexpr (has_kernels_of_backend<Rule>)
+      return {};
+    else
+      return heddle::detail::text_of({" optimizer=", Rule::name});
+  }
+  static std::string types() {
+    if constexpr (optimizer_type::is_plain)
+      return {};
+    else
+      return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
+                                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
+                                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
+  }
+};
+template <class Optimizer, int Buckets>
+struct saved_optimizer<bucketed_optimizer<Optimizer, Buckets>> : saved_optimizer<Optimizer> {};
+
+// What this rank keeps of tensor `kind`/`p.name`, in a buffer that begins at element `begin` of the flat one.
+template <class T>
+void write_parts(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
+                 std::span<const T> kept, std::int64_t begin) {
+  const std::string name = std::string(kind) + p.name;
+  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
+    writer.add(name, kept.subspan(b.at, b.count), b.region);
+}
+template <class T>
+void read_parts(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+                std::int64_t begin) {
+  const std::string name = std::string(kind) + p.name;
+  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
+    reader.read(name, kept.subspan(b.at, b.count), b.region);
+}
+
+// The same of elements that are saved in another type.
+template <class Saved, class T>
+void write_parts_as(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
+                    std::span<const T> kept, std::int64_t begin) {
+  if constexpr (std::is_same_v<Saved, T>) {
+    write_parts(writer, kind, p, kept, begin);
+  } else {
+    const kept_part mine = part_in(p.offset, p.count, begin, kept.size());
+    buffer<Saved> saved(static_cast<std::int64_t>(mine.count));
+    const std::span<Saved> all(saved.data(), saved.size());
+    convert(kept.subspan(mine.at, mine.count), all);
+    write_parts(writer, kind, p, std::span<const Saved>(all), p.offset + mine.first);
+  }
+}
+template <class Saved, class T>
+void read_parts_as(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p,
+                   std::span<T> kept, std::int64_t begin) {
+  if constexpr (std::is_same_v<Saved, T>) {
+    read_parts(reader, kind, p, kept, begin);
+  } else {
+    const kept_part mine = part_in(p.offset, p.count, begin, kept.size());
+    buffer<Saved> saved(static_cast<std::int64_t>(mine.count));
+    const std::span<Saved> all(saved.data(), saved.size());
+    read_parts(reader, kind, p, all, p.offset + mine.first);
+    convert(std::span<const Saved>(all), kept.subspan(mine.at, mine.count));
+  }
+}
+// What a save calls moment k of parameters.
+template <class Optimizer>
+std::string kind_of_moment(std::size_t k) {
+  return slot_name<typename Optimizer::rule>(static_cast<int>(k)) + "/";
+}
+
+// What this rank writes of one stage: each logical element once over all ranks.
+template <class Stage, class Optimizer>
+void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
+                 bool state_here) {
+  const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
+  [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
+  const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
+  const std::int64_t begin = optimizer.owned_begin();
+  for (const saved_parameter& p : parameters_to_save(stage)) {
+    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+    if (weights_here)
+      write_parts_as<typename Optimizer::weight_type>(writer, "weight/", p, weights.elements(),
+                                                      optimizer.weights_begin());
+    if (!state_here) continue;
+    if constexpr (Optimizer::keeps_masters) write_parts(writer, "master/", p, masters.elements(), begin);
+    for (std::size_t k = 0; k < moments.size(); ++k)
+      write_parts(writer, kind_of_moment<Optimizer>(k), p, moments[k].elements(), begin);
+  }
+}
+
+// `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
+template <bool Plain, class Stage, class Optimizer>
+void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
+  using T = typename Stage::scalar;
+  using W = std::conditional_t<Plain, T, typename Optimizer::weight_type>;
+  using V = std::conditional_t<Plain, T, typename Optimizer::moment_type>;
+  const auto each = [&](auto&& read) {
+    for (const saved_parameter& p : parameters_to_save(stage))
+      if (p.count != 0) read(p);
+  };
+  auto weights = written_of_stage(stage, optimizer.weights_of(stage));
+  auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
+  const std::int64_t begin = optimizer.owned_begin();
+  each([&](const saved_parameter& p) {
+    read_parts_as<W>(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
+    for (std::size_t k = 0; k < moments.size(); ++k)
+      read_parts_as<V>(reader, kind_of_moment<Optimizer>(k), p, moments[k].elements(), begin);
+  });
+  weights.finish();
+  for (auto& m : moments) m.finish();
+  if constexpr (!Plain && Optimizer::keeps_masters) {
+    auto masters = written_of_stage(stage, optimizer.masters());
+    each([&](const saved_parameter& p) { read_parts(reader, "master/", p, masters.elements(), begin); });
+    masters.finish();
+  }
+}
+template <class Stage, class Optimizer>
+void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
+  if constexpr (Optimizer::is_plain) {
+    read_state<true>(reader, stage, optimizer);
+  } else if (reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types())) {
+    read_state<false>(reader, stage, optimizer);
+  } else {
+    read_state<true>(reader, stage, optimizer);
+    optimizer.adopt(optimizer.weights_of(stage));
+  }
+}
+
+}  // namespace heddle::inline v0::train::detail
