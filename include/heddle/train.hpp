@@ -41,7 +41,6 @@
 #include <heddle/train/run_state.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/saved_parameter.hpp>
-#include <heddle/train/saved_stage.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>

@@ -28,8 +28,8 @@ ASIDE = {"model": ["any_config", "any_model", "described_weights", "families", "
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload",
                    "activations/store_files", "activations/threaded_store", "atomized", "further_targets", "glancing_distillation",
-                   "language_state", "learning_rates", "measure_layers", "measured_schedule", "mixed_save", "named_context", "named_parameters",
-                   "optimizers/lion", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "static_profile", "three_functions", "three_functions_stage",
+                   "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
+                   "optimizers/lion", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
                    "training_job", "weights"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",

@@ -3,6 +3,7 @@
 
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 
 #include <cstdint>
