@@ -73,8 +73,8 @@ template <class Rule, class T, class G, bool Back>
 void step_elements(const rule_body<Rule, T, G, Back>& body, std::int64_t begin, std::int64_t end) {
   constexpr int width = compute::detail::block_size<T>;
   constexpr int moments = Rule::moments, room = moments > 0 ? moments : 1;
-  for (std::int64_t i = begin; i < end; i += width) {
-    const std::int64_t count = (std::min)(std::int64_t{width}, end - i);
+  const auto block = [&](std::int64_t i, auto size) {
+    const std::int64_t count = size;  // known to the compiler for whole blocks
     T w[width] = {}, d[width] = {}, slot[room][width] = {};
     std::copy_n(body.p + i, count, w);
     compute::detail::cast_lanes(count, body.g + i, d);
@@ -87,7 +87,10 @@ void step_elements(const rule_body<Rule, T, G, Back>& body, std::int64_t begin, 
     }
     std::copy_n(w, count, body.p + i);
     for (int k = 0; k < moments; ++k) std::copy_n(slot[k], count, body.m[k] + i);
-  }
+  };
+  std::int64_t i = begin;
+  for (; i + width <= end; i += width) block(i, std::integral_constant<std::int64_t, width>{});
+  if (i < end) block(i, end - i);
 }
 
 // `body` for n elements in the order of a backend; `rows`: what it reads and writes.
