@@ -1,6 +1,14 @@
-# The units of heddle::families: stages and runners of each family and element type in a unit of its own, and one that chooses.
+# The units of heddle::families: stages of each family and element type in a unit of its own, runners in units of families
+# that are alike, and a unit that chooses.
 set(HEDDLE_KNOWN_FAMILIES gpt2_f32 llama_f32 qwen2_f32 qwen3_f32 mixtral_f32 deepseek_f32
   gpt2_f64 llama_f64 qwen2_f64 qwen3_f64 mixtral_f64 deepseek_f64)
+
+# Adds a unit with this text to `sources`, in `folder`.
+macro(heddle_family_unit name text)
+  file(CONFIGURE OUTPUT "${folder}/${name}.cpp" CONTENT
+    "#include <heddle/infer/family_units.hpp>\nnamespace heddle::inline v0 {\n${text}}\n")
+  list(APPEND sources "${folder}/${name}.cpp")
+endmacro()
 
 #   heddle_family_sources(<out> <folder> <family>...)
 #
@@ -24,15 +32,24 @@ function(heddle_family_sources out folder)
   set(type_f64 double)
   set(sources "")
   set(listed "")
+  set(groups "")
   foreach(family IN LISTS all)
     string(REGEX MATCH "^(.*)_(f..)$" matched "${family}")
-    set(family "${CMAKE_MATCH_1}, ${type_${CMAKE_MATCH_2}}")
-    string(APPEND listed "HEDDLE_FAMILY_LISTED(${family})\n")
-    foreach(what IN ITEMS STAGES RUNNERS)
-      file(CONFIGURE OUTPUT "${folder}/${matched}_${what}.cpp" CONTENT
-        "#include <heddle/infer/family_units.hpp>\nnamespace heddle::inline v0 {\nHEDDLE_FAMILY_${what}(, ${family})\n}\n")
-      list(APPEND sources "${folder}/${matched}_${what}.cpp")
-    endforeach()
+    set(family ${CMAKE_MATCH_1})
+    set(of_type ${CMAKE_MATCH_2})
+    string(APPEND listed "HEDDLE_FAMILY_LISTED(${family}, ${type_${of_type}})\n")
+    heddle_family_unit("${family}_${of_type}_stages" "HEDDLE_FAMILY_STAGES(, ${family}, ${type_${of_type}})\n")
+    # Those of one attention share most of what runners are made of.
+    set(group ${family}_${of_type})
+    if(family MATCHES "^(llama|qwen.)$")
+      set(group llama_qwen_${of_type})
+    endif()
+    list(APPEND groups ${group})
+    string(APPEND runners_${group} "HEDDLE_FAMILY_RUNNERS(, ${family}, ${type_${of_type}})\n")
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    heddle_family_unit("${group}_runners" "${runners_${group}}")
   endforeach()
   file(CONFIGURE OUTPUT "${folder}/choice.cpp" CONTENT "#include <heddle/infer/family_units.hpp>
 namespace heddle::inline v0 {

@@ -29,7 +29,7 @@ inline namespace compiled_families {  // units that compile families themselves 
 #endif
 
 /// A `model_runner` of a model with elements of type T, without its type: with heddle::families linked, compiled there. Arguments as of the
-/// runner's constructor. Errors: as of that; `config_error` for a family that was not compiled into heddle::families.
+/// runner's constructor. Errors: as of that; `config_error` for a family that was not compiled into heddle::families, and for DeepSeek in 16 bits.
 template <class T, class World, class Backend>
 std::unique_ptr<any_model_runner<T, space_of<Backend>>> make_runner(const model::any_config& config, World& world,
                                                                     Backend& backend, cache_extent cache,
@@ -40,7 +40,8 @@ std::unique_ptr<any_model_runner<T, space_of<Backend>>> make_runner(const model:
   else
     return nullptr;
 #else
-  return model::with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+  using result = std::unique_ptr<any_model_runner<T, space_of<Backend>>>;
+  return detail::with_served_model<T, result>(config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
     return detail::family_runner<Model, World, Backend>::make(c, world, backend, cache, max_rows);
   });
 #endif
@@ -56,9 +57,10 @@ std::int64_t cache_blocks_for(const model::any_config& config, std::int64_t byte
   else
     return 0;
 #else
-  return model::with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
-    return detail::family_runner<Model, World, Backend>::blocks(c, bytes, world.mesh(), block_rows);
-  });
+  return detail::with_served_model<T, std::int64_t>(
+      config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> std::int64_t {
+        return detail::family_runner<Model, World, Backend>::blocks(c, bytes, world.mesh(), block_rows);
+      });
 #endif
 }
 
