@@ -16,6 +16,7 @@
 namespace heddle::inline v0::infer {
 
 #if defined(HEDDLE_COMPILED_FAMILIES)
+namespace detail {
 // Bodies in heddle::families, for T of float, double and bf16.
 template <class T>
 std::unique_ptr<any_model_runner<T>> compiled_runner(const model::any_config& config, model::families_world& world,
@@ -24,6 +25,7 @@ std::unique_ptr<any_model_runner<T>> compiled_runner(const model::any_config& co
 template <class T>
 std::int64_t compiled_cache_blocks(const model::any_config& config, std::int64_t bytes,
                                    const model::families_mesh& mesh, std::int64_t block_rows);
+}  // namespace detail
 
 inline namespace compiled_families {  // units that compile families themselves have other functions
 #endif
@@ -36,7 +38,7 @@ std::unique_ptr<any_model_runner<T, space_of<Backend>>> make_runner(const model:
                                                                     std::int64_t max_rows) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   if constexpr (model::detail::families_checked<World, Backend>())
-    return compiled_runner<T>(config, world, backend, cache, max_rows);
+    return detail::compiled_runner<T>(config, world, backend, cache, max_rows);
   else
     return nullptr;
 #else
@@ -53,7 +55,7 @@ std::int64_t cache_blocks_for(const model::any_config& config, std::int64_t byte
                               std::int64_t block_rows) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   if constexpr (model::detail::families_checked<World, Backend>())
-    return compiled_cache_blocks<T>(config, bytes, world.mesh(), block_rows);
+    return detail::compiled_cache_blocks<T>(config, bytes, world.mesh(), block_rows);
   else
     return 0;
 #else

@@ -30,8 +30,10 @@ namespace heddle::inline v0::model {
 #if defined(HEDDLE_COMPILED_FAMILIES)
 /// What heddle::families was compiled for: ranks that are threads, on a mesh of dp, pp and tp, and the host with its library of products.
 using families_mesh = mesh<axis<dp>, axis<pp>, axis<tp>>;
+/// The world of those ranks.
 using families_world = world<threads, families_mesh>;
 #if defined(HEDDLE_COMPILED_GEMM)
+/// Its backend.
 using families_backend = compute::host<HEDDLE_COMPILED_GEMM>;
 #else
 using families_backend = compute::host<>;
@@ -48,7 +50,6 @@ consteval bool families_checked() {
                 "backend (model::families_world, families_backend); for others compile the program without it");
   return same;
 }
-}  // namespace detail
 
 // Bodies in heddle::families, for T of float, double and bf16.
 template <class T>
@@ -60,6 +61,7 @@ template <class T>
 std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_world& world, families_backend& backend,
                                              stage_layers part, int slots, std::int64_t max_samples, int deferred,
                                              any_stage<T>* lender);
+}  // namespace detail
 
 inline namespace compiled_families {  // units that compile families themselves have other functions
 #endif
@@ -69,7 +71,7 @@ inline namespace compiled_families {  // units that compile families themselves 
 template <class T>
 std::vector<parameter_outline> outlines_of(const any_config& config) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
-  return compiled_outlines<T>(config);
+  return detail::compiled_outlines<T>(config);
 #else
   return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
     return detail::family_outlines<Model>::of(config, c);
@@ -83,7 +85,7 @@ template <class T, class Mesh>
 std::unique_ptr<any_weights<T>> make_weights(const any_config& config, const Mesh& mesh, int rank, stage_layers part) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   if constexpr (detail::families_checked<world<threads, Mesh>, families_backend>())
-    return compiled_weights<T>(config, mesh, rank, part);
+    return detail::compiled_weights<T>(config, mesh, rank, part);
   else
     return nullptr;
 #else
@@ -103,7 +105,7 @@ std::unique_ptr<any_stage<T, space_of<Backend>>> make_stage(const any_config& co
                                                             any_stage<T, space_of<Backend>>* lender = nullptr) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   if constexpr (detail::families_checked<World, Backend>())
-    return compiled_stage<T>(config, world, backend, part, slots, max_samples, deferred, lender);
+    return detail::compiled_stage<T>(config, world, backend, part, slots, max_samples, deferred, lender);
   else
     return nullptr;
 #else

@@ -15,12 +15,18 @@
 #if defined(HEDDLE_COMPILED_FAMILIES)  // of these units
 
 // M(KIND, model) for each of the models of a family with elements of type T.
+/// Models of GPT-2.
 #define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
+/// Models of Llama.
 #define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::llama<T>) M(KIND, model::tied_llama<T>)
+/// Models of Qwen2.
 #define HEDDLE_MODELS_qwen2(M, KIND, T) M(KIND, model::qwen2<T>) M(KIND, model::tied_qwen2<T>)
+/// Models of Qwen3.
 #define HEDDLE_MODELS_qwen3(M, KIND, T) M(KIND, model::qwen3<T>) M(KIND, model::tied_qwen3<T>)
+/// Models of Mixtral.
 #define HEDDLE_MODELS_mixtral(M, KIND, T) \
   M(KIND, model::mixtral<T, model::megatron<>>) M(KIND, model::tied_mixtral<T, model::megatron<>>)
+/// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
   M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)
 
@@ -57,23 +63,21 @@ Result with_compiled_model(const any_config& config, F&& f) {
   });
 }
 
-}  // namespace detail
-
 template <class T>
 std::vector<parameter_outline> compiled_outlines(const any_config& config) {
   using result = std::vector<parameter_outline>;
-  return detail::with_compiled_model<T, result>(
+  return with_compiled_model<T, result>(
       config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
-        return detail::family_outlines<Model>::of(config, c);
+        return family_outlines<Model>::of(config, c);
       });
 }
 template <class T>
 std::unique_ptr<any_weights<T>> compiled_weights(const any_config& config, const families_mesh& mesh, int rank,
                                                  stage_layers part) {
   using result = std::unique_ptr<any_weights<T>>;
-  return detail::with_compiled_model<T, result>(
+  return with_compiled_model<T, result>(
       config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
-        return detail::family_weights<Model, families_mesh>::make(c, mesh, rank, part);
+        return family_weights<Model, families_mesh>::make(c, mesh, rank, part);
       });
 }
 template <class T>
@@ -81,12 +85,14 @@ std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_
                                              stage_layers part, int slots, std::int64_t max_samples, int deferred,
                                              any_stage<T>* lender) {
   using result = std::unique_ptr<any_stage<T>>;
-  return detail::with_compiled_model<T, result>(
+  return with_compiled_model<T, result>(
       config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
-        return detail::family_stage<Model, families_world, families_backend>::make(
+        return family_stage<Model, families_world, families_backend>::make(
             config, c, world, backend, part, slots, max_samples, deferred, lender);
       });
 }
+
+}  // namespace detail
 
 }  // namespace heddle::inline v0::model
 
