@@ -1,36 +1,7 @@
 // refuse: heddle: an optimizer's rule needs `template <class T> HEDDLE_HD static void update(T& w, T g, T* m, const scalars<T>&)`, the step of one element w with gradient g and moments m[0] to m[moments - 1]
-#include "trainer_parts.hpp"
+#include "rule_parts.hpp"
 
-#include <heddle/train/make_trainer.hpp>
-#include <heddle/train/save.hpp>
-
-#include <cstdint>
-#include <string>
-
-namespace hd = heddle;
-struct own {
-  using kind = hd::optimizer_kind;
-  static constexpr const char* name = "own";
-  static constexpr int moments = 1;
-  struct options {
-    void validate() const {}
-    friend std::string to_string(const options&) { return {}; }
-  };
-  template <class T>
-  struct scalars {
-    T rate;
-  };
-  template <class T>
-  static scalars<T> at(const options&, double rate, std::int64_t, bool) {
-    return {static_cast<T>(rate)};
-  }
-};
-using strategy = hd::strategy<trainer_parts::mesh, own>;
+using own = rule_parts::rule<rule_parts::named, rule_parts::counted, rule_parts::configured, rule_parts::scaled>;
 void train(const trainer_parts::options& o) {
-  hd::launch<hd::threads>(trainer_parts::mesh{}, [&](auto& world) {
-    auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<float>{}, world, o);
-    hd::train::resume(trainer, "saves");
-    trainer.run(trainer_parts::no_data{});
-    hd::train::save(trainer, "saves");
-  });
+  rule_parts::train<own>(o);
 }

@@ -1,20 +1,8 @@
 // refuse: heddle: strategy<...> got two policies of one kind; keep one of them
-#include "trainer_parts.hpp"
+#include "rule_parts.hpp"
 
-#include <heddle/train/make_trainer.hpp>
 #include <heddle/train/optimizers/lion.hpp>
-#include <heddle/train/save.hpp>
 
-#include <cstdint>
-#include <string>
-
-namespace hd = heddle;
-using strategy = hd::strategy<trainer_parts::mesh, hd::optimizers::lion, hd::optimizers::adamw>;
 void train(const trainer_parts::options& o) {
-  hd::launch<hd::threads>(trainer_parts::mesh{}, [&](auto& world) {
-    auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<float>{}, world, o);
-    hd::train::resume(trainer, "saves");
-    trainer.run(trainer_parts::no_data{});
-    hd::train::save(trainer, "saves");
-  });
+  rule_parts::train<heddle::optimizers::lion, heddle::optimizers::adamw>(o);
 }

@@ -1,16 +1,12 @@
 // tests/train/own_learning_rate_test.cpp: learning rates of one's own and of learning_rates.hpp, alone and in a trainer on any mesh.
 #include "catch.hpp"
+#include "small_network.hpp"
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/mesh/parse.hpp>
-#include <heddle/model/layers/combinators.hpp>
-#include <heddle/model/layers/feed_forward.hpp>
-#include <heddle/model/layers/norms.hpp>
-#include <heddle/model/layers/readouts.hpp>
-#include <heddle/model/network.hpp>
 #include <heddle/train/learning_rates.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/options.hpp>
@@ -26,25 +22,11 @@
 namespace hd = heddle;
 namespace tr = hd::train;
 using Catch::Matchers::Contains;
-using hd::dp, hd::pp, hd::tp, hd::model::dims, hd::model::by_inputs;
-namespace dim = hd::dim;
+using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
-struct network : hd::model::described<network, double, hd::model::pair_batch<double>, hd::model::network_config> {
-  static auto describe(const config& c) {
-    using namespace hd::model::layers;
-    using in = linear<dims<dim::features>, dims<dim::width>>;
-    using up = linear<dims<dim::width>, dims<dim::ffn>>;
-    using down = linear<dims<dim::ffn>, dims<dim::width>>;
-    using out = linear<dims<dim::width>, dims<dim::outputs>>;
-    return hd::model::layers::network(in("in", {c.inputs}, {c.width}, by_inputs(c.inputs)), "block.", c.layers,
-                                      residual(layer_norm<>("norm", c.width, 1e-5),
-                                               gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, by_inputs(c.width)),
-                                                        down("down", {c.hidden}, {c.width}, by_inputs(c.hidden)))),
-                                      squared_error(out("out", {c.width}, {c.outputs}, by_inputs(c.width))));
-  }
-};
+using network = train_test::small_network<double>;
 
 // Steps down by half every so many steps; it lists where, so it is no plain data.
 struct halving {
@@ -172,10 +154,19 @@ TEST_CASE("settings of rates that cannot work are refused by name", "[train][lea
   };
   refused(constant{.peak = -1}, "the learning rate must be a finite number >= 0, got -1");
   refused(linear{.peak = 1, .minimum = 2}, "the minimum learning rate must be in [0, peak = 1], got 2");
-  refused(linear{.total_steps = -1}, "total_steps of the learning rate must be at least 0, got -1");
-  refused(warmup_stable_decay{.decay_steps = -3}, "decay_steps of the learning rate must be at least 0, got -3");
-  refused(cosine_with_restarts{.period = 0}, "period of the learning rate must be at least 1, got 0");
-  refused(cosine_with_restarts{.factor = 0}, "factor of the learning rate must be at least 1, got 0");
+  refused(linear{.total_steps = -1}, "total_steps of the learning rate must be 0 to 1000000000000, got -1");
+  refused(warmup_stable_decay{.decay_steps = -3}, "decay_steps of the learning rate must be 0 to 1000000000000, got -3");
+  refused(cosine_with_restarts{.period = 0}, "period of the learning rate must be 1 to 1000000000000, got 0");
+  refused(cosine_with_restarts{.factor = 0}, "factor of the learning rate must be 1 to 1000000, got 0");
+  refused(cosine_with_restarts{.factor = std::int64_t{1} << 62}, "factor of the learning rate must be 1 to 1000000, got");
+  refused(warmup_stable_decay{.warmup_steps = 3, .decay_steps = 8, .total_steps = 10},
+          "at most total_steps = 10 together, got 3 and 8");
+  CHECK_NOTHROW(warmup_stable_decay{.warmup_steps = 3, .decay_steps = 8}.validate());  // total_steps of the run
+  auto of_run = options_of(warmup_stable_decay{.warmup_steps = 3, .decay_steps = 8});
+  of_run.steps = 10;
+  using strategy = hd::strategy<hd::mesh<hd::axis<dp, 1>>>;
+  CHECK_THROWS_WITH(tr::detail::checked_options<strategy>(tr::options<network::config, tr::any_learning_rate>(of_run)),
+                    Contains("at most total_steps = 10 together, got 3 and 8"));
   CHECK_NOTHROW(cosine_with_restarts{}.validate());
 }
 

@@ -1,17 +1,13 @@
 // tests/train/own_optimizer_test.cpp: rules of optimizers: PyTorch's numbers, and rules of one's own on any mesh, under any zero, in saves.
 #include "catch.hpp"
 #include "folder.hpp"
+#include "small_network.hpp"
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/pairs.hpp>
-#include <heddle/model/layers/combinators.hpp>
-#include <heddle/model/layers/feed_forward.hpp>
-#include <heddle/model/layers/norms.hpp>
-#include <heddle/model/layers/readouts.hpp>
-#include <heddle/model/network.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/optimizers/lion.hpp>
 #include <heddle/train/optimizers/sgd.hpp>
@@ -34,8 +30,7 @@
 namespace hd = heddle;
 namespace tr = hd::train;
 using Catch::Matchers::Contains;
-using hd::dp, hd::pp, hd::tp, hd::model::dims, hd::model::by_inputs;
-namespace dim = hd::dim;
+using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
@@ -162,22 +157,6 @@ struct plain_descent {
 // ---- training ----
 
 template <class T>
-struct network : hd::model::described<network<T>, T, hd::model::pair_batch<T>, hd::model::network_config> {
-  static auto describe(const hd::model::network_config& c) {
-    using namespace hd::model::layers;
-    using in = linear<dims<dim::features>, dims<dim::width>>;
-    using up = linear<dims<dim::width>, dims<dim::ffn>>;
-    using down = linear<dims<dim::ffn>, dims<dim::width>>;
-    using out = linear<dims<dim::width>, dims<dim::outputs>>;
-    return hd::model::layers::network(in("in", {c.inputs}, {c.width}, by_inputs(c.inputs)), "block.", c.layers,
-                                      residual(layer_norm<>("norm", c.width, 1e-5),
-                                               gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, by_inputs(c.width)),
-                                                        down("down", {c.hidden}, {c.width}, by_inputs(c.hidden)))),
-                                      squared_error(out("out", {c.width}, {c.outputs}, by_inputs(c.width))));
-  }
-};
-
-template <class T>
 struct points {
   std::vector<T> x, y;
   points() {
@@ -222,7 +201,7 @@ outcome train(const setup& s) {
   try {
     hd::launch<hd::threads>(Mesh{}, [&](auto& world) {
       using strategy = hd::strategy<Mesh, hd::schedule::one_f_one_b<hd::microbatches<4>>, Policies...>;
-      auto trainer = tr::make_trainer<strategy>(network<T>{}, world, o);
+      auto trainer = tr::make_trainer<strategy>(train_test::small_network<T>{}, world, o);
       if (s.resumes) {
         const auto result = tr::resume(trainer, s.folder);
         if (world.rank() == 0) all.first_step = result.step;

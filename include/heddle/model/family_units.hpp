@@ -1,4 +1,4 @@
-// heddle/model/family_units.hpp: what the units of heddle::families compile.
+// heddle/model/family_units.hpp: units of heddle::families: models of each family, and the choice among them.
 #pragma once
 
 #include <heddle/core/error.hpp>

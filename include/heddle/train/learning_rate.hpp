@@ -57,6 +57,21 @@ constexpr bool rate_checked() {
 }
 // A number with all its digits.
 HEDDLE_INLINE std::string exact_text(double x);
+
+// Step t < warmup_steps of a linear warm-up.
+inline double warming(double peak, std::int64_t t, std::int64_t warmup_steps) {
+  return peak * static_cast<double>(t + 1) / static_cast<double>(warmup_steps);
+}
+inline double between(double low, double high, double part) {
+  return low + part * (high - low);
+}
+// From 1 down to 0 while r goes from 0 to 1.
+inline double half_cosine(double r) {
+  return 0.5 * (1.0 + std::cos(3.141592653589793238463 * r));
+}
+inline double ratio(std::int64_t some, std::int64_t all) {
+  return static_cast<double>(some) / static_cast<double>(all);
+}
 }  // namespace detail
 
 /// Linear warm-up to `peak` over `warmup_steps`, then half a cosine down to `minimum` at `total_steps`, then `minimum`.
@@ -74,10 +89,9 @@ struct warmup_cosine {
 
   /// The rate at step `t`, counted from 0.
   double operator()(std::int64_t t) const {
-    if (t < warmup_steps) return peak * static_cast<double>(t + 1) / static_cast<double>(warmup_steps);
+    if (t < warmup_steps) return detail::warming(peak, t, warmup_steps);
     if (t >= total_steps) return minimum;
-    const double r = static_cast<double>(t - warmup_steps) / static_cast<double>(total_steps - warmup_steps);
-    return minimum + 0.5 * (1.0 + std::cos(3.141592653589793238463 * r)) * (peak - minimum);
+    return detail::between(minimum, peak, detail::half_cosine(detail::ratio(t - warmup_steps, total_steps - warmup_steps)));
   }
 };
 /// "lr=0.001 minimum_lr=0 warmup_steps=10 total_steps=100", with all digits.

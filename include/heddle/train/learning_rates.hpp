@@ -5,7 +5,6 @@
 #include <heddle/core/error.hpp>
 #include <heddle/train/learning_rate.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -15,19 +14,8 @@ namespace heddle::inline v0::train::rates {
 namespace detail {
 // The settings that all have. Errors: `config_error` naming the one that cannot work.
 HEDDLE_INLINE void require_warmup(double peak, double minimum, std::int64_t warmup_steps);
-HEDDLE_INLINE void require_count(const char* name, std::int64_t steps, std::int64_t least);
-inline double warming(double peak, std::int64_t t, std::int64_t warmup_steps) {
-  return peak * static_cast<double>(t + 1) / static_cast<double>(warmup_steps);
-}
-inline double between(double low, double high, double part) {
-  return low + part * (high - low);
-}
-inline double cosine(double r) {
-  return 0.5 * (1.0 + std::cos(3.141592653589793238463 * r));
-}
-inline double part_of(std::int64_t some, std::int64_t all) {
-  return static_cast<double>(some) / static_cast<double>(all);
-}
+HEDDLE_INLINE void require_count(const char* name, std::int64_t n, std::int64_t least, std::int64_t most);
+using train::detail::between, train::detail::half_cosine, train::detail::ratio, train::detail::warming;
 }  // namespace detail
 
 /// `peak` in all steps behind the warm-up.
@@ -55,11 +43,11 @@ struct linear {
   double operator()(std::int64_t t) const {
     if (t < warmup_steps) return detail::warming(peak, t, warmup_steps);
     if (t >= total_steps) return minimum;
-    return detail::between(minimum, peak, detail::part_of(total_steps - t, total_steps - warmup_steps));
+    return detail::between(minimum, peak, detail::ratio(total_steps - t, total_steps - warmup_steps));
   }
 };
 
-/// `peak` behind the warm-up, and in the last `decay_steps` before `total_steps` a line down to `minimum`.
+/// `peak` behind the warm-up, and in the last `decay_steps` before `total_steps` a line down to `minimum`; neither may reach into the other.
 /// Source: Hu et al. 2024, arXiv:2404.06395, section 4 (warm-up, stable, decay); Haegele et al. 2024, arXiv:2405.18392, section 3
 /// (the linear decay).
 struct warmup_stable_decay {
@@ -76,7 +64,7 @@ struct warmup_stable_decay {
     if (t < warmup_steps) return detail::warming(peak, t, warmup_steps);
     if (t >= total_steps) return minimum;
     if (t < total_steps - decay_steps) return peak;
-    return detail::between(minimum, peak, detail::part_of(total_steps - t, decay_steps));
+    return detail::between(minimum, peak, detail::ratio(total_steps - t, decay_steps));
   }
 };
 
@@ -97,7 +85,7 @@ struct cosine_with_restarts {
     std::int64_t since = t - warmup_steps, length = period;
     if (factor == 1) since %= length;
     for (; since >= length; length *= factor) since -= length;
-    return detail::between(minimum, peak, detail::cosine(detail::part_of(since, length)));
+    return detail::between(minimum, peak, detail::half_cosine(detail::ratio(since, length)));
   }
 };
 

@@ -1,4 +1,4 @@
-// heddle/train/step_sums.hpp: what ranks add up in a training step, and what it says.
+// heddle/train/step_sums.hpp: sums of a training step over all ranks, and the result that follows from them.
 #pragma once
 
 #include <heddle/core/error.hpp>

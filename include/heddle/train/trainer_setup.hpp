@@ -38,6 +38,7 @@ Options checked_options(Options o) {
   o.validate();
   require_rule_to_fit<Strategy>(o);
   o.learning_rate = o.learning_rate.over(o.steps);
+  o.learning_rate.validate();  // with the steps of the run
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())
       throw config_error("heddle: options.schedule is \"" + o.schedule +
