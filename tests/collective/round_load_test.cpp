@@ -148,3 +148,23 @@ TEST_CASE("loads are computed at compile time too", "[comm][rounds]") {
   }();
   STATIC_REQUIRE(congestion == 2);
 }
+
+TEST_CASE("blocks with sizes of their own load links and count as bytes", "[comm][rounds]") {
+  hd::round_builder builder(hd::comm_operation::send, 3, 0, 3, 2);
+  builder.send(0, 0, 1).block(0).item(3);
+  builder.send(1, 1, 2).block(2);
+  hd::round_table rounds = builder.take();
+  rounds.sizes = {7, 5, 100};
+  const hd::round_view view = rounds;
+  CHECK(hd::extent_of(view, 0, 0) == hd::item_extent{0, 4});
+  CHECK(hd::extent_of(view, 3, 0) == hd::item_extent{10, 2});
+  CHECK(hd::bytes_sent(view, 0, 0, 1) == 9);
+  CHECK(hd::bytes_sent(view, 1, 12345, 2) == 200);
+  CHECK(hd::total_bytes(view, 0, 1) == 109);
+  const hd::load_map load(rounds, topologies::full(3, {0, 1}), 0, 1);
+  CHECK(load[0].bytes == 9);
+  CHECK(load[1].bytes == 100);
+  CHECK(hd::seconds(view, hd::hockney{.alpha = 1, .beta = 2}, 0, 1) == 1 + 18 + 1 + 200);
+  CHECK(view.sizes().size() == 3);
+  CHECK(hd::round_table{}.view().sizes().empty());
+}

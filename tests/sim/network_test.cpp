@@ -247,3 +247,28 @@ TEST_CASE("a table of the library runs, one without ways is refused", "[sim][net
   const hd::round_table alone = none.take();
   CHECK(sim::simulate(alone, hd::topology(1), 10, 4).seconds == 0);
 }
+
+TEST_CASE("a round of a rank ends when its messages and its computation are done", "[sim][network]") {
+  // Round 0: 0 -> 1, 12 s. Round 2: 1 -> 2, 6 s. Blocks have sizes of their own.
+  hd::round_builder builder(hd::comm_operation::send, 3, 0, 2, 1);
+  builder.send(0, 0, 1).block(0);
+  builder.send(2, 1, 2).block(1);
+  hd::round_table rounds = builder.take();
+  rounds.sizes = {11, 5};
+  const hd::topology full = topologies::full(3, {1, 1, hd::link_kind::other});
+  const std::vector<double> compute{1, 20, 3,   // ranks 0, 1, 2 in round 0
+                                    4, 0, 0,    // round 1: no messages
+                                    0, 2, 0,    //
+                                    0, 0, 10};  // after the last message
+  const auto line = sim::simulate(rounds, full, 0, 1, {}, hd::routing::split, compute);
+  CHECK(line.end == std::vector<double>{12, 26});
+  CHECK(line.round_ends == std::vector<double>{12, 20, 3, 16, 20, 3, 16, 26, 26, 16, 26, 36});
+  CHECK(line.finished == std::vector<double>{16, 26, 36});
+  CHECK(line.seconds == 36);
+  CHECK(sim::simulate(rounds, full, 0, 1).round_ends.empty());
+  CHECK(sim::simulate(rounds, full, 0, 1).seconds == 18);
+  // Computation alone.
+  const hd::round_table none = hd::round_builder(hd::comm_operation::send, 2, 0, 1, 1).take();
+  CHECK(sim::simulate(none, topologies::full(2), 0, 1, {}, hd::routing::split, std::vector<double>{1, 2, 3, 4}).finished ==
+        std::vector<double>{4, 6});
+}

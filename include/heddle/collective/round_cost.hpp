@@ -21,8 +21,16 @@ struct item_extent {
 
 /// The extent of an item if the vector has `elements` elements. The vector is the whole one (all_reduce, reduce,
 /// broadcast, scans), that of all ranks' blocks one after the other (reduce_scatter, all_gather, gather, scatter), or
-/// what one rank sends to all ranks (all_to_all: block s * ranks + d is piece d of the vector of rank s).
+/// what one rank sends to all ranks (all_to_all: block s * ranks + d is piece d of the vector of rank s). A table with sizes
+/// of its own has its blocks one after the other, and `elements` means nothing.
 constexpr item_extent extent_of(round_view view, int item, std::int64_t elements) noexcept {
+  if (const auto sizes = view.sizes(); !sizes.empty()) {
+    const auto block = static_cast<std::size_t>(item / view.parts());
+    const balanced_split parts{sizes[block], view.parts()};
+    std::int64_t before = 0;
+    for (std::size_t b = 0; b < block; ++b) before += sizes[b];
+    return {before + parts.offset(item % view.parts()), parts.size(item % view.parts())};
+  }
   const bool to_each = view.what() == comm_operation::all_to_all || view.what() == comm_operation::all_to_all_v;
   const int block = to_each ? item / view.parts() % view.ranks() : item / view.parts();
   const balanced_split blocks{elements, to_each ? view.ranks() : view.blocks()};
@@ -33,7 +41,11 @@ constexpr item_extent extent_of(round_view view, int item, std::int64_t elements
 /// The elements a message carries.
 constexpr std::int64_t elements_of(round_view view, const round_transfer& t, std::int64_t elements) noexcept {
   std::int64_t n = 0;
-  for (const int item : view.items_of(t)) n += extent_of(view, item, elements).size;
+  const auto sizes = view.sizes();
+  for (const int item : view.items_of(t))
+    n += sizes.empty() ? extent_of(view, item, elements).size
+                       : balanced_split{sizes[static_cast<std::size_t>(item / view.parts())], view.parts()}.size(
+                             item % view.parts());
   return n;
 }
 

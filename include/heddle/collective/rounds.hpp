@@ -84,6 +84,7 @@ struct round_transfer {
 /// - all_reduce, reduce, broadcast, scan, exclusive_scan: as many blocks of the whole vector as the algorithm likes;
 /// - reduce_scatter, all_gather, gather, scatter: block r is rank r's;
 /// - all_to_all: block s * ranks + d goes from rank s to rank d.
+/// A table whose blocks are no parts of one vector says how large each is: `sizes`, in the unit of its user, bytes or elements.
 ///
 /// A rank begins a round when it has finished its part in the rounds before; ranks do not wait for each other
 /// otherwise. In a round a rank sends the values it had when the round began. What arrives in one round is stored and
@@ -92,7 +93,8 @@ class round_view {
  public:
   constexpr round_view() = default;
   constexpr round_view(comm_operation what, int ranks, int root, int blocks, int parts,
-                       std::span<const round_transfer> transfers, std::span<const int> items) noexcept
+                       std::span<const round_transfer> transfers, std::span<const int> items,
+                       std::span<const std::int64_t> sizes = {}) noexcept
       : what_(what),
         ranks_(ranks),
         root_(root),
@@ -100,6 +102,7 @@ class round_view {
         parts_(parts),
         transfers_(transfers.data()),
         items_(items.data()),
+        sizes_(sizes.empty() ? nullptr : sizes.data()),
         transfer_count_(static_cast<int>(transfers.size())),
         item_count_(static_cast<int>(items.size())) {}
 
@@ -125,6 +128,10 @@ class round_view {
     return {items_ + t.first, static_cast<std::size_t>(t.items)};
   }
   constexpr std::span<const int> item_list() const noexcept { return {items_, static_cast<std::size_t>(item_count_)}; }
+  /// How large each block is; empty where blocks are parts of one vector. A block is cut evenly into its parts.
+  constexpr std::span<const std::int64_t> sizes() const noexcept {
+    return {sizes_, sizes_ == nullptr ? std::size_t{0} : static_cast<std::size_t>(blocks_)};
+  }
 
  private:
   constexpr int first_of(int k) const noexcept {  // of the transfers in round k or later
@@ -146,6 +153,7 @@ class round_view {
   int parts_ = 1;
   const round_transfer* transfers_ = nullptr;
   const int* items_ = nullptr;
+  const std::int64_t* sizes_ = nullptr;
   int transfer_count_ = 0;
   int item_count_ = 0;
 };
@@ -159,8 +167,9 @@ struct round_table {
   int parts = 1;
   std::vector<round_transfer> transfers;
   std::vector<int> items;
+  std::vector<std::int64_t> sizes{};  ///< one per block, or none: see `round_view`
 
-  constexpr round_view view() const noexcept { return {what, ranks, root, blocks, parts, transfers, items}; }
+  constexpr round_view view() const noexcept { return {what, ranks, root, blocks, parts, transfers, items, sizes}; }
   constexpr operator round_view() const noexcept { return view(); }
 };
 

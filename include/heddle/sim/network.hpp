@@ -51,6 +51,8 @@ struct network_timeline {
   std::vector<double> start;     ///< when each message set off: both ends had begun the round
   std::vector<double> end;       ///< when its last byte was there
   std::vector<double> finished;  ///< per rank: when it was done with its last round
+  /// When each rank was done with each round, [rounds, ranks]; empty for a simulation without computation.
+  std::vector<double> round_ends;
   double seconds = 0;            ///< the last of all
 
   /// The longest way of a message, latency and transfer.
@@ -114,8 +116,8 @@ namespace detail {
 class network_run {
  public:
   constexpr network_run(const round_routes& ways, std::int64_t elements, std::int64_t element_bytes,
-                        const message_costs& costs)
-      : ways_(ways), rounds_(ways.rounds()), transfers_(rounds_.transfers()), costs_(costs) {
+                        const message_costs& costs, std::span<const double> compute = {})
+      : ways_(ways), rounds_(ways.rounds()), transfers_(rounds_.transfers()), costs_(costs), compute_(compute) {
     const auto p = static_cast<std::size_t>(rounds_.ranks());
     of_rank_.resize(p);
     ranks_.resize(p);
@@ -136,6 +138,11 @@ class network_run {
     network_timeline line;
     line.start.assign(transfers_.size(), 0);
     line.end.assign(transfers_.size(), 0);
+    round_count_ = rounds_.rounds();
+    if (!compute_.empty()) {
+      round_count_ = (std::max)(round_count_, static_cast<int>(compute_.size()) / rounds_.ranks());
+      round_ends_.assign(at(round_count_) * at(rounds_.ranks()), 0);
+    }
     for (int r = 0; r < rounds_.ranks(); ++r) begin_round(r);
     while (step()) {
     }
@@ -147,6 +154,7 @@ class network_run {
       line.finished.push_back(r.now);
       line.seconds = (std::max)(line.seconds, r.now);
     }
+    line.round_ends = static_cast<std::vector<double>&&>(round_ends_);
     return line;
   }
 
@@ -167,6 +175,7 @@ class network_run {
   struct rank_state {
     std::size_t next = 0;  // of its transfers: the first of the round it is in
     std::size_t stop = 0;  // the first of a later round
+    int round = -1;        // that it is in
     int open = 0;          // messages of this round it still waits for
     double now = 0;        // when the round began; at the end of one, when it ended
     double last = 0;       // the latest of what ended in it
@@ -177,11 +186,18 @@ class network_run {
     rank_state& r = ranks_[at(rank)];
     const std::vector<int>& mine = of_rank_[at(rank)];
     r.next = r.stop;
+    const int round = r.next == mine.size() ? round_count_ : transfers_[at(mine[r.next])].round;
+    if (!compute_.empty()) {
+      if (r.round >= 0) end_of(rank, r.round);
+      while (++r.round < round) {  // rounds without messages
+        r.now += computing(rank, r.round);
+        end_of(rank, r.round);
+      }
+    }
     if (r.next == mine.size()) return;
-    const int round = transfers_[at(mine[r.next])].round;
     while (r.stop < mine.size() && transfers_[at(mine[r.stop])].round == round) ++r.stop;
     r.open = static_cast<int>(r.stop - r.next);
-    r.last = r.now;
+    r.last = r.now + computing(rank, round);
     r.receiving = 0;
     double free = r.now;  // the sender works on one message after the other
     for (std::size_t k = r.next; k < r.stop; ++k) {
@@ -206,6 +222,12 @@ class network_run {
         leave(rank, flows_[at(mine[k])].sender_ready, 0);
     }
   }
+
+  constexpr double computing(int rank, int round) const {
+    const std::size_t i = at(round) * at(rounds_.ranks()) + at(rank);
+    return i < compute_.size() ? compute_[i] : 0;
+  }
+  constexpr void end_of(int rank, int round) { round_ends_[at(round) * at(rounds_.ranks()) + at(rank)] = ranks_[at(rank)].now; }
 
   // One message less to wait for; with the last one the round ends.
   constexpr void leave(int rank, double when, double receiving) {
@@ -279,6 +301,9 @@ class network_run {
   round_view rounds_;
   std::span<const round_transfer> transfers_;
   message_costs costs_;
+  std::span<const double> compute_;
+  int round_count_ = 0;
+  std::vector<double> round_ends_;
   std::vector<std::vector<int>> of_rank_;
   std::vector<rank_state> ranks_;
   std::vector<flow> flows_;
@@ -293,20 +318,22 @@ class network_run {
 /// Runs the rounds of a collective in virtual time. A rank begins a round when all its messages of the round before have
 /// come and gone and what came is folded. A message sets off when both of its ranks have begun its round; after the
 /// latency of its way its bytes flow, at a rate that is shared fairly on every link with all that flows then.
+/// `compute`: for how many seconds each rank computes in each round, [rounds, ranks], beside its messages; a rank's round then ends when both are
+/// done. It may have more rounds than the table.
 /// Units: seconds, bytes; `elements` as in `load_map`. Errors: `comm_error` if a message finds no way.
 constexpr network_timeline simulate(const round_routes& ways, std::int64_t elements, std::int64_t element_bytes,
-                                    const message_costs& costs = {}) {
+                                    const message_costs& costs = {}, std::span<const double> compute = {}) {
   for (int k = 0; k < ways.rounds().rounds(); ++k)
     if (!ways.possible(k)) {
       throw comm_error(
           heddle::detail::text_of({"heddle: no links lead from a sender of round ", k, " to its receiver"}));
     }
-  return detail::network_run(ways, elements, element_bytes, costs).run();
+  return detail::network_run(ways, elements, element_bytes, costs, compute).run();
 }
 constexpr network_timeline simulate(round_view rounds, const topology& network, std::int64_t elements,
                                     std::int64_t element_bytes, const message_costs& costs = {},
-                                    routing how = routing::split) {
-  return simulate(round_routes(rounds, network, how), elements, element_bytes, costs);
+                                    routing how = routing::split, std::span<const double> compute = {}) {
+  return simulate(round_routes(rounds, network, how), elements, element_bytes, costs, compute);
 }
 
 }  // namespace heddle::inline v0::sim
