@@ -13,6 +13,7 @@
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/chunked_cross_entropy.hpp>
+#include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
 #include <heddle/compute/expert_choice.hpp>
@@ -60,6 +61,7 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/math.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/compute/host/native_vector.hpp>
 #include <heddle/compute/host/packed_kernel.hpp>
 #include <heddle/compute/host/packed_matrix.hpp>

@@ -25,6 +25,11 @@
 #include <heddle/compute/impl/host/attention.hpp>
 #include <heddle/compute/impl/host/team.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
+#include <heddle/context/impl/carriers.hpp>
+#include <heddle/context/impl/check.hpp>
+#include <heddle/context/impl/masks.hpp>
+#include <heddle/context/impl/pieces.hpp>
+#include <heddle/context/impl/program.hpp>
 #include <heddle/core/impl/cores.hpp>
 #include <heddle/core/impl/file_size_signal.hpp>
 #include <heddle/core/impl/text.hpp>

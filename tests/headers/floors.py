@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-FLOORS = [["core"], ["mesh"], ["layout", "comm", "collective", "rendezvous", "schedule"], ["tensor"], ["compute"], ["model"], ["train", "infer"], ["rl"]]
+FLOORS = [["core"], ["mesh"], ["layout", "comm", "collective", "rendezvous", "schedule"], ["tensor"], ["compute", "context"], ["model"], ["train", "infer"], ["rl"]]
 SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 4, "draw": 1}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms of one floor that may include a neighbour. comm stands without them, but for the headers of its component nccl.
-BESIDE = {"collective": {"comm"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}}
+BESIDE = {"collective": {"comm"}, "context": {"compute"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}}
 DRAW = "draw"  # the side room which every side room, and every room above its floor, may draw with
 # What heddle/heddle.hpp includes: the words of a parallel program. Everything else has its room's header.
 WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/random", "core/shape", "core/split", "mesh/mesh",
@@ -40,6 +40,7 @@ ABOUT = {
     "rendezvous": "rendezvous of processes, and control messages over it",
     "schedule": "pipeline schedules, their checks, and lowering to executable actions",
     "tensor": "memory spaces, sharded tensors and redistribution of them",
+    "context": "context parallelism: pieces of documents, masks, carriers as checked tables, and their execution",
     "compute": "kernels on the host, and typed operators on sharded tensors",
     "model": "layers, models made of them, and the stages of pipelines",
     "train": "the trainer, its policies and predictions",

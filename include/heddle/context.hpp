@@ -1,0 +1,13 @@
+// heddle/context.hpp: context parallelism: pieces of documents, masks, carriers as checked tables, and their execution.
+#pragma once
+
+#include <heddle/context/carriers.hpp>
+#include <heddle/context/check.hpp>
+#include <heddle/context/cost.hpp>
+#include <heddle/context/execute.hpp>
+#include <heddle/context/masks.hpp>
+#include <heddle/context/pieces.hpp>
+#include <heddle/context/program.hpp>
+#include <heddle/context/shape.hpp>
+#include <heddle/context/slices_between.hpp>
+#include <heddle/context/table.hpp>
