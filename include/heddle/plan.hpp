@@ -12,10 +12,14 @@
 #include <heddle/plan/atomization/protocol.hpp>
 #include <heddle/plan/atomization/safety.hpp>
 #include <heddle/plan/atomization/stagger.hpp>
+#include <heddle/plan/document_waves.hpp>
+#include <heddle/plan/flex_groups.hpp>
 #include <heddle/plan/gain_map.hpp>
+#include <heddle/plan/hybrid_data.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/plan/offload_amount.hpp>
 #include <heddle/plan/reconfigure.hpp>
+#include <heddle/plan/sequence_costs.hpp>
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>
 #include <heddle/plan/skippipe/conflict_search.hpp>
