@@ -71,7 +71,10 @@
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
+#include <heddle/plan/impl/document_waves.hpp>
+#include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
+#include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
@@ -95,6 +98,7 @@
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
+#include <heddle/train/impl/context_policies.hpp>
 #include <heddle/train/impl/held_parts.hpp>
 #include <heddle/train/impl/held_stages.hpp>
 #include <heddle/train/impl/host_saves.hpp>

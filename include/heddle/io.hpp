@@ -5,6 +5,7 @@
 #include <heddle/io/checksum.hpp>
 #include <heddle/io/corpus.hpp>
 #include <heddle/io/dataset.hpp>
+#include <heddle/io/documents.hpp>
 #include <heddle/io/dtype.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>

@@ -6,6 +6,7 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/config_checks.hpp>
+#include <heddle/model/context_batch.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>
@@ -83,6 +84,7 @@
 #include <heddle/model/qwen_config.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>
 #include <heddle/model/stacked_parameters.hpp>

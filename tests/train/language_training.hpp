@@ -41,30 +41,24 @@ struct outcome {
   std::map<std::string, std::vector<double>> weights;
 };
 
-/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients.
-template <class Model, class Tokens>
-outcome train(const typename Model::config& settings, const std::string& mesh_text, const std::string& schedule,
-              int microbatches, const std::string& again = "") {
-  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
-  hd::train::options<typename Model::config> o;
-  o.model = settings;
-  o.batch = 7;
-  o.steps = 3;
-  o.clip_norm = 0.05;
-  o.threads_per_rank = 1;
-  o.recompute = again;
+/// `o.steps` steps and a validation on a mesh, by a strategy of these policies.
+template <class Mesh, class Model, class... Policies, class Data>
+outcome train_on(const hd::train::options<typename Model::config>& o, const std::string& mesh_text,
+                 const std::string& schedule, int microbatches, const Data& data) {
+  const auto mesh = hd::parse_mesh<Mesh>(mesh_text);
   const sc::tabled when(table_named(schedule, mesh.template extent<pp>(), microbatches));
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>, Model> trainer(world, o, when);
+    hd::train::trainer<Model, hd::strategy<Mesh, sc::tabled, Policies...>, std::remove_reference_t<decltype(world)>>
+        trainer(world, o, when);
     std::vector<double> losses, norms;
-    for (int step = 0; step < 3; ++step) {
-      const auto report = trainer.step(Tokens{});
+    while (trainer.steps_done() < o.steps) {
+      const auto report = trainer.step(data);
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
     }
-    losses.push_back(trainer.validate(Tokens{}));
+    losses.push_back(trainer.validate(data));
     const std::lock_guard lock(mutex);
     all.losses = losses;
     all.norms = norms;
@@ -79,12 +73,26 @@ outcome train(const typename Model::config& settings, const std::string& mesh_te
                 for (std::int64_t i = 0; i < length; ++i)
                   if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
                     whole[static_cast<std::size_t>(global + i)] =
-                        share[static_cast<std::size_t>(at - state.owned_begin())];
+                        share[static_cast<std::size_t>(at - state.weights_begin())];
               });
             }
           });
   });
   return all;
+}
+
+/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients.
+template <class Model, class Tokens>
+outcome train(const typename Model::config& settings, const std::string& mesh_text, const std::string& schedule,
+              int microbatches, const std::string& again = "") {
+  hd::train::options<typename Model::config> o;
+  o.model = settings;
+  o.batch = 7;
+  o.steps = 3;
+  o.clip_norm = 0.05;
+  o.threads_per_rank = 1;
+  o.recompute = again;
+  return train_on<mesh_type, Model, hd::zero<3>, recompute>(o, mesh_text, schedule, microbatches, Tokens{});
 }
 
 inline void check_same(const outcome& got, const outcome& serial) {

@@ -157,13 +157,13 @@ class context_checker {
       last = number;
       const context_kind kind = t_.kind_of(item);
       if (kind != t_.kind_of(items[0])) return fault(context_problem::mixed, m, item);
-      if ((m.how == arrival::store) == is_partial(kind)) return fault(context_problem::wrong_arrival, m, item);
+      if ((m.how == arrival::store) == is_partial_result(kind)) return fault(context_problem::wrong_arrival, m, item);
       if (kind == context_kind::of_keys && t_.pass == context_pass::forward)
         return fault(context_problem::wrong_pass, m, item);
       char& here = held(m.from, item);
       if (here == 0)
-        return fault(is_partial(kind) ? context_problem::nothing_to_give : context_problem::not_held, m, item);
-      if (is_partial(kind)) here = 0;
+        return fault(is_partial_result(kind) ? context_problem::nothing_to_give : context_problem::not_held, m, item);
+      if (is_partial_result(kind)) here = 0;
     }
     return {};
   }

@@ -27,7 +27,7 @@ constexpr std::string_view to_string(context_kind k) noexcept {
   return names[static_cast<std::size_t>(k)];
 }
 /// Whether it is a partial result, which is folded where it arrives, and not an operand, which is stored.
-constexpr bool is_partial(context_kind k) noexcept { return k >= context_kind::of_queries; }
+constexpr bool is_partial_result(context_kind k) noexcept { return k >= context_kind::of_queries; }
 
 /// Which of the two passes over attention a table is for.
 enum class context_pass : std::uint8_t { forward, backward };
@@ -163,7 +163,7 @@ class context_builder {
       const travel& m = messages_[i];
       if (i == 0 || m.round != messages_[i - 1].round || m.from != messages_[i - 1].from || m.to != messages_[i - 1].to ||
           m.what != messages_[i - 1].what || m.part != messages_[i - 1].part) {
-        transfers.push_back({m.round, m.from, m.to, is_partial(m.what) ? arrival::fold_after : arrival::store,
+        transfers.push_back({m.round, m.from, m.to, is_partial_result(m.what) ? arrival::fold_after : arrival::store,
                              static_cast<int>(items.size()), 0});
       }
       items.push_back(table_.item_of(m.what, m.piece, m.part));

@@ -12,6 +12,20 @@
 
 namespace heddle::inline v0::model {
 
+template <class T, class Context>
+struct context_batch;  // of a sharding with a context split: <heddle/model/context_batch.hpp>
+
+namespace detail {
+template <class Batch, class Context>
+struct batch_under {
+  using type = Batch;
+};
+template <class T, class... Policies>
+struct batch_under<batch<T>, context<Policies...>> {
+  using type = context_batch<T, context<Policies...>>;
+};
+}  // namespace detail
+
 /// A model from its description: `struct mine : model::described<mine, float, model::pair_batch<float>,
 /// model::network_config> { static auto describe(const config& c) { ... } };`, where `describe` returns a `layers::network` or `layers::language_model`. `How` is
 /// its sharding.
@@ -20,7 +34,8 @@ struct described {
   using scalar = T;
   using config = Config;
   using how = How;
-  using batch = Batch;
+  /// What its stages are given: documents of any length where the sharding has a context split.
+  using batch = typename detail::batch_under<Batch, typename detail::sharding_rules<How>::context_policies>::type;
   template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
   using stage = language_stage<Model, World, Backend, Activations, Pipeline>;
   /// The blocks of one pipeline stage when they are split evenly.

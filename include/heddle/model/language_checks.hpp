@@ -162,12 +162,14 @@ void reserve_blocks(const Places& at, int first, int count, Memory& routing, Que
     });
 }
 
-// Whether nothing is sent inside a block: every axis has one rank, or splits samples and no rows travel along it.
+// Whether nothing is sent inside a block: every axis has one rank, or splits samples and neither routed rows nor parts of documents
+// travel along it.
 template <class Layouts, class Block, class World, class... Tags>
 bool layers_are_whole(World& world, type_list<Tags...>) {
   using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
   constexpr bool routes = layers::uses_routing<Block>;
-  return (((list_has<typename Layouts::row_axes, Tags> && !(routes && list_has<exchange, Tags>)) ||
+  return (((list_has<typename Layouts::row_axes, Tags> && !list_has<typename Layouts::context_axes, Tags> &&
+            !(routes && list_has<exchange, Tags>)) ||
            world.template along_if<Tags>().size() == 1) &&
           ...);
 }

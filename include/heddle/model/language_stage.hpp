@@ -14,6 +14,7 @@
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
@@ -21,6 +22,7 @@
 #include <heddle/model/stream_rows.hpp>
 #include <heddle/model/token_positions.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -62,6 +64,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   using typename types::const_sum_row, typename types::sum, typename types::sum_row;
   using typename types::layouts, typename types::places, typename types::trained;
   using batch_type = typename Model::batch;
+  using rows_type = rows_of_batch<batch_type, layouts, Backend, World>;
   /// The flat buffers by the axes over which gradients are summed: `bucket_elements()` says how long each bucket is. The layout of
   /// gradients is the dual of these.
   using buckets = typename language_parameters<T, layouts, description, space>::buckets::layouts;
@@ -85,6 +88,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space>;
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
+  /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
+  using context_axes = typename layouts::context_axes;
   /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
   static constexpr bool exchanges_rows = model::layers::uses_routing<block_layer> &&
                                          layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
@@ -109,6 +114,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
         stream_(world, config.width),
         memory_(queue(), at_, part_, again_, slots, deferred),
         given_(queue(), extents_of_sample<batch_type, out_layer>(config_), max_samples, slots + 1, is_first(), is_last()),
+        rows_(world, backend, slots + 1),
         slots_(slots, deferred) {
     detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world_->mesh(), max_rows());
     detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
@@ -131,7 +137,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   std::int64_t max_samples() const noexcept { return max_samples_; }
   /// Elements that travel between neighbouring stages for a batch of so many samples, from this rank. `sequence` 0: the context.
   std::int64_t boundary_elements(std::int64_t batch, int sequence = 0) const noexcept {
-    return stream_.elements(batch * (sequence > 0 ? sequence : config_.context));
+    return stream_.elements(batch * (sequence > 0 ? sequence : rows_type::of_sample(config_)));
   }
   /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
   /// nothing is sent along the axes of the layers.
@@ -195,8 +201,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     if (!is_last()) require_size(out, e, "forward's `out`");
     s.extent = e;
     s.loss_sum = 0;
-    run_type c = run_of(e);
     given_.take(queue(), slot, config_, b, e);
+    rows_.take(slot, b);
+    run_type c = run_of(slot, e);
     T* x = part_.count > 0 ? start_of(saved_layers_.begin(slot, 0))
            : is_last()     ? memory_.end_saved(slot)
                            : start_of(out);
@@ -227,7 +234,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   void recompute(int slot) {
     [[maybe_unused]] const slot_state& s = slots_.forwarded(slot, "recompute");
     if constexpr (recomputes) {
-      run_type c = run_of(s.extent);
+      run_type c = run_of(slot, s.extent);
       if (is_last()) restore_end(c, slot, false), last_end_ = slot;
       if (part_.count > 0) restore_block(c, slot, part_.count - 1, nullptr), wrote(slot, part_.count - 1);
     }
@@ -245,7 +252,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     const slot_state& s = slots_.waiting(slot);
     require_same_extent(slot, checked(b, true), slots_[slot].extent);
     T* const set = memory_.set(s.deferred);
-    run_type c = run_of(s.extent);
+    run_type c = run_of(slot, s.extent);
     c.waits = true;
     if (is_last()) end_weight(c, slot, memory_.end_deferred(set), memory_.end_waiting(set));
     for (int l = part_.count; l-- > 0;) {
@@ -281,8 +288,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   /// Forward without saving. Returns the loss summed over the targets on the last stage; 0 on others and for a batch without targets.
   double forward_only(const batch_type& b, const_row in, row out) {
     const extent_of_batch e = checked(b, false);
-    run_type c = run_of(e);
-    T* const x = evaluate(c, b, e, in, out);
+    T* const x = evaluate(b, e, in, out);
     if (!is_last()) return 0;
     if (b.targets.empty()) {
       if constexpr (!on_host) queue().wait();  // the caller's inputs have been read
@@ -291,16 +297,19 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     double sum = 0;
     const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
     const auto all_targets = given_.targets(slots(), b);
+    run_type c = run_of(slots(), e);
     add_loss_at(c, slots());
-    for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
-      run_type one = run_of({1, e.sequence});
-      at_brief_end(one);
-      one.loss = c.loss;
+    const std::int64_t at_once = rows_type::samples_of_head(config_);
+    for (std::int64_t i = 0; i < e.samples; i += at_once) {  // logits of so many only need memory
+      const std::int64_t n = (std::min)(at_once, e.samples - i);
+      run_type some = run_of(slots(), {n, e.sequence});
+      at_brief_end(some);
+      some.loss = c.loss;
       const auto targets = static_cast<std::int64_t>(b.targets.size()) / e.samples;
       [[maybe_unused]] const auto more =
-          call_type<out_layer>(at_.brief_out, one)
-              .forward(stream_.part(all, i * e.sequence, one.extent),
-                       heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, targets));
+          call_type<out_layer>(at_.brief_out, some)
+              .forward(stream_.part(all, i * e.sequence, some.extent),
+                       heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, n * targets));
       if constexpr (on_host) sum += more;
     }
     if constexpr (!on_host) sum = given_.read_loss(queue(), slots());
@@ -312,17 +321,19 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   /// rank that shares its rows.
   /// Shapes: `logits` [samples, 1 or rows, outputs of the head]; other stages ignore it.
   void last_logits(const batch_type& b, const_row in, row out, row logits) {
+    static_assert(rows_type::of_samples,
+                  "heddle: last_logits reads the last row of each sample: a model whose sharding has a context split has "
+                  "none; take the model without it");
     const extent_of_batch e = checked(b, false);
     constexpr bool of_rows = has_targets_of_rows<batch_type, out_layer>;
     const std::int64_t n = description_.out.outputs(), of_sample = of_rows ? e.sequence : 1;
     if (is_last()) require_logits(static_cast<std::size_t>(logits.size()), e, of_sample * n);
-    run_type c = run_of(e);
-    T* const x = evaluate(c, b, e, in, out);
+    T* const x = evaluate(b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
     const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
     const std::int64_t rows = detail::takes_means<out_layer> ? e.sequence : 1;
     for (std::int64_t i = 0; i < e.samples * of_sample; ++i) {
-      run_type one = run_of({1, rows});
+      run_type one = run_of(slots(), {1, rows});
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
       const std::int64_t end = of_rows ? i + 1 : (i + 1) * e.sequence;
@@ -352,7 +363,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       }
     if constexpr (requires { description_.out.norm.name; })
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
-        run_type c = run_of({max_samples_, config_.context});
+        run_type c = run_of({max_samples_, rows_type::of_sample(config_)});
         at_end(c, memory_.end_saved(slot) + at_.stream, nullptr);
         if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
           return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
@@ -361,13 +372,13 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   }
 
  private:
-  using run_type = model::layers::layer_run<T, layouts, Backend, World, model::layers::no_cache, trained>;
+  using run_type = model::layers::layer_run<T, layouts, Backend, World, typename rows_type::seen, trained>;
   template <class Layer>
   using call_type = model::layers::call<Layer, run_type>;
   using dropping = model::layers::dropping;
   using slot_state = microbatch_slots::slot;
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
-  std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
+  std::int64_t max_rows() const noexcept { return max_samples_ * rows_type::of_sample(config_); }
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
@@ -401,12 +412,19 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       c.tied = held_.tied_weight();
       c.tied_gradient = {start_of(held_.tied_gradient()), held_.tied_weight().shape()};
     }
-    if constexpr (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>) {
+    if constexpr (rows_type::of_samples &&
+                  (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>)) {
       sequences_.prepare(queue(), max_samples_, e.sequence);
       c.positions = sequences_.rows(e);
       c.sequences = sequences_.slices(e);
     }
     if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
+    return c;
+  }
+  // The same, of the microbatch in this place.
+  run_type run_of(int place, extent_of_batch e, sum loss_scale = 1) {
+    run_type c = run_of(e, loss_scale);
+    if constexpr (!rows_type::of_samples) rows_.show(place, c);
     return c;
   }
   template <class F>
@@ -493,7 +511,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       backend_->copy(in, elements_of(x));
   }
   // Forward without saving, up to the last block: where the residual stream is.
-  T* evaluate(run_type& c, const batch_type& b, extent_of_batch e, const_row in, row out) {
+  T* evaluate(const batch_type& b, extent_of_batch e, const_row in, row out) {
     if (!is_first()) require_size(in, e, "forward_only's `in`");
     if (!is_last()) require_size(out, e, "forward_only's `out`");
     last_block_ = {-1, -1};
@@ -501,6 +519,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     T* y = memory_.y();
     if (part_.count == 0 && !is_last()) x = start_of(out);
     given_.take(queue(), slots(), config_, b, e);
+    rows_.take(slots(), b);
+    run_type c = run_of(slots(), e);
     enter(c, slots(), b, in, x);
     for (int l = 0; l < part_.count; ++l) {
       if (l + 1 == part_.count && !is_last()) y = start_of(out);
@@ -522,7 +542,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     const auto deferred_of = [&](int l) { return weights_too ? memory_.deferred_now(l) : memory_.deferred(set, l); };
     T* const start = is_first() ? memory_.embedding_gradient(end) : start_of(din);
     T* const top = part_.count > 0 ? deferred_of(part_.count - 1) : start;
-    run_type c = run_of(e, b.loss_scale);
+    run_type c = run_of(slot, e, b.loss_scale);
     if (is_last()) {
       c.waiting = weights_too ? nullptr : memory_.end_waiting(set);
       c.deferred = end;
@@ -591,6 +611,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   stream_rows<layouts, World, space> stream_;
   stage_memory<T, places, space> memory_;
   mutable microbatch_memory<batch_type, space> given_;
+  [[no_unique_address]] rows_type rows_;
   microbatch_slots slots_;
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;

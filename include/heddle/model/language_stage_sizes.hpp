@@ -44,7 +44,7 @@ struct sizes_of_stage<language_stage<Model, World, Backend, Activations, Pipelin
     const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
     const typename stage::description described = Model::describe(config);
     const recompute_plan again = recompute_plan_of(saving);
-    const std::int64_t rows = max_samples * config.context;
+    const std::int64_t rows = max_samples * stage::rows_type::of_sample(config);
     places at(described, {mesh, rank}, rows, config.context, config.width, again);
     const language_parameters<T, layouts, typename stage::description, space> held(at, described, mesh, rank, part,
                                                                                    lent);

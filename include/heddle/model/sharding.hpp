@@ -46,23 +46,44 @@ template <int Pieces = 1>
 struct overlapped {
   static_assert(Pieces >= 1, "heddle: overlapped<Pieces> cuts the rows of a rank into at least one piece");
 };
+/// Not at all: each rank keeps the rows that it has of every document of the batch, and attention alone brings queries, keys and
+/// values together (context parallelism). `Policies`, by kind: see `<heddle/train/context.hpp>`, which a trainer of it needs.
+template <class... Policies>
+struct context {
+  using policies = type_list<Policies...>;
+};
 
 namespace detail {
+template <class Moving>
+inline constexpr bool is_context = false;
+template <class... Policies>
+inline constexpr bool is_context<context<Policies...>> = true;
+template <class... Moving>
+struct first_context {
+  using type = at_once;
+};
+template <class Moving, class... More>
+struct first_context<Moving, More...> {
+  using type = typename std::conditional_t<is_context<Moving>, std::type_identity<Moving>, first_context<More...>>::type;
+};
 template <class Moving>
 inline constexpr int pieces_of_moving = -1;
 template <>
 inline constexpr int pieces_of_moving<at_once> = 0;
 template <int Pieces>
 inline constexpr int pieces_of_moving<overlapped<Pieces>> = Pieces;
+template <class... Policies>
+inline constexpr int pieces_of_moving<context<Policies...>> = 0;
 // Whether a split says something that can be done about how rows travel.
 template <class Split>
 inline constexpr bool moves_rows_well =
-    std::is_same_v<typename Split::moving, at_once> ||
+    std::is_same_v<typename Split::moving, at_once> || is_context<typename Split::moving> ||
     (std::is_same_v<typename Split::dimension, dim::sequence> && pieces_of_moving<typename Split::moving> > 0);
 }  // namespace detail
 
 namespace dim {
-/// `Axis` splits dimension `Dim` wherever it occurs. `Moving`: for `sequence` how rows travel, `at_once` or `overlapped<Pieces>`.
+/// `Axis` splits dimension `Dim` wherever it occurs. `Moving`: for `sequence` how rows travel, `at_once`, `overlapped<Pieces>` or
+/// `context<Policies...>`.
 template <class Dim, class Axis, class Moving = at_once>
 struct split {
   using dimension = Dim;
@@ -123,11 +144,34 @@ template <class How>
 struct sharding_rules;
 template <class... S>
 struct sharding_rules<sharding<S...>> {
+  /// What a split divides of the rows that layers see: those of a context split are whole rows of the batch, as samples are.
+  template <class Split>
+  using divided =
+      std::conditional_t<heddle::v0::detail::is_context<typename Split::moving>, dim::samples, typename Split::dimension>;
   /// The axes of the mesh that split a dimension, in the order of the sharding.
   template <class Mesh, class D>
-  using axes_of =
-      joined<std::conditional_t<std::is_same_v<D, typename S::dimension> && Mesh::template has<typename S::axis>,
-                                type_list<typename S::axis>, type_list<>>...>;
+  using axes_of = joined<std::conditional_t<std::is_same_v<D, divided<S>> && Mesh::template has<typename S::axis>,
+                                            type_list<typename S::axis>, type_list<>>...>;
+  /// The axes of context splits.
+  template <class Mesh>
+  using context_axes = joined<type_list<>, std::conditional_t<heddle::v0::detail::is_context<typename S::moving> &&
+                                                                  Mesh::template has<typename S::axis>,
+                                                              type_list<typename S::axis>, type_list<>>...>;
+  template <class Split>
+  static constexpr bool is_context_of_sequence = !heddle::v0::detail::is_context<typename Split::moving> ||
+                                                 std::is_same_v<typename Split::dimension, dim::sequence>;
+  static constexpr bool context_splits_sequence = (is_context_of_sequence<S> && ...);
+  /// The `context<Policies...>` of the context split; `at_once` without.
+  using context_policies = typename heddle::v0::detail::first_context<typename S::moving...>::type;
+  static constexpr int contexts = (0 + ... + (heddle::v0::detail::is_context<typename S::moving> ? 1 : 0));
+  template <class Axis>
+  static constexpr bool axis_of_context =
+      ((heddle::v0::detail::is_context<typename S::moving> && std::is_same_v<Axis, typename S::axis>) || ...);
+  /// Whether no axis of a context split divides samples or heads, too.
+  static constexpr bool context_splits_alone =
+      ((heddle::v0::detail::is_context<typename S::moving> || !axis_of_context<typename S::axis> ||
+        !(std::is_same_v<typename S::dimension, dim::samples> || std::is_same_v<typename S::dimension, dim::heads>)) &&
+       ...);
   /// Messages of each rank's rows beside products; 0: none. Of a folded sharding several splits say the same.
   static constexpr int pieces = [] {
     int most = 0;
@@ -334,6 +378,8 @@ struct layouts {
   using row_axes = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::samples>;
   /// In how many messages the rows of a rank travel beside products; 0: before them or after them.
   static constexpr int overlapped_pieces = detail::sharding_rules<How>::pieces;
+  /// The axis of a context split, which is among `row_axes`, too; none without.
+  using context_axes = typename detail::sharding_rules<How>::template context_axes<Mesh>;
   /// The axes that split sequences.
   using sequence_splits = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::sequence>;
   /// The axes that split rows and one of the dimensions both: rows of a mixture of experts travel along them to where their part of
@@ -360,6 +406,13 @@ struct layouts {
       detail::sharding_is_possible<detail::sharding_rules<How>::moves_rows_well, How>::value,
       "heddle: split<Dim, Axis, overlapped<Pieces>>: rows travel beside products where the sequence is split: the "
       "dimension must be dim::sequence");
+  static_assert(detail::sharding_is_possible<detail::sharding_rules<How>::context_splits_sequence, How>::value,
+                "heddle: split<Dim, Axis, context<...>>: a context split is one of dim::sequence");
+  static_assert(detail::sharding_is_possible<detail::sharding_rules<How>::contexts <= 1, How>::value,
+                "heddle: a sharding has one context split at most: leave out the others");
+  static_assert(detail::sharding_is_possible<detail::sharding_rules<How>::context_splits_alone, How>::value,
+                "heddle: the axis of a context split divides the rows of documents, and neither samples nor heads: give "
+                "these an axis of their own");
   static_assert(
       detail::sharding_is_possible<sequence_axes<dims<>>::size <= 1, How>::value,
       "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one "

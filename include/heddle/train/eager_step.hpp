@@ -48,8 +48,8 @@ struct eager_step {
   template <class Data>
   step_report step(Run& run, const Data& data) {
     const std::int64_t start = now_ns();
-    const step_report report = run.new_report();
     const step_result result = run.compute_gradients(data, hooks(run));
+    const step_report report = run.new_report();
     run.apply(result);
     return completed(report, result, now_ns() - start);
   }

@@ -81,6 +81,8 @@ struct run_state {
   template <class List>
   using group_type = std::remove_reference_t<decltype(group_along(std::declval<World&>(), List{}))>;
   using groups_of_gradients = gradient_groups<World, axes, buckets>;
+  // Whether samples are documents of any length, which several ranks may share.
+  static constexpr bool of_documents = takes_documents<batch_type>;
   static constexpr bool steps_captured = [] {
     if constexpr (Strategy::steps::captured)
       return Strategy::steps::template are_captured<Strategy, stage_type, optimizer_of_bucket, World>();
@@ -97,7 +99,7 @@ struct run_state {
         options(std::move(o)),
         watched(of_run, observer),
         gradient_ranks(groups_of_gradients::of(of_run)),
-        sample_ranks(group_along(of_run, typename axes::samples{})),
+        sample_ranks(group_along(of_run, typename axes::shares{})),
         beside(group_along(of_run, typename axes::beside{})),
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline(of_run.template along_if<pipeline_axis>().split(0, of_run.template along_if<pipeline_axis>().rank())),
@@ -106,9 +108,9 @@ struct run_state {
         parts(when != nullptr ? stage_parts(*when, table())
                               : stage_parts(make_schedule<schedule_type>(options), table())),
         microbatches(checked_microbatches(options, table().microbatches())),
-        max_samples(
-            balanced_split{balanced_split{options.batch, sample_ranks.size()}.largest(), microbatches}.largest()),
-        batches(table(), parts, pipeline.rank(), max_samples, sample_extents()),
+        max_samples(step_batches<batch_type>::most_samples(options, sample_ranks.size(), microbatches,
+                                                          size_along(of_run.mesh(), typename axes::context{}))),
+        batches(make_batches(of_run)),
         backend(backend_for<backend_type>(options, of_run.size())),
         expected(std::move(text_of_memory)),
         held(
@@ -137,7 +139,12 @@ struct run_state {
   schedule::table_view table() const noexcept { return plan.view().table; }
   int rank_of_part(int part) const noexcept { return table().rank_of(parts.stages_of(part).front()); }
   model::sample_extents sample_extents() const noexcept { return model::extents_of_model<model_type>(options.model); }
-  std::int64_t targets_of_a_step() const noexcept { return options.batch * sample_extents().targets; }
+  std::int64_t targets_of_a_step() const noexcept {
+    if constexpr (of_documents)
+      return batches.targets_of_step();
+    else
+      return options.batch * sample_extents().targets;
+  }
 
   // ---- the parts of a step, in their order ----
 
@@ -148,8 +155,11 @@ struct run_state {
     watched.set_step(at.step);  // what is not part of a step (validation, sampling) has none
     const balanced_split shares{options.batch, sample_ranks.size()};
     const int share = sample_ranks.rank();
-    batches.load(data, at.consumed + shares.offset(share), shares.size(share),
-                 1.0 / static_cast<double>(targets_of_a_step()));
+    if constexpr (of_documents)
+      batches.load(data, {at.consumed, options.batch}, {at.consumed + shares.offset(share), shares.size(share)});
+    else
+      batches.load(data, at.consumed + shares.offset(share), shares.size(share),
+                   1.0 / static_cast<double>(targets_of_a_step()));
   }
   void begin_gradients() {
     held.for_each([](held_type& h) {
@@ -226,7 +236,20 @@ struct run_state {
     return event_of(kind, name, world.rank(), at.step);
   }
 
-  // ---- making stages ----
+  // ---- making batches and stages ----
+
+  // Whether ranks wait for each other between microbatches.
+  auto waves_are_met() const {
+    using balance = typename step_batches<batch_type>::balance;
+    return Strategy::zero::stage >= 3 || pipeline.size() > 1 ? balance::waves : balance::steps;
+  }
+  step_batches<batch_type> make_batches(World& of_run) {
+    if constexpr (of_documents)
+      return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples,
+                                      group_along(of_run, typename axes::context{}), options, waves_are_met());
+    else
+      return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples, sample_extents());
+  }
 
   stage_type make_stage(int index, stage_type* lender) {
     auto layers = assigned_layers<typename Strategy::layers, model_type>(
@@ -250,7 +273,7 @@ struct run_state {
   options_type options;
   watched_ranks<World, observer_type> watched;
   typename groups_of_gradients::type gradient_ranks;
-  group_type<typename axes::samples>& sample_ranks;
+  group_type<typename axes::shares>& sample_ranks;  // those with other samples
   group_type<typename axes::beside>& beside;
   communicator_along<pipeline_axis> pipeline;
   bool counts_loss = is_first_along(world.mesh(), world.rank(), typename axes::repeats{});

@@ -23,15 +23,32 @@ namespace detail {
 // Of a model that was refused: whatever it is given, the error has been said.
 template <class Batch>
 inline constexpr bool is_batch_of_model = !requires { Batch::is_refused; };
+// Whether microbatches are of documents of any length.
+template <class Batch>
+inline constexpr bool takes_documents = requires(const Batch& b) { b.positions; };
 }  // namespace detail
+
+/// Documents of any length: `length(d)` tokens has document d of `documents()`. `fill(d, first, inputs, targets)` writes tokens [first,
+/// first + inputs.size()) of it and, for each, the token behind it (negative: ignored). Optional: `train_document(i)`, the document that
+/// is number i of an endless order (else i modulo `documents()`); `validation_samples()`, how many held-out documents there are, and
+/// `validation_document(i)`. Called on a thread beside a step, so that calls must not disturb each other.
+template <class D>
+concept document_source =
+    requires(const D& data, std::int64_t i, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+      { data.documents() } -> std::convertible_to<std::int64_t>;
+      { data.length(i) } -> std::convertible_to<std::int64_t>;
+      data.fill(i, i, inputs, targets);
+    };
 
 /// What a trainer reads: an endless order of training samples addressed by global index, and held-out samples.
 /// `fill_train({first, count}, inputs, targets)` writes consecutive samples of the kind that `Batch` holds: tokens and the
-/// tokens behind them, as `io::basic_dataset` has them, or x and y of pairs, as `io::pairs`.
+/// tokens behind them, as `io::basic_dataset` has them, or x and y of pairs, as `io::pairs`. For a sharding with a context split: a
+/// `document_source`, such as `io::documents`.
 template <class D, class Batch = model::batch<float>>
 concept sample_source = detail::is_batch_of_model<Batch> &&
-                        requires(const D& data, std::span<typename model::batch_contents<Batch>::input> inputs,
-                                 std::span<typename model::batch_contents<Batch>::target> targets) {
+                        ((detail::takes_documents<Batch> && document_source<D>) ||
+                         requires(const D& data, std::span<typename model::batch_contents<Batch>::input> inputs,
+                                  std::span<typename model::batch_contents<Batch>::target> targets) {
   requires requires {
     { data.context() } -> std::convertible_to<std::int64_t>;
   } || requires {
@@ -41,7 +58,7 @@ concept sample_source = detail::is_batch_of_model<Batch> &&
   { data.validation_samples() } -> std::convertible_to<std::int64_t>;
   data.fill_train({std::int64_t{}, std::int64_t{}}, inputs, targets);
   data.fill_validation({std::int64_t{}, std::int64_t{}}, inputs, targets);
-};
+});
 
 /// The microbatches of a step, with memory for their inputs and targets, and where they enter and leave the model.
 template <class Batch>
@@ -72,6 +89,11 @@ class step_batches {
     mark(parts.parts() - 1, ends_here_);
   }
 
+  /// The most samples of a microbatch. `shares`: ranks with other samples.
+  template <class Options>
+  static std::int64_t most_samples(const Options& o, int shares, int microbatches, int /*context_ranks*/) noexcept {
+    return balanced_split{balanced_split{o.batch, shares}.largest(), microbatches}.largest();
+  }
   step_batches(const step_batches&) = delete;
   step_batches& operator=(const step_batches&) = delete;
 
@@ -114,6 +136,9 @@ class step_batches {
     b.samples = static_cast<int>(count);
     return b;
   }
+
+  /// How many held-out samples one microbatch has.
+  static constexpr std::int64_t held_out_at_once(std::int64_t max_samples) noexcept { return max_samples; }
 
   /// `check(batch, begins, ends)` of those that enter the model on this rank, leave it, or both.
   template <class Check>

@@ -269,7 +269,8 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     refuse_ahead();
     capture_again();  // also where there are no samples for this rank
     return detail::held_out_loss<detail::runs_together<trainer>>(
-        state_.world.control(), state_.sample_ranks, state_.batches, data, state_.options.validation_samples, state_.max_samples,
+        state_.world.control(), state_.sample_ranks, state_.batches, data, state_.options.validation_samples,
+        step_batches<batch_type>::held_out_at_once(state_.max_samples),
         [&](const batch_type& batch) -> std::array<double, 2> {
           const double loss = forward_through(batch);
           if (!is_last_stage()) return {};

@@ -28,7 +28,8 @@ template <bool Ok, class Stage, class Axis>
 inline constexpr bool axis_of_stage = Ok;
 
 /// What the axes of a mesh are for a stage; nothing is known by name but the pipeline's. All in the mesh's order.
-/// `samples` split a step's samples (dimension 0 of the stage's `samples`); `gradients` are those over which gradients
+/// `samples` split a step's samples (dimension 0 of the stage's `samples`), `context` of them those whose ranks have other rows of the
+/// same documents, `shares` the others; `gradients` are those over which gradients
 /// are summed (the dual of the weights of any bucket is partial), `of_buckets` has them bucket by bucket; `inside` are the
 /// others but the pipeline, `beside` those that do not split samples.
 template <class Stage, class Mesh, class Pipeline>
@@ -55,6 +56,8 @@ struct training_axes {
   template <class Tag>
   static constexpr bool sums_gradients = any_sums<Tag>(buckets{});
   template <class Tag>
+  static constexpr bool splits_context = splits_samples<Tag> && model::of_stage::splits_context<Stage, Tag>;
+  template <class Tag>
   static constexpr bool repeats_loss = !is_pipeline<Tag> && role_on<typename Stage::loss, Tag>() == role::identical;
   template <class Tag>
   static constexpr bool is_known = is_pipeline<Tag> || splits_samples<Tag> || model::of_stage::names_axis<Stage, Tag>;
@@ -66,6 +69,9 @@ struct training_axes {
   template <class... Tags>
   struct lists<type_list<Tags...>> {
     using samples = heddle::v0::detail::joined<type_list<>, kept<splits_samples<Tags>, Tags>...>;
+    using context = heddle::v0::detail::joined<type_list<>, kept<splits_context<Tags>, Tags>...>;
+    using shares =
+        heddle::v0::detail::joined<type_list<>, kept<splits_samples<Tags> && !splits_context<Tags>, Tags>...>;
     using gradients = heddle::v0::detail::joined<type_list<>, kept<sums_gradients<Tags>, Tags>...>;
     using inside = heddle::v0::detail::joined<type_list<>, kept<!is_pipeline<Tags> && !sums_gradients<Tags>, Tags>...>;
     using beside = heddle::v0::detail::joined<type_list<>, kept<!is_pipeline<Tags> && !splits_samples<Tags>, Tags>...>;
@@ -85,6 +91,8 @@ struct training_axes {
   };
   using all = lists<typename Mesh::tags>;
   using samples = typename all::samples;
+  using context = typename all::context;
+  using shares = typename all::shares;
   using gradients = typename all::gradients;
   using of_buckets = typename by_bucket<buckets>::type;
   using inside = typename all::inside;
@@ -166,6 +174,11 @@ std::vector<int> members_along([[maybe_unused]] const Mesh& mesh, int rank, type
     return group<Tags...>(mesh, rank);
   else
     return {rank};
+}
+// The ranks of such a group.
+template <class Mesh, class... Tags>
+int size_along([[maybe_unused]] const Mesh& mesh, type_list<Tags...>) {
+  return (1 * ... * mesh.template extent_or_one<Tags>());
 }
 // Whether this rank is the first along each of these axes.
 template <class Mesh, class... Tags>

@@ -48,7 +48,7 @@ HEDDLE_INLINE std::string to_string(const context_fault& f) {
     case context_problem::mixed:
       return text + message + item + " in a message that begins with another kind";
     case context_problem::wrong_arrival:
-      return text + message + item + (is_partial(f.kind) ? ", to be stored: it has to be folded" : ", to be folded: it has to be stored");
+      return text + message + item + (is_partial_result(f.kind) ? ", to be stored: it has to be folded" : ", to be folded: it has to be stored");
     case context_problem::not_held:
       return text + message + item + ", which it does not have";
     case context_problem::nothing_to_give:

@@ -95,7 +95,7 @@ class context_lowering {
       read(from.buffer);
       append(parts, from, -1, row);
       row += from.rows;
-      if (is_partial(kind)) {
+      if (is_partial_result(kind)) {
         at(item) = {-1, 0, 0};
         for (int& mirror : mirrors_)  // what is made from now on lies elsewhere
           if (mirror == from.buffer) mirror = -1;

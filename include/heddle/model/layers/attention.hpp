@@ -53,6 +53,32 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   b.compute().store_rows(v, cache.places, values);
   b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
 }
+template <class B>
+using heads_of_call = compute::head_rows<typename B::scalar, typename B::space>;
+template <class B>
+using const_heads_of_call = compute::head_rows<const typename B::scalar, typename B::space>;
+// Causal attention of the call's rows inside their sequences.
+template <class B>
+void attend(const B& b, const const_heads_of_call<B>& q, const const_heads_of_call<B>& k,
+            const const_heads_of_call<B>& v, typename B::sum scale, const heads_of_call<B>& out) {
+  if constexpr (B::has_context)
+    b.run().cache.attend(q, k, v, scale, out, b.vector(log_sum_exp{}));
+  else
+    b.compute().attention(q, k, v, b.run().sequences, scale, out, b.vector(log_sum_exp{}),
+                          compute::key_pages_in<typename B::space>{});
+}
+// Its gradients, from those of `out`.
+template <class B>
+void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const_heads_of_call<B>& q,
+                     const const_heads_of_call<B>& k, const const_heads_of_call<B>& v,
+                     const const_heads_of_call<B>& out, typename B::sum scale, const heads_of_call<B>& dq,
+                     const heads_of_call<B>& dk, const heads_of_call<B>& dv) {
+  if constexpr (B::has_context)
+    b.run().cache.attend_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), scale, dq, dk, dv);
+  else
+    b.compute().attention_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), b.run().sequences, scale, dq, dk, dv,
+                                   compute::key_pages_in<typename B::space>{});
+}
 // Bytes that a backend's attention takes for a moment with a cache, up to `rows` rows that see up to `keys` keys.
 template <class B>
 std::int64_t bytes_of_cached_attention(const B& b, std::int64_t rows, std::int64_t keys, std::int64_t heads,
@@ -116,20 +142,24 @@ struct fused_attention {
     use_gathered<typename l::x_edge, typename l::x_taken, in_layer>(
         b, whole_in{}, x, b.makes(qkv{}),
         [&](auto rows, row_range at) { project.forward(rows, rows_of(b.edge(qkv{}), at)); });
-    b.make(heads_out{}, [&](auto v) { b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{})); });
+    b.make(heads_out{}, [&](auto v) {
+      if constexpr (B::has_context)
+        detail::attend(b, third(b, b[qkv{}], 0), third(b, b[qkv{}], 1), third(b, b[qkv{}], 2), scale<B>(),
+                       compute::heads_of(v, b[log_sum_exp{}].extent(1), out.in[1]));
+      else
+        b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{}));
+    });
     return combine.forward(b[heads_out{}], y);
   }
   /// The same for rows that continue sequences: keys and values of earlier tokens come from the cache.
   template <class B>
   auto forward_cached(const B& b, typename B::const_view x, typename B::view y) const {
-    using T = typename B::sum;
     detail::require_whole<typename B::layouts, dim::head_size, dim::kinds, dim::positions>();
     auto [project, combine] = b.children();
     project.forward(x, b[qkv{}]);
-    const std::int64_t heads = b[log_sum_exp{}].extent(1), size = out.in[1];
-    const auto third = [&](std::int64_t i) { return compute::heads_of(b[qkv{}], heads, size, i * heads * size); };
-    const T scale = T(1) / std::sqrt(static_cast<T>(size));
-    detail::attend_cached(b, third(0), third(1), third(2), scale, compute::heads_of(b[heads_out{}], heads, size));
+    const auto in_thirds = b[qkv{}];
+    detail::attend_cached(b, third(b, in_thirds, 0), third(b, in_thirds, 1), third(b, in_thirds, 2), scale<B>(),
+                          compute::heads_of(b[heads_out{}], b[log_sum_exp{}].extent(1), out.in[1]));
     return combine.forward(b[heads_out{}], y);
   }
   /// Bytes that `forward_cached` takes of the backend for a moment besides the layer's tensors, for up to `rows` rows that see up to `keys` keys.
@@ -142,8 +172,15 @@ struct fused_attention {
     using l = typename in_layer::template laid<typename B::layouts>;
     auto [project, combine] = b.children();
     combine.backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
-    b.compute().attention_backward(b[d_heads_out{}], b[qkv{}], b[heads_out{}], b.vector(log_sum_exp{}), shape(b),
-                                   b[d_qkv{}]);
+    if constexpr (B::has_context) {
+      const auto heads = [&](auto m) { return compute::heads_of(m, b[log_sum_exp{}].extent(1), out.in[1]); };
+      detail::attend_backward(b, heads(b[d_heads_out{}]), third(b, b[qkv{}], 0), third(b, b[qkv{}], 1),
+                              third(b, b[qkv{}], 2), heads(b[heads_out{}]), scale<B>(), third(b, b[d_qkv{}], 0),
+                              third(b, b[d_qkv{}], 1), third(b, b[d_qkv{}], 2));
+    } else {
+      b.compute().attention_backward(b[d_heads_out{}], b[qkv{}], b[heads_out{}], b.vector(log_sum_exp{}), shape(b),
+                                     b[d_qkv{}]);
+    }
     make_scattered<typename l::dx_made, dual<typename l::x_edge>, in_layer>(
         b, whole_in{}, dx, [&](auto sum, row_range at) { project.backward_input(x, rows_of(b[d_qkv{}], at), sum); });
     return made<dual<typename l::x_edge>>{};
@@ -156,6 +193,18 @@ struct fused_attention {
     use_gathered<typename l::x_edge, typename l::x_taken, in_layer>(
         b, whole_in{}, x, true,
         [&](auto rows, row_range at) { project.backward_weight(rows, rows_of(b[d_qkv{}], at)); });
+  }
+
+ private:
+  // Queries, keys or values in a row of all three.
+  template <class B, class View>
+  auto third(const B& b, View all, std::int64_t i) const {
+    const std::int64_t heads = b[log_sum_exp{}].extent(1), size = out.in[1];
+    return compute::heads_of(all, heads, size, i * heads * size);
+  }
+  template <class B, class T = typename B::sum>
+  T scale() const {
+    return T(1) / std::sqrt(static_cast<T>(out.in[1]));
   }
 };
 

@@ -47,12 +47,21 @@ struct token_cache {
   compute::key_pages_in<Space> pages{};   ///< where the keys lie that the slices of `layer_run::sequences` count
 };
 
+namespace detail {
+template <class Cache>
+inline constexpr bool holds_tokens = false;
+template <class T, class Space>
+inline constexpr bool holds_tokens<token_cache<T, Space>> = true;
+}  // namespace detail
+
 /// What all layers of a stage work with in one call. Addresses are those of the block at work, in the backend's space. With a
-/// `token_cache` as `Cache` the rows continue sequences, and layers whose rows see others run `forward_cached`.
+/// `token_cache` as `Cache` the rows continue sequences, and layers whose rows see others run `forward_cached`. With
+/// `model::context_rows` rows are parts of documents of any length, and attention sees those of other ranks by its verbs.
 /// `Trained`: the parameters that have gradients.
 template <class T, class Layouts, class Backend, class World, class Cache = no_cache, class Trained = every_parameter>
 struct layer_run {
-  static constexpr bool has_cache = !std::is_same_v<Cache, no_cache>;
+  static constexpr bool has_cache = detail::holds_tokens<Cache>;
+  static constexpr bool has_context = !has_cache && !std::is_same_v<Cache, no_cache>;
   using scalar = T;
   using trained = Trained;
   using space = space_of<Backend>;
@@ -168,6 +177,8 @@ class call {
   using token_ids = compute::token_ids_in<space>;
   /// Whether tensors lie in the host's memory, where kernels have run when their call returns.
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
+  /// Whether rows are parts of documents of any length, each with a position of its own.
+  static constexpr bool has_context = Run::has_context;
   /// What the forward of a layer with a loss returns: see `add_loss`.
   using loss_type = std::conditional_t<on_host, double, loss_in_memory>;
 

@@ -101,7 +101,9 @@ struct embedding {
   template <class B>
   auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
-    if constexpr (LearnedPositions)
+    if constexpr (LearnedPositions && B::has_context)
+      b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+    else if constexpr (LearnedPositions)
       detail::each_sequence(b, x, b[positions_table{}], [&](auto rows, auto positions, std::int64_t sequence) {
         b.compute().add_positions(rows, positions, sequence);
       });
@@ -119,7 +121,9 @@ struct embedding {
     using l = laid<typename B::layouts>;
     const auto d = b.template gathered<dual<typename l::stream>, dual<typename l::made>>(whole_out{}, dx);
     b.compute().embedding_backward(tokens, d, b.run().first_word, b.gradient(tokens_table{}));
-    if constexpr (LearnedPositions)
+    if constexpr (LearnedPositions && B::has_context)
+      b.compute().embedding_backward(b.run().positions, dx, 0, b.gradient(positions_table{}));
+    else if constexpr (LearnedPositions)
       detail::each_sequence(b, dx, b.gradient(positions_table{}),
                             [&](auto rows, auto positions, std::int64_t sequence) {
                               b.compute().add_positions_backward(rows, sequence, positions);

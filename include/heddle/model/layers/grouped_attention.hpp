@@ -111,10 +111,8 @@ struct grouped_attention {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     make_heads(b, x);
     b.make(heads_out{}, [&](auto v) {
-      b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
-                            heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::sum>(),
-                            heads_in(v, query_heads(b)), b.vector(log_sum_exp{}),
-                            compute::key_pages_in<typename B::space>{});
+      detail::attend(b, heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
+                     heads_in(b[value{}], key_heads(b)), scale<typename B::sum>(), heads_in(v, query_heads(b)));
     });
     return b.children().template get<3>().forward(b[heads_out{}], y);
   }
@@ -141,11 +139,9 @@ struct grouped_attention {
     const auto part = b.children();
     const std::int64_t hq = query_heads(b), hk = key_heads(b);
     part.template get<3>().backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
-    b.compute().attention_backward(heads_in(b[d_heads_out{}], hq), heads_in(b[query{}], hq), heads_in(b[key{}], hk),
-                                   heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), b.vector(log_sum_exp{}),
-                                   b.run().sequences, scale<typename B::sum>(), heads_in(b[d_query{}], hq),
-                                   heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk),
-                                   compute::key_pages_in<typename B::space>{});
+    detail::attend_backward(b, heads_in(b[d_heads_out{}], hq), heads_in(b[query{}], hq), heads_in(b[key{}], hk),
+                            heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), scale<typename B::sum>(),
+                            heads_in(b[d_query{}], hq), heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk));
     const auto turn_back = [&](auto gradient) {
       b.compute().template rotary_backward<compute::rotary_pairs::halves>(gradient, b.run().positions, b[cosines{}],
                                                                           b[sines{}], gradient);

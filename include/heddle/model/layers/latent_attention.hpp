@@ -142,10 +142,9 @@ struct latent_attention {
     make_heads(b, x);
     const std::int64_t h = own_heads(b);
     b.make(heads_out{}, [&](auto v) {
-      b.compute().attention(compute::heads_of(b[query{}], h, size.query()),
-                            compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
-                            b.run().sequences, scale<typename B::sum>(), compute::heads_of(v, h, size.value),
-                            b.vector(log_sum_exp{}), compute::key_pages_in<typename B::space>{});
+      detail::attend(b, compute::heads_of(b[query{}], h, size.query()), compute::heads_of(b[key{}], h, size.query()),
+                     compute::heads_of(b[value{}], h, size.value), scale<typename B::sum>(),
+                     compute::heads_of(v, h, size.value));
     });
     return b.children().template get<4>().forward(b[heads_out{}], y);
   }
@@ -183,11 +182,10 @@ struct latent_attention {
     const auto d_q = compute::heads_of(b[d_query{}], h, size.query()),
                d_k = compute::heads_of(b[d_key{}], h, size.query());
     const auto d_v = compute::heads_of(b[d_value{}], h, size.value);
-    k.attention_backward(compute::heads_of(b[d_heads_out{}], h, size.value),
-                         compute::heads_of(b[query{}], h, size.query()), compute::heads_of(b[key{}], h, size.query()),
-                         compute::heads_of(b[value{}], h, size.value), compute::heads_of(b[heads_out{}], h, size.value),
-                         b.vector(log_sum_exp{}), b.run().sequences, scale<typename B::sum>(), d_q, d_k, d_v,
-                         compute::key_pages_in<typename B::space>{});
+    detail::attend_backward(b, compute::heads_of(b[d_heads_out{}], h, size.value),
+                            compute::heads_of(b[query{}], h, size.query()),
+                            compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
+                            compute::heads_of(b[heads_out{}], h, size.value), scale<typename B::sum>(), d_q, d_k, d_v);
     k.copy_heads(d_k, size.still, in_heads(b[d_expanded{}], h, 0));
     k.copy_heads(d_v, size.value, in_heads(b[d_expanded{}], h, size.still));
     to_heads.backward_input(b[latent{}], b[d_expanded{}], b[d_latent{}]);

@@ -103,6 +103,14 @@ inline constexpr bool names_axis = [] {
   else
     return Stage::flat_weights::mesh_type::template has<Tag>;
 }();
+/// Whether ranks along an axis have other rows of the same documents (`context_axes`).
+template <class Stage, class Tag>
+inline constexpr bool splits_context = [] {
+  if constexpr (requires { typename Stage::context_axes; })
+    return []<class... Tags>(type_list<Tags...>) { return contains<Tag, Tags...>; }(typename Stage::context_axes{});
+  else
+    return false;
+}();
 /// The layout of a step's samples: the axes that split its dimension 0 share them out.
 template <class Stage, class Mesh>
 using samples = typename detail::samples_of<Stage, Mesh>::type;

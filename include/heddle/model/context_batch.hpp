@@ -1,0 +1,151 @@
+// heddle/model/context_batch.hpp: microbatches of parts of documents, whose other parts are on other ranks, and what a stage does with them.
+#pragma once
+
+#include <heddle/context/execute.hpp>
+#include <heddle/context/program.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/model/batch_checks.hpp>
+#include <heddle/model/described.hpp>
+#include <heddle/model/pair_batch.hpp>
+#include <heddle/model/rows_of_batch.hpp>
+#include <heddle/model/sharding.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// What a rank does for attention in the two passes over a microbatch.
+struct context_programs {
+  context_program forward{}, backward{};
+};
+
+/// One microbatch of the rows that a rank has of some documents: `samples` rows, each with its position in its document. `tokens` are
+/// needed on the first stage, `targets` (already shifted; negative: ignored) on the last, `positions` and `programs` on all.
+/// `loss_scale` multiplies the gradient: 1 / (tokens of the whole step). `Context`: the sharding's `context<Policies...>`.
+/// Shapes: tokens, targets, positions [samples].
+template <class T, class Context>
+struct context_batch {
+  std::span<const std::int32_t> tokens{}, targets{}, positions{};
+  const context_programs* programs = nullptr;
+  int samples = 0;
+  sum_of_type<T> loss_scale = 1;
+  int sequence = 1;
+};
+
+template <class T, class Context>
+struct batch_contents<context_batch<T, Context>> {
+  using input = std::int32_t;
+  using target = std::int32_t;
+  template <class Config>
+  static constexpr sample_extents extents(const Config&) {
+    return {1, 1};
+  }
+  static void give(context_batch<T, Context>& b, std::span<const input> inputs, std::span<const target> targets) {
+    b.tokens = inputs;
+    b.targets = targets;
+  }
+};
+
+template <class Config, class T, class Context>
+compute::token_ids inputs_of(const Config&, const context_batch<T, Context>& b, extent_of_batch) {
+  return b.tokens;
+}
+
+/// The extent of a microbatch: rows, each a sequence of one. Errors: `config_error` naming what does not fit.
+template <class Config, class T, class Context>
+extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, const context_batch<T, Context>& b,
+                              bool reads_tokens, bool reads_targets) {
+  if (b.samples < 0 || b.samples > max_samples)
+    throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " rows of documents; this stage has room for " +
+                       std::to_string(max_samples));
+  if (b.sequence != 1)
+    throw config_error("heddle: rows of documents are sequences of 1, got " + std::to_string(b.sequence));
+  if (b.programs == nullptr || b.programs->forward.rows != b.samples)
+    throw config_error("heddle: a microbatch of " + std::to_string(b.samples) +
+                       " rows of documents came without the programs of their attention");
+  const auto require = [&](std::span<const std::int32_t> ids, const char* what, std::int64_t end, bool negative) {
+    if (static_cast<std::int64_t>(ids.size()) != b.samples)
+      throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " rows of documents came with " +
+                         std::to_string(ids.size()) + " " + what);
+    for (const std::int32_t id : ids)
+      if (id >= end || (id < 0 && !negative))
+        throw config_error(std::string("heddle: ") + what + " hold " + std::to_string(id) + "; expected 0 to " +
+                           std::to_string(end - 1));
+  };
+  require(b.positions, "positions", config.context, false);
+  if (reads_tokens) require(b.tokens, "tokens", config.vocabulary, false);
+  if (reads_targets) require(b.targets, "targets", config.vocabulary, true);
+  return {b.samples, 1};
+}
+
+/// What layers see of such a microbatch: attention by its programs. As `Cache` of a `layer_run`.
+template <class Executor>
+struct context_rows {
+  Executor* executor = nullptr;
+  const context_programs* programs = nullptr;
+
+  template <class... X>
+  void attend(const X&... x) const {
+    executor->attend(programs->forward, x...);
+  }
+  template <class... X>
+  void attend_backward(const X&... x) const {
+    executor->attend_backward(programs->backward, x...);
+  }
+};
+
+/// Positions and programs of the microbatches of a stage, and what carries their attention.
+template <class T, class Context, class Layouts, class Backend, class World>
+class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
+  template <class Axis>
+  static auto& along(World& world, type_list<Axis>) {
+    return world.template along_if<Axis>();
+  }
+  using axes = typename Layouts::context_axes;
+  using communicator_type = std::remove_reference_t<decltype(along(std::declval<World&>(), axes{}))>;
+  using executor_type = context_executor<T, Backend, communicator_type>;
+  // Other messages along the axis have lower ones.
+  static constexpr int first_tag = 1 << 10;
+
+ public:
+  static constexpr bool of_samples = false;
+  using seen = context_rows<executor_type>;
+
+  rows_of_batch(World& world, Backend& backend, int places)
+      : executor_(std::make_unique<executor_type>(backend, along(world, axes{}), first_tag)),
+        places_(static_cast<std::size_t>(places)) {}
+  template <class Config>
+  static constexpr std::int64_t of_sample(const Config&) noexcept {
+    return 1;
+  }
+  template <class Config>
+  static constexpr std::int64_t samples_of_head(const Config& config) noexcept {
+    return config.context;
+  }
+  void take(int place, const context_batch<T, Context>& b) {
+    places_[static_cast<std::size_t>(place)] = {b.positions, b.programs};
+  }
+  template <class Run>
+  void show(int place, Run& run) const {
+    const given& g = places_[static_cast<std::size_t>(place)];
+    run.positions = g.positions;
+    run.cache = {executor_.get(), g.programs};
+  }
+
+ private:
+  struct given {
+    std::span<const std::int32_t> positions{};
+    const context_programs* programs = nullptr;
+  };
+  std::unique_ptr<executor_type> executor_;  // layers have its address
+  std::vector<given> places_;
+};
+
+}  // namespace heddle::inline v0::model
