@@ -6,7 +6,6 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/config_checks.hpp>
-#include <heddle/model/context_batch.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>

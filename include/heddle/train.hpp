@@ -8,9 +8,6 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/captured_step.hpp>
 #include <heddle/train/captured_steps.hpp>
-#include <heddle/train/context.hpp>
-#include <heddle/train/context_batches.hpp>
-#include <heddle/train/context_policies.hpp>
 #include <heddle/train/eager_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>

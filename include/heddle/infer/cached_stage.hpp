@@ -67,6 +67,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
+  static_assert(detail::steps_have_whole_rows<layouts::context_axes::size == 0, how>,
+                "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
+                "split, which has the same parameters");
   static_assert(
       detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "

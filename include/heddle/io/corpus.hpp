@@ -80,6 +80,10 @@ class corpus {
   std::span<const std::uint8_t> tokens() const& noexcept { return bytes_; }
   std::span<const std::uint8_t> tokens() const&& = delete;  // they would be gone at the end of the line
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(bytes_.size()); }
+  /// Where each file that contributed begins, and the end: what `io::basic_documents` takes, for files as documents. A separator belongs to the
+  /// file before it.
+  std::span<const std::int64_t> starts() const& noexcept { return starts_; }
+  std::span<const std::int64_t> starts() const&& = delete;
   /// Files that contributed.
   int files() const noexcept { return files_; }
   const std::string& name() const noexcept { return name_; }
@@ -92,6 +96,7 @@ class corpus {
   std::string name_;
   std::vector<std::uint8_t> bytes_;
   int files_ = 0;
+  std::vector<std::int64_t> starts_{0};
   std::uint64_t fingerprint_ = 0;
 };
 

@@ -84,6 +84,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value);
+  static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
+                "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
   static constexpr bool only_queues =
       !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space>;
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.

@@ -75,6 +75,10 @@ consteval bool steps_are_captured() {
                     "heddle: captured_steps has steps of the optimizer in the model's element type, "
                     "by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave "
                     "precision<...> of weights, gradients or moments, or captured_steps, out");
+    else if constexpr (constexpr bool alike = model::of_stage::takes_samples<Stage>; !alike)
+      static_assert(stage_only_queues<alike, Stage>,
+                    "heddle: the documents of a step, and who sends what of them, differ from step to step, and a graph "
+                    "repeats one step: leave the context split or captured_steps out");
     else if constexpr (constexpr bool only = model::of_stage::only_queues<Stage>; !only)
       static_assert(stage_only_queues<only, Stage>,
                     "heddle: a step of this stage reads on the host what the device computes, or is not known not to "

@@ -47,6 +47,9 @@
 
 namespace heddle::inline v0::train::detail {
 
+template <bool Ok, class Strategy>
+inline constexpr bool documents_are_loaded_once = Ok;
+
 /// Everything that a trainer has but its step (`step_of`), which gets this. `Model` and its stage have been checked.
 template <class Model, class Strategy, class World>
 struct run_state {
@@ -83,6 +86,9 @@ struct run_state {
   using groups_of_gradients = gradient_groups<World, axes, buckets>;
   // Whether samples are documents of any length, which several ranks may share.
   static constexpr bool of_documents = takes_documents<batch_type>;
+  static_assert(documents_are_loaded_once<!of_documents || !Strategy::norm_check::steps_first, Strategy>,
+                "heddle: with post_validation a step may be done again behind the documents of the next one, which are "
+                "loaded by then: leave post_validation or the context split out");
   static constexpr bool steps_captured = [] {
     if constexpr (Strategy::steps::captured)
       return Strategy::steps::template are_captured<Strategy, stage_type, optimizer_of_bucket, World>();

@@ -226,6 +226,8 @@ inline constexpr bool is_config = requires(const C& c) {
   c.validate();
 };
 template <class B>
+inline constexpr bool is_complete = requires { sizeof(B); };
+template <class B>
 inline constexpr bool is_batch = requires(B& b) {
   b.targets, b.samples, b.loss_scale, b.sequence;
   requires requires { b.tokens; } || requires { b.inputs; };
@@ -274,6 +276,9 @@ consteval bool model_checked() {
         stage_has_it<has_layers_of<M>, M>::value,
         "heddle: a model that is trained needs `static auto layers_of(const config&, int part, int parts)`, what "
         "its stage's constructor takes as layers");
+  } else if constexpr (!is_complete<typename M::batch>) {
+    static_assert(stage_has_it<is_complete<typename M::batch>, typename M::batch>::value,
+                  "heddle: a sharding with a context split trains on documents: include <heddle/train/context.hpp>");
   } else if constexpr (!is_batch<typename M::batch>) {
     static_assert(
         stage_has_it<is_batch<typename M::batch>, typename M::batch>::value,

@@ -134,6 +134,8 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     state_.options = detail::with_steps<Strategy>(state_.options, steps, rate);
   }
   World& ranks() noexcept { return state_.world; }
+  /// The samples of the step that was loaded last, on this rank.
+  const step_batches<batch_type>& batches() const noexcept { return state_.batches; }
   /// How many stages of the pipeline this rank holds.
   int stages() const noexcept { return state_.held.size(); }
   /// The k-th of them, in the order of the model, and the optimizer of its parameters.

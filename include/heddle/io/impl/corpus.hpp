@@ -120,10 +120,11 @@ HEDDLE_INLINE corpus::corpus(const std::filesystem::path& path, corpus_options o
       const std::size_t before = bytes_.size();
       if (files_ > 0) bytes_.push_back(options.separator);
       const std::size_t start = bytes_.size();
-      if (detail::append_file(f, true, bytes_) && bytes_.size() > start)
-        ++files_;
-      else
+      if (detail::append_file(f, true, bytes_) && bytes_.size() > start) {
+        if (files_++ > 0) starts_.push_back(static_cast<std::int64_t>(start));
+      } else {
         bytes_.resize(before);
+      }
     }
     empty = "has no text file with anything in it (" + std::to_string(files.size()) + " files looked at)";
   } else if (fs::is_regular_file(status)) {
@@ -140,6 +141,7 @@ HEDDLE_INLINE void corpus::finish(corpus_options options) {
   if (size() < options.minimum)
     throw io_error("heddle: '" + name_ + "' is too small: it has " + std::to_string(size()) + " tokens, at least " +
                    std::to_string(options.minimum) + " are needed");
+  starts_.push_back(size());
   fingerprint_ = checksum(std::as_bytes(std::span<const std::uint8_t>(bytes_)));
 }
 

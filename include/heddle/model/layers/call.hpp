@@ -94,6 +94,15 @@ struct layer_run {
 };
 
 namespace detail {
+template <bool Ok, class Layer>
+inline constexpr bool layer_has_whole_samples = Ok;
+/// Refuses a layer whose rows see others of their sample, but for attention, where rows are parts of documents.
+template <class Layer, class B>
+constexpr void require_whole_samples() {
+  static_assert(layer_has_whole_samples<!B::has_context, Layer>,
+                "heddle: under a context split attention alone sees other rows of a document: this layer reads whole "
+                "samples, so leave the context split out of the sharding");
+}
 template <bool Ok, class Layer, class Tag>
 inline constexpr bool layer_lists = Ok;
 template <bool Ok, class Layer>

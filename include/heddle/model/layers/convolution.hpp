@@ -47,6 +47,7 @@ struct convolution {
         detail::images_are_whole<!B::layouts::template splits_rows<dims<dim::taps, dim::width>>,
                                  typename B::layouts::how>,
         "heddle: a convolution computes whole images, whose pixels are rows: leave dim::sequence out of the sharding");
+    detail::require_whole_samples<std::remove_cvref_t<decltype(*this)>, B>();
     require_images(b.run().extent.sequence);
     auto [inner] = b.children();
     b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });

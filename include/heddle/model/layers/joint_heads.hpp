@@ -175,6 +175,7 @@ struct joint_heads {
   // Calls f(head, weight of its loss, its targets).
   template <class B, class Children, class F>
   static void each_head(const B& b, const Children& all, typename B::token_ids targets, F&& f) {
+    detail::require_whole_samples<std::remove_cvref_t<decltype(b.layer())>, B>();
     const std::int64_t n = b.run().extent.sequence;
     std::vector<std::int32_t> shifted(static_cast<std::size_t>(targets.size()));
     all.each([&](auto i, const auto& head) {

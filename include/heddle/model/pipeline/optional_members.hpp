@@ -111,6 +111,14 @@ inline constexpr bool splits_context = [] {
   else
     return false;
 }();
+/// Whether it is given whole samples, and not documents that ranks share.
+template <class Stage>
+inline constexpr bool takes_samples = [] {
+  if constexpr (requires { Stage::rows_type::of_samples; })
+    return Stage::rows_type::of_samples;
+  else
+    return true;
+}();
 /// The layout of a step's samples: the axes that split its dimension 0 share them out.
 template <class Stage, class Mesh>
 using samples = typename detail::samples_of<Stage, Mesh>::type;
