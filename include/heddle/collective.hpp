@@ -36,6 +36,7 @@
 #include <heddle/collective/dyadic_plan.hpp>
 #include <heddle/collective/execute_rounds.hpp>
 #include <heddle/collective/measured_decisions.hpp>
+#include <heddle/collective/pass_states.hpp>
 #include <heddle/collective/round_cost.hpp>
 #include <heddle/collective/round_load.hpp>
 #include <heddle/collective/round_program.hpp>
