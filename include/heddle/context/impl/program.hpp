@@ -146,17 +146,34 @@ class context_lowering {
     const std::int64_t rows = rows_of(m);
     const int b = new_buffer(t_.kind_of(items[0]), t_.part_of(items[0]), rows);
     here().receives.push_back({m.from, {b, 0, rows}, round_});
+    // Beside what this rank has made of operands that lie together there is room for what it has not made.
+    bool nowhere = false;
+    for (const int item : items) {
+      context_range& own = at(item);
+      if (own.buffer >= 0) continue;
+      const context_kind operand = t_.kind_of(item) == context_kind::of_keys ? context_kind::keys : context_kind::queries;
+      const context_range with = at(t_.item_of(operand, t_.piece_of(item), t_.part_of(item)));
+      const int mirror = with.buffer < 0 ? -1 : mirrors_[static_cast<std::size_t>(with.buffer)];
+      if (mirror >= 0)
+        own = {mirror, with.row, with.rows};
+      else
+        nowhere = true;
+    }
+    // Where there is none the message is the partial result, and what was made here is folded into it, so that all of it is sent on in one piece.
     std::int64_t row = 0;
     for (const int item : items) {
       const std::int64_t count = t_.cut[t_.piece_of(item)].count;
       context_range& own = at(item);
-      if (own.buffer < 0) {
-        own = {b, row, count};  // there is nothing to fold it into: it is the partial result
-      } else {
+      const bool keep = nowhere && (own.buffer < 0 || own.buffer >= own_);
+      if (own.buffer >= 0) {
         read(own.buffer);
         read(b);
-        append(here().folds, {b, row, count}, own.buffer, own.row);
+        if (keep)
+          append(here().folds, own, b, row);
+        else
+          append(here().folds, {b, row, count}, own.buffer, own.row);
       }
+      if (keep) own = {b, row, count};
       row += count;
     }
   }
