@@ -29,16 +29,25 @@ constexpr std::array<sizes, 3> all_heads{sizes{4, 4, 4, 6}, sizes{8, 2, 4, 4}, s
 
 // The masks of the matrix, one for each document.
 std::vector<hc::attention_slice> mask_of(int kind, std::int64_t length, std::mt19937& random) {
-  const auto some = [&](std::int64_t most) { return 1 + static_cast<std::int64_t>(random()) % (std::max)(most, std::int64_t{1}); };
+  const auto some = [&](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(random()) % (std::max)(most, std::int64_t{1});
+  };
   const std::vector<std::int64_t> inner{some(length / 2), some(length / 2), some(length)};
   switch (kind) {
-    case 0: return hd::masks::full{}.slices(length);
-    case 1: return hd::masks::causal{}.slices(length);
-    case 2: return hd::masks::window<>{some(length)}.slices(length);
-    case 3: return hd::masks::prefix<>{some(length)}.slices(length);
-    case 4: return hd::masks::documents<>{inner}.slices(length);
-    case 5: return hd::masks::share_question{inner}.slices(length);
-    default: return hd::masks::block_causal<>{some(length / 2), inner}.slices(length);
+    case 0:
+      return hd::masks::full{}.slices(length);
+    case 1:
+      return hd::masks::causal{}.slices(length);
+    case 2:
+      return hd::masks::window<>{some(length)}.slices(length);
+    case 3:
+      return hd::masks::prefix<>{some(length)}.slices(length);
+    case 4:
+      return hd::masks::documents<>{inner}.slices(length);
+    case 5:
+      return hd::masks::share_question{inner}.slices(length);
+    default:
+      return hd::masks::block_causal<>{some(length / 2), inner}.slices(length);
   }
 }
 
@@ -107,9 +116,9 @@ struct batch {
     }
   }
   // On some of the ranks, in any order.
-  hd::context_cut cut(const hd::context_carrier& carrier, const hd::context_order& order, int ranks, std::mt19937& random) {
-    for (std::size_t d = 0; d < documents.size(); ++d)
-      documents[d].ranks = some_ranks(carrier, ranks, random, d == 1);
+  hd::context_cut cut(const hd::context_carrier& carrier, const hd::context_order& order, int ranks,
+                      std::mt19937& random) {
+    for (std::size_t d = 0; d < documents.size(); ++d) documents[d].ranks = some_ranks(carrier, ranks, random, d == 1);
     return order.cut(documents, ranks);
   }
 };
@@ -124,8 +133,8 @@ TEST_CASE("every carrier attends as one rank does, with every order, mask and nu
       batch<double> b(z, random);
       for (const hd::context_order& order : hd::context_orders())
         for (const hd::context_carrier& carrier : hd::context_carriers()) {
-          INFO("carrier " << carrier.name << ", order " << order.name << ", " << ranks << " ranks, heads " << z.query_heads
-                          << ":" << z.key_heads << ", seed " << seed);
+          INFO("carrier " << carrier.name << ", order " << order.name << ", " << ranks << " ranks, heads "
+                          << z.query_heads << ":" << z.key_heads << ", seed " << seed);
           const hd::context_cut cut = b.cut(carrier, order, ranks, random);
           if (z.query_heads % carrier.parts != 0) {
             CHECK_THROWS_AS(spread(carrier, cut, b.whole, z), hd::config_error);
@@ -226,8 +235,8 @@ TEST_CASE("every carrier attends as PyTorch does under a boolean mask", "[contex
         hd::context_document document{c.length, {}, golden_mask(c)};
         for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
         const hd::context_order& order = hd::context_orders()[static_cast<std::size_t>(turn++) % 3];
-        INFO(c.mask << ", heads " << c.z.query_heads << ":" << c.z.key_heads << ", " << carrier.name << ", " << order.name
-                    << ", " << ranks << " ranks");
+        INFO(c.mask << ", heads " << c.z.query_heads << ":" << c.z.key_heads << ", " << carrier.name << ", "
+                    << order.name << ", " << ranks << " ranks");
         CHECK(spread(carrier, order.cut({document}, ranks), whole, c.z).difference < 1e-11);
       }
     }
@@ -310,9 +319,10 @@ TEST_CASE("what does not fit a program is refused before anything is sent", "[co
     hd::context_executor<double, hc::host<>, std::remove_reference_t<decltype(group)>> executor(backend, group);
     const hd::context_program program = hd::lower_context(forward, group.rank());
     rows<double> odd(6, {3, 3, 4, 4}), few(5, {4, 2, 4, 4}), right(6, {4, 2, 4, 4});
-    CHECK_THROWS_WITH(attend(executor, program, odd),
-                      "heddle: 3 query heads and 3 key heads cannot be cut into 2 parts: the parts should divide the query heads, "
-                      "and the key heads or a multiple of them");
+    CHECK_THROWS_WITH(
+        attend(executor, program, odd),
+        "heddle: 3 query heads and 3 key heads cannot be cut into 2 parts: the parts should divide the query heads, "
+        "and the key heads or a multiple of them");
     CHECK_THROWS_WITH(attend(executor, program, few), "heddle: context_executor: rows of a tensor should be 6, got 5");
     CHECK_THROWS_WITH(attend_backward(executor, program, right),
                       "heddle: context_executor: the program is for the forward pass, not the backward one");

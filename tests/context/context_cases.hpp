@@ -83,25 +83,18 @@ template <class T>
 void attend_alone(rows<T>& x, std::span<const hc::attention_slice> mask) {
   if (x.count == 0) return;
   hc::host<> backend(1);
-  backend.attention(hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask, x.scale(), x.outputs(x.out),
-                    std::span<T>(x.lse), hc::key_pages{});
+  backend.attention(hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask, x.scale(),
+                    x.outputs(x.out), std::span<T>(x.lse), hc::key_pages{});
   backend.attention_backward(hc::head_rows<const T>(x.outputs(x.dout)), x.queries(x.q), x.keys(x.k), x.values(x.v),
-                             x.outputs(x.out), std::span<const T>(x.lse), mask, x.scale(), x.queries(x.dq), x.keys(x.dk),
-                             x.values(x.dv), hc::key_pages{});
-}
-
-// Calls f(piece, row of the piece's document, row of the rank).
-template <class F>
-void each_row(const hd::context_cut& cut, int rank, F f) {
-  for (const hd::context_piece& p : cut.pieces)
-    for (std::int64_t i = 0; i < p.count && p.home == rank; ++i) f(p.document, p.first + i * p.stride, p.row + i);
+                             x.outputs(x.out), std::span<const T>(x.lse), mask, x.scale(), x.queries(x.dq),
+                             x.keys(x.dk), x.values(x.dv), hc::key_pages{});
 }
 
 // The rows of a rank, with inputs from the documents.
 template <class T>
 rows<T> rows_of(const hd::context_cut& cut, int rank, std::vector<rows<T>>& documents, const sizes& z) {
   rows<T> own(cut.rows[static_cast<std::size_t>(rank)], z);
-  each_row(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
+  hd::each_row_of(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
     own.each_input(documents[static_cast<std::size_t>(d)], [&](auto& a, auto& b, std::int64_t width) {
       std::copy_n(b.begin() + there * width, width, a.begin() + here * width);
     });
@@ -113,7 +106,7 @@ rows<T> rows_of(const hd::context_cut& cut, int rank, std::vector<rows<T>>& docu
 template <class T>
 double difference(const hd::context_cut& cut, int rank, rows<T>& own, std::vector<rows<T>>& documents) {
   double worst = 0;
-  each_row(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
+  hd::each_row_of(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
     rows<T>& whole = documents[static_cast<std::size_t>(d)];
     own.each_result(whole, [&](auto& a, auto& b, std::int64_t width) {
       for (std::int64_t i = 0; i < width; ++i) {
@@ -123,8 +116,9 @@ double difference(const hd::context_cut& cut, int rank, rows<T>& own, std::vecto
       }
     });
     for (std::int64_t h = 0; h < own.z.query_heads; ++h)
-      worst = (std::max)(worst, static_cast<double>(std::abs(own.lse[static_cast<std::size_t>(h * own.count + here)] -
-                                                             whole.lse[static_cast<std::size_t>(h * whole.count + there)])));
+      worst = (std::max)(worst,
+                         static_cast<double>(std::abs(own.lse[static_cast<std::size_t>(h * own.count + here)] -
+                                                      whole.lse[static_cast<std::size_t>(h * whole.count + there)])));
   });
   return worst;
 }
@@ -134,7 +128,8 @@ void attend(hd::context_executor<T, Backend, Ranks>& executor, const hd::context
   executor.attend(program, x.queries(x.q), x.keys(x.k), x.values(x.v), x.scale(), x.outputs(x.out), x.lse);
 }
 template <class T, class Backend, class Ranks>
-void attend_backward(hd::context_executor<T, Backend, Ranks>& executor, const hd::context_program& program, rows<T>& x) {
+void attend_backward(hd::context_executor<T, Backend, Ranks>& executor, const hd::context_program& program,
+                     rows<T>& x) {
   executor.attend_backward(program, x.outputs(x.dout), x.queries(x.q), x.keys(x.k), x.values(x.v), x.outputs(x.out),
                            std::span<const T>(x.lse), x.scale(), x.queries(x.dq), x.keys(x.dk), x.values(x.dv));
 }

@@ -127,7 +127,8 @@ TEST_CASE("masks clipped to the pieces of any order keep their matrix", "[contex
                       local[static_cast<std::size_t>(i * k.count + j)];
             }
           pieces += static_cast<int>(cut.pieces.size());
-          INFO(g.name << " of " << g.length << " tokens on " << ranks << " ranks, order " << o << ", refined " << refine);
+          INFO(g.name << " of " << g.length << " tokens on " << ranks << " ranks, order " << o << ", refined "
+                      << refine);
           CHECK(again == whole);
           CHECK(few);
           CHECK(same_area);
@@ -138,7 +139,8 @@ TEST_CASE("masks clipped to the pieces of any order keep their matrix", "[contex
 
 TEST_CASE("areas of masks are the published formulas", "[context]") {
   STATIC_REQUIRE(hd::area_of(masks::causal{}.slices(8)) == 36);
-  STATIC_REQUIRE(hd::area_of(masks::window<4>{}.slices(10)) == 3 * 4 / 2 + 7 * 4);  // of w keys back: w (w + 1) / 2 + (S - w) (w + 1)
+  STATIC_REQUIRE(hd::area_of(masks::window<4>{}.slices(10)) ==
+                 3 * 4 / 2 + 7 * 4);  // of w keys back: w (w + 1) / 2 + (S - w) (w + 1)
   STATIC_REQUIRE(hd::area_of(masks::block_causal<5>{}.slices(20)) == 25 * 4 * 5 / 2);
   STATIC_REQUIRE(hd::area_of(masks::full{}.slices(0)) == 0);
   STATIC_REQUIRE(masks::window<>{3}.slices(9) == masks::window<3>{}.slices(9));
@@ -153,14 +155,15 @@ TEST_CASE("the fourteen masks have names, and are drawn the same by whoever asks
       CHECK(mask == hd::named_context_mask(name, length, 3));
       bool sees_itself = true, once = true;
       const std::vector<int> m = matrix_of(mask, length, length);
-      for (std::int64_t i = 0; i < length; ++i) sees_itself = sees_itself && m[static_cast<std::size_t>(i * length + i)] == 1;
+      for (std::int64_t i = 0; i < length; ++i)
+        sees_itself = sees_itself && m[static_cast<std::size_t>(i * length + i)] == 1;
       for (const int pairs : m) once = once && pairs <= 1;
       INFO(name << " of " << length);
       CHECK(sees_itself);
       CHECK(once);
     }
-  CHECK_THROWS_WITH(hd::named_context_mask("casual", 8),
-                    Catch::Matchers::Contains("no mask is named \"casual\"") && Catch::Matchers::Contains("causal-blockwise"));
+  CHECK_THROWS_WITH(hd::named_context_mask("casual", 8), Catch::Matchers::Contains("no mask is named \"casual\"") &&
+                                                             Catch::Matchers::Contains("causal-blockwise"));
 }
 
 TEST_CASE("lengths of documents are drawn by weight and add up", "[context]") {

@@ -54,7 +54,8 @@ struct standstill {
   static constexpr void backward(hd::context_builder& b, std::span<const int> ranks) { forward(b, ranks); }
 };
 }  // namespace
-static_assert(hd::check_context<standstill, hd::split::balanced>(2, masks::causal{}).what == context_problem::pair_missing);
+static_assert(hd::check_context<standstill, hd::split::balanced>(2, masks::causal{}).what ==
+              context_problem::pair_missing);
 
 TEST_CASE("tables of all carriers are right, with every order, mask and number of ranks", "[context][law]") {
   int tables = 0;
@@ -65,8 +66,8 @@ TEST_CASE("tables of all carriers are right, with every order, mask and number o
           for (const context_pass pass : {context_pass::forward, context_pass::backward}) {
             if (!carrier.offers(ranks)) continue;
             const std::int64_t length = ranks == 6 ? 4 : 8 * ranks + 3;
-            const hd::context_fault fault =
-                check_context(make_context_table(carrier, one_document(order.name, ranks, length, hd::named_context_mask(mask, length, 3)), pass));
+            const hd::context_fault fault = check_context(make_context_table(
+                carrier, one_document(order.name, ranks, length, hd::named_context_mask(mask, length, 3)), pass));
             INFO(carrier.name << ", " << order.name << ", " << mask << ", " << ranks << " ranks: " << to_string(fault));
             CHECK(fault.ok());
             ++tables;
@@ -90,7 +91,8 @@ TEST_CASE("faults that are planted in a table are found and named", "[context]")
   REQUIRE(check_context(good).ok());
   const std::vector<hd::round_transfer>& messages = good.rounds.transfers;
   const auto is_partial_message = [&](const hd::round_transfer& m) { return m.how == hd::arrival::fold_after; };
-  const auto first_partial = static_cast<std::size_t>(std::find_if(messages.begin(), messages.end(), is_partial_message) - messages.begin());
+  const auto first_partial =
+      static_cast<std::size_t>(std::find_if(messages.begin(), messages.end(), is_partial_message) - messages.begin());
   REQUIRE(first_partial < messages.size());
   const auto changed = [&](auto change) {
     hd::context_table t = good;
@@ -99,29 +101,38 @@ TEST_CASE("faults that are planted in a table are found and named", "[context]")
   };
 
   is(changed([](auto& t) { t.tasks.erase(t.tasks.begin()); }),
-     "forward: nobody attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, positions 0 to 7, of rank 0)");
+     "forward: nobody attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, positions 0 to "
+     "7, of rank 0)");
   is(changed([](auto& t) { t.tasks.insert(t.tasks.begin(), t.tasks.front()); }),
-     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, positions 0 to 7, of "
+     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, "
+     "positions 0 to 7, of "
      "rank 0), which has been done");
   is(changed([](auto& t) { t.tasks.front().keys = 3; }),
-     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 3 (document 0, positions 48 to 55, of "
+     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 3 (document 0, "
+     "positions 48 to 55, of "
      "rank 1) without having the keys");
   is(changed([](auto& t) { t.tasks.front().rank = 1; }),
-     "forward, round 0: rank 1 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, positions 0 to 7, of "
+     "forward, round 0: rank 1 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 0 (document 0, "
+     "positions 0 to 7, of "
      "rank 0) without having the queries");
   is(changed([](auto& t) { t.tasks.front().keys = 1; }),
-     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 1 (document 0, positions 56 to 63, of "
+     "forward, round 0: rank 0 attends piece 0 (document 0, positions 0 to 7, of rank 0) to piece 1 (document 0, "
+     "positions 56 to 63, of "
      "rank 0), none of which it sees");
   is(changed([](auto& t) { t.tasks.front().rank = 9; }), "forward, round 0: a task of rank 9, which does not exist");
   is(changed([](auto& t) { t.tasks.front().queries = 8; }),
-     "forward, round 0: rank 0 attends piece 8 to piece 0 (document 0, positions 0 to 7, of rank 0): such a pair does not exist");
+     "forward, round 0: rank 0 attends piece 8 to piece 0 (document 0, positions 0 to 7, of rank 0): such a pair does "
+     "not exist");
   is(changed([](auto& t) { t.tasks.back().round = 0; }),
-     "forward, round 0: rank 3 attends piece 5 (document 0, positions 40 to 47, of rank 2) to piece 6 (document 0, positions 24 to 39, of "
+     "forward, round 0: rank 3 attends piece 5 (document 0, positions 40 to 47, of rank 2) to piece 6 (document 0, "
+     "positions 24 to 39, of "
      "rank 3) in a round that is over");
   is(changed([&](auto& t) { t.rounds.transfers[0].from = 2; }),
-     "forward, round 0: rank 2 sends to rank 3 queries of piece 1 (document 0, positions 56 to 63, of rank 0), which it does not have");
+     "forward, round 0: rank 2 sends to rank 3 queries of piece 1 (document 0, positions 56 to 63, of rank 0), which "
+     "it does not have");
   is(changed([&](auto& t) { t.rounds.transfers.erase(t.rounds.transfers.begin()); }),
-     "forward, round 1: rank 3 sends to rank 2 queries of piece 1 (document 0, positions 56 to 63, of rank 0), which it does not have");
+     "forward, round 1: rank 3 sends to rank 2 queries of piece 1 (document 0, positions 56 to 63, of rank 0), which "
+     "it does not have");
   is(changed([&](auto& t) { t.rounds.transfers[0].to = 0; }),
      "forward, round 0: rank 0 sends to rank 0 a message: such a pair of ranks does not exist");
   is(changed([&](auto& t) { t.rounds.transfers[0].items = 0; }),
@@ -129,14 +140,22 @@ TEST_CASE("faults that are planted in a table are found and named", "[context]")
   is(changed([&](auto& t) { t.rounds.items[0] = 1000; }),
      "forward, round 0: rank 0 sends to rank 3 nothing, or an item that does not exist");
   is(changed([&](auto& t) { t.rounds.transfers[0].how = hd::arrival::fold_after; }),
-     "forward, round 0: rank 0 sends to rank 3 queries of piece 1 (document 0, positions 56 to 63, of rank 0), to be folded: it has to be "
+     "forward, round 0: rank 0 sends to rank 3 queries of piece 1 (document 0, positions 56 to 63, of rank 0), to be "
+     "folded: it has to be "
      "stored");
   is(changed([&](auto& t) { t.rounds.transfers[1].items = 3; }),
-     "forward, round 0: rank 1 sends to rank 0 queries of piece 4 (document 0, positions 16 to 23, of rank 2), which it does not have");
-  is(changed([&](auto& t) { t.rounds.items[static_cast<std::size_t>(t.rounds.transfers[1].first) + 1] = t.rounds.items[static_cast<std::size_t>(t.rounds.transfers[1].first)]; }),
-     "forward, round 0: rank 1 sends to rank 0 queries of piece 2 (document 0, positions 8 to 15, of rank 1) twice in one message");
+     "forward, round 0: rank 1 sends to rank 0 queries of piece 4 (document 0, positions 16 to 23, of rank 2), which "
+     "it does not have");
+  is(changed([&](auto& t) {
+       t.rounds.items[static_cast<std::size_t>(t.rounds.transfers[1].first) + 1] =
+           t.rounds.items[static_cast<std::size_t>(t.rounds.transfers[1].first)];
+     }),
+     "forward, round 0: rank 1 sends to rank 0 queries of piece 2 (document 0, positions 8 to 15, of rank 1) twice in "
+     "one message");
   // Partial results: lost, given to the wrong rank, given twice, given before they are made.
-  is(changed([&](auto& t) { t.rounds.transfers.erase(t.rounds.transfers.begin() + static_cast<std::ptrdiff_t>(first_partial)); }),
+  is(changed([&](auto& t) {
+       t.rounds.transfers.erase(t.rounds.transfers.begin() + static_cast<std::ptrdiff_t>(first_partial));
+     }),
      "forward: of_queries of piece 2 (document 0, positions 8 to 15, of rank 1) ends on rank 0 and not at home");
   is(changed([&](auto& t) { t.rounds.transfers[first_partial].to = 3; }),
      "forward: of_queries of piece 2 (document 0, positions 8 to 15, of rank 1) ends on rank 3 and not at home");
@@ -144,7 +163,8 @@ TEST_CASE("faults that are planted in a table are found and named", "[context]")
        hd::round_transfer again = t.rounds.transfers[first_partial];
        t.rounds.transfers.insert(t.rounds.transfers.begin() + static_cast<std::ptrdiff_t>(first_partial), again);
      }),
-     "forward, round 2: rank 0 sends to rank 1 of_queries of piece 2 (document 0, positions 8 to 15, of rank 1), which it has not made, or has "
+     "forward, round 2: rank 0 sends to rank 1 of_queries of piece 2 (document 0, positions 8 to 15, of rank 1), which "
+     "it has not made, or has "
      "given away");
   is(changed([&](auto& t) {
        hd::round_transfer early = t.rounds.transfers[first_partial];
@@ -152,13 +172,16 @@ TEST_CASE("faults that are planted in a table are found and named", "[context]")
        early.round = 0;
        t.rounds.transfers.insert(t.rounds.transfers.begin(), early);
      }),
-     "forward, round 0: rank 0 sends to rank 1 of_queries of piece 2 (document 0, positions 8 to 15, of rank 1), which it has not made, or has "
+     "forward, round 0: rank 0 sends to rank 1 of_queries of piece 2 (document 0, positions 8 to 15, of rank 1), which "
+     "it has not made, or has "
      "given away");
   is(changed([&](auto& t) { t.rounds.transfers.back().round = 0; }),
      "forward, round 0: rank 3 sends to rank 2 a message in a round that is over");
-  is(changed([&](auto& t) { t.rounds.blocks = 7; }), "forward: blocks, parts or ranks of the rounds are not those of the pieces");
+  is(changed([&](auto& t) { t.rounds.blocks = 7; }),
+     "forward: blocks, parts or ranks of the rounds are not those of the pieces");
   is(changed([&](auto& t) { t.cut.pieces[2].home = 3; }),
-     "forward, round 0: rank 1 sends to rank 0 queries of piece 2 (document 0, positions 8 to 15, of rank 3), which it does not have");
+     "forward, round 0: rank 1 sends to rank 0 queries of piece 2 (document 0, positions 8 to 15, of rank 3), which it "
+     "does not have");
   // Backward: gradients of keys.
   const hd::context_table ring = table_of("kv-ring", cut, context_pass::backward);
   hd::context_table as_forward = ring;
@@ -185,7 +208,8 @@ TEST_CASE("bytes are the published constants", "[context]") {
     const std::int64_t s = 16, length = s * n;
     const hd::context_shape& z = grouped;
     // A shard of queries, one of keys or values, and one of log-sum-exps; sums are wider than elements.
-    const std::int64_t f = s * z.query_heads * z.head_dim * z.element_bytes, g = s * z.key_heads * z.head_dim * z.element_bytes;
+    const std::int64_t f = s * z.query_heads * z.head_dim * z.element_bytes,
+                       g = s * z.key_heads * z.head_dim * z.element_bytes;
     const std::int64_t f_sums = f * z.sum_bytes / z.element_bytes, g_sums = g * z.sum_bytes / z.element_bytes;
     const std::int64_t l = s * z.query_heads * z.sum_bytes;
     const hd::context_cut full = one_document("contiguous", n, length, masks::full{}.slices(length));
@@ -199,11 +223,14 @@ TEST_CASE("bytes are the published constants", "[context]") {
     CAPTURE(n);
     for (int r = 0; r < n; ++r) {
       CHECK(forward("kv-ring", full, r).of_kind == std::array<std::int64_t, 4>{(n - 1) * 2 * g, 0, 0, 0});
-      CHECK(backward("kv-ring", full, r).of_kind == std::array<std::int64_t, 4>{(n - 1) * 2 * g, 0, 0, (n - 1) * 2 * g_sums});
-      CHECK(forward("token-ring", full, r).of_kind == std::array<std::int64_t, 4>{0, (n - 1) * f, (n - 1) * (f_sums + l), 0});
+      CHECK(backward("kv-ring", full, r).of_kind ==
+            std::array<std::int64_t, 4>{(n - 1) * 2 * g, 0, 0, (n - 1) * 2 * g_sums});
+      CHECK(forward("token-ring", full, r).of_kind ==
+            std::array<std::int64_t, 4>{0, (n - 1) * f, (n - 1) * (f_sums + l), 0});
       CHECK(forward("gather", full, r).of_kind == std::array<std::int64_t, 4>{(n - 1) * 2 * g, 0, 0, 0});
       CHECK(forward("burst", full, r) == forward("kv-ring", full, r));
-      CHECK(backward("burst", full, r).of_kind == std::array<std::int64_t, 4>{0, (n - 1) * (2 * f + 2 * l), (n - 1) * f_sums, 0});
+      CHECK(backward("burst", full, r).of_kind ==
+            std::array<std::int64_t, 4>{0, (n - 1) * (2 * f + 2 * l), (n - 1) * f_sums, 0});
     }
     // Zigzag with a causal mask: three quarters, of queries and of keys.
     const std::int64_t pairs = n * (n - 1);
@@ -215,8 +242,7 @@ TEST_CASE("bytes are the published constants", "[context]") {
     // Nobody sends more than the keys that are seen: those of a window.
     constexpr std::int64_t w = 6;
     const hd::context_cut window = one_document("contiguous", n, length, masks::window<w>{}.slices(length));
-    for (int r = 0; r < n; ++r)
-      CHECK(forward("gather", window, r).total() == (r + 1 < n ? 2 * (w - 1) * g / s : 0));
+    for (int r = 0; r < n; ++r) CHECK(forward("gather", window, r).total() == (r + 1 < n ? 2 * (w - 1) * g / s : 0));
     if (n == 3) continue;
     // Heads for rows: with as many ranks as key heads, and with more.
     const std::int64_t copies = (std::max)(std::int64_t{1}, n / z.key_heads);
@@ -233,9 +259,11 @@ TEST_CASE("documents send in proportion to their ranks, and nothing on one", "[c
   for (const auto& [length, ranks] : std::vector<std::pair<std::int64_t, std::vector<int>>>{
            {40, {0, 1, 2, 3, 4}}, {21, {3, 1, 6}}, {17, {7}}, {5, {2, 5}}, {9, {5}}}) {
     documents.push_back({length, ranks, masks::full{}.slices(length)});
-    expected += 2 * length * grouped.key_heads * grouped.head_dim * grouped.element_bytes * (static_cast<std::int64_t>(ranks.size()) - 1);
+    expected += 2 * length * grouped.key_heads * grouped.head_dim * grouped.element_bytes *
+                (static_cast<std::int64_t>(ranks.size()) - 1);
   }
-  const hd::context_table t = table_of("kv-ring", hd::cut_documents<hd::split::zigzag>(documents, 8), context_pass::forward);
+  const hd::context_table t =
+      table_of("kv-ring", hd::cut_documents<hd::split::zigzag>(documents, 8), context_pass::forward);
   CHECK(bytes_sent(t, grouped).total() == expected);
   CHECK(bytes_sent(t, grouped, 7).total() == 0);
 }
@@ -244,7 +272,8 @@ TEST_CASE("the double ring visits every shard once and crosses nodes once for ea
   const auto check = [](const auto& carrier, int nodes, int local) {
     const int n = nodes * local;
     const hd::context_cut cut = one_document("contiguous", n, n, masks::full{}.slices(n));
-    const hd::context_table t = make_context_table(hd::carrier_of<std::remove_cvref_t<decltype(carrier)>>(), cut, context_pass::forward);
+    const hd::context_table t =
+        make_context_table(hd::carrier_of<std::remove_cvref_t<decltype(carrier)>>(), cut, context_pass::forward);
     CAPTURE(nodes, local);
     REQUIRE(check_context(t).ok());
     for (int r = 0; r < n; ++r) {
@@ -282,7 +311,8 @@ TEST_CASE("orders share the work as their formulas say", "[context]") {
   for (const int n : {1, 2, 4, 8}) {
     const std::int64_t s = 16, length = s * n;
     const auto balance = [&](const char* order, const auto& mask) {
-      return balance_of(table_of("kv-ring", one_document(order, n, length, mask.slices(length)), context_pass::forward));
+      return balance_of(
+          table_of("kv-ring", one_document(order, n, length, mask.slices(length)), context_pass::forward));
     };
     CAPTURE(n);
     CHECK(balance("contiguous", masks::causal{}).max_over_mean() ==
@@ -294,13 +324,15 @@ TEST_CASE("orders share the work as their formulas say", "[context]") {
     CHECK(balance("contiguous", masks::full{}).max_over_mean() == 1);
   }
   // Zigzag: all rounds behind the first are equal on all ranks.
-  const hd::context_table t = table_of("token-ring", one_document("zigzag", 4, 64, masks::causal{}.slices(64)), context_pass::forward);
+  const hd::context_table t =
+      table_of("token-ring", one_document("zigzag", 4, 64, masks::causal{}.slices(64)), context_pass::forward);
   const std::vector<std::int64_t> areas = context_areas(t);
   for (std::size_t i = 0; i < 16; ++i) CHECK(areas[i] == (i < 4 ? 16 * 17 / 2 : 16 * 8));
   // With links that cost nothing, time is the busiest rank's.
   const hd::context_machine free{1e9, 1e30, 0, true};
   for (const char* order : {"contiguous", "zigzag", "striped"}) {
-    const hd::context_table of_order = table_of("kv-ring", one_document(order, 8, 512, masks::causal{}.slices(512)), context_pass::forward);
+    const hd::context_table of_order =
+        table_of("kv-ring", one_document(order, 8, 512, masks::causal{}.slices(512)), context_pass::forward);
     const double ideal = 512.0 * 513 / 2 / 8 * 8 * operations_per_pair(grouped, context_pass::forward) / 1e9;
     const double efficiency = ideal / seconds(of_order, grouped, free);
     if (order == std::string("contiguous")) CHECK(efficiency == Approx(1 / (2 - 1.0 / 8)).epsilon(0.01));
@@ -328,7 +360,9 @@ TEST_CASE("the cheapest carrier follows the number of queries to a key", "[conte
   // Burst, backward: less than 4/3 queries to a key.
   const auto burst_wins = [&](std::int64_t query_heads, std::int64_t key_heads) {
     const hd::context_shape z{query_heads, key_heads, 128, 128, 4, 4};
-    const auto per_rank = [&](const char* name) { return bytes_sent(table_of(name, cut, context_pass::backward), z, 0).total(); };
+    const auto per_rank = [&](const char* name) {
+      return bytes_sent(table_of(name, cut, context_pass::backward), z, 0).total();
+    };
     return per_rank("burst") < per_rank("kv-ring");
   };
   CHECK(burst_wins(8, 8));
@@ -340,7 +374,8 @@ TEST_CASE("the cheapest carrier follows the number of queries to a key", "[conte
 }
 
 TEST_CASE("a simulated ring and TokenRing take as long as was measured", "[context][published]") {
-  // Wang et al. 2024, arXiv:2412.20501: 24,000 tokens of 32 heads of 128 in 16 bits on four ranks; 3.6 ms of attention a step.
+  // Wang et al. 2024, arXiv:2412.20501: 24,000 tokens of 32 heads of 128 in 16 bits on four ranks; 3.6 ms of attention
+  // a step.
   constexpr int n = 4;
   const std::int64_t length = 24'000;
   const hd::context_shape z{32, 32, 128, 128, 2, 2};
@@ -430,13 +465,17 @@ TEST_CASE("a table as text and as a picture", "[context]") {
         "  rank 1 attends 1 to 0\n");
   const std::string two = to_string(table_of("ulysses-2", cut, context_pass::forward));
   CHECK_THAT(two, Catch::Matchers::Contains("2 pieces by 2 parts of the heads") &&
-                      Catch::Matchers::Contains("  0 -> 1  keys 0.1\n") && Catch::Matchers::Contains("rank 0 attends 0.0 to 0"));
-  const std::string picture = context_svg(table_of("token-ring", one_document("zigzag", 4, 64, masks::causal{}.slices(64)), context_pass::forward), "<TokenRing>");
+                      Catch::Matchers::Contains("  0 -> 1  keys 0.1\n") &&
+                      Catch::Matchers::Contains("rank 0 attends 0.0 to 0"));
+  const std::string picture = context_svg(
+      table_of("token-ring", one_document("zigzag", 4, 64, masks::causal{}.slices(64)), context_pass::forward),
+      "<TokenRing>");
   CHECK_THAT(picture, Catch::Matchers::Contains("&lt;TokenRing&gt;") && Catch::Matchers::Contains("rank 3") &&
-                          Catch::Matchers::Contains("round 4") && Catch::Matchers::Contains("to 0") &&
+                          Catch::Matchers::Contains("round 4") && Catch::Matchers::Contains("\u2192 0") &&
                           Catch::Matchers::Contains("136"));
   CHECK(svg_test::well_formed(picture));
-  CHECK(svg_test::well_formed(context_svg(table_of("kv-ring", one_document("zigzag", 1, 4, masks::full{}.slices(4)), context_pass::forward), "")));
+  CHECK(svg_test::well_formed(context_svg(
+      table_of("kv-ring", one_document("zigzag", 1, 4, masks::full{}.slices(4)), context_pass::forward), "")));
 }
 
 TEST_CASE("documents on a number of ranks that a carrier does not offer are refused", "[context]") {
@@ -445,5 +484,6 @@ TEST_CASE("documents on a number of ranks that a carrier does not offer are refu
                     "heddle: the carrier ulysses-2 cannot spread document 0 over 3 ranks");
   CHECK_THROWS_AS(table_of("usp-2", cut, context_pass::forward), hd::config_error);
   CHECK_THROWS_AS(table_of("double-ring-2", cut, context_pass::forward), hd::config_error);
-  CHECK_THROWS_WITH(hd::named_context_carrier("ring"), Catch::Matchers::Contains("no carrier is named \"ring\"; the carriers are kv-ring, token-ring"));
+  CHECK_THROWS_WITH(hd::named_context_carrier("ring"),
+                    Catch::Matchers::Contains("no carrier is named \"ring\"; the carriers are kv-ring, token-ring"));
 }

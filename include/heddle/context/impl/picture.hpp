@@ -24,7 +24,8 @@ HEDDLE_INLINE std::string to_string(const context_table& t) {
   std::string text(to_string(t.pass));
   text += " on " + counted(static_cast<std::size_t>(t.ranks()), "rank") + ": " + counted(t.cut.pieces.size(), "piece");
   if (t.parts() > 1) text += " by " + std::to_string(t.parts()) + " parts of the heads";
-  text += ", " + counted(static_cast<std::size_t>(rounds), "round") + ", " + counted(t.rounds.transfers.size(), "message") + "\n";
+  text += ", " + counted(static_cast<std::size_t>(rounds), "round") + ", " +
+          counted(t.rounds.transfers.size(), "message") + "\n";
   for (std::size_t i = 0; i < t.cut.pieces.size(); ++i) {
     const context_piece& p = t.cut.pieces[i];
     text += "piece " + std::to_string(i) + ": positions " + std::to_string(p.first) + " to " +
@@ -61,7 +62,8 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
   const auto n = static_cast<std::size_t>(t.ranks());
   const int rounds = t.round_count();
   const std::vector<std::int64_t> areas = context_areas(t);
-  const auto most = static_cast<double>(areas.empty() ? 1 : (std::max)(std::int64_t{1}, *std::max_element(areas.begin(), areas.end())));
+  const auto most = static_cast<double>(
+      areas.empty() ? 1 : (std::max)(std::int64_t{1}, *std::max_element(areas.begin(), areas.end())));
   // Rows of each message, and the most that one rank sends or receives in a round.
   std::vector<double> rows;
   std::vector<double> sent(static_cast<std::size_t>(rounds) * n, 0), received = sent;
@@ -81,8 +83,9 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
     d.rect(x, 34, 10, 10, colours[kind]);
     d.words(x + 14, 43, to_string(static_cast<context_kind>(kind)), 11, "#000000");
   }
-  for (int k = 0; k < rounds; ++k)
-    d.words(left + column * k, top - 6, "round " + std::to_string(k), 11, "#555555");
+  d.rect(left + 440, 34, 10, 10, "#c4c9d0");
+  d.words(left + 454, 43, "pairs attended", 11, "#000000");
+  for (int k = 0; k < rounds; ++k) d.words(left + column * k, top - 6, "round " + std::to_string(k), 11, "#555555");
   for (int r = 0; r < t.ranks(); ++r) {
     const double y = top + line * r;
     d.words(8, y + 14, "rank " + std::to_string(r), 12, "#000000");
@@ -91,14 +94,15 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
       d.rect(x, y, room, line - 8, "#f4f4f4");
       const std::int64_t area = areas[static_cast<std::size_t>(k) * n + static_cast<std::size_t>(r)];
       if (area == 0) continue;
-      d.rect(x, y + 2, room * static_cast<double>(area) / most, 18, detail::rank_colour(r));
+      d.rect(x, y + 2, room * static_cast<double>(area) / most, 18, "#c4c9d0");
       d.words(x + 4, y + 15, std::to_string(area), 10, "#000000");
     }
   }
   std::vector<double> out(sent.size(), 0), in(sent.size(), 0);  // where the next one begins
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const round_transfer& m = t.rounds.transfers[i];
-    const char* const colour = colours[static_cast<std::size_t>(t.kind_of(t.rounds.items[static_cast<std::size_t>(m.first)]))];
+    const char* const colour =
+        colours[static_cast<std::size_t>(t.kind_of(t.rounds.items[static_cast<std::size_t>(m.first)]))];
     const double width = room * rows[i] / widest, x = left + column * m.round;
     const auto draw = [&](int rank, double& at, double down, const char* arrow, int peer) {
       const double y = top + line * rank + down;
@@ -107,8 +111,8 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
       at += width;
     };
     const std::size_t round = static_cast<std::size_t>(m.round) * n;
-    draw(m.from, out[round + static_cast<std::size_t>(m.from)], 23, "to ", m.to);
-    draw(m.to, in[round + static_cast<std::size_t>(m.to)], 38, "from ", m.from);
+    draw(m.from, out[round + static_cast<std::size_t>(m.from)], 23, "\u2192 ", m.to);
+    draw(m.to, in[round + static_cast<std::size_t>(m.to)], 38, "\u2190 ", m.from);
   }
   return d.text("", 8, "#ffffff");
 }

@@ -21,8 +21,7 @@ class context_lowering {
     p_.rows = t.cut.rows[static_cast<std::size_t>(rank)];
     p_.rounds.resize(static_cast<std::size_t>(t.round_count()));
     for (int kind = 0; kind < 4; ++kind)
-      for (int i = 0; i < p_.parts; ++i)
-        p_.buffers.push_back({static_cast<context_kind>(kind), i, p_.rows, -1, 0, 0});
+      for (int i = 0; i < p_.parts; ++i) p_.buffers.push_back({static_cast<context_kind>(kind), i, p_.rows, -1, 0, 0});
     for (int x = 0; x < t.pieces(); ++x)
       for (int i = 0; i < p_.parts && t.cut[x].home == rank; ++i)
         for (int kind = 0; kind < 4; ++kind)
@@ -95,7 +94,7 @@ class context_lowering {
       read(from.buffer);
       append(parts, from, -1, row);
       row += from.rows;
-      if (is_partial(kind)) {
+      if (is_partial_result(kind)) {
         at(item) = {-1, 0, 0};
         for (int& mirror : mirrors_)  // what is made from now on lies elsewhere
           if (mirror == from.buffer) mirror = -1;
@@ -151,7 +150,8 @@ class context_lowering {
     for (const int item : items) {
       context_range& own = at(item);
       if (own.buffer >= 0) continue;
-      const context_kind operand = t_.kind_of(item) == context_kind::of_keys ? context_kind::keys : context_kind::queries;
+      const context_kind operand =
+          t_.kind_of(item) == context_kind::of_keys ? context_kind::keys : context_kind::queries;
       const context_range with = at(t_.item_of(operand, t_.piece_of(item), t_.part_of(item)));
       const int mirror = with.buffer < 0 ? -1 : mirrors_[static_cast<std::size_t>(with.buffer)];
       if (mirror >= 0)
@@ -159,7 +159,8 @@ class context_lowering {
       else
         nowhere = true;
     }
-    // Where there is none the message is the partial result, and what was made here is folded into it, so that all of it is sent on in one piece.
+    // Where there is none the message is the partial result, and what was made here is folded into it, so that all of
+    // it is sent on in one piece.
     std::int64_t row = 0;
     for (const int item : items) {
       const std::int64_t count = t_.cut[t_.piece_of(item)].count;
@@ -228,7 +229,8 @@ class context_lowering {
     c.queries = {queries, q0, q1 - q0};
     c.keys = {keys, k0, k1 - k0};
     results(context_kind::of_queries, context_kind::queries, q_items, c.queries, c.of_queries);
-    if (p_.pass == context_pass::backward) results(context_kind::of_keys, context_kind::keys, k_items, c.keys, c.of_keys);
+    if (p_.pass == context_pass::backward)
+      results(context_kind::of_keys, context_kind::keys, k_items, c.keys, c.of_keys);
     here().calls.push_back(static_cast<context_call&&>(c));
   }
 
@@ -253,7 +255,8 @@ class context_lowering {
       }
       const context_range to = at(item);
       read(to.buffer);
-      const std::int64_t begin = (std::max)(from.row, rows.row), end = (std::min)(from.row + from.rows, rows.row + rows.rows);
+      const std::int64_t begin = (std::max)(from.row, rows.row),
+                         end = (std::min)(from.row + from.rows, rows.row + rows.rows);
       if (begin < end) append(out, {0, begin - rows.row, end - begin}, to.buffer, to.row + begin - from.row);
     }
   }
