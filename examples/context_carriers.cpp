@@ -1,157 +1,155 @@
-// What carriers of context parallelism cost: one document spread over ranks, attended by every carrier, against attention on one rank.
+// Carriers of context parallelism: one document over ranks, attended by every carrier, beside attention on one rank.
 // run: 4 causal zigzag
-// prints: kv-ring         4 rounds, 1.000 max/mean
-// prints: same as on one rank
+// mpi: 4
+// virtual: 8 8 causal zigzag
+// prints: kv-ring        4 rounds, 1.000 max/mean, 1867776 bytes
+// prints: ulysses-2      not on 4 ranks
+// prints: all carriers: as on one rank
+// prints: wrote context_token_ring.svg
+// varies: [0-9]+\.[0-9]+ ms here
+#include "transport.hpp"
+
 #include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/context/check.hpp>
 #include <heddle/context/cost.hpp>
 #include <heddle/context/execute.hpp>
 #include <heddle/context/masks.hpp>
+#include <heddle/context/picture.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/sim/network.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <random>
+#include <fstream>
 #include <string>
 #include <vector>
 
 namespace hd = heddle;
 namespace hc = heddle::compute;
-using hd::context_pass;
 
 namespace {
 
 constexpr hd::context_shape heads{8, 4, 32, 32, sizeof(float), sizeof(float)};
 constexpr float scale = 0.17677669f;  // 1 / sqrt(32)
 
-// Rows of q, k, v, of their gradients, and of the output and its gradient.
+// Rows of what attention takes, and of what it makes.
+enum tensor { q, k, v, d_out, out, d_q, d_k, d_v };
 struct rows {
-  std::vector<float> q, k, v, dout, out, lse, dq, dk, dv;
-  explicit rows(std::int64_t n) {
-    for (auto* t : {&q, &dout, &out, &dq}) t->resize(static_cast<std::size_t>(n * heads.query_heads * heads.head_dim));
-    for (auto* t : {&k, &v, &dk, &dv}) t->resize(static_cast<std::size_t>(n * heads.key_heads * heads.head_dim));
-    lse.resize(static_cast<std::size_t>(n * heads.query_heads));
+  std::array<std::vector<float>, 8> of{};
+  std::vector<float> lse;
+  std::int64_t count;
+  explicit rows(std::int64_t n) : lse(static_cast<std::size_t>(n * heads.query_heads)), count(n) {
+    for (int t = q; t <= d_v; ++t) of[static_cast<std::size_t>(t)].resize(static_cast<std::size_t>(n * width(t)));
   }
+  static std::int64_t heads_of(int t) {
+    return t == k || t == v || t == d_k || t == d_v ? heads.key_heads : heads.query_heads;
+  }
+  static std::int64_t width(int t) { return heads_of(t) * heads.head_dim; }
+  float* row(int t, std::int64_t r) { return of[static_cast<std::size_t>(t)].data() + r * width(t); }
+  hc::head_rows<float> operator[](tensor t) { return {row(t, 0), count, heads_of(t), heads.head_dim, width(t)}; }
+  hc::head_rows<const float> in(tensor t) { return (*this)[t]; }
 };
-template <class T>
-hc::head_rows<T> view(std::vector<std::remove_const_t<T>>& x, std::int64_t count) {
-  const std::int64_t width = count * heads.head_dim;
-  return {x.data(), static_cast<std::int64_t>(x.size()) / width, count, heads.head_dim, width};
-}
-hc::head_rows<const float> in(std::vector<float>& x, std::int64_t count) { return view<const float>(x, count); }
-hc::head_rows<float> out(std::vector<float>& x, std::int64_t count) { return view<float>(x, count); }
 
-double run(const hd::context_carrier& carrier, const hd::context_cut& cut, rows& whole, double& error) {
-  const auto forward = make_context_table(carrier, cut, context_pass::forward);
-  const auto backward = make_context_table(carrier, cut, context_pass::backward);
-  for (const auto* t : {&forward, &backward})
-    if (const auto fault = hd::check_context(*t); !fault.ok()) throw hd::config_error(to_string(fault));
-  double seconds = 0;
-  std::vector<double> errors(static_cast<std::size_t>(cut.ranks), 0);
-  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::cp>>{cut.ranks}, [&](auto& world) {
+struct passes {
+  hd::context_table forward, backward;
+};
+
+// Both passes on ranks of the transport: seconds, and the largest difference to the whole document.
+std::array<double, 2> run(const passes& tables, rows& whole) {
+  const hd::context_cut& cut = tables.forward.cut;
+  std::array<double, 2> result{};
+  hd::launch<on::transport>(hd::mesh<hd::axis<hd::cp>>{cut.ranks}, [&](auto& world) {
     auto& ranks = world.template along<hd::cp>();
     const int me = ranks.rank();
-    hc::host<> backend(1);
     rows own(cut.rows[static_cast<std::size_t>(me)]);
-    // Calls f(tensor here, tensor of the whole, row here, row there, width).
-    const auto each = [&](auto f, std::initializer_list<std::vector<float> rows::*> tensors) {
-      for (const hd::context_piece& p : cut.pieces)
-        for (std::int64_t i = 0; i < p.count && p.home == me; ++i)
-          for (const auto t : tensors) {
-            const auto width = static_cast<std::ptrdiff_t>(
-                (t == &rows::k || t == &rows::v || t == &rows::dk || t == &rows::dv ? heads.key_heads : heads.query_heads) *
-                heads.head_dim);
-            f((own.*t).begin() + (p.row + i) * width, (whole.*t).begin() + (p.first + i * p.stride) * width, width);
-          }
-    };
-    each([](auto here, auto there, auto width) { std::copy_n(there, width, here); },
-         {&rows::q, &rows::k, &rows::v, &rows::dout});
-    const auto to = hd::lower_context(forward, me), back = hd::lower_context(backward, me);
-    hd::context_executor<float, hc::host<>, std::remove_reference_t<decltype(ranks)>> executor(backend, ranks);
+    hd::each_row_of(cut, me, [&](int, std::int64_t position, std::int64_t row) {
+      for (int t = q; t <= d_out; ++t) std::copy_n(whole.row(t, position), rows::width(t), own.row(t, row));
+    });
+    const hd::context_program forward = hd::lower_context(tables.forward, me),
+                              backward = hd::lower_context(tables.backward, me);
+    hc::host<> backend(1);
+    hd::context_executor<float, hc::host<>, std::remove_reference_t<decltype(ranks)>> attention(backend, ranks);
     ranks.barrier();
     const auto start = std::chrono::steady_clock::now();
-    executor.attend(to, in(own.q, heads.query_heads), in(own.k, heads.key_heads), in(own.v, heads.key_heads), scale,
-                    out(own.out, heads.query_heads), own.lse);
-    executor.attend_backward(back, in(own.dout, heads.query_heads), in(own.q, heads.query_heads),
-                             in(own.k, heads.key_heads), in(own.v, heads.key_heads), in(own.out, heads.query_heads), own.lse,
-                             scale, out(own.dq, heads.query_heads), out(own.dk, heads.key_heads),
-                             out(own.dv, heads.key_heads));
+    attention.attend(forward, own[q], own[k], own[v], scale, own[out], own.lse);
+    attention.attend_backward(backward, own[d_out], own[q], own[k], own[v], own[out], own.lse, scale, own[d_q],
+                              own[d_k], own[d_v]);
     ranks.barrier();
-    if (me == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    double& worst = errors[static_cast<std::size_t>(me)];
-    each(
-        [&](auto here, auto there, auto width) {
-          for (std::ptrdiff_t i = 0; i < width; ++i) worst = std::max<double>(worst, std::abs(here[i] - there[i]));
-        },
-        {&rows::out, &rows::dq, &rows::dk, &rows::dv});
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double worst = 0;
+    hd::each_row_of(cut, me, [&](int, std::int64_t position, std::int64_t row) {
+      for (int t = out; t <= d_v; ++t)
+        for (std::int64_t i = 0; i < rows::width(t); ++i)
+          worst = std::max<double>(worst, std::abs(own.row(t, row)[i] - whole.row(t, position)[i]));
+    });
+    world.control().all_reduce(worst, hd::maximum{});
+    if (on::keeps(me)) result = {seconds, worst};
   });
-  error = *std::max_element(errors.begin(), errors.end());
-  return seconds;
+  return result;
 }
 
-int program(int argc, char** argv) {
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : 4;
-  const std::string mask_name = argc > 2 ? argv[2] : "causal", order_name = argc > 3 ? argv[3] : "zigzag";
-  if (ranks < 1 || ranks > 64) throw hd::config_error("context_carriers: 1 to 64 ranks are expected");
+int compare(int ranks, const std::string& mask, const std::string& order) {
+  if (ranks < 1 || ranks > 64) throw hd::config_error("context_carriers: the ranks should be 1 to 64");
   const std::int64_t length = 64 * ranks;
-  hd::context_document document{length, {}, hd::named_context_mask(mask_name, length, 1)};
+  hd::context_document document{length, {}, hd::named_context_mask(mask, length)};
   for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
-  const hd::context_cut cut = hd::named_context_order(order_name).cut({document}, ranks);
+  const hd::context_cut cut = hd::named_context_order(order).cut({document}, ranks);
 
-  // One rank.
   rows whole(length);
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  for (auto* t : {&whole.q, &whole.k, &whole.v, &whole.dout})
-    for (float& x : *t) x = normal(random);
+  for (int t = q; t <= d_out; ++t)
+    for (std::size_t i = 0; i < whole.of[static_cast<std::size_t>(t)].size(); ++i)
+      whole.of[static_cast<std::size_t>(t)][i] =
+          static_cast<float>(hd::counter_random(1, static_cast<std::uint64_t>(t)).normal(i));
   hc::host<> backend(1);
-  const std::span<const hc::attention_slice> mask(document.mask);
-  backend.attention(in(whole.q, heads.query_heads), in(whole.k, heads.key_heads), in(whole.v, heads.key_heads), mask, scale,
-                    out(whole.out, heads.query_heads), std::span(whole.lse));
-  backend.attention_backward(in(whole.dout, heads.query_heads), in(whole.q, heads.query_heads),
-                             in(whole.k, heads.key_heads), in(whole.v, heads.key_heads), in(whole.out, heads.query_heads),
-                             std::span<const float>(whole.lse), mask, scale, out(whole.dq, heads.query_heads),
-                             out(whole.dk, heads.key_heads), out(whole.dv, heads.key_heads));
+  const std::span<const hc::attention_slice> slices(document.mask);
+  backend.attention(whole.in(q), whole.in(k), whole.in(v), slices, scale, whole[out], std::span(whole.lse));
+  backend.attention_backward(whole.in(d_out), whole.in(q), whole.in(k), whole.in(v), whole.in(out),
+                             std::span<const float>(whole.lse), slices, scale, whole[d_q], whole[d_k], whole[d_v]);
 
-  // A machine of 1 TFLOP/s and 10 GB/s in each direction between any two ranks.
-  const hd::topology links = hd::topologies::full(ranks, {1e-6, 1e10});
-  std::printf("%d ranks, %lld tokens, mask %s, order %s: forward and backward\n", ranks, static_cast<long long>(length),
-              mask_name.c_str(), order_name.c_str());
+  std::printf("%d ranks, %d tokens, %s, %s; forward and backward\n", ranks, static_cast<int>(length), mask.c_str(),
+              order.c_str());
+  const hd::topology links = hd::topologies::full(ranks, {1e-6, 1e10});  // 1 us, 10 GB/s from each rank to each other
   double worst = 0;
   for (const hd::context_carrier& carrier : hd::context_carriers()) {
-    std::printf("%-14s ", std::string(carrier.name).c_str());
+    const std::string name(carrier.name);
     if (!carrier.offers(ranks) || heads.query_heads % carrier.parts != 0) {
-      std::printf(" not on %d ranks\n", ranks);
+      std::printf("%-14s not on %d ranks\n", name.c_str(), ranks);
       continue;
     }
-    int rounds = 0;
-    double simulated = 0, balance = 1;
+    passes tables{make_context_table(carrier, cut, hd::context_pass::forward),
+                  make_context_table(carrier, cut, hd::context_pass::backward)};
+    double simulated = 0;
     std::int64_t bytes = 0;
-    for (const context_pass pass : {context_pass::forward, context_pass::backward}) {
-      hd::context_table t = make_context_table(carrier, cut, pass);
-      bytes += bytes_sent(t, heads).total();
-      if (pass == context_pass::forward) {
-        rounds = t.round_count();
-        balance = balance_of(t).max_over_mean();
-      }
-      t.rounds.sizes = context_sizes(t, heads);
-      simulated += hd::sim::simulate(t.rounds, links, 0, 1, {}, hd::routing::split, compute_seconds(t, heads, 1e12)).seconds;
+    for (hd::context_table* t : {&tables.forward, &tables.backward}) {
+      if (const hd::context_fault fault = hd::check_context(*t); !fault.ok()) throw hd::config_error(to_string(fault));
+      bytes += bytes_sent(*t, heads).total();
+      t->rounds.sizes = context_sizes(*t, heads);
+      simulated +=
+          hd::sim::simulate(t->rounds, links, 0, 1, {}, hd::routing::split, compute_seconds(*t, heads, 1e12)).seconds;
     }
-    double error = 0;
-    const double measured = run(carrier, cut, whole, error);
+    const auto [seconds, error] = run(tables, whole);
     worst = std::max(worst, error);
-    std::printf("%2d rounds, %5.3f max/mean, %9lld bytes, %7.3f ms simulated, %7.2f ms here, error %.1e\n", rounds, balance,
-                static_cast<long long>(bytes), simulated * 1e3, measured * 1e3, error);
+    std::printf("%-14s %d rounds, %.3f max/mean, %d bytes, %.3f ms simulated, %.2f ms here, error %.0e\n", name.c_str(),
+                tables.forward.round_count(), balance_of(tables.forward).max_over_mean(), static_cast<int>(bytes),
+                simulated * 1e3, seconds * 1e3, error);
+    if (name == "kv-ring" || name == "token-ring" || name == "usp-2") {
+      std::string file = "context_" + name + ".svg";
+      std::replace(file.begin(), file.end(), '-', '_');
+      std::ofstream picture(file, std::ios::binary);
+      picture << context_svg(tables.forward,
+                             name + ": " + mask + " mask, " + order + " order, " + std::to_string(length) + " tokens");
+      if (!picture.flush()) throw hd::io_error("cannot write " + file);
+      std::printf("wrote %s\n", file.c_str());
+    }
   }
-  std::printf("%s as on one rank\n", worst < 1e-4 ? "same" : "NOT the same");
+  std::printf("all carriers: %s on one rank\n", worst < 1e-4 ? "as" : "NOT as");
   return worst < 1e-4 ? 0 : 1;
 }
 
@@ -159,7 +157,8 @@ int program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return program(argc, argv);
+    on::begin(argc, argv);
+    return compare(argc > 1 ? std::atoi(argv[1]) : 4, argc > 2 ? argv[2] : "causal", argc > 3 ? argv[3] : "zigzag");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -6,6 +6,7 @@
 #include <heddle/context/cost.hpp>
 #include <heddle/context/execute.hpp>
 #include <heddle/context/masks.hpp>
+#include <heddle/context/picture.hpp>
 #include <heddle/context/pieces.hpp>
 #include <heddle/context/program.hpp>
 #include <heddle/context/shape.hpp>

@@ -28,6 +28,7 @@
 #include <heddle/context/impl/carriers.hpp>
 #include <heddle/context/impl/check.hpp>
 #include <heddle/context/impl/masks.hpp>
+#include <heddle/context/impl/picture.hpp>
 #include <heddle/context/impl/pieces.hpp>
 #include <heddle/context/impl/program.hpp>
 #include <heddle/core/impl/cores.hpp>

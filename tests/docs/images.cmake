@@ -1,11 +1,14 @@
 # cmake -DPROGRAM=describe_layouts -DKIND=describe -DIMAGES=docs/images -DFOLDER=scratch [-DPAGE=page.md] [-DPYTHON=python3]
-#   -P images.cmake
+#   [-DARGUMENTS=...] -P images.cmake
 # The pictures in the docs (docs/images/<KIND>_*.svg) are those that the program makes, and an XML parser takes them; the
 # page shows each, and has every line of tables and of drawings in letters that the program prints.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
-execute_process(COMMAND "${PROGRAM}" . WORKING_DIRECTORY "${FOLDER}" RESULT_VARIABLE rc OUTPUT_VARIABLE output ERROR_VARIABLE err)
+if(NOT DEFINED ARGUMENTS)
+  set(ARGUMENTS .)  # where programs write their pictures
+endif()
+execute_process(COMMAND "${PROGRAM}" ${ARGUMENTS} WORKING_DIRECTORY "${FOLDER}" RESULT_VARIABLE rc OUTPUT_VARIABLE output ERROR_VARIABLE err)
 if(NOT rc EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} ended with ${rc}\n${err}")
 endif()

@@ -256,10 +256,10 @@ TEST_CASE("a round of a rank ends when its messages and its computation are done
   hd::round_table rounds = builder.take();
   rounds.sizes = {11, 5};
   const hd::topology full = topologies::full(3, {1, 1, hd::link_kind::other});
-  const std::vector<double> compute{1, 20, 3,   // ranks 0, 1, 2 in round 0
-                                    4, 0, 0,    // round 1: no messages
-                                    0, 2, 0,    //
-                                    0, 0, 10};  // after the last message
+  const std::vector<double> compute{1, 20, 3,    // ranks 0, 1, 2 in round 0
+                                    4, 0,  0,    // round 1: no messages
+                                    0, 2,  0,    //
+                                    0, 0,  10};  // after the last message
   const auto line = sim::simulate(rounds, full, 0, 1, {}, hd::routing::split, compute);
   CHECK(line.end == std::vector<double>{12, 26});
   CHECK(line.round_ends == std::vector<double>{12, 20, 3, 16, 20, 3, 16, 26, 26, 16, 26, 36});
@@ -269,6 +269,6 @@ TEST_CASE("a round of a rank ends when its messages and its computation are done
   CHECK(sim::simulate(rounds, full, 0, 1).seconds == 18);
   // Computation alone.
   const hd::round_table none = hd::round_builder(hd::comm_operation::send, 2, 0, 1, 1).take();
-  CHECK(sim::simulate(none, topologies::full(2), 0, 1, {}, hd::routing::split, std::vector<double>{1, 2, 3, 4}).finished ==
-        std::vector<double>{4, 6});
+  CHECK(sim::simulate(none, topologies::full(2), 0, 1, {}, hd::routing::split, std::vector<double>{1, 2, 3, 4})
+            .finished == std::vector<double>{4, 6});
 }

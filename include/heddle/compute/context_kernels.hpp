@@ -1,4 +1,4 @@
-// heddle/compute/context_kernels.hpp: the facet that context parallelism needs beside attention: merging partial results.
+// heddle/compute/context_kernels.hpp: the facet of backends that merge partial results of attention.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>
@@ -10,8 +10,8 @@
 
 namespace heddle::inline v0::compute {
 
-/// One number for each row and head, such as the log-sum-exp of its scores: that of row r and head h lies at data + r * row_stride + h *
-/// head_stride. Attention writes it with strides 1 and rows.
+/// One number for each row and head, such as the log-sum-exp of its scores: that of row r and head h lies at data + r *
+/// row_stride + h * head_stride. Attention writes it with strides 1 and rows.
 template <class T, memory_space Space = host_memory>
 struct head_numbers {
   using space = Space;
@@ -20,7 +20,9 @@ struct head_numbers {
   std::int64_t heads = 0;
   std::int64_t row_stride = 0;
   std::int64_t head_stride = 0;
-  constexpr T* at(std::int64_t r, std::int64_t head) const noexcept { return data + r * row_stride + head * head_stride; }
+  constexpr T* at(std::int64_t r, std::int64_t head) const noexcept {
+    return data + r * row_stride + head * head_stride;
+  }
   template <class U>
     requires(std::is_same_v<U, const T> && !std::is_same_v<U, T>)
   constexpr operator head_numbers<U, Space>() const noexcept {
@@ -28,19 +30,20 @@ struct head_numbers {
   }
 };
 
-/// Attention of the same queries to other keys is folded in. `merge_partials(backend, out, lse, more, more_lse)`, found by the backend's
-/// namespace: out and lse become those of all keys of both, `out = out exp(lse - l) + more exp(more_lse - l)` with l the logarithm of the sum of
-/// both exponentials; a row without keys has lse -inf and changes nothing. `out`, `lse` and `more_lse` are `sum_of_type<T>`, `more` is that or T.
-/// Shapes: out, more [rows, heads, head_dim]; lse, more_lse [rows, heads].
-/// Source: Dao et al. 2022, arXiv:2205.14135, section 3.1.
+/// Attention of the same queries to other keys is folded in. `merge_partials(backend, out, lse, more, more_lse)`, found
+/// by the backend's namespace: out and lse become those of all keys of both, `out = out exp(lse - l) + more
+/// exp(more_lse - l)` with l the logarithm of the sum of both exponentials; a row without keys has lse -inf and changes
+/// nothing. `out`, `lse` and `more_lse` are `sum_of_type<T>`, `more` is that or T.
+/// Shapes: out, more [rows, heads, head_dim]; lse, more_lse [rows, heads]. Source: Dao et al. 2022, arXiv:2205.14135,
+/// section 3.1.
 template <class B, class T>
-concept context_kernels = requires(B& backend, head_rows<sum_of_type<T>, space_of<B>> out,
-                                   head_numbers<sum_of_type<T>, space_of<B>> lse, head_rows<const T, space_of<B>> more,
-                                   head_rows<const sum_of_type<T>, space_of<B>> sums,
-                                   head_numbers<const sum_of_type<T>, space_of<B>> more_lse) {
-  merge_partials(backend, out, lse, more, more_lse);
-  merge_partials(backend, out, lse, sums, more_lse);
-};
+concept context_kernels =
+    requires(B& backend, head_rows<sum_of_type<T>, space_of<B>> out, head_numbers<sum_of_type<T>, space_of<B>> lse,
+             head_rows<const T, space_of<B>> more, head_rows<const sum_of_type<T>, space_of<B>> sums,
+             head_numbers<const sum_of_type<T>, space_of<B>> more_lse) {
+      merge_partials(backend, out, lse, more, more_lse);
+      merge_partials(backend, out, lse, sums, more_lse);
+    };
 
 /// `context_kernels` as a facet.
 struct context_facet {

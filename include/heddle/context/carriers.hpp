@@ -1,4 +1,4 @@
-// heddle/context/carriers.hpp: carriers: what travels around the ranks of a document so that all its queries meet all their keys.
+// heddle/context/carriers.hpp: carriers: what travels so that all queries of a document meet all their keys.
 #pragma once
 
 #include <heddle/context/table.hpp>
@@ -21,8 +21,10 @@ struct carrier_kind {};
 ///     static constexpr std::string_view name = "ring";
 ///     static constexpr void forward(hd::context_builder& b, std::span<const int> ranks);
 ///     static constexpr void backward(hd::context_builder& b, std::span<const int> ranks);
-///     static constexpr int parts = 4;                   // may be left out: the heads are cut into so many parts
-///     static constexpr bool offers(int ranks);          // may be left out: whether it can spread a document over so many ranks
+///     // May be left out: the heads are cut into so many parts.
+///     static constexpr int parts = 4;
+///     // May be left out: whether it can spread a document over so many ranks.
+///     static constexpr bool offers(int ranks);
 template <class C>
 concept context_carrier_policy =
     std::same_as<typename C::kind, carrier_kind> && requires(context_builder& b, std::span<const int> ranks) {
@@ -100,7 +102,9 @@ constexpr void gather_keys(context_builder& b, std::span<const int> ranks) {
 // Groups of `heads` neighbours exchange rows for parts of the heads; keys go around the groups.
 constexpr void heads_and_ring(context_builder& b, std::span<const int> ranks, int heads) {
   const int p = static_cast<int>(ranks.size()), u = (std::min)(heads, p), groups = p / u, share = b.parts() / u;
-  const auto rank = [&](int group, int member) { return ring_rank(ranks, ((group % groups + groups) % groups) * u + member); };
+  const auto rank = [&](int group, int member) {
+    return ring_rank(ranks, ((group % groups + groups) % groups) * u + member);
+  };
   const bool backward = b.pass() == context_pass::backward;
   for (int i = 0; i < b.parts(); ++i) {
     const int m = i / share;  // who attends with this part, in each group
@@ -123,7 +127,8 @@ constexpr void heads_and_ring(context_builder& b, std::span<const int> ranks, in
   }
 }
 
-// Nodes of `local` ranks: within a node keys go around as in a ring; meanwhile each rank sends those it began with to the next node.
+// Nodes of `local` ranks: within a node keys go around as in a ring; meanwhile each rank sends those it began with to
+// the next node.
 constexpr void ring_of_rings(context_builder& b, std::span<const int> ranks, int local) {
   const int p = static_cast<int>(ranks.size()), l = (std::min)(local, p), nodes = p / l;
   const auto rank = [&](int node, int j) {
@@ -147,8 +152,8 @@ constexpr void ring_of_rings(context_builder& b, std::span<const int> ranks, int
 /// The carriers of this library.
 namespace carrier {
 
-/// Keys and values go around the ranks; backward their gradients follow one hop behind. Towards lower ranks, so that with a zigzag
-/// order and a causal mask a quarter of the rows need not travel.
+/// Keys and values go around the ranks; backward their gradients follow one hop behind. Towards lower ranks, so that
+/// with a zigzag order and a causal mask a quarter of the rows need not travel.
 /// Source: Liu et al. 2023, arXiv:2310.01889.
 struct kv_ring {
   using kind = carrier_kind;
@@ -157,8 +162,9 @@ struct kv_ring {
   static constexpr void backward(context_builder& b, std::span<const int> ranks) { detail::ring_of_keys(b, ranks); }
 };
 
-/// Queries go around the ranks, partial results return to their owner at once: both directions of the links are busy. Fewer bytes than
-/// `kv_ring` per direction where there are less than two query heads to a key head; the replies want links from every rank to every other.
+/// Queries go around the ranks, partial results return to their owner at once: both directions of the links are busy.
+/// Fewer bytes than `kv_ring` per direction where there are less than two query heads to a key head; the replies want
+/// links from every rank to every other.
 /// Source: Wang et al. 2024, arXiv:2412.20501; its backward pass is ours.
 struct token_ring {
   using kind = carrier_kind;
@@ -171,8 +177,8 @@ struct token_ring {
   }
 };
 
-/// Forward as `kv_ring`; backward queries go around with the gradient of the output and two numbers a head, and the gradient of queries follows one
-/// hop behind: fewer bytes where there are less than 4/3 query heads to a key head.
+/// Forward as `kv_ring`; backward queries go around with the gradient of the output and two numbers a head, and the
+/// gradient of queries follows one hop behind: fewer bytes where there are less than 4/3 query heads to a key head.
 /// Source: Sun et al. 2025, arXiv:2509.19836, section on backward communication.
 struct burst {
   using kind = carrier_kind;
@@ -183,8 +189,8 @@ struct burst {
   }
 };
 
-/// Every rank gets the keys and values that its queries see, in one round, and merges them once: the most accurate carrier for numbers of
-/// 16 bits, and the one that takes most memory.
+/// Every rank gets the keys and values that its queries see, in one round, and merges them once: the most accurate
+/// carrier for numbers of 16 bits, and the one that takes most memory.
 /// Source: Dubey et al. 2024, arXiv:2407.21783, section 3.3.2; of rows that are needed only, Sand AI's MagiAttention.
 struct gather {
   using kind = carrier_kind;
@@ -193,8 +199,8 @@ struct gather {
   static constexpr void backward(context_builder& b, std::span<const int> ranks) { detail::gather_keys(b, ranks); }
 };
 
-/// Ranks exchange rows for heads: each attends all rows of the document with a part of the heads. On Ranks ranks, or a divisor of it; heads must be
-/// divisible by Ranks, and key heads by Ranks or Ranks by them.
+/// Ranks exchange rows for heads: each attends all rows of the document with a part of the heads. On Ranks ranks, or a
+/// divisor of it; heads must be divisible by Ranks, and key heads by Ranks or Ranks by them.
 /// Source: Jacobs et al. 2023, arXiv:2309.14509.
 template <int Ranks>
 struct ulysses {
@@ -211,7 +217,8 @@ struct ulysses {
   }
 };
 
-/// Groups of Ranks neighbours as `ulysses`, and a ring of keys over the groups. On multiples of Ranks, or divisors of it.
+/// Groups of Ranks neighbours as `ulysses`, and a ring of keys over the groups. On multiples of Ranks, or divisors of
+/// it.
 /// Source: Fang and Zhao 2024, arXiv:2405.07719.
 template <int Ranks>
 struct usp {
@@ -228,8 +235,8 @@ struct usp {
   }
 };
 
-/// Nodes of Local neighbours: keys go around a node while each rank sends those it began with to the next node. On at most Local ranks, or a
-/// multiple of it.
+/// Nodes of Local neighbours: keys go around a node while each rank sends those it began with to the next node. On at
+/// most Local ranks, or a multiple of it.
 /// Source: Gu et al. 2024, arXiv:2406.18485; Sun et al. 2025, arXiv:2509.19836.
 template <int Local>
 struct double_ring {
@@ -271,12 +278,16 @@ inline constexpr context_carrier known_context_carriers[] = {
 }  // namespace detail
 
 /// The carriers that have a name.
-constexpr std::span<const context_carrier> context_carriers() noexcept { return detail::known_context_carriers; }
+constexpr std::span<const context_carrier> context_carriers() noexcept {
+  return detail::known_context_carriers;
+}
 
-/// The carrier of that name. Errors: `config_error` that lists the known ones.
+/// The carrier of that name.
+/// Errors: `config_error` that lists the known ones.
 HEDDLE_INLINE const context_carrier& named_context_carrier(std::string_view name);
 
-/// The table of a carrier for documents that are cut, for one pass. `refine`: pieces are cut further where fewer rows need to travel then.
+/// The table of a carrier for documents that are cut, for one pass. `refine`: pieces are cut further where fewer rows
+/// need to travel then.
 /// Errors: `config_error` for a document on a number of ranks that the carrier does not offer.
 constexpr context_table make_context_table(const context_carrier& carrier, context_cut cut, context_pass pass,
                                            bool refine = true) {

@@ -17,21 +17,22 @@ namespace heddle::inline v0 {
 /// What can be wrong with a context table.
 enum class context_problem : std::uint8_t {
   none,
-  malformed,       ///< blocks, parts or ranks of the rounds are not those of the pieces
-  bad_rank,        ///< a message from or to a rank that does not exist, or from a rank to itself; a task of such a rank
-  bad_item,        ///< a message without items, or with one that does not exist; a task with a piece or part that does not exist
-  unsorted,        ///< a message or a task of a round that is over, or of a negative one
-  repeated,        ///< a message carries an item twice
-  mixed,           ///< a message carries operands and partial results, or several kinds
-  wrong_arrival,   ///< an operand that is folded, or a partial result that is stored
-  not_held,        ///< a rank sends an operand it does not have
-  nothing_to_give, ///< a rank gives back a partial result it does not have: it made none, or gave it away
-  operand_missing, ///< a rank attends with queries or keys it does not have
-  pair_missing,    ///< nobody attends a pair of pieces that see each other
-  pair_twice,      ///< a pair is attended twice
-  pair_unseen,     ///< a pair is attended that does not see each other
-  lost,            ///< a partial result ends on a rank that is not its home
-  wrong_pass,      ///< a forward table that carries gradients of keys
+  malformed,  ///< blocks, parts or ranks of the rounds are not those of the pieces
+  bad_rank,   ///< a message from or to a rank that does not exist, or from a rank to itself; a task of such a rank
+  bad_item,   ///< a message without items, or with one that does not exist; a task with a piece or part that does not
+              ///< exist
+  unsorted,   ///< a message or a task of a round that is over, or of a negative one
+  repeated,   ///< a message carries an item twice
+  mixed,      ///< a message carries operands and partial results, or several kinds
+  wrong_arrival,    ///< an operand that is folded, or a partial result that is stored
+  not_held,         ///< a rank sends an operand it does not have
+  nothing_to_give,  ///< a rank gives back a partial result it does not have: it made none, or gave it away
+  operand_missing,  ///< a rank attends with queries or keys it does not have
+  pair_missing,     ///< nobody attends a pair of pieces that see each other
+  pair_twice,       ///< a pair is attended twice
+  pair_unseen,      ///< a pair is attended that does not see each other
+  lost,             ///< a partial result ends on a rank that is not its home
+  wrong_pass,       ///< a forward table that carries gradients of keys
 };
 
 /// The first fault of a context table; `ok()` if there is none. -1 where a number does not apply.
@@ -121,7 +122,8 @@ class context_checker {
   constexpr context_fault header() const {
     const bool fits = rounds_.ranks() == t_.cut.ranks && rounds_.parts() >= 1 &&
                       rounds_.blocks() == 4 * (t_.pieces() > 1 ? t_.pieces() : 1) &&
-                      t_.cut.first_piece.size() == t_.cut.documents.size() + 1 && t_.cut.first_piece.back() == t_.pieces();
+                      t_.cut.first_piece.size() == t_.cut.documents.size() + 1 &&
+                      t_.cut.first_piece.back() == t_.pieces();
     return fits ? context_fault{} : fault(context_problem::malformed);
   }
 
@@ -188,7 +190,8 @@ class context_checker {
     return {};
   }
 
-  // Every pair is attended once, and a partial result is on one rank at a time: if all of them are at home, each got there once.
+  // Every pair is attended once, and a partial result is on one rank at a time: if all of them are at home, each got
+  // there once.
   constexpr context_fault results() const {
     for (std::size_t d = 0; d < t_.cut.documents.size(); ++d)
       for (int q = t_.cut.first_piece[d]; q < t_.cut.first_piece[d + 1]; ++q)
@@ -237,13 +240,16 @@ class context_checker {
 
 }  // namespace detail
 
-/// Carries a context table out on symbols and finds the first fault. Without one every pair of positions that see each other is
-/// attended once, from operands that are there, and every partial result is folded at home once; no rank waits for a message that is not
-/// sent. The memory it takes grows with ranks times pieces.
-constexpr context_fault check_context(const context_table& table) { return detail::context_checker(table).run(); }
+/// Carries a context table out on symbols and finds the first fault. Without one every pair of positions that see each
+/// other is attended once, from operands that are there, and every partial result is folded at home once; no rank waits
+/// for a message that is not sent. The memory it takes grows with ranks times pieces.
+constexpr context_fault check_context(const context_table& table) {
+  return detail::context_checker(table).run();
+}
 
-/// The same of both passes of a carrier, for one document of `length` tokens on `ranks` ranks; 0: eight tokens a rank and three more. At compile
-/// time for a few ranks: `static_assert(hd::check_context<mine, hd::split::zigzag>(4, hd::masks::causal{}).ok())`.
+/// The same of both passes of a carrier, for one document of `length` tokens on `ranks` ranks; 0: eight tokens a rank
+/// and three more. At compile time for a few ranks: `static_assert(hd::check_context<mine, hd::split::zigzag>(4,
+/// hd::masks::causal{}).ok())`.
 template <context_carrier_policy C, split_policy Order, document_mask Mask>
 constexpr context_fault check_context(int ranks, const Mask& mask, std::int64_t length = 0) {
   if (length == 0) length = 8 * ranks + 3;

@@ -48,7 +48,8 @@ constexpr context_balance balance_of(const context_table& t) {
   b.ranks = t.ranks();
   for (int r = 0; r < t.ranks(); ++r) {
     std::int64_t own = 0;
-    for (std::size_t i = static_cast<std::size_t>(r); i < areas.size(); i += static_cast<std::size_t>(t.ranks())) own += areas[i];
+    for (std::size_t i = static_cast<std::size_t>(r); i < areas.size(); i += static_cast<std::size_t>(t.ranks()))
+      own += areas[i];
     b.most = (std::max)(b.most, own);
     b.all += own;
   }
@@ -62,8 +63,8 @@ struct context_bytes {
   constexpr std::int64_t total() const noexcept { return of_kind[0] + of_kind[1] + of_kind[2] + of_kind[3]; }
   friend constexpr bool operator==(const context_bytes&, const context_bytes&) = default;
 };
-/// The bytes that one rank sends in all rounds, or all ranks together where none is named: constants of table and shape, and what the
-/// communicator counts.
+/// The bytes that one rank sends in all rounds, or all ranks together where none is named: constants of table and
+/// shape, and what the communicator counts.
 constexpr context_bytes bytes_sent(const context_table& t, const context_shape& shape, int rank = -1) {
   context_bytes bytes;
   for (const round_transfer& m : t.rounds.transfers)
@@ -76,8 +77,8 @@ constexpr context_bytes bytes_sent(const context_table& t, const context_shape& 
   return bytes;
 }
 
-/// What a rank computes and how it is linked to the others. `full_mesh`: a link from every rank to every other; else one link of
-/// each rank to all, whose two directions work at once.
+/// What a rank computes and how it is linked to the others. `full_mesh`: a link from every rank to every other; else
+/// one link of each rank to all, whose two directions work at once.
 struct context_machine {
   double flops_per_second = 1e14;
   double bytes_per_second = 1e11;
@@ -85,23 +86,26 @@ struct context_machine {
   bool full_mesh = true;
 };
 
-/// Floating-point operations of a pair of positions with one head: 2 for each number of a query and of an output, and backward 2.5 times
-/// as many, as five products are computed instead of two.
+/// Floating-point operations of a pair of positions with one head: 2 for each number of a query and of an output, and
+/// backward 2.5 times as many, as five products are computed instead of two.
 constexpr double operations_per_pair(const context_shape& shape, context_pass pass) noexcept {
   return 2.0 * static_cast<double>(shape.head_dim + shape.value_dim) * (pass == context_pass::forward ? 1.0 : 2.5);
 }
 
 /// For how many seconds each rank computes in each round, [rounds, ranks]: what `sim::simulate` takes.
-constexpr std::vector<double> compute_seconds(const context_table& t, const context_shape& shape, double flops_per_second) {
+constexpr std::vector<double> compute_seconds(const context_table& t, const context_shape& shape,
+                                              double flops_per_second) {
   const std::vector<std::int64_t> areas = context_areas(t);
-  const double each = operations_per_pair(shape, t.pass) * static_cast<double>(shape.queries_in(t.parts())) / flops_per_second;
+  const double each =
+      operations_per_pair(shape, t.pass) * static_cast<double>(shape.queries_in(t.parts())) / flops_per_second;
   std::vector<double> seconds(areas.size());
   for (std::size_t i = 0; i < areas.size(); ++i) seconds[i] = static_cast<double>(areas[i]) * each;
   return seconds;
 }
 
-/// The seconds until the last rank is done, if a round of a rank takes as long as its computation or its messages, whichever is longer,
-/// and messages over one link follow each other. For links that other messages share take `sim::simulate`.
+/// The seconds until the last rank is done, if a round of a rank takes as long as its computation or its messages,
+/// whichever is longer, and messages over one link follow each other. For links that other messages share take
+/// `sim::simulate`.
 constexpr double seconds(const context_table& t, const context_shape& shape, const context_machine& machine) {
   const auto n = static_cast<std::size_t>(t.ranks());
   const std::vector<double> compute = compute_seconds(t, shape, machine.flops_per_second);
@@ -139,14 +143,15 @@ struct carrier_cost {
   context_carrier carrier{};
   double seconds = 0;
 };
-/// The carrier that takes the least time, forward and backward together, among those that offer the documents' numbers of ranks and can cut the
-/// heads; the first one of equals. Its name is empty if none can.
-constexpr carrier_cost cheapest(const context_cut& cut, std::span<const context_carrier> carriers, const context_shape& shape,
-                                const context_machine& machine) {
+/// The carrier that takes the least time, forward and backward together, among those that offer the documents' numbers
+/// of ranks and can cut the heads; the first one of equals. Its name is empty if none can.
+constexpr carrier_cost cheapest(const context_cut& cut, std::span<const context_carrier> carriers,
+                                const context_shape& shape, const context_machine& machine) {
   carrier_cost best;
   for (const context_carrier& c : carriers) {
     bool fits = shape.query_heads % c.parts == 0 && (shape.key_heads % c.parts == 0 || c.parts % shape.key_heads == 0);
-    for (const context_document& d : cut.documents) fits = fits && (d.length == 0 || c.offers(static_cast<int>(d.ranks.size())));
+    for (const context_document& d : cut.documents)
+      fits = fits && (d.length == 0 || c.offers(static_cast<int>(d.ranks.size())));
     if (!fits) continue;
     double takes = 0;
     for (const context_pass pass : {context_pass::forward, context_pass::backward})

@@ -29,11 +29,13 @@ template <bool Ok, class Backend>
 inline constexpr bool context_runs_on_host = Ok;
 }  // namespace detail
 
-/// Attention of the documents whose rows lie on the ranks of a communicator, as tables say: each rank gives its own rows and gets their
-/// outputs, or gradients. Results are the same bits in every run, whatever the order in which messages arrive: they are folded in the order of
-/// the table, in `sum_of_type<T>`. It keeps memory from call to call, and serves one call at a time.
+/// Attention of the documents whose rows lie on the ranks of a communicator, as tables say: each rank gives its own
+/// rows and gets their outputs, or gradients. Results are the same bits in every run, whatever the order in which
+/// messages arrive: they are folded in the order of the table, in `sum_of_type<T>`. It keeps memory from call to call,
+/// and serves one call at a time.
 ///
-/// Operands of messages are counted as bytes: `context_shape::row_bytes` times the rows. Messages take the tags [first_tag, first_tag + 4).
+/// Operands of messages are counted as bytes: `context_shape::row_bytes` times the rows. Messages take the tags
+/// [first_tag, first_tag + 4).
 ///
 /// Errors (compile time): the backend lacks sliced attention or `merge_partials`, or computes in a device's memory.
 template <class T, class Backend, communicator Communicator>
@@ -43,20 +45,23 @@ class context_executor {
 
   context_executor(Backend& backend, Communicator& ranks, int first_tag = 0)
       : backend_(backend), ranks_(ranks), first_tag_(first_tag) {
-    static_assert(detail::context_runs_on_host<std::is_same_v<space_of<Backend>, host_memory>, Backend>,
-                  "heddle: context_executor: this backend computes in a device's memory; context tables run in the host's");
+    static_assert(
+        detail::context_runs_on_host<std::is_same_v<space_of<Backend>, host_memory>, Backend>,
+        "heddle: context_executor: this backend computes in a device's memory; context tables run in the host's");
   }
 
   /// Forward: out and the log-sum-exp of the rank's rows.
   /// Shapes: q, out [rows, query heads, head_dim], k, v [rows, key heads, head_dim], lse [query heads, rows].
-  /// Errors: `layout_error` if sizes are not those of the program; `config_error` if heads cannot be cut into its parts.
+  /// Errors: `layout_error` if sizes are not those of the program; `config_error` if heads cannot be cut into its
+  /// parts.
   void attend(const context_program& program, compute::head_rows<const T> q, compute::head_rows<const T> k,
               compute::head_rows<const T> v, sum scale, compute::head_rows<T> out, std::span<sum> lse) {
     tensors x{q, k, v, {}, out, lse, {}, {}, {}, scale};
     run(program, context_pass::forward, x);
   }
 
-  /// Backward: gradients of the rank's rows, from those of the output, and the output and log-sum-exp of the forward pass.
+  /// Backward: gradients of the rank's rows, from those of the output, and the output and log-sum-exp of the forward
+  /// pass.
   void attend_backward(const context_program& program, compute::head_rows<const T> dout, compute::head_rows<const T> q,
                        compute::head_rows<const T> k, compute::head_rows<const T> v, compute::head_rows<const T> out,
                        std::span<const sum> lse, sum scale, compute::head_rows<T> dq, compute::head_rows<T> dk,
@@ -95,11 +100,12 @@ class context_executor {
   void check(const context_program& p, context_pass pass, const tensors& x) {
     const auto same = [](const char* what, std::int64_t expected, std::int64_t got) {
       if (expected != got)
-        throw layout_error(detail::text_of({"heddle: context_executor: ", what, " should be ", expected, ", got ", got}));
+        throw layout_error(
+            detail::text_of({"heddle: context_executor: ", what, " should be ", expected, ", got ", got}));
     };
     if (p.pass != pass) {
-      throw layout_error(detail::text_of({"heddle: context_executor: the program is for the ", to_string(p.pass), " pass, not the ",
-                                          to_string(pass), " one"}));
+      throw layout_error(detail::text_of({"heddle: context_executor: the program is for the ", to_string(p.pass),
+                                          " pass, not the ", to_string(pass), " one"}));
     }
     same("the rank", p.rank, ranks_.rank());
     for (const heads<const T>& t : {x.q, x.k, x.v, heads<const T>(x.out)}) same("rows of a tensor", p.rows, t.rows);
@@ -120,15 +126,15 @@ class context_executor {
   }
 
   void run(const context_program& p, context_pass pass, const tensors& x) {
-    if constexpr (compute::facet_list<compute::sliced_attention_facet, compute::context_facet>::template required<
-                      context_executor, Backend, T>()) {
+    if constexpr (compute::facet_list<compute::sliced_attention_facet,
+                                      compute::context_facet>::template required<context_executor, Backend, T>()) {
       shape_ = {x.q.heads, x.k.heads, x.q.head_dim, x.v.head_dim, sizeof(T), sizeof(sum)};
       check(p, pass, x);
       program_ = &p;
       take_room();
       std::vector<pending> receives, sends;
       for (std::size_t k = 0; k < p.rounds.size(); ++k) round(p.rounds[k], static_cast<int>(k), x, receives, sends);
-      wait_for(receives, std::numeric_limits<int>::max());
+      wait_for(receives, (std::numeric_limits<int>::max)());
       finish(x);
     }
   }
@@ -201,7 +207,8 @@ class context_executor {
   heads<const T> gradients_at(const context_range& r, const tensors& x) const {
     const int part = buffer(r.buffer).part;
     if (is_own(r.buffer)) return some(x.dout, r.row, r.rows, part * q_heads(), q_heads());
-    return {as<const T>(r, q_heads() * shape_.head_dim), r.rows, q_heads(), shape_.value_dim, stride_of(context_kind::queries)};
+    return {as<const T>(r, q_heads() * shape_.head_dim), r.rows, q_heads(), shape_.value_dim,
+            stride_of(context_kind::queries)};
   }
   heads<const T> keys_at(const context_range& r, const tensors& x, bool values) const {
     const int part = buffer(r.buffer).part;
@@ -228,13 +235,16 @@ class context_executor {
       const std::int64_t all = own ? shape_.query_heads : q_heads(), first = own ? b.part * q_heads() : 0;
       const std::int64_t width = forward ? e : d, stride = all * (forward ? e + 1 : d);
       sum* const base = own ? own_queries_ + r.row * stride : as<sum>(r);
-      return {{base + first * width, r.rows, q_heads(), width, stride}, {},
+      return {{base + first * width, r.rows, q_heads(), width, stride},
+              {},
               {base + all * width + first, r.rows, q_heads(), stride, 1}};
     }
     const std::int64_t all = own ? shape_.key_heads : k_heads();
     const std::int64_t first = own ? shape_.first_key_head(b.part, program_->parts) : 0, stride = all * (d + e);
     sum* const base = own ? own_keys_ + r.row * stride : as<sum>(r);
-    return {{base + first * d, r.rows, k_heads(), d, stride}, {base + all * d + first * e, r.rows, k_heads(), e, stride}, {}};
+    return {{base + first * d, r.rows, k_heads(), d, stride},
+            {base + all * d + first * e, r.rows, k_heads(), e, stride},
+            {}};
   }
 
   // ---- memory
@@ -306,7 +316,9 @@ class context_executor {
     };
     const bool keys = what == context_kind::keys, forward = program_->pass == context_pass::forward;
     const heads<const T> first = keys ? keys_at(c.from, x, false) : queries_at(c.from, x);
-    const heads<const T> second = keys ? keys_at(c.from, x, true) : forward ? heads<const T>{} : gradients_at(c.from, x);
+    const heads<const T> second = keys      ? keys_at(c.from, x, true)
+                                  : forward ? heads<const T>{}
+                                            : gradients_at(c.from, x);
     for (std::int64_t row = 0; row < c.from.rows; ++row) {
       std::byte* at = address({c.to, c.to_row + row, 1});
       copy(at, first, row);
@@ -336,7 +348,8 @@ class context_executor {
     for (const context_transfer& f : c.of_queries) {
       const result_rows to = results_at({f.to, f.to_row, f.from.rows});
       const compute::head_numbers<const sum> more{call_lse_ + f.from.row, f.from.rows, q_heads(), 1, c.queries.rows};
-      merge_partials(backend_, to.values, to.lse, heads<const T>(some(out, f.from.row, f.from.rows, 0, q_heads())), more);
+      merge_partials(backend_, to.values, to.lse, heads<const T>(some(out, f.from.row, f.from.rows, 0, q_heads())),
+                     more);
     }
   }
 
@@ -359,8 +372,8 @@ class context_executor {
     const heads<T> dq{call_dq_, n, q_heads(), shape_.head_dim, q_heads() * shape_.head_dim};
     const heads<T> dk{call_dk_, c.keys.rows, k_heads(), shape_.head_dim, k_heads() * shape_.head_dim};
     const heads<T> dv{call_dv_, c.keys.rows, k_heads(), e, k_heads() * e};
-    backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), out,
-                                std::span<const sum>(call_lse_, static_cast<std::size_t>(n * q_heads())),
+    backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
+                                out, std::span<const sum>(call_lse_, static_cast<std::size_t>(n * q_heads())),
                                 std::span<const compute::attention_slice>(c.slices), x.scale, dq, dk, dv,
                                 compute::key_pages{});
     for (const context_transfer& f : c.of_queries)
@@ -371,8 +384,9 @@ class context_executor {
       add(some(dv, f.from.row, f.from.rows, 0, k_heads()), to.more_values);
     }
   }
-  // An output whose product with its gradient is the given one, for kernels that take the output itself: it is no longer than the output was,
-  // by Cauchy and Schwarz. Gradients are scaled by the largest of them, as squares of small ones are zero.
+  // An output whose product with its gradient is the given one, for kernels that take the output itself: it is no
+  // longer than the output was, by Cauchy and Schwarz. Gradients are scaled by the largest of them, as squares of small
+  // ones are zero.
   void stand_in(const T* gradient, sum product, T* out) const {
     const std::int64_t e = shape_.value_dim;
     sum most = 0, squares = 0;
@@ -402,7 +416,8 @@ class context_executor {
   void fold(const context_transfer& f) {
     const result_rows to = results_at({f.to, f.to_row, f.from.rows}), from = results_at(f.from);
     if (program_->pass == context_pass::forward) {
-      merge_partials(backend_, to.values, to.lse, heads<const sum>(from.values), compute::head_numbers<const sum>(from.lse));
+      merge_partials(backend_, to.values, to.lse, heads<const sum>(from.values),
+                     compute::head_numbers<const sum>(from.lse));
     } else {
       add(from.values, to.values);
       if (to.more_values.data != nullptr) add(from.more_values, to.more_values);

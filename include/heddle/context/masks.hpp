@@ -1,4 +1,4 @@
-// heddle/context/masks.hpp: attention masks of a document as lists of slices: the generators of the Long-Context Attention Benchmark.
+// heddle/context/masks.hpp: generators of attention masks of documents, as lists of slices.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -27,9 +27,9 @@ constexpr std::int64_t area_of(std::span<const compute::attention_slice> mask) n
   return area;
 }
 
-/// Masks of a document. A parameter is known at compile time, `window<4096>`, or at run time, `window<>{w}`. Several documents that
-/// lie behind each other in one are given by their lengths, which should add up to the length of the whole; what is missing is a last document,
-/// what is too much is cut off.
+/// Masks of a document. A parameter is known at compile time, `window<4096>`, or at run time, `window<>{w}`. Several
+/// documents that lie behind each other in one are given by their lengths, which should add up to the length of the
+/// whole; what is missing is a last document, what is too much is cut off.
 /// Source: Bu et al. 2025, arXiv:2510.17896, appendix on masks; slices as there.
 namespace masks {
 
@@ -38,7 +38,8 @@ using slice = compute::attention_slice;
 using slice_list = std::vector<slice>;
 using compute::slice_mask;
 
-constexpr void add(slice_list& out, std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1, slice_mask mask) {
+constexpr void add(slice_list& out, std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
+                   slice_mask mask) {
   if (q0 < q1 && k0 < k1) out.push_back({q0, q1, k0, k1, mask});
 }
 // Rows [q0, q1) and columns [k0, k1) of the pairs with lower <= key - query <= upper.
@@ -51,7 +52,8 @@ template <class F>
 constexpr void each_document(std::span<const std::int64_t> lengths, std::int64_t total, F f) {
   std::int64_t begin = 0;
   for (std::size_t i = 0; begin < total; ++i) {
-    const std::int64_t end = i < lengths.size() ? (std::min)(total, begin + (std::max)(std::int64_t{0}, lengths[i])) : total;
+    const std::int64_t end =
+        i < lengths.size() ? (std::min)(total, begin + (std::max)(std::int64_t{0}, lengths[i])) : total;
     if (begin < end) f(static_cast<int>(i), begin, end, end == total);
     begin = end;
   }
@@ -201,20 +203,24 @@ struct length_interval {
   double weight = 1;
 };
 
-/// Lengths that add up to `total`: an interval by weight, a uniform length in it, the last one cut. The same for every rank that
-/// asks. Errors: `config_error` for no intervals, for lengths below 1, and for weights that are negative or add up to nothing.
+/// Lengths that add up to `total`: an interval by weight, a uniform length in it, the last one cut. The same for every
+/// rank that asks.
+/// Errors: `config_error` for no intervals, for lengths below 1, and for weights that are negative or add up to
+/// nothing.
 HEDDLE_INLINE std::vector<std::int64_t> draw_lengths(std::int64_t total, std::span<const length_interval> intervals,
                                                      std::uint64_t seed);
 
 /// Lengths of which 40 % of the tokens are drawn as by `draw_lengths` and the others uniform in `long_ones`, shuffled.
-HEDDLE_INLINE std::vector<std::int64_t> draw_long_lengths(std::int64_t total, std::span<const length_interval> intervals,
+HEDDLE_INLINE std::vector<std::int64_t> draw_long_lengths(std::int64_t total,
+                                                          std::span<const length_interval> intervals,
                                                           const length_interval& long_ones, std::uint64_t seed);
 
 /// The names of the 14 masks that `named_context_mask` makes.
 HEDDLE_INLINE std::span<const std::string_view> context_mask_names() noexcept;
 
-/// A mask of that name for a document of so many tokens; windows, prefixes, blocks and inner documents are drawn from the seed, in
-/// proportion to the length. Errors: `config_error` that lists the known names.
+/// A mask of that name for a document of so many tokens; windows, prefixes, blocks and inner documents are drawn from
+/// the seed, in proportion to the length.
+/// Errors: `config_error` that lists the known names.
 HEDDLE_INLINE std::vector<compute::attention_slice> named_context_mask(std::string_view name, std::int64_t length,
                                                                        std::uint64_t seed = 0);
 

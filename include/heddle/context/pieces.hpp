@@ -15,16 +15,17 @@
 
 namespace heddle::inline v0 {
 
-/// A document of a batch: its tokens lie on the ranks of a list, in this order, and attend to each other as the mask says.
-/// Tokens of different documents never do. A document without tokens takes no part. Units: tokens; slices count the
-/// document's own positions.
+/// A document of a batch: its tokens lie on the ranks of a list, in this order, and attend to each other as the mask
+/// says. Tokens of different documents never do. A document without tokens takes no part. Units: tokens; slices count
+/// the document's own positions.
 struct context_document {
   std::int64_t length = 0;
   std::vector<int> ranks{};
   std::vector<compute::attention_slice> mask{};
 };
 
-/// A run of positions of a document that lies in consecutive rows of one rank: position first + i * stride is row `row` + i.
+/// A run of positions of a document that lies in consecutive rows of one rank: position first + i * stride is row `row`
+/// + i.
 struct context_piece {
   int document = 0;
   std::int64_t first = 0;
@@ -49,7 +50,9 @@ struct context_cut {
     return std::span(pieces).subspan(static_cast<std::size_t>(first_piece[d]),
                                      static_cast<std::size_t>(first_piece[d + 1] - first_piece[d]));
   }
-  constexpr const context_piece& operator[](int piece) const noexcept { return pieces[static_cast<std::size_t>(piece)]; }
+  constexpr const context_piece& operator[](int piece) const noexcept {
+    return pieces[static_cast<std::size_t>(piece)];
+  }
 };
 
 namespace detail {
@@ -105,8 +108,8 @@ constexpr std::int64_t common_stride(const std::vector<std::vector<context_piece
 /// Cuts documents into pieces by a split policy, document by document: `split::balanced` (contiguous), `split::zigzag`,
 /// `split::block_cyclic<B>`, or your own. Lengths need not be divisible by anything; nothing is padded.
 /// The rows of a rank: the first pieces of its documents, then the second ones, and so on, so that the late halves of a
-/// zigzag order are one range. Errors: `config_error` for ranks that do not exist or appear twice, negative lengths, and masks
-/// beyond the document.
+/// zigzag order are one range.
+/// Errors: `config_error` for ranks that do not exist or appear twice, negative lengths, and masks beyond the document.
 template <split_policy Order>
 constexpr context_cut cut_documents(std::vector<context_document> documents, int ranks) {
   context_cut cut;
@@ -124,7 +127,8 @@ constexpr context_cut cut_documents(std::vector<context_document> documents, int
     const std::int64_t stride = detail::common_stride(parts);
     for (std::size_t r = 0; r < parts.size(); ++r) {
       std::vector<context_piece>& pieces = parts[r];
-      if (stride > 0 && !pieces.empty()) pieces = {{0, pieces[0].first, stride, static_cast<std::int64_t>(pieces.size()), 0, 0}};
+      if (stride > 0 && !pieces.empty())
+        pieces = {{0, pieces[0].first, stride, static_cast<std::int64_t>(pieces.size()), 0, 0}};
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         pieces[i].document = static_cast<int>(d);
         pieces[i].home = document.ranks[r];
@@ -147,6 +151,13 @@ constexpr context_cut cut_documents(std::vector<context_document> documents, int
   return cut;
 }
 
+/// Calls f(document, position, row) for each row of a rank: where its tokens come from.
+template <class F>
+constexpr void each_row_of(const context_cut& cut, int rank, F f) {
+  for (const context_piece& p : cut.pieces)
+    for (std::int64_t i = 0; i < p.count && p.home == rank; ++i) f(p.document, p.first + i * p.stride, p.row + i);
+}
+
 /// A token order chosen at run time.
 struct context_order {
   std::string_view name;
@@ -160,9 +171,12 @@ inline constexpr context_order known_context_orders[] = {{"contiguous", &cut_doc
 }  // namespace detail
 
 /// The orders that have a name: "contiguous" (`split::balanced`), "zigzag", and "striped" (`split::block_cyclic<1>`).
-constexpr std::span<const context_order> context_orders() noexcept { return detail::known_context_orders; }
+constexpr std::span<const context_order> context_orders() noexcept {
+  return detail::known_context_orders;
+}
 
-/// The order of that name. Errors: `config_error` that lists the known ones.
+/// The order of that name.
+/// Errors: `config_error` that lists the known ones.
 HEDDLE_INLINE const context_order& named_context_order(std::string_view name);
 
 }  // namespace heddle::inline v0

@@ -10,7 +10,8 @@
 
 namespace heddle::inline v0 {
 
-/// Rows of operands or partial results of one part of the heads, which a rank keeps for some rounds. Buffers with the same slot share memory.
+/// Rows of operands or partial results of one part of the heads, which a rank keeps for some rounds. Buffers with the
+/// same slot share memory.
 struct context_buffer {
   context_kind what = context_kind::keys;
   int part = 0;
@@ -45,10 +46,12 @@ struct context_transfer {
 struct context_message {
   int peer = 0;
   context_range rows{};
-  int needed_in = 0;  ///< of one that comes: it is waited for when this round begins, or at the end of its own if that is not later
+  int needed_in =
+      0;  ///< of one that comes: it is waited for when this round begins, or at the end of its own if that is not later
 };
 
-/// One call of the attention kernel. Slices count from the first query and key row of its ranges. Its results are folded, range by range.
+/// One call of the attention kernel. Slices count from the first query and key row of its ranges. Its results are
+/// folded, range by range.
 struct context_call {
   context_range queries{};
   context_range keys{};
@@ -78,8 +81,9 @@ struct context_program {
   std::vector<context_round> rounds{};
 };
 
-/// Lowers a table for a rank. Operands that arrive in one round lie in one buffer, and a rank attends a buffer of queries to a buffer of
-/// keys in one call, on the rows that slices touch. Requires a table that `check_context` accepts.
+/// Lowers a table for a rank. Operands that arrive in one round lie in one buffer, and a rank attends a buffer of
+/// queries to a buffer of keys in one call, on the rows that slices touch. Requires a table that `check_context`
+/// accepts.
 HEDDLE_INLINE context_program lower_context(const context_table& table, int rank);
 
 }  // namespace heddle::inline v0

@@ -27,8 +27,9 @@ struct context_shape {
   /// The first key head of a part.
   constexpr std::int64_t first_key_head(int part, int parts) const noexcept { return part * key_heads / parts; }
 
-  /// The bytes of a row of one part of the heads. Forward: keys are keys and values; results an output and the logarithm of a sum for each
-  /// head. Backward: queries bring the gradient of the output, that logarithm and the product of output and gradient.
+  /// The bytes of a row of one part of the heads. Forward: keys are keys and values; results an output and the
+  /// logarithm of a sum for each head. Backward: queries bring the gradient of the output, that logarithm and the
+  /// product of output and gradient.
   constexpr std::int64_t row_bytes(context_kind what, context_pass pass, int parts = 1) const noexcept {
     const std::int64_t q = queries_in(parts), k = keys_in(parts);
     const bool forward = pass == context_pass::forward;
@@ -46,16 +47,18 @@ struct context_shape {
   }
 };
 
-/// Throws unless the heads can be cut into the parts that a table needs. Errors: `config_error`.
+/// Throws unless the heads can be cut into the parts that a table needs.
+/// Errors: `config_error`.
 inline void require_parts(const context_shape& shape, int parts) {
   if (shape.query_heads % parts != 0 || (shape.key_heads % parts != 0 && parts % shape.key_heads != 0)) {
-    throw config_error(detail::text_of({"heddle: ", shape.query_heads, " query heads and ", shape.key_heads,
-                                        " key heads cannot be cut into ", parts,
-                                        " parts: the parts should divide the query heads, and the key heads or a multiple of them"}));
+    throw config_error(detail::text_of(
+        {"heddle: ", shape.query_heads, " query heads and ", shape.key_heads, " key heads cannot be cut into ", parts,
+         " parts: the parts should divide the query heads, and the key heads or a multiple of them"}));
   }
 }
 
-/// The bytes of each block of a table: what `round_table::sizes` wants for costs and simulation, with elements of one byte.
+/// The bytes of each block of a table: what `round_table::sizes` wants for costs and simulation, with elements of one
+/// byte.
 constexpr std::vector<std::int64_t> context_sizes(const context_table& t, const context_shape& shape) {
   std::vector<std::int64_t> sizes;
   for (int kind = 0; kind < 4; ++kind)

@@ -54,8 +54,8 @@ constexpr context_band band_between(const compute::attention_slice& s, const con
   return band;
 }
 
-// Adds at most three slices: up to the row where the first key begins to move, between it and the one where the last key is the last of
-// all, and behind both.
+// Adds at most three slices: up to the row where the first key begins to move, between it and the one where the last
+// key is the last of all, and behind both.
 constexpr void add_band(const context_band& band, std::int64_t q_row, std::int64_t k_row,
                         std::vector<compute::attention_slice>& out) {
   if (band.empty()) return;
@@ -88,15 +88,17 @@ constexpr void each_band(std::span<const compute::attention_slice> mask, const c
     if (queries.begin == queries.end) continue;
     const context_rows keys = rows_within(k, s.k_begin, s.k_end);
     if (keys.begin == keys.end) continue;
-    if (const context_band band = band_between(s, q, queries, k, keys); !band.empty()) f(band, queries.begin, keys.begin);
+    if (const context_band band = band_between(s, q, queries, k, keys); !band.empty())
+      f(band, queries.begin, keys.begin);
   }
 }
 
 }  // namespace detail
 
-/// Appends what a mask says between the queries of one piece and the keys of another: slices whose rows are counted from `q_row` and
-/// `k_row`, the rows of the pieces' first positions; nothing if no query sees a key. At most three for each slice of the mask.
-/// Requires pieces of one document, of one stride where they have more than one row, as `cut_documents` makes them.
+/// Appends what a mask says between the queries of one piece and the keys of another: slices whose rows are counted
+/// from `q_row` and `k_row`, the rows of the pieces' first positions; nothing if no query sees a key. At most three for
+/// each slice of the mask. Requires pieces of one document, of one stride where they have more than one row, as
+/// `cut_documents` makes them.
 constexpr void slices_between(std::span<const compute::attention_slice> mask, const context_piece& queries,
                               const context_piece& keys, std::int64_t q_row, std::int64_t k_row,
                               std::vector<compute::attention_slice>& out) {
@@ -123,8 +125,8 @@ constexpr std::int64_t area_between(std::span<const compute::attention_slice> ma
   return area;
 }
 
-/// Cuts pieces where the set of ranks that need their rows changes, as far as that saves a sixteenth of what would travel: of a
-/// document with a window of W keys only the last W - 1 rows of a piece are needed elsewhere.
+/// Cuts pieces where the set of ranks that need their rows changes, as far as that saves a sixteenth of what would
+/// travel: of a document with a window of W keys only the last W - 1 rows of a piece are needed elsewhere.
 constexpr context_cut refined(const context_cut& cut) {
   context_cut out = cut;
   out.pieces.clear();
@@ -134,18 +136,20 @@ constexpr context_cut refined(const context_cut& cut) {
     const std::span<const compute::attention_slice> mask = cut.documents[d].mask;
     for (const context_piece& own : pieces) {
       std::vector<std::int64_t> points{0, own.count};
-      for (const bool as_keys : {true, false}) {  // rows that another rank's queries need, or whose queries need another rank's keys
+      for (const bool as_keys :
+           {true, false}) {  // rows that another rank's queries need, or whose queries need another rank's keys
         std::vector<std::int64_t> found;
         std::int64_t needed = 0, sent = 0, begin = own.count, end = 0;
         for (std::size_t i = 0; i < pieces.size(); ++i) {
           if (pieces[i].home != own.home)
-            detail::each_band(mask, as_keys ? pieces[i] : own, as_keys ? own : pieces[i],
-                              [&](const detail::context_band& band, std::int64_t q, std::int64_t k) {
-                                const std::int64_t q_first = band.first_query(), q_last = band.last_query();
-                                begin = (std::min)(begin, as_keys ? k + (std::max)(std::int64_t{0}, q_first + band.lower)
-                                                                  : q + q_first);
-                                end = (std::max)(end, as_keys ? k + (std::min)(band.keys, q_last + band.upper) : q + q_last);
-                              });
+            detail::each_band(
+                mask, as_keys ? pieces[i] : own, as_keys ? own : pieces[i],
+                [&](const detail::context_band& band, std::int64_t q, std::int64_t k) {
+                  const std::int64_t q_first = band.first_query(), q_last = band.last_query();
+                  begin =
+                      (std::min)(begin, as_keys ? k + (std::max)(std::int64_t{0}, q_first + band.lower) : q + q_first);
+                  end = (std::max)(end, as_keys ? k + (std::min)(band.keys, q_last + band.upper) : q + q_last);
+                });
           if (i + 1 < pieces.size() && pieces[i + 1].home == pieces[i].home) continue;
           if (begin < end) {
             sent += own.count;
@@ -161,8 +165,8 @@ constexpr context_cut refined(const context_cut& cut) {
       std::sort(points.begin(), points.end());
       for (std::size_t i = 1; i < points.size(); ++i)
         if (points[i - 1] < points[i])
-          out.pieces.push_back({own.document, own.first + own.stride * points[i - 1], own.stride, points[i] - points[i - 1],
-                                own.home, own.row + points[i - 1]});
+          out.pieces.push_back({own.document, own.first + own.stride * points[i - 1], own.stride,
+                                points[i] - points[i - 1], own.home, own.row + points[i - 1]});
     }
     out.first_piece.push_back(static_cast<int>(out.pieces.size()));
   }

@@ -1,4 +1,4 @@
-// heddle/context/table.hpp: context tables: which operand travels when from whom to whom, which rank attends which pair, and how partial results go home.
+// heddle/context/table.hpp: context tables: what travels when, which rank attends what, and the way of results home.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>
@@ -17,8 +17,9 @@
 
 namespace heddle::inline v0 {
 
-/// What travels between the ranks of a context axis. Forward `of_queries` are outputs with their log-sum-exp, backward gradients of
-/// queries; `of_keys` are gradients of keys and values; backward `queries` carry the gradient of the output and what else a row needs.
+/// What travels between the ranks of a context axis. Forward `of_queries` are outputs with their log-sum-exp, backward
+/// gradients of queries; `of_keys` are gradients of keys and values; backward `queries` carry the gradient of the
+/// output and what else a row needs.
 enum class context_kind : std::uint8_t { keys, queries, of_queries, of_keys };
 
 /// `"keys"` for `context_kind::keys`.
@@ -27,7 +28,9 @@ constexpr std::string_view to_string(context_kind k) noexcept {
   return names[static_cast<std::size_t>(k)];
 }
 /// Whether it is a partial result, which is folded where it arrives, and not an operand, which is stored.
-constexpr bool is_partial_result(context_kind k) noexcept { return k >= context_kind::of_queries; }
+constexpr bool is_partial_result(context_kind k) noexcept {
+  return k >= context_kind::of_queries;
+}
 
 /// Which of the two passes over attention a table is for.
 enum class context_pass : std::uint8_t { forward, backward };
@@ -47,12 +50,13 @@ struct context_task {
   friend constexpr bool operator==(const context_task&, const context_task&) = default;
 };
 
-/// How attention is spread over the ranks of a context axis, for one batch of documents and one pass: what is checked, executed, simulated, printed
-/// and drawn. Blocks of the rounds are kinds by pieces, their parts are parts of the heads.
+/// How attention is spread over the ranks of a context axis, for one batch of documents and one pass: what is checked,
+/// executed, simulated, printed and drawn. Blocks of the rounds are kinds by pieces, their parts are parts of the
+/// heads.
 ///
-/// A rank begins a round when it is done with the one before. In a round it sends what it had when the round began, and attends what
-/// it had then; partial results that arrive are folded in the order of the table. An operand that was sent is still there; a partial
-/// result is not.
+/// A rank begins a round when it is done with the one before. In a round it sends what it had when the round began, and
+/// attends what it had then; partial results that arrive are folded in the order of the table. An operand that was sent
+/// is still there; a partial result is not.
 struct context_table {
   context_cut cut{};
   context_pass pass = context_pass::forward;
@@ -77,15 +81,17 @@ struct context_table {
   constexpr int part_of(int item) const noexcept { return item % parts(); }
 };
 
-/// What a carrier writes a table with, document by document. Ranks are those of the context axis; the pieces that travel are named
-/// by the rank that owns them.
+/// What a carrier writes a table with, document by document. Ranks are those of the context axis; the pieces that
+/// travel are named by the rank that owns them.
 ///
-///     b.move(k, from, to, context_kind::keys, owner);             // in round k an operand goes from one rank to another
-///     b.attend(k, rank, queries_of, keys_of);                     // in round k a rank attends the queries of one rank to the keys of another
-///     b.give_back(k, from, to, context_kind::of_queries, owner);  // in round k a partial result leaves a rank and is folded at another
+///     b.move(k, from, to, context_kind::keys, owner);             // in round k an operand goes from one rank to
+///     another b.attend(k, rank, queries_of, keys_of);                     // in round k a rank attends the queries of
+///     one rank to the keys of another b.give_back(k, from, to, context_kind::of_queries, owner);  // in round k a
+///     partial result leaves a rank and is folded at another
 ///
-/// A carrier says what could happen; what nobody needs is dropped: operands that are not read later, pairs that do not see each other, partial
-/// results that nobody made. A last argument names one part of the heads; without it all are meant.
+/// A carrier says what could happen; what nobody needs is dropped: operands that are not read later, pairs that do not
+/// see each other, partial results that nobody made. A last argument names one part of the heads; without it all are
+/// meant.
 class context_builder {
  public:
   static constexpr int all_parts = -1;
@@ -105,14 +111,16 @@ class context_builder {
     if (from == to || to == owner) return *this;  // it is there
     return add(operands_, round, from, to, what, owner, part);
   }
-  constexpr context_builder& give_back(int round, int from, int to, context_kind what, int owner, int part = all_parts) {
+  constexpr context_builder& give_back(int round, int from, int to, context_kind what, int owner,
+                                       int part = all_parts) {
     return from == to ? *this : add(partials_, round, from, to, what, owner, part);
   }
   constexpr context_builder& attend(int round, int rank, int queries_of, int keys_of, int part = all_parts) {
     for (int q = begin_of(queries_of); q < end_of(queries_of); ++q)
       for (int k = begin_of(keys_of); k < end_of(keys_of); ++k)
         if (seen(q, k))
-          for (int i = part < 0 ? 0 : part; i < (part < 0 ? parts() : part + 1); ++i) tasks_.push_back({round, rank, q, k, i});
+          for (int i = part < 0 ? 0 : part; i < (part < 0 ? parts() : part + 1); ++i)
+            tasks_.push_back({round, rank, q, k, i});
     return *this;
   }
 
@@ -147,7 +155,8 @@ class context_builder {
     tasks_.clear();
   }
 
-  /// The finished table: items of one round, sender, receiver, kind and part of the heads are one message. The builder is empty after it.
+  /// The finished table: items of one round, sender, receiver, kind and part of the heads are one message. The builder
+  /// is empty after it.
   constexpr context_table take() {
     std::sort(messages_.begin(), messages_.end(), [](const travel& a, const travel& b) {
       if (a.round != b.round) return a.round < b.round;
@@ -161,8 +170,8 @@ class context_builder {
     std::vector<int>& items = table_.rounds.items;
     for (std::size_t i = 0; i < messages_.size(); ++i) {
       const travel& m = messages_[i];
-      if (i == 0 || m.round != messages_[i - 1].round || m.from != messages_[i - 1].from || m.to != messages_[i - 1].to ||
-          m.what != messages_[i - 1].what || m.part != messages_[i - 1].part) {
+      if (i == 0 || m.round != messages_[i - 1].round || m.from != messages_[i - 1].from ||
+          m.to != messages_[i - 1].to || m.what != messages_[i - 1].what || m.part != messages_[i - 1].part) {
         transfers.push_back({m.round, m.from, m.to, is_partial_result(m.what) ? arrival::fold_after : arrival::store,
                              static_cast<int>(items.size()), 0});
       }
@@ -188,7 +197,9 @@ class context_builder {
   }
   constexpr int place_of(int rank) const noexcept { return place_[static_cast<std::size_t>(rank)]; }
   constexpr int begin_of(int owner) const noexcept { return pieces_begin_[static_cast<std::size_t>(place_of(owner))]; }
-  constexpr int end_of(int owner) const noexcept { return pieces_begin_[static_cast<std::size_t>(place_of(owner)) + 1]; }
+  constexpr int end_of(int owner) const noexcept {
+    return pieces_begin_[static_cast<std::size_t>(place_of(owner)) + 1];
+  }
   constexpr bool seen(int q, int k) const noexcept {
     return seen_[static_cast<std::size_t>((q - first_) * count_ + k - first_)] != 0;
   }
@@ -202,9 +213,8 @@ class context_builder {
   // Of an operand or a partial result on a rank of the document.
   constexpr std::size_t at(context_kind what, int rank, int piece, int part) const noexcept {
     const int ranks = static_cast<int>(pieces_begin_.size()) - 1;
-    return static_cast<std::size_t>((((static_cast<int>(what) % 2) * ranks + place_of(rank)) * count_ + piece - first_) *
-                                        parts() +
-                                    part);
+    return static_cast<std::size_t>(
+        (((static_cast<int>(what) % 2) * ranks + place_of(rank)) * count_ + piece - first_) * parts() + part);
   }
   constexpr std::size_t states() const noexcept {
     return 2 * (pieces_begin_.size() - 1) * static_cast<std::size_t>(count_) * static_cast<std::size_t>(parts());

@@ -53,6 +53,7 @@ struct batch_contents<context_batch<T, Context>> {
   }
 };
 
+/// What the first layer reads of rows of documents: their tokens.
 template <class Config, class T, class Context>
 compute::token_ids inputs_of(const Config&, const context_batch<T, Context>& b, extent_of_batch) {
   return b.tokens;

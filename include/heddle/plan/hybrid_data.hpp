@@ -28,6 +28,7 @@ HEDDLE_INLINE std::vector<document_wave> hybrid_data(std::span<const std::int64_
 struct rank_seconds {
   double most = 0, mean = 0;
 };
+/// Those of waves, by the costs of each document on as many ranks as it has.
 HEDDLE_INLINE rank_seconds seconds_of_ranks(std::span<const document_wave> waves, std::span<const std::int64_t> lengths,
                                             int ranks, const sequence_costs& costs);
 

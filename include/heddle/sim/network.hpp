@@ -53,7 +53,7 @@ struct network_timeline {
   std::vector<double> finished;  ///< per rank: when it was done with its last round
   /// When each rank was done with each round, [rounds, ranks]; empty for a simulation without computation.
   std::vector<double> round_ends;
-  double seconds = 0;            ///< the last of all
+  double seconds = 0;  ///< the last of all
 
   /// The longest way of a message, latency and transfer.
   constexpr double slowest() const noexcept {
@@ -227,7 +227,9 @@ class network_run {
     const std::size_t i = at(round) * at(rounds_.ranks()) + at(rank);
     return i < compute_.size() ? compute_[i] : 0;
   }
-  constexpr void end_of(int rank, int round) { round_ends_[at(round) * at(rounds_.ranks()) + at(rank)] = ranks_[at(rank)].now; }
+  constexpr void end_of(int rank, int round) {
+    round_ends_[at(round) * at(rounds_.ranks()) + at(rank)] = ranks_[at(rank)].now;
+  }
 
   // One message less to wait for; with the last one the round ends.
   constexpr void leave(int rank, double when, double receiving) {

@@ -27,6 +27,7 @@ namespace heddle::inline v0 {
 
 /// The kind of policies that carry the backward pass, where the carrier of the forward pass does not.
 struct backward_carrier_kind {};
+/// Another carrier for the backward pass than for the forward one.
 template <context_carrier_policy Carrier>
 struct backward {
   using kind = backward_carrier_kind;

@@ -14,16 +14,18 @@
 
 namespace heddle::inline v0::compute {
 
-/// See `context_kernels`. The exponentials of a row are taken relative to the larger log-sum-exp, so that none overflows.
+/// See `context_kernels`. The exponentials of a row are taken relative to the larger log-sum-exp, so that none
+/// overflows.
 /// Errors: `layout_error` if rows, heads or sizes differ.
 template <class Gemm, class S, class M>
 void merge_partials(host<Gemm>& backend, head_rows<S> out, head_numbers<S> lse, head_rows<const M> more,
                     head_numbers<const S> more_lse) {
   if (out.rows != lse.rows || out.rows != more.rows || out.rows != more_lse.rows || out.heads != lse.heads ||
       out.heads != more.heads || out.heads != more_lse.heads || out.head_dim != more.head_dim)
-    throw layout_error("heddle: merge_partials: " + std::to_string(out.rows) + " rows of " + std::to_string(out.heads) + " heads of " +
-                       std::to_string(out.head_dim) + " should be merged with as many, got " + std::to_string(more.rows) +
-                       " rows of " + std::to_string(more.heads) + " heads of " + std::to_string(more.head_dim));
+    throw layout_error("heddle: merge_partials: " + std::to_string(out.rows) + " rows of " + std::to_string(out.heads) +
+                       " heads of " + std::to_string(out.head_dim) + " should be merged with as many, got " +
+                       std::to_string(more.rows) + " rows of " + std::to_string(more.heads) + " heads of " +
+                       std::to_string(more.head_dim));
   constexpr std::int64_t grain = 1 << 14;  // elements that are worth a thread
   const std::int64_t width = (std::max)(std::int64_t{1}, out.width());
   backend.workers().split(out.rows, grain / width + 1, 1, [&](std::int64_t begin, std::int64_t end) {

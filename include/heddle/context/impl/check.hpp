@@ -40,7 +40,8 @@ HEDDLE_INLINE std::string to_string(const context_fault& f) {
       return text + (task || f.from < 0 ? "a task of rank " + std::to_string(f.rank) + ", which does not exist"
                                         : message + "a message: such a pair of ranks does not exist");
     case context_problem::bad_item:
-      return text + (task ? pair + ": such a pair does not exist" : message + "nothing, or an item that does not exist");
+      return text +
+             (task ? pair + ": such a pair does not exist" : message + "nothing, or an item that does not exist");
     case context_problem::unsorted:
       return text + (task ? pair : message + "a message") + " in a round that is over";
     case context_problem::repeated:
@@ -48,7 +49,8 @@ HEDDLE_INLINE std::string to_string(const context_fault& f) {
     case context_problem::mixed:
       return text + message + item + " in a message that begins with another kind";
     case context_problem::wrong_arrival:
-      return text + message + item + (is_partial_result(f.kind) ? ", to be stored: it has to be folded" : ", to be folded: it has to be stored");
+      return text + message + item +
+             (is_partial_result(f.kind) ? ", to be stored: it has to be folded" : ", to be folded: it has to be stored");
     case context_problem::not_held:
       return text + message + item + ", which it does not have";
     case context_problem::nothing_to_give:

@@ -33,8 +33,9 @@ inline void check_intervals(std::span<const length_interval> intervals) {
   double sum = 0;
   for (const length_interval& i : intervals) {
     if (i.from < 1 || i.to < i.from || !(i.weight >= 0)) {
-      throw config_error("heddle: document lengths of at least 1, in order, with weights of at least 0 are expected; got [" +
-                         std::to_string(i.from) + ", " + std::to_string(i.to) + "] with weight " + std::to_string(i.weight));
+      throw config_error(
+          "heddle: document lengths of at least 1, in order, with weights of at least 0 are expected; got [" +
+          std::to_string(i.from) + ", " + std::to_string(i.to) + "] with weight " + std::to_string(i.weight));
     }
     sum += i.weight;
   }
@@ -57,10 +58,20 @@ inline std::vector<std::int64_t> drawn_lengths(std::int64_t total, std::span<con
   return lengths;
 }
 
-inline constexpr std::array<std::string_view, 14> context_masks{
-    "full",           "causal",           "full-documents", "causal-documents", "full-documents-long",
-    "causal-documents-long", "share-question", "causal-blockwise", "prefix", "prefix-documents",
-    "window",         "window-both-sides", "global-window", "block-causal"};
+inline constexpr std::array<std::string_view, 14> context_masks{"full",
+                                                                "causal",
+                                                                "full-documents",
+                                                                "causal-documents",
+                                                                "full-documents-long",
+                                                                "causal-documents-long",
+                                                                "share-question",
+                                                                "causal-blockwise",
+                                                                "prefix",
+                                                                "prefix-documents",
+                                                                "window",
+                                                                "window-both-sides",
+                                                                "global-window",
+                                                                "block-causal"};
 
 }  // namespace detail
 
@@ -70,7 +81,8 @@ HEDDLE_INLINE std::vector<std::int64_t> draw_lengths(std::int64_t total, std::sp
   return detail::drawn_lengths(total, intervals, draws);
 }
 
-HEDDLE_INLINE std::vector<std::int64_t> draw_long_lengths(std::int64_t total, std::span<const length_interval> intervals,
+HEDDLE_INLINE std::vector<std::int64_t> draw_long_lengths(std::int64_t total,
+                                                          std::span<const length_interval> intervals,
                                                           const length_interval& long_ones, std::uint64_t seed) {
   detail::length_draws draws(seed, 1);
   std::vector<std::int64_t> lengths = detail::drawn_lengths(total * 2 / 5, intervals, draws);
@@ -81,7 +93,9 @@ HEDDLE_INLINE std::vector<std::int64_t> draw_long_lengths(std::int64_t total, st
   return lengths;
 }
 
-HEDDLE_INLINE std::span<const std::string_view> context_mask_names() noexcept { return detail::context_masks; }
+HEDDLE_INLINE std::span<const std::string_view> context_mask_names() noexcept {
+  return detail::context_masks;
+}
 
 HEDDLE_INLINE std::vector<compute::attention_slice> named_context_mask(std::string_view name, std::int64_t length,
                                                                        std::uint64_t seed) {
@@ -101,8 +115,7 @@ HEDDLE_INLINE std::vector<compute::attention_slice> named_context_mask(std::stri
   if (name == "share-question") return masks::share_question{lengths()}.slices(length);
   if (name == "causal-blockwise") return masks::causal_blockwise{lengths()}.slices(length);
   if (name == "prefix") return masks::prefix<>{some(share(1))}.slices(length);
-  if (name == "prefix-documents")
-    return masks::documents<masks::prefix<>>{lengths(), {some(share(4))}}.slices(length);
+  if (name == "prefix-documents") return masks::documents<masks::prefix<>>{lengths(), {some(share(4))}}.slices(length);
   if (name == "window") return masks::window<>{share(8)}.slices(length);
   if (name == "window-both-sides") return masks::window_both_sides<>{share(8)}.slices(length);
   if (name == "global-window") return masks::global_window<>{some(share(3))}.slices(length);

@@ -21,8 +21,7 @@ class context_lowering {
     p_.rows = t.cut.rows[static_cast<std::size_t>(rank)];
     p_.rounds.resize(static_cast<std::size_t>(t.round_count()));
     for (int kind = 0; kind < 4; ++kind)
-      for (int i = 0; i < p_.parts; ++i)
-        p_.buffers.push_back({static_cast<context_kind>(kind), i, p_.rows, -1, 0, 0});
+      for (int i = 0; i < p_.parts; ++i) p_.buffers.push_back({static_cast<context_kind>(kind), i, p_.rows, -1, 0, 0});
     for (int x = 0; x < t.pieces(); ++x)
       for (int i = 0; i < p_.parts && t.cut[x].home == rank; ++i)
         for (int kind = 0; kind < 4; ++kind)
@@ -146,17 +145,36 @@ class context_lowering {
     const std::int64_t rows = rows_of(m);
     const int b = new_buffer(t_.kind_of(items[0]), t_.part_of(items[0]), rows);
     here().receives.push_back({m.from, {b, 0, rows}, round_});
+    // Beside what this rank has made of operands that lie together there is room for what it has not made.
+    bool nowhere = false;
+    for (const int item : items) {
+      context_range& own = at(item);
+      if (own.buffer >= 0) continue;
+      const context_kind operand =
+          t_.kind_of(item) == context_kind::of_keys ? context_kind::keys : context_kind::queries;
+      const context_range with = at(t_.item_of(operand, t_.piece_of(item), t_.part_of(item)));
+      const int mirror = with.buffer < 0 ? -1 : mirrors_[static_cast<std::size_t>(with.buffer)];
+      if (mirror >= 0)
+        own = {mirror, with.row, with.rows};
+      else
+        nowhere = true;
+    }
+    // Where there is none the message is the partial result, and what was made here is folded into it, so that all of
+    // it is sent on in one piece.
     std::int64_t row = 0;
     for (const int item : items) {
       const std::int64_t count = t_.cut[t_.piece_of(item)].count;
       context_range& own = at(item);
-      if (own.buffer < 0) {
-        own = {b, row, count};  // there is nothing to fold it into: it is the partial result
-      } else {
+      const bool keep = nowhere && (own.buffer < 0 || own.buffer >= own_);
+      if (own.buffer >= 0) {
         read(own.buffer);
         read(b);
-        append(here().folds, {b, row, count}, own.buffer, own.row);
+        if (keep)
+          append(here().folds, own, b, row);
+        else
+          append(here().folds, {b, row, count}, own.buffer, own.row);
       }
+      if (keep) own = {b, row, count};
       row += count;
     }
   }
@@ -211,7 +229,8 @@ class context_lowering {
     c.queries = {queries, q0, q1 - q0};
     c.keys = {keys, k0, k1 - k0};
     results(context_kind::of_queries, context_kind::queries, q_items, c.queries, c.of_queries);
-    if (p_.pass == context_pass::backward) results(context_kind::of_keys, context_kind::keys, k_items, c.keys, c.of_keys);
+    if (p_.pass == context_pass::backward)
+      results(context_kind::of_keys, context_kind::keys, k_items, c.keys, c.of_keys);
     here().calls.push_back(static_cast<context_call&&>(c));
   }
 
@@ -236,7 +255,8 @@ class context_lowering {
       }
       const context_range to = at(item);
       read(to.buffer);
-      const std::int64_t begin = (std::max)(from.row, rows.row), end = (std::min)(from.row + from.rows, rows.row + rows.rows);
+      const std::int64_t begin = (std::max)(from.row, rows.row),
+                         end = (std::min)(from.row + from.rows, rows.row + rows.rows);
       if (begin < end) append(out, {0, begin - rows.row, end - begin}, to.buffer, to.row + begin - from.row);
     }
   }

@@ -1,0 +1,335 @@
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/context/check.hpp>
+#include <heddle/context/masks.hpp>
+
+#include "catch.hpp"
+#include "context/context_cases.hpp"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace hd = heddle;
+namespace hc = heddle::compute;
+using hd::context_pass;
+using namespace context_cases;
+
+namespace {
+
+using line = hd::mesh<hd::axis<hd::cp>>;
+
+constexpr std::array<sizes, 3> all_heads{sizes{4, 4, 4, 6}, sizes{8, 2, 4, 4}, sizes{8, 1, 3, 5}};
+
+// The masks of the matrix, one for each document.
+std::vector<hc::attention_slice> mask_of(int kind, std::int64_t length, std::mt19937& random) {
+  const auto some = [&](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(random()) % (std::max)(most, std::int64_t{1});
+  };
+  const std::vector<std::int64_t> inner{some(length / 2), some(length / 2), some(length)};
+  switch (kind) {
+    case 0:
+      return hd::masks::full{}.slices(length);
+    case 1:
+      return hd::masks::causal{}.slices(length);
+    case 2:
+      return hd::masks::window<>{some(length)}.slices(length);
+    case 3:
+      return hd::masks::prefix<>{some(length)}.slices(length);
+    case 4:
+      return hd::masks::documents<>{inner}.slices(length);
+    case 5:
+      return hd::masks::share_question{inner}.slices(length);
+    default:
+      return hd::masks::block_causal<>{some(length / 2), inner}.slices(length);
+  }
+}
+
+// Some of the ranks in any order, as many as the carrier offers.
+std::vector<int> some_ranks(const hd::context_carrier& carrier, int ranks, std::mt19937& random, bool as_many) {
+  std::vector<int> list(static_cast<std::size_t>(ranks));
+  std::iota(list.begin(), list.end(), 0);
+  std::shuffle(list.begin(), list.end(), random);
+  int n = as_many ? ranks : 1 + static_cast<int>(random() % static_cast<unsigned>(ranks));
+  while (!carrier.offers(n)) --n;
+  list.resize(static_cast<std::size_t>(n));
+  return list;
+}
+
+struct outcome {
+  double difference = 0;
+  bool bytes_as_said = true, messages_as_said = true;
+};
+
+// Both passes of a batch on so many ranks.
+template <class T>
+outcome spread(const hd::context_carrier& carrier, const hd::context_cut& cut, std::vector<rows<T>>& documents,
+               const sizes& z) {
+  const hd::context_table forward = make_context_table(carrier, cut, context_pass::forward);
+  const hd::context_table backward = make_context_table(carrier, cut, context_pass::backward);
+  REQUIRE(to_string(check_context(forward)) == "the table is right");
+  REQUIRE(to_string(check_context(backward)) == "the table is right");
+  std::vector<outcome> all(static_cast<std::size_t>(cut.ranks));
+  hd::launch<hd::threads>(line{cut.ranks}, [&](auto& world) {
+    auto& ranks = world.template along<hd::cp>();
+    const int me = ranks.rank();
+    outcome& mine = all[static_cast<std::size_t>(me)];
+    hc::host<> backend(1);
+    rows<T> own = rows_of(cut, me, documents, z);
+    hd::context_executor<T, hc::host<>, std::remove_reference_t<decltype(ranks)>> executor(backend, ranks);
+    attend(executor, hd::lower_context(forward, me), own);
+    const std::int64_t bytes = ranks.counters().bytes_sent(), messages = ranks.counters().messages_sent();
+    mine.bytes_as_said = bytes == bytes_sent(forward, shape_of<T>(z), me).total();
+    mine.messages_as_said = messages == messages_sent(forward.rounds.view(), me);
+    attend_backward(executor, hd::lower_context(backward, me), own);
+    mine.bytes_as_said &= ranks.counters().bytes_sent() - bytes == bytes_sent(backward, shape_of<T>(z), me).total();
+    mine.messages_as_said &= ranks.counters().messages_sent() - messages == messages_sent(backward.rounds.view(), me);
+    mine.difference = difference(cut, me, own, documents);
+  });
+  outcome worst;
+  for (const outcome& o : all) {
+    worst.difference = (std::max)(worst.difference, o.difference);
+    worst.bytes_as_said &= o.bytes_as_said;
+    worst.messages_as_said &= o.messages_as_said;
+  }
+  return worst;
+}
+
+// A document for each mask, lengths below the ranks among them.
+template <class T>
+struct batch {
+  std::vector<hd::context_document> documents;
+  std::vector<rows<T>> whole;
+  batch(const sizes& z, std::mt19937& random, int masks = 7) {
+    for (int kind = 0; kind < masks; ++kind) {
+      const auto length = static_cast<std::int64_t>(kind == static_cast<int>(random() % 14) ? 0 : 1 + random() % 14);
+      documents.push_back({length, {}, mask_of(kind, length, random)});
+      whole.emplace_back(length, z);
+      randomise(whole.back(), random);
+      attend_alone(whole.back(), documents.back().mask);
+    }
+  }
+  // On some of the ranks, in any order.
+  hd::context_cut cut(const hd::context_carrier& carrier, const hd::context_order& order, int ranks,
+                      std::mt19937& random) {
+    for (std::size_t d = 0; d < documents.size(); ++d) documents[d].ranks = some_ranks(carrier, ranks, random, d == 1);
+    return order.cut(documents, ranks);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every carrier attends as one rank does, with every order, mask and number of ranks", "[context]") {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const sizes& z : all_heads) {
+      const auto seed = static_cast<unsigned>(ranks * 100 + z.query_heads * 10 + z.key_heads);
+      std::mt19937 random(seed);
+      batch<double> b(z, random);
+      for (const hd::context_order& order : hd::context_orders())
+        for (const hd::context_carrier& carrier : hd::context_carriers()) {
+          INFO("carrier " << carrier.name << ", order " << order.name << ", " << ranks << " ranks, heads "
+                          << z.query_heads << ":" << z.key_heads << ", seed " << seed);
+          const hd::context_cut cut = b.cut(carrier, order, ranks, random);
+          if (z.query_heads % carrier.parts != 0) {
+            CHECK_THROWS_AS(spread(carrier, cut, b.whole, z), hd::config_error);
+            continue;
+          }
+          const outcome o = spread(carrier, cut, b.whole, z);
+          CHECK(o.difference < 1e-11);
+          CHECK(o.bytes_as_said);
+          CHECK(o.messages_as_said);
+        }
+    }
+}
+
+TEST_CASE("numbers of 32 bits attend within their rounding", "[context]") {
+  constexpr sizes z{8, 2, 16, 16};
+  for (const int ranks : {2, 3, 8}) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    batch<float> b(z, random);
+    for (const hd::context_carrier& carrier : hd::context_carriers()) {
+      INFO(carrier.name << " on " << ranks << " ranks, seed " << ranks);
+      const outcome o = spread(carrier, b.cut(carrier, hd::named_context_order("zigzag"), ranks, random), b.whole, z);
+      CHECK(o.difference < 5e-6);
+      CHECK(o.bytes_as_said);
+    }
+  }
+}
+
+// ---- golden data ----
+namespace {
+
+struct golden_case {
+  std::string mask;
+  std::int64_t length = 0, parameter = 0;
+  std::vector<std::int64_t> lengths;
+  sizes z{};
+  std::int64_t at = 0;
+};
+
+std::vector<golden_case> golden_cases() {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/context_golden.txt");
+  std::vector<golden_case> all;
+  for (std::string text; std::getline(in, text);) {
+    std::istringstream words(text);
+    std::string kind, inner;
+    golden_case c;
+    words >> kind >> c.mask >> c.length >> c.parameter >> inner;
+    if (kind != "attention") continue;
+    std::istringstream numbers(inner == "-" ? "" : inner);
+    for (std::string n; std::getline(numbers, n, ',');) c.lengths.push_back(std::stoll(n));
+    words >> c.z.query_heads >> c.z.key_heads >> c.z.head_dim >> c.at;
+    c.z.value_dim = c.z.head_dim;
+    all.push_back(c);
+  }
+  return all;
+}
+
+std::vector<hc::attention_slice> golden_mask(const golden_case& c) {
+  if (c.mask == "full") return hd::masks::full{}.slices(c.length);
+  if (c.mask == "causal") return hd::masks::causal{}.slices(c.length);
+  if (c.mask == "window") return hd::masks::window<>{c.parameter}.slices(c.length);
+  if (c.mask == "prefix") return hd::masks::prefix<>{c.parameter}.slices(c.length);
+  if (c.mask == "causal-documents") return hd::masks::documents<>{c.lengths}.slices(c.length);
+  if (c.mask == "share-question") return hd::masks::share_question{c.lengths}.slices(c.length);
+  if (c.mask == "block-causal") return hd::masks::block_causal<>{c.parameter, c.lengths}.slices(c.length);
+  FAIL("unknown mask " << c.mask);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("every carrier attends as PyTorch does under a boolean mask", "[context][golden]") {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/context_golden.bin", std::ios::binary);
+  std::vector<double> numbers;
+  for (double x = 0; in.read(reinterpret_cast<char*>(&x), sizeof(x));) numbers.push_back(x);
+  const std::vector<golden_case> cases = golden_cases();
+  REQUIRE(cases.size() == 9);
+  int turn = 0;
+  for (const golden_case& c : cases) {
+    std::vector<rows<double>> whole;
+    rows<double>& x = whole.emplace_back(c.length, c.z);
+    const auto fill = [](std::vector<double>& t, double phase) {
+      for (std::size_t i = 0; i < t.size(); ++i) t[i] = 1.5 * std::sin(0.37 * (static_cast<double>(i) + 1) + phase);
+    };
+    fill(x.q, 0.1);
+    fill(x.k, 1.3);
+    fill(x.v, 2.7);
+    fill(x.dout, 4.1);
+    attend_alone(x, golden_mask(c));  // for lse, which PyTorch does not give
+    auto from = numbers.begin() + c.at;
+    x.each_result(x, [&](std::vector<double>& t, std::vector<double>&, std::int64_t) {
+      std::copy_n(from, t.size(), t.begin());
+      from += static_cast<std::ptrdiff_t>(t.size());
+    });
+    for (const hd::context_carrier& carrier : hd::context_carriers()) {
+      if (c.z.query_heads % carrier.parts != 0) continue;
+      for (const int ranks : {1, 2, 4, 8}) {
+        if (!carrier.offers(ranks)) continue;
+        hd::context_document document{c.length, {}, golden_mask(c)};
+        for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
+        const hd::context_order& order = hd::context_orders()[static_cast<std::size_t>(turn++) % 3];
+        INFO(c.mask << ", heads " << c.z.query_heads << ":" << c.z.key_heads << ", " << carrier.name << ", "
+                    << order.name << ", " << ranks << " ranks");
+        CHECK(spread(carrier, order.cut({document}, ranks), whole, c.z).difference < 1e-11);
+      }
+    }
+  }
+}
+
+// ---- arrival ----
+namespace {
+
+// Takes its time before it attends.
+struct slow_backend : hc::host<> {
+  std::mt19937 random{};
+  int most_us = 0;
+  void sleep() {
+    const int us = static_cast<int>(random() % static_cast<unsigned>(most_us + 1));
+    if (us > most_us / 2) std::this_thread::sleep_for(std::chrono::microseconds(us));
+  }
+  template <class... Arguments>
+  void attention(const Arguments&... x) {
+    sleep();
+    hc::host<>::attention(x...);
+  }
+  template <class... Arguments>
+  void attention_backward(const Arguments&... x) {
+    sleep();
+    hc::host<>::attention_backward(x...);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("results are the same bits whatever the order in which messages arrive", "[context]") {
+  constexpr sizes z{4, 2, 4, 4};
+  constexpr unsigned seed = 11;
+  int runs = 0;
+  for (const hd::context_carrier& carrier : hd::context_carriers()) {
+    if (z.query_heads % carrier.parts != 0) continue;
+    const int ranks = 2 + static_cast<int>(carrier.name.size()) % 5;
+    std::mt19937 random(seed);
+    batch<double> b(z, random, 2);
+    const hd::context_cut cut = b.cut(carrier, hd::named_context_order("zigzag"), ranks, random);
+    const hd::context_table forward = make_context_table(carrier, cut, context_pass::forward);
+    const hd::context_table backward = make_context_table(carrier, cut, context_pass::backward);
+    std::vector<int> wrong(static_cast<std::size_t>(ranks), 0);
+    constexpr int repeats = 112;
+    runs += repeats;
+    hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
+      auto& group = world.template along<hd::cp>();
+      const int me = group.rank();
+      const auto to = hd::lower_context(forward, me), back = hd::lower_context(backward, me);
+      slow_backend backend;
+      backend.random.seed(seed + static_cast<unsigned>(me));
+      hd::context_executor<double, slow_backend, std::remove_reference_t<decltype(group)>> executor(backend, group);
+      rows<double> first(0, z);
+      for (int i = 0; i < repeats; ++i) {
+        backend.most_us = i == 0 ? 0 : 100;
+        rows<double> own = rows_of(cut, me, b.whole, z);
+        attend(executor, to, own);
+        attend_backward(executor, back, own);
+        if (i == 0) {
+          first = own;
+          continue;
+        }
+        own.each_result(first, [&](auto& x, auto& y, std::int64_t) { wrong[static_cast<std::size_t>(me)] += x != y; });
+        wrong[static_cast<std::size_t>(me)] += own.lse != first.lse;
+      }
+    });
+    INFO(carrier.name << " on " << ranks << " ranks, seed " << seed);
+    CHECK(std::accumulate(wrong.begin(), wrong.end(), 0) == 0);
+  }
+  CHECK(runs >= 1000);
+}
+
+TEST_CASE("what does not fit a program is refused before anything is sent", "[context]") {
+  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{12, {0, 1}, hd::masks::causal{}.slices(12)}}, 2);
+  const auto forward = hd::make_context_table<hd::carrier::usp<2>>(cut, context_pass::forward);
+  hd::launch<hd::threads>(line{2}, [&](auto& world) {
+    auto& group = world.template along<hd::cp>();
+    hc::host<> backend(1);
+    hd::context_executor<double, hc::host<>, std::remove_reference_t<decltype(group)>> executor(backend, group);
+    const hd::context_program program = hd::lower_context(forward, group.rank());
+    rows<double> odd(6, {3, 3, 4, 4}), few(5, {4, 2, 4, 4}), right(6, {4, 2, 4, 4});
+    CHECK_THROWS_WITH(
+        attend(executor, program, odd),
+        "heddle: 3 query heads and 3 key heads cannot be cut into 2 parts: the parts should divide the query heads, "
+        "and the key heads or a multiple of them");
+    CHECK_THROWS_WITH(attend(executor, program, few), "heddle: context_executor: rows of a tensor should be 6, got 5");
+    CHECK_THROWS_WITH(attend_backward(executor, program, right),
+                      "heddle: context_executor: the program is for the forward pass, not the backward one");
+    const hd::context_program other = hd::lower_context(forward, 1 - group.rank());
+    CHECK_THROWS_AS(attend(executor, other, right), hd::layout_error);
+    CHECK(group.counters().messages_sent() == 0);
+    attend(executor, program, right);
+    CHECK(group.counters().messages_sent() == messages_sent(forward.rounds.view(), group.rank()));
+  });
+}

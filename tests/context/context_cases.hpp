@@ -1,0 +1,137 @@
+// tests/context/context_cases.hpp: documents with random rows, attended on one rank and by context tables.
+#pragma once
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
+#include <heddle/context/cost.hpp>
+#include <heddle/context/execute.hpp>
+#include <heddle/context/program.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace context_cases {
+
+namespace hd = heddle;
+namespace hc = heddle::compute;
+
+struct sizes {
+  std::int64_t query_heads, key_heads, head_dim, value_dim;
+};
+
+template <class T>
+hd::context_shape shape_of(const sizes& z) {
+  return {z.query_heads, z.key_heads, z.head_dim, z.value_dim, sizeof(T), sizeof(hd::sum_of_type<T>)};
+}
+
+// Rows of all tensors.
+template <class T>
+struct rows {
+  std::int64_t count = 0;
+  sizes z{};
+  std::vector<T> q, k, v, dout, out, lse, dq, dk, dv;
+
+  rows(std::int64_t n, const sizes& s) : count(n), z(s) {
+    const auto make = [&](std::int64_t width) { return std::vector<T>(static_cast<std::size_t>(n * width)); };
+    q = dq = make(s.query_heads * s.head_dim);
+    k = dk = make(s.key_heads * s.head_dim);
+    v = dv = make(s.key_heads * s.value_dim);
+    out = dout = make(s.query_heads * s.value_dim);
+    lse = make(s.query_heads);
+  }
+  template <class U>
+  static hc::head_rows<U> heads(U* data, std::int64_t count, std::int64_t heads, std::int64_t d) {
+    return {data, count, heads, d, heads * d};
+  }
+  hc::head_rows<T> queries(std::vector<T>& x) { return heads(x.data(), count, z.query_heads, z.head_dim); }
+  hc::head_rows<T> outputs(std::vector<T>& x) { return heads(x.data(), count, z.query_heads, z.value_dim); }
+  hc::head_rows<T> keys(std::vector<T>& x) { return heads(x.data(), count, z.key_heads, z.head_dim); }
+  hc::head_rows<T> values(std::vector<T>& x) { return heads(x.data(), count, z.key_heads, z.value_dim); }
+  T scale() const { return T(1) / std::sqrt(static_cast<T>(z.head_dim)); }
+
+  // Calls f(tensor here, tensor of the other, numbers in a row) for what attention takes, or for what it makes.
+  template <class F>
+  void each_input(rows& other, F f) {
+    f(q, other.q, z.query_heads * z.head_dim);
+    f(k, other.k, z.key_heads * z.head_dim);
+    f(v, other.v, z.key_heads * z.value_dim);
+    f(dout, other.dout, z.query_heads * z.value_dim);
+  }
+  template <class F>
+  void each_result(rows& other, F f) {
+    f(out, other.out, z.query_heads * z.value_dim);
+    f(dq, other.dq, z.query_heads * z.head_dim);
+    f(dk, other.dk, z.key_heads * z.head_dim);
+    f(dv, other.dv, z.key_heads * z.value_dim);
+  }
+};
+
+template <class T>
+void randomise(rows<T>& x, std::mt19937& random) {
+  std::normal_distribution<double> normal;
+  for (auto* t : {&x.q, &x.k, &x.v, &x.dout})
+    for (T& number : *t) number = static_cast<T>(normal(random));
+}
+
+// Both passes on one rank.
+template <class T>
+void attend_alone(rows<T>& x, std::span<const hc::attention_slice> mask) {
+  if (x.count == 0) return;
+  hc::host<> backend(1);
+  backend.attention(hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask, x.scale(),
+                    x.outputs(x.out), std::span<T>(x.lse), hc::key_pages{});
+  backend.attention_backward(hc::head_rows<const T>(x.outputs(x.dout)), x.queries(x.q), x.keys(x.k), x.values(x.v),
+                             x.outputs(x.out), std::span<const T>(x.lse), mask, x.scale(), x.queries(x.dq),
+                             x.keys(x.dk), x.values(x.dv), hc::key_pages{});
+}
+
+// The rows of a rank, with inputs from the documents.
+template <class T>
+rows<T> rows_of(const hd::context_cut& cut, int rank, std::vector<rows<T>>& documents, const sizes& z) {
+  rows<T> own(cut.rows[static_cast<std::size_t>(rank)], z);
+  hd::each_row_of(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
+    own.each_input(documents[static_cast<std::size_t>(d)], [&](auto& a, auto& b, std::int64_t width) {
+      std::copy_n(b.begin() + there * width, width, a.begin() + here * width);
+    });
+  });
+  return own;
+}
+
+// The largest difference of a rank's results to those of the documents, relative to numbers above 1.
+template <class T>
+double difference(const hd::context_cut& cut, int rank, rows<T>& own, std::vector<rows<T>>& documents) {
+  double worst = 0;
+  hd::each_row_of(cut, rank, [&](int d, std::int64_t there, std::int64_t here) {
+    rows<T>& whole = documents[static_cast<std::size_t>(d)];
+    own.each_result(whole, [&](auto& a, auto& b, std::int64_t width) {
+      for (std::int64_t i = 0; i < width; ++i) {
+        const double x = static_cast<double>(a[static_cast<std::size_t>(here * width + i)]);
+        const double y = static_cast<double>(b[static_cast<std::size_t>(there * width + i)]);
+        worst = (std::max)(worst, std::isfinite(x) ? std::abs(x - y) / (std::max)(1.0, std::abs(y)) : 1e300);
+      }
+    });
+    for (std::int64_t h = 0; h < own.z.query_heads; ++h)
+      worst = (std::max)(worst,
+                         static_cast<double>(std::abs(own.lse[static_cast<std::size_t>(h * own.count + here)] -
+                                                      whole.lse[static_cast<std::size_t>(h * whole.count + there)])));
+  });
+  return worst;
+}
+
+template <class T, class Backend, class Ranks>
+void attend(hd::context_executor<T, Backend, Ranks>& executor, const hd::context_program& program, rows<T>& x) {
+  executor.attend(program, x.queries(x.q), x.keys(x.k), x.values(x.v), x.scale(), x.outputs(x.out), x.lse);
+}
+template <class T, class Backend, class Ranks>
+void attend_backward(hd::context_executor<T, Backend, Ranks>& executor, const hd::context_program& program,
+                     rows<T>& x) {
+  executor.attend_backward(program, x.outputs(x.dout), x.queries(x.q), x.keys(x.k), x.values(x.v), x.outputs(x.out),
+                           std::span<const T>(x.lse), x.scale(), x.queries(x.dq), x.keys(x.dk), x.values(x.dv));
+}
+
+}  // namespace context_cases
