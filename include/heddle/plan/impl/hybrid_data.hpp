@@ -33,7 +33,7 @@ class rank_order {
   // among the first `looked_at`.
   template <class HasRoom>
   std::vector<int> least_loaded(std::size_t count, double most, HasRoom&& has_room,
-                                std::size_t looked_at = std::numeric_limits<std::size_t>::max()) const {
+                                std::size_t looked_at = (std::numeric_limits<std::size_t>::max)()) const {
     std::vector<int> found;
     for (const auto& [seconds, rank] : order_) {
       if (seconds > most || looked_at-- == 0) break;
@@ -129,7 +129,7 @@ HEDDLE_INLINE std::vector<document_wave> place_in_waves(std::span<const document
       std::vector<int> here = orders[w].least_loaded(
           static_cast<std::size_t>(d.ranks), std::numeric_limits<double>::infinity(),
           [&](int r) { return alone ? rooms[w].of(r) + d.tokens <= room : rooms[w].of(r) == 0; },
-          alone ? 8 : std::numeric_limits<std::size_t>::max());
+          alone ? 8 : (std::numeric_limits<std::size_t>::max)());
       if (here.empty()) continue;
       const double longer = (std::max)(0.0, orders[w].seconds(here.back()) + d.seconds - waves[w].seconds);
       if (longer >= least) continue;
