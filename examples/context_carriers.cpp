@@ -128,7 +128,7 @@ int compare(int ranks, const std::string& mask, const std::string& order) {
     double simulated = 0;
     std::int64_t bytes = 0;
     for (hd::context_table* t : {&tables.forward, &tables.backward}) {
-      if (const hd::context_fault fault = hd::check_context(*t); !fault.ok()) throw hd::config_error(to_string(fault));
+      hd::require_context(*t);
       bytes += bytes_sent(*t, heads).total();
       t->rounds.sizes = context_sizes(*t, heads);
       simulated +=

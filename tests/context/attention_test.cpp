@@ -46,8 +46,10 @@ std::vector<hc::attention_slice> mask_of(int kind, std::int64_t length, std::mt1
       return hd::masks::documents<>{inner}.slices(length);
     case 5:
       return hd::masks::share_question{inner}.slices(length);
-    default:
+    case 6:
       return hd::masks::block_causal<>{some(length / 2), inner}.slices(length);
+    default:  // the late half sees nothing, and is not seen
+      return hd::masks::causal{}.slices(length / 2);
   }
 }
 
@@ -106,7 +108,7 @@ template <class T>
 struct batch {
   std::vector<hd::context_document> documents;
   std::vector<rows<T>> whole;
-  batch(const sizes& z, std::mt19937& random, int masks = 7) {
+  batch(const sizes& z, std::mt19937& random, int masks = 8) {
     for (int kind = 0; kind < masks; ++kind) {
       const auto length = static_cast<std::int64_t>(kind == static_cast<int>(random() % 14) ? 0 : 1 + random() % 14);
       documents.push_back({length, {}, mask_of(kind, length, random)});

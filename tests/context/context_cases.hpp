@@ -116,10 +116,11 @@ double difference(const hd::context_cut& cut, int rank, rows<T>& own, std::vecto
         worst = (std::max)(worst, std::isfinite(x) ? std::abs(x - y) / (std::max)(1.0, std::abs(y)) : 1e300);
       }
     });
-    for (std::int64_t h = 0; h < own.z.query_heads; ++h)
-      worst = (std::max)(worst,
-                         static_cast<double>(std::abs(own.lse[static_cast<std::size_t>(h * own.count + here)] -
-                                                      whole.lse[static_cast<std::size_t>(h * whole.count + there)])));
+    for (std::int64_t h = 0; h < own.z.query_heads; ++h) {
+      const auto x = own.lse[static_cast<std::size_t>(h * own.count + here)];
+      const auto y = whole.lse[static_cast<std::size_t>(h * whole.count + there)];
+      if (x != y) worst = (std::max)(worst, static_cast<double>(std::abs(x - y)));  // both -inf where no key is seen
+    }
   });
   return worst;
 }

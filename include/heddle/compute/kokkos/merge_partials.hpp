@@ -11,7 +11,7 @@
 
 namespace heddle::inline v0::compute {
 
-/// See `context_kernels`; in the order of the backend's instance. Errors: `layout_error` if rows, heads or sizes differ.
+/// See `context_kernels`; in the order of the backend's queue. Errors: `layout_error` if rows, heads or sizes differ.
 template <class Exec, class Gemm, class S, class M>
 void merge_partials(kokkos<Exec, Gemm>& backend, head_rows<S, kokkos_memory<Exec>> out,
                     head_numbers<S, kokkos_memory<Exec>> lse, head_rows<const M, kokkos_memory<Exec>> more,
