@@ -6,7 +6,7 @@
 // prints: ulysses-2      not on 4 ranks
 // prints: all carriers: as on one rank
 // prints: wrote context_token_ring.svg
-// varies: [0-9]+\.[0-9]+ ms here
+// varies: [0-9]+.[0-9]+ ms here
 #include "transport.hpp"
 
 #include <heddle/comm/launch.hpp>
