@@ -6,7 +6,7 @@
 // prints: ulysses-2      not on 4 ranks
 // prints: all carriers: as on one rank
 // prints: wrote context_token_ring.svg
-// varies: [0-9]+\.[0-9]+ ms here
+// varies: [0-9]+.[0-9]+ ms here
 #include "transport.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -128,7 +128,7 @@ int compare(int ranks, const std::string& mask, const std::string& order) {
     double simulated = 0;
     std::int64_t bytes = 0;
     for (hd::context_table* t : {&tables.forward, &tables.backward}) {
-      if (const hd::context_fault fault = hd::check_context(*t); !fault.ok()) throw hd::config_error(to_string(fault));
+      hd::require_context(*t);
       bytes += bytes_sent(*t, heads).total();
       t->rounds.sizes = context_sizes(*t, heads);
       simulated +=

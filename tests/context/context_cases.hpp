@@ -34,7 +34,8 @@ template <class T>
 struct rows {
   std::int64_t count = 0;
   sizes z{};
-  std::vector<T> q, k, v, dout, out, lse, dq, dk, dv;
+  std::vector<T> q, k, v, dout, out, dq, dk, dv;
+  std::vector<hd::sum_of_type<T>> lse;
 
   rows(std::int64_t n, const sizes& s) : count(n), z(s) {
     const auto make = [&](std::int64_t width) { return std::vector<T>(static_cast<std::size_t>(n * width)); };
@@ -42,7 +43,7 @@ struct rows {
     k = dk = make(s.key_heads * s.head_dim);
     v = dv = make(s.key_heads * s.value_dim);
     out = dout = make(s.query_heads * s.value_dim);
-    lse = make(s.query_heads);
+    lse.resize(static_cast<std::size_t>(n * s.query_heads));
   }
   template <class U>
   static hc::head_rows<U> heads(U* data, std::int64_t count, std::int64_t heads, std::int64_t d) {
@@ -52,7 +53,7 @@ struct rows {
   hc::head_rows<T> outputs(std::vector<T>& x) { return heads(x.data(), count, z.query_heads, z.value_dim); }
   hc::head_rows<T> keys(std::vector<T>& x) { return heads(x.data(), count, z.key_heads, z.head_dim); }
   hc::head_rows<T> values(std::vector<T>& x) { return heads(x.data(), count, z.key_heads, z.value_dim); }
-  T scale() const { return T(1) / std::sqrt(static_cast<T>(z.head_dim)); }
+  hd::sum_of_type<T> scale() const { return 1 / std::sqrt(static_cast<hd::sum_of_type<T>>(z.head_dim)); }
 
   // Calls f(tensor here, tensor of the other, numbers in a row) for what attention takes, or for what it makes.
   template <class F>
@@ -73,7 +74,7 @@ struct rows {
 
 template <class T>
 void randomise(rows<T>& x, std::mt19937& random) {
-  std::normal_distribution<double> normal;
+  std::normal_distribution<hd::sum_of_type<T>> normal;
   for (auto* t : {&x.q, &x.k, &x.v, &x.dout})
     for (T& number : *t) number = static_cast<T>(normal(random));
 }
@@ -84,10 +85,10 @@ void attend_alone(rows<T>& x, std::span<const hc::attention_slice> mask) {
   if (x.count == 0) return;
   hc::host<> backend(1);
   backend.attention(hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask, x.scale(),
-                    x.outputs(x.out), std::span<T>(x.lse), hc::key_pages{});
+                    x.outputs(x.out), std::span(x.lse), hc::key_pages{});
   backend.attention_backward(hc::head_rows<const T>(x.outputs(x.dout)), x.queries(x.q), x.keys(x.k), x.values(x.v),
-                             x.outputs(x.out), std::span<const T>(x.lse), mask, x.scale(), x.queries(x.dq),
-                             x.keys(x.dk), x.values(x.dv), hc::key_pages{});
+                             x.outputs(x.out), std::span<const hd::sum_of_type<T>>(x.lse), mask, x.scale(),
+                             x.queries(x.dq), x.keys(x.dk), x.values(x.dv), hc::key_pages{});
 }
 
 // The rows of a rank, with inputs from the documents.
@@ -115,10 +116,11 @@ double difference(const hd::context_cut& cut, int rank, rows<T>& own, std::vecto
         worst = (std::max)(worst, std::isfinite(x) ? std::abs(x - y) / (std::max)(1.0, std::abs(y)) : 1e300);
       }
     });
-    for (std::int64_t h = 0; h < own.z.query_heads; ++h)
-      worst = (std::max)(worst,
-                         static_cast<double>(std::abs(own.lse[static_cast<std::size_t>(h * own.count + here)] -
-                                                      whole.lse[static_cast<std::size_t>(h * whole.count + there)])));
+    for (std::int64_t h = 0; h < own.z.query_heads; ++h) {
+      const auto x = own.lse[static_cast<std::size_t>(h * own.count + here)];
+      const auto y = whole.lse[static_cast<std::size_t>(h * whole.count + there)];
+      if (x != y) worst = (std::max)(worst, static_cast<double>(std::abs(x - y)));  // both -inf where no key is seen
+    }
   });
   return worst;
 }
@@ -131,7 +133,8 @@ template <class T, class Backend, class Ranks>
 void attend_backward(hd::context_executor<T, Backend, Ranks>& executor, const hd::context_program& program,
                      rows<T>& x) {
   executor.attend_backward(program, x.outputs(x.dout), x.queries(x.q), x.keys(x.k), x.values(x.v), x.outputs(x.out),
-                           std::span<const T>(x.lse), x.scale(), x.queries(x.dq), x.keys(x.dk), x.values(x.dv));
+                           std::span<const hd::sum_of_type<T>>(x.lse), x.scale(), x.queries(x.dq), x.keys(x.dk),
+                           x.values(x.dv));
 }
 
 }  // namespace context_cases

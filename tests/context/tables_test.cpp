@@ -415,6 +415,32 @@ TEST_CASE("a simulated ring and TokenRing take as long as was measured", "[conte
   CHECK(steps[2] == Approx(4.6e-3).epsilon(0.05));
 }
 
+TEST_CASE("the simple model of costs agrees with the simulation of links, and so does its winner", "[context]") {
+  constexpr int n = 32;
+  const hd::context_cut cut = one_document("zigzag", n, n * 64, masks::causal{}.slices(n * 64));
+  for (const std::int64_t key_heads : {32, 4})
+    for (const bool full_mesh : {true, false}) {
+      const hd::context_shape z{32, key_heads, 128, 128, 2, 4};
+      const hd::context_machine machine{1e13, 10e9, 1e-6, full_mesh};
+      const hd::topology links =
+          full_mesh ? hd::topologies::full(n, {1e-6, 10e9}) : hd::topologies::star(n, {1e-6, 10e9});
+      std::string winner, simulated_winner;
+      double best = 1e9, simulated_best = 1e9;
+      for (const char* carrier : {"kv-ring", "token-ring", "gather", "usp-4", "double-ring-4"}) {
+        hd::context_table t = table_of(carrier, cut, context_pass::forward);
+        const double modelled = seconds(t, z, machine);
+        t.rounds.sizes = context_sizes(t, z);
+        const double simulated =
+            hd::sim::simulate(t.rounds, links, 0, 1, {}, hd::routing::split, compute_seconds(t, z, 1e13)).seconds;
+        INFO(carrier << ", " << key_heads << " key heads, full mesh " << full_mesh);
+        CHECK(modelled == Approx(simulated).epsilon(0.05));
+        if (modelled < best) best = modelled, winner = carrier;
+        if (simulated < simulated_best) simulated_best = simulated, simulated_winner = carrier;
+      }
+      CHECK(winner == simulated_winner);
+    }
+}
+
 // ---- programs ----
 TEST_CASE("a ring keeps two messages of operands, and one partial result beside", "[context]") {
   for (const char* order : {"contiguous", "zigzag"}) {
@@ -486,4 +512,34 @@ TEST_CASE("documents on a number of ranks that a carrier does not offer are refu
   CHECK_THROWS_AS(table_of("double-ring-2", cut, context_pass::forward), hd::config_error);
   CHECK_THROWS_WITH(hd::named_context_carrier("ring"),
                     Catch::Matchers::Contains("no carrier is named \"ring\"; the carriers are kv-ring, token-ring"));
+}
+
+namespace {
+// A builder of one document on ranks 0 and 1 of three.
+hd::context_builder builder_of_two() {
+  hd::context_builder b(hd::cut_documents<hd::split::balanced>({{4, {0, 1}, masks::causal{}.slices(4)}}, 3),
+                        context_pass::forward, 2);
+  b.begin_document(0);
+  return b;
+}
+}  // namespace
+
+TEST_CASE("a carrier that names what is not there is refused", "[context]") {
+  CHECK_THROWS_WITH(builder_of_two().move(0, 0, 2, context_kind::keys, 0),
+                    "heddle: a carrier names a rank that is none of the document's: 2");
+  CHECK_THROWS_WITH(builder_of_two().attend(0, 0, 0, 7),
+                    "heddle: a carrier names a rank that is none of the document's: 7");
+  CHECK_THROWS_WITH(builder_of_two().give_back(0, -1, 0, context_kind::of_queries, 0),
+                    "heddle: a carrier names a rank that is none of the document's: -1");
+  CHECK_THROWS_WITH(builder_of_two().attend(0, 0, 0, 0, 2),
+                    "heddle: a carrier names a part of the heads that does not exist: 2");
+  CHECK_THROWS_WITH(builder_of_two().move(0, 0, 1, context_kind::of_keys, 0),
+                    "heddle: a carrier moves a partial result, which is given back: kind 3");
+  CHECK_THROWS_WITH(builder_of_two().give_back(0, 0, 1, context_kind::queries, 0),
+                    "heddle: a carrier gives back an operand, which is moved: kind 1");
+  const hd::context_cut cut = one_document("contiguous", 2, 8, masks::causal{}.slices(8));
+  CHECK_THROWS_WITH(hd::require_context(hd::make_context_table<standstill>(cut, context_pass::forward)),
+                    "heddle: a context table is wrong: forward: nobody attends piece 1 (document 0, positions 4 to 7, "
+                    "of rank 1) to piece 0 "
+                    "(document 0, positions 0 to 3, of rank 0)");
 }

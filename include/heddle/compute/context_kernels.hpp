@@ -2,10 +2,15 @@
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <type_traits>
 
 namespace heddle::inline v0::compute {
@@ -50,5 +55,32 @@ struct context_facet {
   template <class B, class T>
   static constexpr bool offered = context_kernels<B, T>;
 };
+
+namespace detail {
+
+/// One row of one head. The exponentials are taken relative to the larger log-sum-exp, so that none overflows.
+template <class S, class M>
+HEDDLE_HD void merge_head(S* out, S& lse, const M* more, S more_lse, std::int64_t size) {
+  const S most = lse < more_lse ? more_lse : lse;
+  if (!(most > -std::numeric_limits<S>::infinity())) return;  // neither has a key
+  const S both = most + std::log1p(std::exp((lse < more_lse ? lse : more_lse) - most));
+  const S a = std::exp(lse - both), b = std::exp(more_lse - both);
+  for (std::int64_t i = 0; i < size; ++i) out[i] = out[i] * a + static_cast<S>(more[i]) * b;
+  lse = both;
+}
+
+template <class S, class M, class Space>
+void check_partials(const head_rows<S, Space>& out, const head_numbers<S, Space>& lse,
+                    const head_rows<const M, Space>& more, const head_numbers<const S, Space>& more_lse) {
+  if (out.rows == lse.rows && out.rows == more.rows && out.rows == more_lse.rows && out.heads == lse.heads &&
+      out.heads == more.heads && out.heads == more_lse.heads && out.head_dim == more.head_dim)
+    return;
+  throw layout_error("heddle: merge_partials: " + std::to_string(out.rows) + " rows of " + std::to_string(out.heads) +
+                     " heads of " + std::to_string(out.head_dim) + " should be merged with as many, got " +
+                     std::to_string(more.rows) + " rows of " + std::to_string(more.heads) + " heads of " +
+                     std::to_string(more.head_dim));
+}
+
+}  // namespace detail
 
 }  // namespace heddle::inline v0::compute

@@ -247,7 +247,13 @@ constexpr context_fault check_context(const context_table& table) {
   return detail::context_checker(table).run();
 }
 
-/// The same of both passes of a carrier, for one document of `length` tokens on `ranks` ranks; 0: eight tokens a rank
+/// Throws unless the table is right. Errors: `config_error` with the sentence that names the fault.
+inline void require_context(const context_table& table) {
+  if (const context_fault fault = check_context(table); !fault.ok())
+    throw config_error("heddle: a context table is wrong: " + to_string(fault));
+}
+
+/// Checks both passes of a carrier, for one document of `length` tokens on `ranks` ranks; 0: eight tokens a rank
 /// and three more. At compile time for a few ranks: `static_assert(hd::check_context<mine, hd::split::zigzag>(4,
 /// hd::masks::causal{}).ok())`.
 template <context_carrier_policy C, split_policy Order, document_mask Mask>

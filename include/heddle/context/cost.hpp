@@ -104,35 +104,44 @@ constexpr std::vector<double> compute_seconds(const context_table& t, const cont
 }
 
 /// The seconds until the last rank is done, if a round of a rank takes as long as its computation or its messages,
-/// whichever is longer, and messages over one link follow each other. For links that other messages share take
+/// whichever is longer, and the messages of a round that share a link end together. For other networks take
 /// `sim::simulate`.
 constexpr double seconds(const context_table& t, const context_shape& shape, const context_machine& machine) {
   const auto n = static_cast<std::size_t>(t.ranks());
   const std::vector<double> compute = compute_seconds(t, shape, machine.flops_per_second);
   const std::vector<round_transfer>& messages = t.rounds.transfers;
-  std::vector<double> begin(n, 0), end(n, 0), leaves(machine.full_mesh ? n * n : n, 0), comes(n, 0);
-  std::size_t m = 0;
-  for (int round = 0; round < t.round_count(); ++round) {
-    for (std::size_t r = 0; r < n; ++r) {
-      end[r] = begin[r] + compute[static_cast<std::size_t>(round) * n + r];
-      comes[r] = begin[r];
-      for (std::size_t to = 0; machine.full_mesh && to < n; ++to) leaves[r * n + to] = begin[r];
-      if (!machine.full_mesh) leaves[r] = begin[r];
+  const auto bytes_of = [&](const round_transfer& m) {
+    std::int64_t bytes = 0;
+    for (int i = m.first; i < m.first + m.items; ++i) {
+      const int item = t.rounds.items[static_cast<std::size_t>(i)];
+      bytes += t.cut[t.piece_of(item)].count * shape.row_bytes(t.kind_of(item), t.pass, t.parts());
     }
-    for (; m < messages.size() && messages[m].round == round; ++m) {
-      const auto from = static_cast<std::size_t>(messages[m].from), to = static_cast<std::size_t>(messages[m].to);
-      std::int64_t bytes = 0;
-      for (int i = messages[m].first; i < messages[m].first + messages[m].items; ++i) {
-        const int item = t.rounds.items[static_cast<std::size_t>(i)];
-        bytes += t.cut[t.piece_of(item)].count * shape.row_bytes(t.kind_of(item), t.pass, t.parts());
-      }
-      double& way = leaves[machine.full_mesh ? from * n + to : from];
-      const double start = (std::max)({way, begin[to], machine.full_mesh ? 0.0 : comes[to]});
-      way = start + machine.message_seconds + static_cast<double>(bytes) / machine.bytes_per_second;
-      if (!machine.full_mesh) comes[to] = way;
-      end[from] = (std::max)(end[from], way);
-      end[to] = (std::max)(end[to], way);
+    return static_cast<double>(bytes);
+  };
+  // Of a round, by links: from each rank to each other, or out of each rank and into each.
+  std::vector<double> begin(n, 0), end(n, 0), out(machine.full_mesh ? n * n : n, 0), in(out);
+  const auto link_out = [&](const round_transfer& m) {
+    return static_cast<std::size_t>(m.from) * (machine.full_mesh ? n : 1) +
+           static_cast<std::size_t>(machine.full_mesh ? m.to : 0);
+  };
+  const auto link_in = [&](const round_transfer& m) {
+    return machine.full_mesh ? link_out(m) : static_cast<std::size_t>(m.to);
+  };
+  std::size_t first = 0, last = 0;
+  for (int round = 0; round < t.round_count(); ++round, first = last) {
+    for (; last < messages.size() && messages[last].round == round; ++last) {
+      out[link_out(messages[last])] += bytes_of(messages[last]);
+      in[link_in(messages[last])] += machine.full_mesh ? 0 : bytes_of(messages[last]);
     }
+    for (std::size_t r = 0; r < n; ++r) end[r] = begin[r] + compute[static_cast<std::size_t>(round) * n + r];
+    for (std::size_t i = first; i < last; ++i) {
+      const auto from = static_cast<std::size_t>(messages[i].from), to = static_cast<std::size_t>(messages[i].to);
+      const double there = (std::max)(begin[from], begin[to]) + machine.message_seconds +
+                           (std::max)(out[link_out(messages[i])], in[link_in(messages[i])]) / machine.bytes_per_second;
+      end[from] = (std::max)(end[from], there);
+      end[to] = (std::max)(end[to], there);
+    }
+    for (std::size_t i = first; i < last; ++i) out[link_out(messages[i])] = in[link_in(messages[i])] = 0;
     begin = end;
   }
   return *std::max_element(begin.begin(), begin.end());

@@ -8,6 +8,7 @@
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -107,15 +108,23 @@ class context_builder {
   constexpr context_pass pass() const noexcept { return table_.pass; }
   constexpr int parts() const noexcept { return table_.parts(); }
 
+  /// Errors: `config_error` for ranks that are not the document's, parts that do not exist, kinds that are no operand.
   constexpr context_builder& move(int round, int from, int to, context_kind what, int owner, int part = all_parts) {
+    require(!is_partial_result(what), "moves a partial result, which is given back: kind", static_cast<int>(what));
+    require_ranks({from, to, owner}, part);
     if (from == to || to == owner) return *this;  // it is there
     return add(operands_, round, from, to, what, owner, part);
   }
+  /// Errors: as `move`, and for kinds that are no partial result.
   constexpr context_builder& give_back(int round, int from, int to, context_kind what, int owner,
                                        int part = all_parts) {
+    require(is_partial_result(what), "gives back an operand, which is moved: kind", static_cast<int>(what));
+    require_ranks({from, to, owner}, part);
     return from == to ? *this : add(partials_, round, from, to, what, owner, part);
   }
+  /// Errors: as `move`.
   constexpr context_builder& attend(int round, int rank, int queries_of, int keys_of, int part = all_parts) {
+    require_ranks({rank, queries_of, keys_of}, part);
     for (int q = begin_of(queries_of); q < end_of(queries_of); ++q)
       for (int k = begin_of(keys_of); k < end_of(keys_of); ++k)
         if (seen(q, k))
@@ -189,6 +198,15 @@ class context_builder {
     int piece, part;
   };
 
+  static constexpr void require(bool ok, const char* what, int number) {
+    if (!ok) throw config_error(detail::text_of({"heddle: a carrier ", what, " ", number}));
+  }
+  constexpr void require_ranks(std::array<int, 3> ranks, int part) const {
+    for (const int r : ranks)
+      require(r >= 0 && r < table_.ranks() && place_[static_cast<std::size_t>(r)] >= 0,
+              "names a rank that is none of the document's:", r);
+    require(part >= all_parts && part < parts(), "names a part of the heads that does not exist:", part);
+  }
   static constexpr bool before(const context_task& a, const context_task& b) noexcept {
     if (a.round != b.round) return a.round < b.round;
     if (a.rank != b.rank) return a.rank < b.rank;
