@@ -80,8 +80,8 @@ template <class Trainer>
 std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
   using Stage = typename Trainer::stage_type;
   using sizes_type = model::sizes_of_stage<Stage>;
-  if constexpr (!sizes_type::known) {
-    return std::nullopt;
+  if constexpr (!sizes_type::known || detail::acts_on_whole_tensors<typename Trainer::strategy::optimizer>) {
+    return std::nullopt;  // of the latter shares follow from the tensors
   } else {
     using scalar = typename Stage::scalar;
     using optimizer_type = typename detail::one_bucket_of<typename Trainer::optimizer_type>::type;
