@@ -5,6 +5,7 @@
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/train/optimizers/adafactor.hpp>
 #include <heddle/train/optimizers/muon.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
@@ -20,7 +21,7 @@ namespace hd = heddle;
 namespace tr = hd::train;
 using Catch::Matchers::Contains;
 using hd::dp, hd::pp, hd::tp;
-using hd::optimizers::muon;
+using hd::optimizers::adafactor, hd::optimizers::muon;
 
 namespace {
 
@@ -50,6 +51,7 @@ const std::vector<hd::model::parameter> tensors{tensor("wide", {3, 4}, 0), tenso
 template <class F>
 void each_rule(F&& f) {
   f(muon{});
+  f(adafactor{});
 }
 
 // The largest difference over all steps from the golden weights.
@@ -171,6 +173,36 @@ TEST_CASE("Muon takes PyTorch's steps, and AdamW's where a tensor is no matrix",
   CHECK(golden_error<muon>("muon_plain", {}) > 1e-3);
 }
 
+TEST_CASE("Adafactor takes PyTorch's steps, and those of its paper", "[train][optimizer][golden]") {
+  CHECK(golden_error<adafactor>("adafactor", {}) < 1e-10);
+  CHECK(golden_error<adafactor>(
+            "adafactor_decay",
+            {.beta2_decay = -0.6, .epsilon1 = 1e-10, .epsilon2 = 1e-2, .threshold = 1.5, .weight_decay = 0.1}) < 1e-10);
+  CHECK(golden_error<adafactor>("adafactor_unscaled", {.scales_by_parameter = false}) < 1e-10);
+  CHECK(golden_error<adafactor>("adafactor_absolute", {.relative_step = false}) < 1e-10);
+  CHECK(golden_error<adafactor>("adafactor_unscaled", {}) > 1e-3);
+}
+TEST_CASE("the step of Adafactor is relative to the step's number where the learning rate is greater",
+          "[train][optimizer]") {
+  hd::compute::host<> backend(1);
+  const auto stepped = [&](double rate, bool relative, int step) {
+    std::vector<double> w(45, 1.0), g(45);
+    for (std::size_t i = 0; i < 45; ++i) g[i] = std::cos(static_cast<double>(i));
+    tr::sharded_optimizer<double, adafactor, hd::precision<>, hd::zero<0>> optimizer(tensors, 45, 0, 1);
+    optimizer.update(backend, w, g, {.relative_step = relative}, rate, step, 1.0);
+    return w;
+  };
+  CHECK(stepped(2, true, 4) == stepped(0.5, false, 4));
+  CHECK(stepped(2, true, 4) != stepped(2, false, 4));
+}
+
+TEST_CASE("Adafactor trains on any mesh that leaves matrices whole", "[train][optimizer][parity]") {
+  check_parity<adafactor>({});
+  const adafactor::options o{.weight_decay = 0.1, .relative_step = false, .rates = {{"block.", 0.25}, {"out", 2}}};
+  const outcome alone = train<double, one, adafactor>({.optimizer = o});
+  CHECK(difference(train<double, uneven, adafactor, hd::zero<2>>({.optimizer = o}), alone) < 1e-10);
+}
+
 TEST_CASE("Muon trains on any mesh that leaves matrices whole", "[train][optimizer][parity]") {
   check_parity<muon>({});
 }
@@ -225,7 +257,23 @@ TEST_CASE("steps of a rule of whole tensors are taken back from copies", "[train
   });
 }
 
-TEST_CASE("Muon keeps one number for each element of a matrix, two for each of another tensor",
+TEST_CASE("options of rules of whole tensors that cannot be followed are refused", "[train][optimizer][options]") {
+  const auto refused = [](const auto& o, const char* text) { CHECK_THROWS_WITH(o.validate(), Contains(text)); };
+  refused(muon::options{.momentum = 1}, "momentum must be in [0, 1), got 1");
+  refused(muon::options{.epsilon = 0}, "epsilon must be positive and finite, got 0");
+  refused(muon::options{.iterations = 0}, "iterations must be 1 to 99, got 0");
+  refused(muon::options{.coefficients = {1, 2, INFINITY}}, "coefficients must be finite, got inf");
+  refused(muon::options{.adamw_rate = -1}, "adamw_rate must be at least 0 and finite, got -1");
+  refused(muon::options{.adamw_epsilon = 0}, "adamw_epsilon must be positive and finite, got 0");
+  refused(adafactor::options{.beta2_decay = 1}, "beta2_decay must be at most 0 and finite, got 1");
+  refused(adafactor::options{.threshold = 0.5}, "threshold must be at least 1 and finite, got 0.5");
+  refused(adafactor::options{.rates = {{"in", -2}}}, "rates must be at least 0 and finite, got -2 for 'in'");
+  CHECK(to_string(muon::options{}).find("by_adamw=wte.,wpe.,lm_head.,model.embed_tokens.,") != std::string::npos);
+  CHECK(to_string(muon::options{.scale = muon::scaled::match_rms_adamw}) != to_string(muon::options{}));
+  CHECK(to_string(adafactor::options{.scales_by_parameter = false}) != to_string(adafactor::options{}));
+}
+
+TEST_CASE("Muon keeps one number for each element of a matrix, Adafactor one for each row and column",
           "[train][optimizer][memory]") {
   const auto bytes = []<class Rule, class Zero>(Rule, Zero, int rank, int ranks, const typename Rule::options& o) {
     tr::sharded_optimizer<float, Rule, hd::precision<>, Zero> optimizer(tensors, 45, rank, ranks);
@@ -237,4 +285,8 @@ TEST_CASE("Muon keeps one number for each element of a matrix, two for each of a
   CHECK(bytes(muon{}, hd::zero<1>{}, 0, 2, {}) == 4 * 24);
   CHECK(bytes(muon{}, hd::zero<1>{}, 1, 2, {}) == 4 * 16 + 8 * 5);
   CHECK(bytes(muon{}, hd::zero<1>{}, 5, 6, {}) == 0);
+  // Adafactor: rows and columns of a matrix, one for each element of another tensor.
+  CHECK(bytes(adafactor{}, hd::zero<0>{}, 0, 1, {}) == 4 * (3 + 4 + 6 + 2 + 4 + 4 + 5));
+  CHECK(bytes(adafactor{}, hd::zero<1>{}, 0, 2, {}) == 4 * (3 + 4 + 6 + 2));
+  CHECK(bytes(adafactor{}, hd::zero<1>{}, 1, 2, {}) == 4 * (4 + 4 + 5));
 }
