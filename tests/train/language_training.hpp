@@ -33,19 +33,20 @@ using hd::dp, hd::pp, hd::tp;
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using recompute = hd::activations::recompute<>;
-template <class World, class Model>
-using trainer_of = hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
+template <class World, class Model, class Mesh = mesh_type, class... Policies>
+using trainer_of =
+    hd::train::trainer<Model, hd::strategy<Mesh, sc::tabled, hd::zero<3>, recompute, Policies...>, World>;
 
 struct outcome {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> weights;
 };
 
-/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients.
-template <class Model, class Tokens>
+/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients. `Policies`: more of the strategy.
+template <class Model, class Tokens, class Mesh = mesh_type, class... Policies>
 outcome train(const typename Model::config& settings, const std::string& mesh_text, const std::string& schedule,
-              int microbatches, const std::string& again = "") {
-  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+              int microbatches, const std::string& again = "", const hd::train::any_optimizer_options& optimizer = {}) {
+  const auto mesh = hd::parse_mesh<Mesh>(mesh_text);
   hd::train::options<typename Model::config> o;
   o.model = settings;
   o.batch = 7;
@@ -53,11 +54,12 @@ outcome train(const typename Model::config& settings, const std::string& mesh_te
   o.clip_norm = 0.05;
   o.threads_per_rank = 1;
   o.recompute = again;
+  o.optimizer = optimizer;
   const sc::tabled when(table_named(schedule, mesh.template extent<pp>(), microbatches));
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>, Model> trainer(world, o, when);
+    trainer_of<std::remove_reference_t<decltype(world)>, Model, Mesh, Policies...> trainer(world, o, when);
     std::vector<double> losses, norms;
     for (int step = 0; step < 3; ++step) {
       const auto report = trainer.step(Tokens{});

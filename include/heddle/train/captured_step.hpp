@@ -52,7 +52,7 @@ consteval bool steps_are_captured() {
     using backend = typename Strategy::backend;
     using queue = typename space_of<backend>::queue;
     using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
-    if constexpr (constexpr bool single = !acts_on_whole_tensors<typename Strategy::optimizer>; !single)
+    if constexpr (constexpr bool single = !requires { requires Optimizer::whole_tensors; }; !single)
       static_assert(
           strategy_can_be_captured<single, Strategy>,
           "heddle: captured_steps has optimizer rules of single elements, whose kernels read a step's numbers from "

@@ -12,6 +12,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>

@@ -383,8 +383,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   using step_type = typename kernels::template step<arithmetic>;
   using arithmetic_rows = typename kernels::template slots<arithmetic, Space>;
   static_assert(!rounds_moments || !whole_tensors,
-                "heddle: stochastic rounding of moments is for rules of single elements; a rule of whole tensors takes "
-                "moments_in<V> to the nearest");
+                "heddle: stochastic rounding of moments has random bits for those of single elements");
   static_assert(!rounds_moments || moments <= 3,
                 "heddle: stochastic rounding has random bits for three moments; take moments_in<float>");
 

@@ -138,16 +138,16 @@ struct training_axes {
              (role_on<Weights, Tags>() == role::sharded || role_on<Weights, Tags>() == role::varying)) ||
             ...);
   }
-  // Whether the rule of an optimizer can act on what a rank has of the weights.
+  // Refuses a rule of an optimizer that needs `Whole` matrices where no rank has one.
   template <class Rule, bool Whole>
   static consteval bool rule_fits() {
     constexpr bool fits = !Whole || !cuts_weights(typename Mesh::tags{}, buckets{});
     static_assert(
         axis_of_stage<fits, Stage, Rule>,
-        "heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, so "
-        "that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single "
+        "heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, "
+        "so that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single "
         "elements, such as optimizers::adamw");
-    return fits;
+    return true;
   }
 
   /// Errors: `config_error` for an axis of several ranks that the stage does not name.
