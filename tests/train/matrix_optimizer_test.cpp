@@ -239,6 +239,9 @@ TEST_CASE("a rule of whole tensors steps masters and moments of other types", "[
     CHECK(difference(rounded, alone) < 0.1);
     CHECK(difference(rounded, alone) > 0);
 
+    using by_chance = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::moments_in<bf16>>;
+    CHECK(difference(train<float, one, Rule, by_chance>({}), alone) < 0.1);
+
     const train_test::folder saves("optimizer");
     CHECK(train<float, uneven, Rule, hd::zero<2>, narrow>({.save_at = 3, .folder = saves.path.string()}).error == "");
     const outcome resumed = train<float, one, Rule, narrow>({.folder = saves.path.string(), .resumes = true});

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -47,12 +48,12 @@ struct tensor_work {
   row room(std::int64_t begin, std::int64_t n) const noexcept {
     return heddle::v0::detail::row_at<Space>(first + begin, n);
   }
-  /// The address of number k of two, where sums stay in the backend's memory.
-  const double* number(int k) const noexcept { return numbers + k; }
+  /// Number k of two that stay in the backend's memory.
+  row_view<double, Space> number(int k) const noexcept { return heddle::v0::detail::row_at<Space>(numbers + k, 1); }
   /// Number k becomes the sum of squares of a row, in the order of the backend.
   template <class Backend>
   void sum_squares(Backend& backend, row x, int k) const {
-    compute::queue_of(backend).zero(heddle::v0::detail::row_at<Space>(numbers + k, 1));
+    compute::queue_of(backend).zero(number(k));
     if constexpr (std::is_same_v<Space, host_memory>)
       backend.sum_of_squares(x, numbers + k);
     else
@@ -66,15 +67,19 @@ matrix_view<T, Space> as_matrix(const Row& x, std::int64_t rows, std::int64_t co
   return {heddle::v0::detail::first_element(x), dynamic_shape<2>(rows, columns)};
 }
 
-/// `Element::update` for each element of rows, as a rule of single elements: `w`, gradient `g` of any type times `scale`, moments `m...`.
-template <class Element, class T, class Backend, class W, class G, class... M>
+/// `Element::update` for each element of rows, as a rule of single elements: `w`, gradient `g` of any type times `scale`, its moments, and then
+/// the rows that its scalars have addresses of.
+template <class Element, class T, class Backend, class W, class G, class... Rows>
 void step_each(Backend& backend, const typename Element::template scalars<T>& scalars, double scale, const W& w,
-               const G& g, const M&... m) {
+               const G& g, const Rows&... rows) {
   using heddle::v0::detail::first_element;
-  static_assert(sizeof...(M) == static_cast<std::size_t>(Element::moments));
-  const detail::rule_body<Element, T, std::remove_const_t<heddle::v0::detail::element_of<const G>>> body{
-      scalars, static_cast<T>(scale), first_element(w), first_element(g), {first_element(m)...}};
-  detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, m...);
+  detail::rule_body<Element, T, std::remove_const_t<heddle::v0::detail::element_of<const G>>> body{
+      scalars, static_cast<T>(scale), first_element(w), first_element(g), {}};
+  [&]<std::size_t... K>(std::index_sequence<K...>) {
+    [[maybe_unused]] const auto all = std::tie(rows...);
+    (..., (body.m[K] = first_element(std::get<K>(all))));
+  }(std::make_index_sequence<static_cast<std::size_t>(Element::moments)>{});
+  detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, rows...);
 }
 
 /// w = kept w + part g, for `step_each`; with `kept` 0 whatever w held.

@@ -175,10 +175,13 @@ struct adafactor {
       step_each<train::detail::adafactor_element, T>(backend, {s.c, s.least}, work.gradient_scale, u, g, m[2]);
     work.sum_squares(backend, u, 0);
     work.sum_squares(backend, w, 1);
+    using heddle::v0::detail::first_element;
+    const auto of_direction = work.number(0), of_weights = work.number(1);
     step_each<train::detail::adafactor_step, T>(
         backend,
-        {work.number(0), work.number(1), static_cast<double>(n), s.rho, s.least_scale, s.threshold, s.kept, s.scales},
-        1.0, w, u);
+        {first_element(of_direction), first_element(of_weights), static_cast<double>(n), s.rho, s.least_scale,
+         s.threshold, s.kept, s.scales},
+        1.0, w, u, of_direction, of_weights);
   }
 
  private:

@@ -183,7 +183,9 @@ struct muon {
     const auto a = work.room(2 * n, squared), b = work.room(2 * n + squared, squared);
     step_each<train::detail::muon_momentum, T>(backend, s.momentum, work.gradient_scale, x, g, m[0]);
     work.sum_squares(backend, x, 0);
-    step_each<train::detail::muon_normalized, T>(backend, {work.number(0), s.epsilon}, 1.0, x, x);
+    const auto squares = work.number(0);
+    step_each<train::detail::muon_normalized, T>(backend, {heddle::v0::detail::first_element(squares), s.epsilon}, 1.0,
+                                                 x, x, squares);
     using space = space_of<Backend>;
     const auto read = [](const auto& row, std::int64_t r, std::int64_t c) {
       return as_matrix<const T, space>(row, r, c);
