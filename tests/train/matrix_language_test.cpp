@@ -141,6 +141,7 @@ TEST_CASE("rules on whole matrices keep the published numbers for a GPT-2", "[tr
       const std::int64_t bytes = 4 * numbers_of_state<Rule>(table);
       CHECK(optimizer.state_bytes() - optimizer.room_bytes() == bytes);
       CHECK(trainer.parameter_memory().bytes().moments == optimizer.state_bytes());
+      CHECK(!hd::train::predicted_memory(trainer));  // shares follow from the tensors
     });
   };
   check(muon{});

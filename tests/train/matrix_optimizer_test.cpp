@@ -3,6 +3,7 @@
 #include "folder.hpp"
 #include "optimizer_runs.hpp"
 
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/train/optimizers/adafactor.hpp>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -162,6 +164,21 @@ TEST_CASE("of a stack of matrices each is stepped as one", "[train][optimizer]")
       four_matrices.update(backend, apart, g, {}, 0.1, step, 1.0);
     }
     CHECK(together == apart);
+  });
+}
+
+TEST_CASE("products of rules on whole matrices are not those of the model that products_in rounds",
+          "[train][optimizer]") {
+  each_rule([]<class Rule>(Rule) {
+    const auto stepped = [](auto backend) {
+      std::vector<float> w(45, 1.0f), g(45);
+      for (std::size_t i = 0; i < 45; ++i) g[i] = std::cos(static_cast<float>(i * i));
+      tr::sharded_optimizer<float, Rule, hd::precision<>, hd::zero<0>> optimizer(tensors, 45, 0, 1);
+      for (int step = 1; step <= 2; ++step) optimizer.update(*backend, w, g, {}, 0.1, step, 1.0);
+      return w;
+    };
+    CHECK(stepped(std::make_unique<hd::compute::bf16_products<hd::compute::host<>>>(1)) ==
+          stepped(std::make_unique<hd::compute::host<>>(1)));
   });
 }
 

@@ -21,7 +21,7 @@
 namespace heddle::inline v0::train {
 
 /// What an update of one's own gets (`trainer::apply_gradients`): the parameters of one stage, or of one bucket of it, that this rank
-/// owns, rows of equal length, or empty where the strategy's rule keeps fewer moments. `gradients` times `gradient_scale` is the gradient of the
+/// owns, rows of equal length, or empty where the strategy's rule keeps fewer moments or acts on whole tensors. `gradients` times `gradient_scale` is the gradient of the
 /// mean loss, not clipped. The moments begin as zeros, belong to the update, and are saved with the weights; the second one of AdamW may not be
 /// negative. Where a `precision` keeps master
 /// weights, `weights` are those.

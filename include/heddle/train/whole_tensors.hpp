@@ -268,6 +268,15 @@ class tensors_of_share {
   bool placed_ = false;
 };
 
+// A backend without the rounding of the model's products (`products_in`).
+template <class Backend>
+auto& without_rounding(Backend& backend) noexcept {
+  if constexpr (requires { typename Backend::unrounded; })
+    return static_cast<typename Backend::unrounded&>(backend);
+  else
+    return backend;
+}
+
 // The steps of a rule of whole tensors, each of one tensor.
 template <class Rule>
   requires acts_on_whole_tensors<Rule>
@@ -344,7 +353,7 @@ struct rule_kernels<Rule> {
   static void update(Backend& backend, auto p, auto g, const auto& m, const step<T>& s) {
     using space = space_of<Backend>;
     if constexpr (compute::require_facets<Rule, Backend, T, compute::product_facet, compute::reduction_facet>())
-      Rule::template update_matrix<T>(backend, p, g, m, s.scalars,
+      Rule::template update_matrix<T>(without_rounding(backend), p, g, m, s.scalars,
                                       tensor_work<T, space>{*s.tensor, s.grad_scale, s.room, s.numbers});
   }
   /// The same on master weights; `weights` become those, rounded to the nearest.

@@ -91,7 +91,7 @@ namespace optimizers {
 /// max(r_i c_j / max(mean of r, eps1), eps1^2)^(1/2), with c = t^beta2_decay; of another tensor u is of a second moment for each element.
 /// p = (1 - lr wd) p - alpha / max(1, RMS(u) / d) u, alpha = max(eps2, RMS(p)) min(lr, t^(-1/2)): relative to the parameter.
 /// State: rows + columns numbers of a matrix, one for each element of another tensor. A step has memory for r c + 2 max(r, c) + 1 numbers of the
-/// greatest matrix of r x c that a rank owns.
+/// greatest matrix of r x c that a rank owns of a stage.
 /// Source: Shazeer and Stern 2018, arXiv:1804.04235, algorithms 4 to 6; PyTorch, torch/optim/_adafactor.py.
 struct adafactor {
   using kind = optimizer_kind;

@@ -70,7 +70,7 @@ namespace optimizers {
 /// 0.2 max(rows, columns)^(1/2), as `scale` says. Parameters of other than two dimensions, and those that `by_adamw` names, go by AdamW. Rows and columns
 /// are those of the published tensor. The iteration runs in the type of the arithmetic, by the backend's matrix products; torch's in bf16.
 /// State: one number for each element of a matrix, two for each of another tensor. A step has memory for 2 r c + 2 min(r, c)^2 numbers of the
-/// greatest matrix of r x c that a rank owns.
+/// greatest matrix of r x c that a rank owns of a stage.
 /// Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; PyTorch, torch/optim/_muon.py; scale of
 /// `match_rms_adamw`: Liu et al. 2025, arXiv:2502.16982, section 2.2.
 struct muon {
