@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -67,19 +66,15 @@ matrix_view<T, Space> as_matrix(const Row& x, std::int64_t rows, std::int64_t co
   return {heddle::v0::detail::first_element(x), dynamic_shape<2>(rows, columns)};
 }
 
-/// `Element::update` for each element of rows, as a rule of single elements: `w`, gradient `g` of any type times `scale`, its moments, and then
-/// the rows that its scalars have addresses of.
-template <class Element, class T, class Backend, class W, class G, class... Rows>
+/// `Element::update` for each element of rows, as a rule of single elements: `w`, gradient `g` of any type times `scale`, moments `m...`.
+template <class Element, class T, class Backend, class W, class G, class... M>
 void step_each(Backend& backend, const typename Element::template scalars<T>& scalars, double scale, const W& w,
-               const G& g, const Rows&... rows) {
+               const G& g, const M&... m) {
   using heddle::v0::detail::first_element;
-  detail::rule_body<Element, T, std::remove_const_t<heddle::v0::detail::element_of<const G>>> body{
-      scalars, static_cast<T>(scale), first_element(w), first_element(g), {}};
-  [&]<std::size_t... K>(std::index_sequence<K...>) {
-    [[maybe_unused]] const auto all = std::tie(rows...);
-    (..., (body.m[K] = first_element(std::get<K>(all))));
-  }(std::make_index_sequence<static_cast<std::size_t>(Element::moments)>{});
-  detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, rows...);
+  static_assert(sizeof...(M) == static_cast<std::size_t>(Element::moments));
+  const detail::rule_body<Element, T, std::remove_const_t<heddle::v0::detail::element_of<const G>>> body{
+      scalars, static_cast<T>(scale), first_element(w), first_element(g), {first_element(m)...}};
+  detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, m...);
 }
 
 /// w = kept w + part g, for `step_each`; with `kept` 0 whatever w held.
@@ -94,6 +89,36 @@ struct weighted_sum {
     w = s.kept == T(0) ? s.part * g : s.kept * w + s.part * g;
   }
 };
+
+namespace detail {
+
+// w = kept w + factor() g at element i.
+template <class T, class Factor>
+struct sum_by_factor {
+  using element = T;
+  Factor factor;
+  T kept;
+  T* w;
+  const T* g;
+  HEDDLE_HD void add(std::int64_t i, T part) const { w[i] = kept == T(0) ? part * g[i] : kept * w[i] + part * g[i]; }
+  HEDDLE_HD void operator()(std::int64_t i) const { add(i, factor()); }
+};
+template <class T, class Factor>
+void step_elements(const sum_by_factor<T, Factor>& body, std::int64_t begin, std::int64_t end) {
+  const T part = body.factor();
+  for (std::int64_t i = begin; i < end; ++i) body.add(i, part);
+}
+
+}  // namespace detail
+
+/// w = kept w + factor() g for rows, with `kept` 0 whatever w held. `factor` reads `numbers`, rows in the backend's memory, when the kernel runs.
+template <class T, class Backend, class Factor, class Row, class... Numbers>
+void add_by_factor(Backend& backend, const Factor& factor, T kept, const Row& w, const Row& g,
+                   const Numbers&... numbers) {
+  using heddle::v0::detail::first_element;
+  const detail::sum_by_factor<T, Factor> body{factor, kept, first_element(w), first_element(g)};
+  detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, numbers...);
+}
 
 namespace detail {
 

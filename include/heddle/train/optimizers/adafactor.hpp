@@ -54,32 +54,36 @@ struct adafactor_direction {
   T* u;
   std::int64_t rows, columns;
   T scale, least_mean, least;
-  HEDDLE_HD void operator()(std::int64_t i) const {
+  // r / max(mean of r, eps1).
+  HEDDLE_HD T of_row(std::int64_t r) const {
     const T mean = *sum / static_cast<T>(rows);
-    const T v = row[i / columns] * column[i % columns] / (mean > least_mean ? mean : least_mean);
+    return row[r] / (mean > least_mean ? mean : least_mean);
+  }
+  HEDDLE_HD void find(std::int64_t i, T of_row, std::int64_t c) const {
+    const T v = of_row * column[c];
     u[i] = heddle::v0::detail::converted<T>(g[i]) * scale / std::sqrt(v > least ? v : least);
   }
+  HEDDLE_HD void operator()(std::int64_t i) const { find(i, of_row(i / columns), i % columns); }
 };
 template <class T, class G>
 void step_elements(const adafactor_direction<T, G>& body, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t i = begin; i < end; ++i) body(i);
+  while (begin < end) {
+    const std::int64_t r = begin / body.columns, first = r * body.columns;
+    const T of_row = body.of_row(r);
+    const std::int64_t stop = (std::min)(end, first + body.columns);
+    for (; begin < stop; ++begin) body.find(begin, of_row, begin - first);
+  }
 }
-// w = kept w - alpha / max(1, RMS(g) / d) g with alpha = rho max(eps2, RMS(w)), or rho; RMS by sums of squares in the backend's memory.
-struct adafactor_step {
-  static constexpr int moments = 0;
-  template <class T>
-  struct scalars {
-    const double *of_direction, *of_weights;
-    double elements, rho, least_scale, threshold;
-    T kept;
-    bool scales;
-  };
-  template <class T>
-  HEDDLE_HD static void update(T& w, T g, T*, const scalars<T>& s) {
-    const double rms = std::sqrt(*s.of_weights / s.elements),
-                 over = std::sqrt(*s.of_direction / s.elements) / s.threshold;
-    const double alpha = s.scales ? (rms > s.least_scale ? rms : s.least_scale) * s.rho : s.rho;
-    w = s.kept * w - static_cast<T>(alpha / (over > 1.0 ? over : 1.0)) * g;
+// -alpha / max(1, RMS(u) / d) with alpha = rho max(eps2, RMS(w)), or rho; RMS by sums of squares in the backend's memory.
+template <class T>
+struct adafactor_factor {
+  const double *of_direction, *of_weights;
+  double elements, rho, least_scale, threshold;
+  bool scales;
+  HEDDLE_HD T operator()() const {
+    const double rms = std::sqrt(*of_weights / elements), over = std::sqrt(*of_direction / elements) / threshold;
+    const double alpha = scales ? (rms > least_scale ? rms : least_scale) * rho : rho;
+    return static_cast<T>(-alpha / (over > 1.0 ? over : 1.0));
   }
 };
 
@@ -177,11 +181,14 @@ struct adafactor {
     work.sum_squares(backend, w, 1);
     using heddle::v0::detail::first_element;
     const auto of_direction = work.number(0), of_weights = work.number(1);
-    step_each<train::detail::adafactor_step, T>(
-        backend,
-        {first_element(of_direction), first_element(of_weights), static_cast<double>(n), s.rho, s.least_scale,
-         s.threshold, s.kept, s.scales},
-        1.0, w, u, of_direction, of_weights);
+    const train::detail::adafactor_factor<T> factor{first_element(of_direction),
+                                                    first_element(of_weights),
+                                                    static_cast<double>(n),
+                                                    s.rho,
+                                                    s.least_scale,
+                                                    s.threshold,
+                                                    s.scales};
+    add_by_factor<T>(backend, factor, s.kept, w, u, of_direction, of_weights);
   }
 
  private:

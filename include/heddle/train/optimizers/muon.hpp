@@ -37,18 +37,14 @@ struct muon_momentum {
     w = s.nesterov ? s.c * g + s.mu * m[0] : m[0];
   }
 };
-// w = g / max(norm, eps); the square of the norm lies in the backend's memory.
-struct muon_normalized {
-  static constexpr int moments = 0;
-  template <class T>
-  struct scalars {
-    const double* squares;
-    T epsilon;
-  };
-  template <class T>
-  HEDDLE_HD static void update(T& w, T g, T*, const scalars<T>& s) {
-    const T norm = static_cast<T>(std::sqrt(*s.squares));
-    w = g / (norm > s.epsilon ? norm : s.epsilon);
+// 1 / max(norm, eps); the square of the norm lies in the backend's memory.
+template <class T>
+struct muon_inverse_norm {
+  const double* squares;
+  double epsilon;
+  HEDDLE_HD T operator()() const {
+    const double norm = std::sqrt(*squares);
+    return static_cast<T>(1 / (norm > epsilon ? norm : epsilon));
   }
 };
 struct muon_adamw {
@@ -145,7 +141,8 @@ struct muon {
     bool is_orthogonal;
     train::detail::muon_momentum::scalars<T> momentum;
     train::weighted_sum::scalars<T> decayed;  // of weights and direction
-    T epsilon, a, b, c;
+    double epsilon;
+    T a, b, c;
     int iterations;
     compute::detail::adamw_scalars<T> adamw;
   };
@@ -165,7 +162,7 @@ struct muon {
                                                      : 0.2 * std::sqrt((std::max)(rows, columns));
     s.momentum = {of(o.momentum), of(1 - o.momentum), o.nesterov};
     s.decayed = {of(1 - rate * decay), of(-rate * scale)};
-    s.epsilon = of(o.epsilon);
+    s.epsilon = o.epsilon;
     s.a = of(o.coefficients[0]), s.b = of(o.coefficients[1]), s.c = of(o.coefficients[2]);
     s.iterations = o.iterations;
     return s;
@@ -184,8 +181,9 @@ struct muon {
     step_each<train::detail::muon_momentum, T>(backend, s.momentum, work.gradient_scale, x, g, m[0]);
     work.sum_squares(backend, x, 0);
     const auto squares = work.number(0);
-    step_each<train::detail::muon_normalized, T>(backend, {heddle::v0::detail::first_element(squares), s.epsilon}, 1.0,
-                                                 x, x, squares);
+    add_by_factor<T>(backend,
+                     train::detail::muon_inverse_norm<T>{heddle::v0::detail::first_element(squares), s.epsilon}, T(0),
+                     x, x, squares);
     using space = space_of<Backend>;
     const auto read = [](const auto& row, std::int64_t r, std::int64_t c) {
       return as_matrix<const T, space>(row, r, c);
