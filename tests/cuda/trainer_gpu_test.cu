@@ -9,7 +9,9 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/captured_steps.hpp>
+#include <heddle/train/optimizers/adafactor.hpp>
 #include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/muon.hpp>
 #include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -91,4 +93,15 @@ TEST_CASE("rules of optimizers step on a GPU as on the host, eagerly and in grap
   };
   check(hd::optimizers::sgd{});
   check(hd::optimizers::lion{});
+}
+
+TEST_CASE("rules on whole matrices step on a GPU as on the host", "[cuda][gpu][train][optimizer]") {
+  const auto check = [&]<class Rule>(Rule) {
+    const std::vector<double> got = train<hd::compute::cuda, Rule>("dp=2,pp=2", "1f1b", 2),
+                              expected = train<hd::compute::host<>, Rule>("dp=2,pp=2", "1f1b", 2);
+    REQUIRE(got.size() == 2 * steps);
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(got[i] - expected[i]) <= 1e-3 * std::abs(expected[i]));
+  };
+  check(hd::optimizers::muon{});
+  check(hd::optimizers::adafactor{});
 }

@@ -14,7 +14,9 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/optimizers/adafactor.hpp>
 #include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/muon.hpp>
 #include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -151,6 +153,8 @@ TEST_CASE("rules of optimizers step on Kokkos as on the host", "[kokkos][ranks][
   };
   check(hd::optimizers::lion{});
   check(hd::optimizers::sgd{});
+  check(hd::optimizers::muon{});
+  check(hd::optimizers::adafactor{});
 }
 
 TEST_CASE("a Llama and a Qwen-3 train on Kokkos to the numbers of the host's", "[kokkos][ranks][train]") {

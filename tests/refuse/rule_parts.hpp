@@ -47,14 +47,18 @@ struct rule : Parts... {
 };
 
 /// Trains and saves by a strategy with these policies.
-template <class... Policies>
-void train(const trainer_parts::options& o) {
-  hd::launch<hd::threads>(trainer_parts::mesh{}, [&](auto& world) {
-    auto trainer = hd::train::make_trainer<hd::strategy<trainer_parts::mesh, Policies...>>(hd::model::gpt2<float>{}, world, o);
+template <class Mesh, class... Policies>
+void train_on(const trainer_parts::options& o) {
+  hd::launch<hd::threads>(Mesh{}, [&](auto& world) {
+    auto trainer = hd::train::make_trainer<hd::strategy<Mesh, Policies...>>(hd::model::gpt2<float>{}, world, o);
     hd::train::resume(trainer, "saves");
     trainer.run(trainer_parts::no_data{});
     hd::train::save(trainer, "saves");
   });
+}
+template <class... Policies>
+void train(const trainer_parts::options& o) {
+  train_on<trainer_parts::mesh, Policies...>(o);
 }
 
 }  // namespace rule_parts

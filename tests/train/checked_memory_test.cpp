@@ -21,7 +21,9 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/optimizers/adafactor.hpp>
 #include <heddle/train/optimizers/lion.hpp>
+#include <heddle/train/optimizers/muon.hpp>
 #include <heddle/train/optimizers/sgd.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/sampling.hpp>
@@ -165,7 +167,10 @@ outcome train(const setup& s) {
         state.insert(state.end(), values.begin(), values.end());
       };
       all.bytes[static_cast<std::size_t>(world.rank())] = tr::bytes_held(trainer);
-      all.forecast[static_cast<std::size_t>(world.rank())] = tr::predicted_memory(trainer).value().total();
+      if constexpr (tr::detail::acts_on_whole_tensors<typename strategy::optimizer>)
+        all.forecast = all.bytes;  // nothing is predicted
+      else
+        all.forecast[static_cast<std::size_t>(world.rank())] = tr::predicted_memory(trainer).value().total();
       auto& memory = trainer.parameter_memory();
       const auto rank = static_cast<std::size_t>(world.rank());
       all.kept[rank] = memory.bytes().total() - memory.bytes().kept;
@@ -242,6 +247,13 @@ TEST_CASE("rules of optimizers step in checked memory with the bits of the host'
   for (const char* mesh : {"", "dp=2,pp=2,tp=2"}) {
     compare<1, hd::optimizers::sgd>({.mesh = mesh}, 1, train<1, host, hd::optimizers::sgd>({.mesh = mesh}));
     compare<3, hd::optimizers::lion>({.mesh = mesh}, 1, train<3, host, hd::optimizers::lion>({.mesh = mesh}));
+  }
+}
+
+TEST_CASE("rules on whole matrices step in checked memory with the bits of the host's", "[train][memory][optimizer]") {
+  for (const char* mesh : {"", "dp=3,pp=2"}) {
+    compare<1, hd::optimizers::muon>({.mesh = mesh}, 1, train<1, host, hd::optimizers::muon>({.mesh = mesh}));
+    compare<3, hd::optimizers::adafactor>({.mesh = mesh}, 1, train<3, host, hd::optimizers::adafactor>({.mesh = mesh}));
   }
 }
 

@@ -33,8 +33,9 @@ using hd::dp, hd::pp, hd::tp;
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using recompute = hd::activations::recompute<>;
-template <class World, class Model>
-using trainer_of = hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
+template <class World, class Model, class Mesh = mesh_type, class... Policies>
+using trainer_of =
+    hd::train::trainer<Model, hd::strategy<Mesh, sc::tabled, hd::zero<3>, recompute, Policies...>, World>;
 
 struct outcome {
   std::vector<double> losses, norms;
@@ -81,10 +82,10 @@ outcome train_on(const hd::train::options<typename Model::config>& o, const std:
   return all;
 }
 
-/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients.
-template <class Model, class Tokens>
+/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients. `Policies`: more of the strategy.
+template <class Model, class Tokens, class Mesh = mesh_type, class... Policies>
 outcome train(const typename Model::config& settings, const std::string& mesh_text, const std::string& schedule,
-              int microbatches, const std::string& again = "") {
+              int microbatches, const std::string& again = "", const hd::train::any_optimizer_options& optimizer = {}) {
   hd::train::options<typename Model::config> o;
   o.model = settings;
   o.batch = 7;
@@ -92,7 +93,8 @@ outcome train(const typename Model::config& settings, const std::string& mesh_te
   o.clip_norm = 0.05;
   o.threads_per_rank = 1;
   o.recompute = again;
-  return train_on<mesh_type, Model, hd::zero<3>, recompute>(o, mesh_text, schedule, microbatches, Tokens{});
+  o.optimizer = optimizer;
+  return train_on<Mesh, Model, hd::zero<3>, recompute, Policies...>(o, mesh_text, schedule, microbatches, Tokens{});
 }
 
 inline void check_same(const outcome& got, const outcome& serial) {

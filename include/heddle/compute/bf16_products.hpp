@@ -36,6 +36,8 @@ class bf16_products : public Backend {
 
  public:
   using Backend::Backend;
+  /// Whose products of floats are not rounded: what is no product of the model takes these.
+  using unrounded = Backend;
 
   /// As `weight_keeper` has it: between the two, whoever writes these weights calls `weights_written`. Errors: `memory_error`.
   void weights_stay(row_view<const float, memory> weights) { weights_.stay(own_queue(), weights); }

@@ -52,10 +52,15 @@ consteval bool steps_are_captured() {
     using backend = typename Strategy::backend;
     using queue = typename space_of<backend>::queue;
     using communicator = std::remove_cvref_t<decltype(std::declval<World&>().all())>;
-    if constexpr (constexpr bool ok = requires {
-                    typename queue::graph;
-                    typename queue::pinned;
-                  }; !ok)
+    if constexpr (constexpr bool single = !requires { requires Optimizer::whole_tensors; }; !single)
+      static_assert(
+          strategy_can_be_captured<single, Strategy>,
+          "heddle: captured_steps has optimizer rules of single elements, whose kernels read a step's numbers from "
+          "the device's memory; with a rule of whole matrices leave it out");
+    else if constexpr (constexpr bool ok = requires {
+                         typename queue::graph;
+                         typename queue::pinned;
+                       }; !ok)
       static_assert(queue_can_be_captured<ok, backend>,
                     "heddle: captured_steps needs a backend whose queue can be captured into a graph, as that of "
                     "compute::cuda; with this backend leave it out");

@@ -12,6 +12,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -80,8 +81,8 @@ template <class Trainer>
 std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
   using Stage = typename Trainer::stage_type;
   using sizes_type = model::sizes_of_stage<Stage>;
-  if constexpr (!sizes_type::known) {
-    return std::nullopt;
+  if constexpr (!sizes_type::known || detail::acts_on_whole_tensors<typename Trainer::strategy::optimizer>) {
+    return std::nullopt;  // of the latter shares follow from the tensors
   } else {
     using scalar = typename Stage::scalar;
     using optimizer_type = typename detail::one_bucket_of<typename Trainer::optimizer_type>::type;

@@ -199,14 +199,16 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
   using rule = typename Optimizer::rule;
   [[maybe_unused]] const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
-  const std::int64_t begin = optimizer.owned_begin();
+  [[maybe_unused]] const std::int64_t begin = optimizer.owned_begin();
   for (const saved_parameter& p : saved_parameters(stage)) {
     std::string found = fault_in("weight", p, weights.elements(), optimizer.weights_begin(), true);
     if constexpr (requires { optimizer.masters(); })
       if (found.empty()) found = fault_in("master weight", p, masters.elements(), begin, true);
     for (int k = 0; k < Optimizer::moments && found.empty(); ++k)
-      found = fault_in(words_of_slot(slot_name<rule>(k)).c_str(), p, moments[static_cast<std::size_t>(k)].elements(),
-                       begin, !slot_is_square<rule>(k));
+      with_moment(optimizer, p, k, [&](const saved_parameter& mine, std::int64_t first) {
+        found = fault_in(words_of_slot(slot_name<rule>(k)).c_str(), mine,
+                         moments[static_cast<std::size_t>(k)].elements(), first, !slot_is_square<rule>(k));
+      });
     if (!found.empty()) return found;
   }
   return {};

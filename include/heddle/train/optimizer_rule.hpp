@@ -28,6 +28,17 @@ namespace train {
 /// parameter's name begins with. A trainer refuses an entry that no trained parameter's name begins with.
 using parameter_rates = std::vector<std::pair<std::string, double>>;
 
+/// A tensor as rules of whole tensors see it: a row-major matrix, or what has another number of dimensions, `columns` elements in one row. Of a
+/// parameter that stands for several tensors (`experts.*.w1.weight`) each is one.
+struct whole_tensor {
+  std::string name;
+  std::int64_t rows = 1, columns = 0;
+  bool is_matrix = false;
+  std::int64_t count() const noexcept { return rows * columns; }
+};
+/// What a rule of whole tensors keeps of one in a slot: nothing, or a number for each element, row or column.
+enum class slot_shape { nothing, elements, rows, columns };
+
 namespace detail {
 
 [[noreturn]] inline void refuse_setting(const char* name, const std::string& got, const char* accepted) {
@@ -72,6 +83,20 @@ template <class Rule>
 concept rule_has_undo = requires(float& w, float g, float* m, const typename Rule::template scalars<float>& s) {
   Rule::template undo<float>(w, g, m, s);
 };
+// Rules of whole tensors, which say `static constexpr bool whole_tensors = true`.
+template <class Rule>
+inline constexpr bool acts_on_whole_tensors = requires { requires Rule::whole_tensors; };
+template <class Rule>
+concept rule_has_slots = requires(const typename Rule::options& o, const whole_tensor& t) {
+  { Rule::slot(o, t, 0) } -> std::same_as<slot_shape>;
+  { Rule::template room<float>(o, t) } -> std::same_as<std::int64_t>;
+};
+template <class Rule>
+concept rule_has_scalars_of_tensor = requires(const typename Rule::options& o, const whole_tensor& t) {
+  {
+    Rule::template at<float>(o, t, 0.1, std::int64_t{1}, true)
+  } -> std::same_as<typename Rule::template scalars<float>>;
+};
 // Rules whose steps are kernels of the backend have them behind this: `rule_kernels`.
 template <class Rule>
 inline constexpr bool has_kernels_of_backend = false;
@@ -99,6 +124,18 @@ constexpr bool rule_checked() {
         is_optimizer_rule<rule_has_options<Rule>, Rule>,
         "heddle: an optimizer's rule needs `struct options` with a friend `std::string to_string(const options&)`, "
         "which ranks compare before they start");
+  } else if constexpr (acts_on_whole_tensors<Rule>) {
+    static_assert(
+        is_optimizer_rule<rule_has_slots<Rule>, Rule>,
+        "heddle: a rule of whole tensors needs `static slot_shape slot(const options&, const whole_tensor&, int "
+        "k)`, what it keeps of a tensor in slot k, and `template <class T> static std::int64_t room(const "
+        "options&, const whole_tensor&)`, how many numbers of memory its step takes");
+    if constexpr (rule_has_slots<Rule>)
+      static_assert(is_optimizer_rule<rule_has_scalars_of_tensor<Rule>, Rule>,
+                    "heddle: a rule of whole tensors needs `template <class T> struct scalars`, the plain numbers of a "
+                    "step, and `template <class T> static scalars<T> at(const options&, const whole_tensor&, double "
+                    "rate, std::int64_t step, bool decays)`, which makes them of the step counted from 1");
+    return rule_has_slots<Rule> && rule_has_scalars_of_tensor<Rule>;
   } else if constexpr (!rule_has_scalars<Rule>) {
     static_assert(
         is_optimizer_rule<rule_has_scalars<Rule>, Rule>,
@@ -127,12 +164,15 @@ constexpr bool rule_checked() {
 /// - `HEDDLE_HD static void update(T& w, T g, T* m, const scalars<T>&)`: a step of one element; g is scaled and clipped.
 /// - `undo` with the same arguments, if it is there, takes a step back, which `post_validation` needs.
 /// - `is_square(k)`, if it is there, says that moment k is never negative: states where it is are refused.
+/// A rule that acts on whole tensors, such as matrices, is as `heddle/train/whole_tensors.hpp` says.
 template <class Rule>
 concept optimizer_rule =
     std::same_as<typename Rule::kind, optimizer_kind> &&
     (detail::has_kernels_of_backend<Rule> ||
      (detail::rule_has_name<Rule> && detail::rule_has_moments<Rule> && detail::rule_has_options<Rule> &&
-      detail::rule_has_scalars<Rule> && detail::rule_has_update<Rule>));
+      ((detail::rule_has_scalars<Rule> && detail::rule_has_update<Rule>) ||
+       (detail::acts_on_whole_tensors<Rule> && detail::rule_has_slots<Rule> &&
+        detail::rule_has_scalars_of_tensor<Rule>))));
 
 /// The options of a rule, or none: what `train::options::optimizer` holds until a trainer, which knows the rule, asks for them.
 class any_optimizer_options {

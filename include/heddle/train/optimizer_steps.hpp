@@ -65,6 +65,10 @@ class optimizer_steps {
         constants_(detail::options_of_rule_in<rule>(options)),
         learning_rate_(options.learning_rate),
         clip_norm_(options.clip_norm) {
+    if constexpr (detail::acts_on_whole_tensors<rule>)
+      held_.for_each([&](held_type& h) {
+        for_each_bucket(h, [&](auto&, auto& optimizer, auto) { optimizer.prepare(constants_); });
+      });
     if constexpr (Copies)  // so that their memory is there, and counted, before the first step
       held_.for_each(
           [](held_type& h) { for_each_bucket(h, [](auto&, auto& optimizer, auto) { optimizer.allocate_copies(); }); });

@@ -13,13 +13,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
 
 /// What an update of one's own gets (`trainer::apply_gradients`): the parameters of one stage, or of one bucket of it, that this rank
-/// owns, rows of equal length, or empty where the strategy's rule keeps fewer moments. `gradients` times `gradient_scale` is the gradient of the
+/// owns, rows of equal length, or empty where the strategy's rule keeps fewer moments or acts on whole tensors. `gradients` times `gradient_scale` is the gradient of the
 /// mean loss, not clipped. The moments begin as zeros, belong to the update, and are saved with the weights; the second one of AdamW may not be
 /// negative. Where a `precision` keeps master
 /// weights, `weights` are those.
@@ -32,7 +34,7 @@ struct owned_parameters {
 };
 
 /// The share that one rank has of a flat buffer of parameters: the base of `sharded_optimizer`. With `zero<0>` it
-/// is all of it, else the rank's part of the balanced cut over d ranks; `zero<2>` keeps this part's gradients here, `zero<3>`
+/// is all of it, else the rank's part of the balanced cut over d ranks (of a rule of whole tensors: of a cut between tensors); `zero<2>` keeps this part's gradients here, `zero<3>`
 /// its weights, too. Memory lies in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
 /// outlive the shares.
 template <class T, class Zero, memory_space Space = host_memory>
@@ -116,13 +118,14 @@ class rank_shares {
   };
 
   // `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
+  // `shares`: how many of these each rank owns.
   template <class Table>
-  rank_shares(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
-      : queue_(queue) {
-    const balanced_split cut{elements, ranks};
-    for (int r = 0; r < ranks; ++r) shares_.push_back(cut.size(r));
-    begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
-    end_ = Zero::stage == 0 ? elements : begin_ + cut.size(rank);
+  rank_shares(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank,
+              std::vector<std::int64_t> shares)
+      : queue_(queue), shares_(std::move(shares)) {
+    const auto mine = shares_.begin() + rank;
+    begin_ = Zero::stage == 0 ? 0 : std::accumulate(shares_.begin(), mine, std::int64_t{0});
+    end_ = Zero::stage == 0 ? elements : begin_ + *mine;
     // Without sharding every rank holds the same gradients: one of them counts.
     const bool counts_here = Zero::stage >= 1 || rank == 0;
     for (const auto& p : table) {
@@ -174,6 +177,11 @@ class rank_shares {
         f(begin, end, s.decay, rate == rates.end() ? 1.0 : rate->second);
       }
     }
+  }
+  static std::vector<std::int64_t> balanced_shares(std::int64_t elements, int ranks) {
+    std::vector<std::int64_t> shares;
+    for (int r = 0; r < ranks; ++r) shares.push_back(balanced_split{elements, ranks}.size(r));
+    return shares;
   }
   std::int64_t owned_elements() const noexcept { return end_ - begin_; }
   // The owned part of what a rank keeps of its weights.

@@ -116,6 +116,16 @@ void launch_rule(Backend& backend, std::int64_t n, const Body& body, const Rows&
   }
 }
 
+// Weights become masters, rounded to the nearest.
+template <class T, class Backend>
+void round_weights(Backend& backend, auto masters, auto weights) {
+  const row_view<const T, space_of<Backend>> exact(masters);
+  if constexpr (std::is_same_v<T, heddle::v0::detail::element_of<decltype(weights)>>)
+    compute::queue_of(backend).copy(exact, weights);
+  else
+    backend.cast(exact, weights);
+}
+
 // The steps of a rule as kernels, of any rule; those whose steps are kernels of the backend specialise it.
 template <class Rule>
 struct rule_kernels {
@@ -176,7 +186,7 @@ struct rule_kernels {
   template <class T>
   static void update_masters(auto& backend, auto p, auto weights, auto g, const auto& m, const step<T>& s) {
     update<T>(backend, p, g, m, s);
-    round<T>(backend, p, weights);
+    round_weights<T>(backend, p, weights);
   }
   template <class T>
   static void update_at(auto& backend, auto p, auto g, const auto& m, const step_at<T>& at) {
@@ -187,7 +197,7 @@ struct rule_kernels {
   template <class T>
   static void update_masters_at(auto& backend, auto p, auto weights, auto g, const auto& m, const step_at<T>& at) {
     update_at<T>(backend, p, g, m, at);
-    round<T>(backend, p, weights);  // the same bits again where the step was left out
+    round_weights<T>(backend, p, weights);  // the same bits again where the step was left out
   }
 
  private:
@@ -203,14 +213,6 @@ struct rule_kernels {
     [&]<std::size_t... K>(std::index_sequence<K...>) {
       launch_rule(backend, static_cast<std::int64_t>(p.size()), body, p, g, m[K]...);
     }(std::make_index_sequence<static_cast<std::size_t>(Rule::moments)>{});
-  }
-  template <class T, class Backend>
-  static void round(Backend& backend, auto p, auto weights) {
-    const row_view<const T, space_of<Backend>> exact(p);
-    if constexpr (std::is_same_v<T, heddle::v0::detail::element_of<decltype(weights)>>)
-      compute::queue_of(backend).copy(exact, weights);
-    else
-      backend.cast(exact, weights);
   }
 };
 

@@ -70,7 +70,9 @@ struct run_state {
   using axes = training_axes<stage_type, mesh_type, pipeline_axis>;
   static_assert(axes::ok && stage_can_be_sharded<stage_type, Strategy::zero::stage>() &&
                 steps_in_order<stage_type, Strategy::norm_check::steps_first>() &&
-                stage_is_in_memory_of<stage_type, backend_type>());
+                stage_is_in_memory_of<stage_type, backend_type>() &&
+                axes::template rule_fits<typename Strategy::optimizer,
+                                         acts_on_whole_tensors<typename Strategy::optimizer>>());
   using space = space_of<stage_type>;
   using options_type = typename options_of_model<model_type>::type;
   static constexpr int buckets = served_buckets<stage_type>;

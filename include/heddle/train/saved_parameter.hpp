@@ -89,6 +89,15 @@ constexpr kept_part part_in(std::int64_t offset, std::int64_t count, std::int64_
   return {first - offset, static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)};
 }
 
+// f(parameter, first element) of moment k of a parameter: where it is in a buffer of which the optimizer has the elements from the first on.
+template <class Optimizer, class F>
+void with_moment(const Optimizer& optimizer, const saved_parameter& p, [[maybe_unused]] int k, F&& f) {
+  if constexpr (requires { optimizer.moment_of(p, k); })
+    f(optimizer.moment_of(p, k), optimizer.moment_begin(k));
+  else
+    f(p, optimizer.owned_begin());
+}
+
 // A box of consecutive elements, `first` the first of them in the flat order.
 struct flat_box {
   std::vector<std::int64_t> start, extents;

@@ -102,7 +102,7 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimiz
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
   const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
-  const std::int64_t begin = optimizer.owned_begin();
+  [[maybe_unused]] const std::int64_t begin = optimizer.owned_begin();
   for (const saved_parameter& p : parameters_to_save(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
@@ -111,7 +111,9 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimiz
     if (!state_here) continue;
     if constexpr (Optimizer::keeps_masters) write_parts(writer, "master/", p, masters.elements(), begin);
     for (std::size_t k = 0; k < moments.size(); ++k)
-      write_parts(writer, kind_of_moment<Optimizer>(k), p, moments[k].elements(), begin);
+      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& mine, std::int64_t first) {
+        write_parts(writer, kind_of_moment<Optimizer>(k), mine, moments[k].elements(), first);
+      });
   }
 }
 
@@ -127,11 +129,13 @@ void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
   };
   auto weights = written_of_stage(stage, optimizer.weights_of(stage));
   auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
-  const std::int64_t begin = optimizer.owned_begin();
+  [[maybe_unused]] const std::int64_t begin = optimizer.owned_begin();
   each([&](const saved_parameter& p) {
     read_parts_as<W>(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
     for (std::size_t k = 0; k < moments.size(); ++k)
-      read_parts_as<V>(reader, kind_of_moment<Optimizer>(k), p, moments[k].elements(), begin);
+      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& mine, std::int64_t first) {
+        read_parts_as<V>(reader, kind_of_moment<Optimizer>(k), mine, moments[k].elements(), first);
+      });
   });
   weights.finish();
   for (auto& m : moments) m.finish();

@@ -59,6 +59,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   using rule_options = typename kernels::options;
   static constexpr int moments = Rule::moments;
   static constexpr bool undoes = kernels::undoes;
+  static constexpr bool whole_tensors = detail::acts_on_whole_tensors<Rule>;
   using base::gradients_begin, base::owned, base::weights_begin;
   using typename base::const_row, typename base::row, typename base::sum_row, typename base::const_sum_row;
   using sum_type = typename base::sum;
@@ -89,21 +90,23 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     requires std::is_same_v<Space, host_memory>
       : sharded_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
   sharded_optimizer(typename Space::queue& queue, const auto& table, std::int64_t elements, int rank, int ranks)
-      : base(queue, table, elements, rank, ranks), rank_(rank) {
+      : base(queue, table, elements, rank, shares_of(table, elements, ranks)), rank_(rank) {
+    if constexpr (whole_tensors) tensors_ = tensors_type(Rule::name, table);
     if constexpr (rounds_weights || rounds_moments)
       for (const auto& p : table) add_runs(p);
     const std::int64_t owned = owned_elements();
     if constexpr (keeps_masters)
       masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
-    for (auto& m : moments_) m = buffer<moment_type, Space>(queue, owned, "the moments of the optimizer");
+    if constexpr (!whole_tensors)
+      for (auto& m : moments_) m = buffer<moment_type, Space>(queue, owned, "the moments of the optimizer");
 
-    const std::int64_t block = (std::min)(owned, most_in_a_block);
+    const std::int64_t block = elements_of_block(owned);
     constexpr const char* blocks = "blocks of the optimizer";
     if constexpr (copies_masters) master_room_ = buffer<arithmetic, Space>(queue, block, blocks);
     if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, moments * block, blocks);
     if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type, Space>(queue, block, blocks);
     if (ranks == 1) return;
-    window_ = window_of(elements, ranks);
+    window_ = window_of(base::largest_share(), ranks);
     if constexpr (sends_weights)
       weights_sent_ = buffer<weight_type, Space>(queue, (1 + ranks) * window_, "weights on their way");
     if constexpr (sends_gradients)
@@ -130,6 +133,30 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   {
     return all_of(masters_);
   }
+  /// Memory for what the rule keeps of each tensor, which follows from its options; the first `update` makes it otherwise. Before, there are no
+  /// moments.
+  void prepare(const rule_options& options)
+    requires whole_tensors
+  {
+    if (tensors_.placed()) return;
+    tensors_.template place<Rule, arithmetic>(options, begin_, end_);
+    for (int k = 0; k < moments; ++k)
+      moments_[static_cast<std::size_t>(k)] = buffer<moment_type, Space>(
+          *queue_, tensors_.owned(k).end - tensors_.owned(k).begin, "the moments of the optimizer");
+    tensors_.allocate(*queue_);
+  }
+  /// Moment k of a parameter as a parameter of its own, in a buffer of which `moment(k)` begins at element `moment_begin(k)`.
+  template <class Parameter>
+  Parameter moment_of(const Parameter& p, int k) const
+    requires whole_tensors
+  {
+    return tensors_.slot_of(p, k);
+  }
+  std::int64_t moment_begin(int k) const noexcept
+    requires whole_tensors
+  {
+    return tensors_.owned(k).begin;
+  }
   /// Bytes of optimizer state on this rank, the copy of `remember` and the rooms included.
   std::int64_t state_bytes() const noexcept {
     std::int64_t all = bytes(masters_) + bytes(masters_before_) + bytes(moments_before_) + bytes(weights_before_);
@@ -137,7 +164,9 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     return all + room_bytes();
   }
   /// The same before it is made, for rank `rank` of `ranks` that share `elements`; `copies`: with that of `remember`.
-  static std::int64_t state_bytes_of(std::int64_t elements, int rank, int ranks, bool copies) noexcept {
+  static std::int64_t state_bytes_of(std::int64_t elements, int rank, int ranks, bool copies) noexcept
+    requires(!whole_tensors)
+  {
     const std::int64_t owned = base::owned_of(elements, rank, ranks), block = (std::min)(owned, most_in_a_block);
     const auto bytes_of = [](std::int64_t n, std::size_t size) { return n * static_cast<std::int64_t>(size); };
     const std::int64_t master = keeps_masters ? bytes_of(owned, sizeof(master_type)) : 0;
@@ -148,15 +177,17 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (copies_moments) all += bytes_of(moments * block, sizeof(arithmetic));
     if constexpr (!std::is_same_v<weight_type, T>) all += bytes_of(block, sizeof(weight_type));
     if (ranks == 1) return all;
-    const std::int64_t window = window_of(elements, ranks);
+    const std::int64_t window = window_of(balanced_split{elements, ranks}.largest(), ranks);
     if constexpr (sends_weights) all += bytes_of((1 + ranks) * window, sizeof(weight_type));
     if constexpr (sends_gradients) all += bytes_of(2 * ranks * window, sizeof(gradient_type));
     if constexpr (sends_gradients && !on_host) all += bytes_of(window, sizeof(sum_type));
     return all;
   }
-  /// Of that, the rooms for blocks of elements that are converted.
+  /// Of that, the rooms for blocks of elements that are converted, and for steps of whole tensors.
   std::int64_t room_bytes() const noexcept {
-    return bytes(master_room_) + bytes(moment_room_) + bytes(weight_room_) + bytes(weights_sent_) +
+    std::int64_t of_tensors = 0;
+    if constexpr (whole_tensors) of_tensors = tensors_.bytes();
+    return of_tensors + bytes(master_room_) + bytes(moment_room_) + bytes(weight_room_) + bytes(weights_sent_) +
            bytes(gradients_sent_) + bytes(sum_room_);
   }
 
@@ -230,7 +261,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
                   "rounding::stochastic out of the precision, and masters_in<M> on a device");
     const row mine = kept_of(weights);
     const auto of = [&](auto written) {
-      const auto slot = [&](int k) { return k < moments ? moment(k) : moment_row{}; };
+      const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
       update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, base::kept_of_gradients(gradients),
                                                                             slot(0), slot(1), gradient_scale});
     };
@@ -298,22 +329,22 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     constexpr const char* copies = "copies of weights and moments";
     const std::int64_t owned = owned_elements();
     weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
-    moments_before_ = buffer<moment_type, Space>(*queue_, moments * owned, copies);
+    std::int64_t of_moments = 0;
+    for (const auto& m : moments_) of_moments += static_cast<std::int64_t>(m.size());
+    moments_before_ = buffer<moment_type, Space>(*queue_, of_moments, copies);
     if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
   }
   /// Copies the owned weights, masters and moments, for `restore`.
   void remember(const_row weights) {
-    const std::int64_t n = owned_elements();
     allocate_copies();
     convert(kept_of(weights), all_of(weights_before_));
-    for (int k = 0; k < moments; ++k) queue_->copy(moment(k), part_of(all_of(moments_before_), k * n, (k + 1) * n));
+    each_copy([&](auto mine, auto before) { queue_->copy(mine, before); });
     if constexpr (keeps_masters) queue_->copy(masters_, masters_before_);
   }
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
   void restore(row weights) {
-    const std::int64_t n = owned_elements();
     convert(all_of(weights_before_), kept_of(weights));
-    for (int k = 0; k < moments; ++k) queue_->copy(part_of(all_of(moments_before_), k * n, (k + 1) * n), moment(k));
+    each_copy([&](auto mine, auto before) { queue_->copy(before, mine); });
     if constexpr (keeps_masters) queue_->copy(masters_before_, masters_);
   }
 
@@ -351,12 +382,27 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   static constexpr bool copies_masters = !in_place && !(keeps_masters && std::is_same_v<master_type, arithmetic>);
   using step_type = typename kernels::template step<arithmetic>;
   using arithmetic_rows = typename kernels::template slots<arithmetic, Space>;
+  static_assert(!rounds_moments || !whole_tensors,
+                "heddle: stochastic rounding of moments has random bits for those of single elements");
   static_assert(!rounds_moments || moments <= 3,
                 "heddle: stochastic rounding has random bits for three moments; take moments_in<float>");
 
   // Elements of each share that travel at a time.
-  static std::int64_t window_of(std::int64_t elements, int ranks) noexcept {
-    return (std::min)(balanced_split{elements, ranks}.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+  static std::int64_t window_of(std::int64_t largest, int ranks) noexcept {
+    return (std::min)(largest, (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+  }
+  static std::vector<std::int64_t> shares_of([[maybe_unused]] const auto& table, std::int64_t elements, int ranks) {
+    if constexpr (whole_tensors)
+      return tensors_type(Rule::name, table).shares(elements, ranks);
+    else
+      return base::balanced_shares(elements, ranks);
+  }
+  // Elements that are converted at a time.
+  std::int64_t elements_of_block(std::int64_t owned) const noexcept {
+    if constexpr (whole_tensors)
+      return tensors_.largest(begin_, end_);
+    else
+      return (std::min)(owned, most_in_a_block);
   }
   template <class U>
   static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
@@ -407,12 +453,42 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
         });
   }
   template <class F>
-  void each_block(const rule_options& constants, double rate, std::int64_t step, double scale, F&& f) const {
-    constexpr std::int64_t most = in_place && !copies_moments ? base::to_the_end : most_in_a_block;
-    each_segment(constants, rate, step, scale, [&](std::int64_t begin, std::int64_t end, const step_type& s) {
-      for (; end - begin > most; begin += most) f(begin, begin + most, s);
-      f(begin, end, s);
-    });
+  void each_block(const rule_options& constants, double rate, std::int64_t step, double scale, F&& f) {
+    if constexpr (whole_tensors) {
+      prepare(constants);
+      tensors_.each(detail::rates_of(constants), [&](const auto& t, double factor) {
+        f(t.offset, t.offset + t.tensor.count(),
+          kernels::template step_of<arithmetic>(constants, tensors_, t, factor * rate, step, scale));
+      });
+    } else {
+      constexpr std::int64_t most = in_place && !copies_moments ? base::to_the_end : most_in_a_block;
+      each_segment(constants, rate, step, scale, [&](std::int64_t begin, std::int64_t end, const step_type& s) {
+        for (; end - begin > most; begin += most) f(begin, begin + most, s);
+        f(begin, end, s);
+      });
+    }
+  }
+  // f(moment, its copy) for each.
+  template <class F>
+  void each_copy(F&& f) {
+    std::int64_t at = 0;
+    for (int k = 0; k < moments; ++k) {
+      const auto n = static_cast<std::int64_t>(moments_[static_cast<std::size_t>(k)].size());
+      f(moment(k), part_of(all_of(moments_before_), at, at + n));
+      at += n;
+    }
+  }
+  // All moments of what a step is of.
+  auto moments_of([[maybe_unused]] std::int64_t begin, [[maybe_unused]] std::int64_t end,
+                  [[maybe_unused]] const step_type& step) {
+    if constexpr (whole_tensors) {
+      std::array<moment_row, static_cast<std::size_t>(moments)> rows{};
+      for (std::size_t k = 0; k < rows.size(); ++k)
+        rows[k] = part_of(moment(static_cast<int>(k)), step.slots[k].begin, step.slots[k].end);
+      return rows;
+    } else {
+      return moments_within(begin, end);
+    }
   }
   // Elements [begin, end) of all moments.
   auto moments_within(std::int64_t begin, std::int64_t end) {
@@ -447,12 +523,12 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     const std::int64_t n = end - begin;
     const row w = part_of(weights, begin - weights_begin(), end - weights_begin());
     const const_sum_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
-    const auto mine = moments_within(begin, end);
+    const auto mine = moments_of(begin, end, step);
     arithmetic_rows m{};
     for (int k = 0; k < moments; ++k) {
       const auto at = static_cast<std::size_t>(k);
       if constexpr (copies_moments) {
-        m[at] = part_of(all_of(moment_room_), k * n, (k + 1) * n);
+        m[at] = part_of(all_of(moment_room_), k * n, k * n + static_cast<std::int64_t>(mine[at].size()));
         backend.cast(as_const(mine[at]), m[at]);
       } else {
         m[at] = mine[at];
@@ -569,6 +645,19 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     });
   }
 
+  struct no_tensors {};
+  template <class Kernels>
+  struct with_tensors {
+    using type = typename Kernels::template tensors<arithmetic, Space>;
+  };
+  template <class>
+  struct without_tensors {
+    using type = no_tensors;
+  };
+  using tensors_type =
+      typename std::conditional_t<whole_tensors, with_tensors<kernels>, without_tensors<kernels>>::type;
+
+  [[no_unique_address]] tensors_type tensors_{};
   [[no_unique_address]] detail::kept_casts<T, weight_type, gradient_type, master_type, Space> casts_{};
   int rank_ = 0;
   std::int64_t window_ = 1;  // elements of each share that travel at a time

@@ -54,10 +54,11 @@ constexpr bool strangers_checked() {
     return true;
   } else if constexpr (!(strategy_has_header<Ps> && ...)) {
     (..., [] {
-      static_assert(strategy_has_header<Ps>,
-                    "heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include "
-                    "<heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and "
-                    "post_validation_with_copy <heddle/train/post_validation.hpp>");
+      static_assert(
+          strategy_has_header<Ps>,
+          "heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include "
+          "<heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and "
+          "post_validation_with_copy <heddle/train/post_validation.hpp>");
     }());
     return false;
   } else {
@@ -111,21 +112,30 @@ constexpr bool taking_back_checked() {
                 "is not brought back by them; use post_validation_with_copy");
   return true;
 }
-template <class Rule, class NormCheck>
+// Random bits are addressed by the elements of parameters.
+template <class Rule, class Precision>
+inline constexpr bool moments_can_be_rounded =
+    !train::detail::acts_on_whole_tensors<Rule> ||
+    !std::is_same_v<typename Precision::moment_rounding, rounding::stochastic>;
+template <class Rule, class NormCheck, class Precision>
 constexpr bool rule_fits() {
   if constexpr (train::detail::rule_checked<Rule>()) {
+    static_assert(moments_can_be_rounded<Rule, Precision>,
+                  "heddle: moments are rounded stochastically by rules of single elements only; with a rule of whole "
+                  "tensors take "
+                  "moments_in<V>, which rounds to the nearest");
     static_assert(
         rule_can_be_taken_back<NormCheck, Rule>,
         "heddle: post_validation takes steps back, and the rule of this optimizer has no `undo`; give it one, "
         "or use post_validation_with_copy");
-    return rule_can_be_taken_back<NormCheck, Rule>;
+    return rule_can_be_taken_back<NormCheck, Rule> && moments_can_be_rounded<Rule, Precision>;
   } else {
     return false;
   }
 }
 // After an error the default stands in.
-template <class Rule, class NormCheck>
-using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck>(), Rule, optimizers::adamw>;
+template <class Rule, class NormCheck, class Precision>
+using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck, Precision>(), Rule, optimizers::adamw>;
 
 // A backend under a `precision`, and whether it has what that needs; of those that round operands of products in train/products.hpp.
 template <class Backend, class Precision>
@@ -175,7 +185,7 @@ struct selected_strategy {
       typename backend_under<backend_if<chosen_backend, backend_checked<chosen_backend, precision, activations>()>,
                              precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
-  using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::adamw, Ps...>, norm_check>;
+  using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::adamw, Ps...>, norm_check, precision>;
   static_assert(taking_back_checked<norm_check, precision>());
 };
 

@@ -139,6 +139,25 @@ struct training_axes {
       return checked(typename Mesh::tags{});
   }();
 
+  // Whether an axis of several ranks beside the pipeline's cuts the weights of the first bucket, which has most of them.
+  template <class... Tags, class Weights, class... More>
+  static consteval bool cuts_weights(type_list<Tags...>, type_list<Weights, More...>) {
+    return ((!is_pipeline<Tags> && Mesh::template axis_of<Tags>::fixed_size > 1 &&
+             (role_on<Weights, Tags>() == role::sharded || role_on<Weights, Tags>() == role::varying)) ||
+            ...);
+  }
+  // Refuses a rule of an optimizer that needs `Whole` matrices where no rank has one.
+  template <class Rule, bool Whole>
+  static consteval bool rule_fits() {
+    constexpr bool fits = !Whole || !cuts_weights(typename Mesh::tags{}, buckets{});
+    static_assert(
+        axis_of_stage<fits, Stage, Rule>,
+        "heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, "
+        "so that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single "
+        "elements, such as optimizers::adamw");
+    return true;
+  }
+
   /// Errors: `config_error` for an axis of several ranks that the stage does not name.
   static void require_known(const Mesh& mesh) { require_known(mesh, typename Mesh::tags{}); }
 
