@@ -2,7 +2,7 @@
 #
 #   heddle_stand_in_program(<target> <component> <source>...)
 #     An executable that finds the headers of the component's package, and whose sources bring the functions of its libraries.
-#   heddle_gpu_test(<name> <program> [LABELS <label>...])
+#   heddle_gpu_test(<name> <program> [LABELS <label>...] [ARGS <argument>...])
 #     Runs a program that ends with 77, so that the test counts as skipped, where there is no GPU. The label gpu is added.
 #   heddle_nvcc_test(<name> <source>
 #     [RUN <words>]            with them, "<name> <words>" runs the program, as heddle_gpu_test does
@@ -11,6 +11,9 @@
 #     [ARCH <flag>...]         which GPUs it is compiled for; -arch=sm_90 without it
 #     [FLAGS <flag>...] [LINK <flag>...] [LABELS <label>...] [TIMEOUT <seconds>])
 #     The test "<name> compiled and linked by nvcc": without warnings, and without kernels that spill registers.
+#   heddle_nvcc_tests(<name> <words> <source>... [COMPONENT <component>] [LINK <flag>...] [LABELS <label>...] [TIMEOUT <seconds>])
+#     For each <part>_gpu_test.cu, which holds test cases, "<name> <part> <words>" runs it. Where tests share units all of them are one
+#     program: nvcc reads the headers three times for each.
 
 function(heddle_stand_in_program target component)
   heddle_component_includes(${component} includes)
@@ -23,9 +26,9 @@ function(heddle_stand_in_program target component)
 endfunction()
 
 function(heddle_gpu_test name program)
-  cmake_parse_arguments(PARSE_ARGV 2 GPU "" "" "LABELS")
+  cmake_parse_arguments(PARSE_ARGV 2 GPU "" "" "LABELS;ARGS")
   set(labels ${GPU_LABELS} gpu ${HEDDLE_TEST_LABEL})
-  add_test(NAME "${name}" COMMAND "${program}")
+  add_test(NAME "${name}" COMMAND "${program}" ${GPU_ARGS})
   set_tests_properties("${name}" PROPERTIES LABELS "${labels}" TIMEOUT 300 SKIP_RETURN_CODE 77)
 endfunction()
 
@@ -63,5 +66,35 @@ function(heddle_nvcc_test name source)
     heddle_gpu_test("${name} ${NVCC_RUN}" "${program}" LABELS ${NVCC_LABELS})
     set_tests_properties("${name} compiled and linked by nvcc" PROPERTIES FIXTURES_SETUP "${name}")
     set_tests_properties("${name} ${NVCC_RUN}" PROPERTIES FIXTURES_REQUIRED "${name}")
+  endif()
+endfunction()
+
+function(heddle_nvcc_tests name words)
+  cmake_parse_arguments(PARSE_ARGV 2 NVCC "" "COMPONENT;TIMEOUT" "LINK;LABELS")
+  set(given LINK ${NVCC_LINK} LABELS ${NVCC_LABELS} TIMEOUT ${NVCC_TIMEOUT})
+  if(NVCC_COMPONENT)
+    list(APPEND given COMPONENT ${NVCC_COMPONENT})
+  endif()
+  set(parts "")
+  foreach(source IN LISTS NVCC_UNPARSED_ARGUMENTS)
+    cmake_path(GET source STEM part)
+    string(REGEX REPLACE "_gpu_test$" "" part "${part}")
+    list(APPEND parts "${part}")
+    if(NOT HEDDLE_TEST_SHARED_UNITS GREATER 1)
+      heddle_nvcc_test("${name} ${part}" "${source}" CATCH RUN "${words}" ${given})
+    endif()
+  endforeach()
+  if(HEDDLE_TEST_SHARED_UNITS GREATER 1)
+    set(unit "${CMAKE_CURRENT_BINARY_DIR}/shared_units/kernels.cu")
+    list(TRANSFORM NVCC_UNPARSED_ARGUMENTS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE sources)
+    heddle_shared_unit("${unit}" ${sources})
+    list(JOIN parts ", " all)
+    heddle_nvcc_test("${name} ${all}" "${unit}" CATCH ${given})
+    # By far the longest test: begun first, or it would end alone.
+    set_tests_properties("${name} ${all} compiled and linked by nvcc" PROPERTIES FIXTURES_SETUP "${name} ${all}" COST 1000)
+    foreach(part IN LISTS parts)  # Catch2 knows by the file what belongs to it
+      heddle_gpu_test("${name} ${part} ${words}" "${CMAKE_CURRENT_BINARY_DIR}/kernels" LABELS ${NVCC_LABELS} ARGS "-#" -w NoTests "[#${part}_gpu_test]")
+      set_tests_properties("${name} ${part} ${words}" PROPERTIES FIXTURES_REQUIRED "${name} ${all}")
+    endforeach()
   endif()
 endfunction()
