@@ -2,6 +2,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/context/check.hpp>
 #include <heddle/context/masks.hpp>
+#include <heddle/testing/slow_links.hpp>
 
 #include "catch.hpp"
 #include "context/context_cases.hpp"
@@ -361,6 +362,93 @@ TEST_CASE("results are the same bits whatever the order in which messages arrive
     CHECK(std::accumulate(wrong.begin(), wrong.end(), 0) == 0);
   }
   CHECK(runs >= 1000);
+}
+
+// ---- overlap ----
+namespace {
+
+// Attends a pair of pieces of one size in a given time, by sleeping.
+struct sleeping_backend : hc::host<> {
+  std::chrono::milliseconds each{};
+  template <class... Arguments>
+  void attention(const Arguments&... x) {
+    const auto until = std::chrono::steady_clock::now() + each;
+    hc::host<>::attention(x...);
+    std::this_thread::sleep_until(until);
+  }
+};
+
+constexpr sizes slow_heads{2, 2, 4, 4};
+constexpr double call_seconds = 0.030;
+
+// Seconds of a forward pass of one document with a full mask, four tokens a rank.
+double seconds_on(hd::testing::slow_network& network, std::string_view carrier, int ranks) {
+  const std::int64_t length = 4 * ranks;
+  hd::context_document document{length, {}, hd::masks::full{}.slices(length)};
+  for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
+  const hd::context_cut cut = hd::cut_documents<hd::split::balanced>({document}, ranks);
+  const hd::context_table t = make_context_table(hd::named_context_carrier(carrier), cut, context_pass::forward);
+  std::vector<double> seconds(static_cast<std::size_t>(ranks), 0);
+  hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
+    auto& group = world.template along<hd::cp>();
+    const int me = group.rank();
+    using links = hd::testing::slow_links<std::remove_reference_t<decltype(group)>>;
+    links slow(group, network);
+    sleeping_backend backend;
+    backend.each = std::chrono::milliseconds(30);
+    rows<double> own(cut.rows[static_cast<std::size_t>(me)], slow_heads);
+    hd::context_executor<double, sleeping_backend, links> executor(backend, slow);
+    const hd::context_program program = hd::lower_context(t, me);
+    group.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    attend(executor, program, own);
+    seconds[static_cast<std::size_t>(me)] =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  });
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+// The bandwidth at which the keys of a rank, or its queries, take so many times a call.
+double bandwidth(double calls, hd::context_kind what = hd::context_kind::keys) {
+  return 4 * static_cast<double>(shape_of<double>(slow_heads).row_bytes(what, context_pass::forward)) /
+         (calls * call_seconds);
+}
+
+// The machine may have other things to do: the best of three.
+template <class Make>
+double best_of_three(Make make, std::string_view carrier, int ranks) {
+  double best = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    hd::testing::slow_network network = make();
+    best = (std::min)(best, seconds_on(network, carrier, ranks));
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("messages travel while ranks compute: a round takes the longer of both", "[context]") {
+  using hd::testing::slow_network;
+  // Four calls, three messages.
+  CHECK(best_of_three([] { return slow_network(bandwidth(1)); }, "kv-ring", 4) <= 1.10 * 4 * call_seconds);
+  CHECK(best_of_three([] { return slow_network(bandwidth(2)); }, "kv-ring", 4) <= 1.10 * (3 * 2 + 1) * call_seconds);
+  // Two nodes of four ranks. What goes from node to node takes three calls, and is needed in the fourth round.
+  const auto nodes = [] { return slow_network(bandwidth(0.5), 4, bandwidth(3)); };
+  CHECK(best_of_three(nodes, "double-ring-4", 8) <= 1.10 * 8 * call_seconds);
+  CHECK(best_of_three(nodes, "kv-ring", 8) >= 12 * call_seconds);
+}
+
+TEST_CASE("TokenRing keeps both directions of a link busy", "[context]") {
+  hd::testing::slow_network network(bandwidth(1, hd::context_kind::queries));
+  seconds_on(network, "token-ring", 4);
+  double both = 0;
+  const auto travels = network.travels();
+  for (const auto& a : travels)
+    for (const auto& b : travels)
+      if (a.from == b.to && a.to == b.from && a.from < a.to)
+        both += (std::max)(0.0, (std::min)(a.end, b.end) - (std::max)(a.start, b.start));
+  CHECK(travels.size() == 2 * 4 * 3);
+  CHECK(both >= call_seconds);
 }
 
 TEST_CASE("what does not fit a program is refused before anything is sent", "[context]") {
