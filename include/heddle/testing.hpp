@@ -11,5 +11,6 @@
 #include <heddle/testing/propagation_laws.hpp>
 #include <heddle/testing/random_cases.hpp>
 #include <heddle/testing/report.hpp>
+#include <heddle/testing/slow_links.hpp>
 #include <heddle/testing/split_laws.hpp>
 #include <heddle/testing/tensor_laws.hpp>

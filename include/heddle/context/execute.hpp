@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,15 @@
 #include <vector>
 
 namespace heddle::inline v0 {
+
+/// What carries the messages of a context table: started sends and receives of bytes, as those of a `communicator`.
+template <class C>
+concept message_carrier = requires(C& c, std::span<const std::byte> in, std::span<std::byte> out) {
+  requires comm_request<typename C::request>;
+  { c.rank() } -> std::same_as<int>;
+  { c.isend(in, 0, 0) } -> std::same_as<typename C::request>;
+  { c.irecv(out, 0, 0) } -> std::same_as<typename C::request>;
+};
 
 namespace detail {
 template <bool Ok, class Backend>
@@ -38,7 +48,7 @@ inline constexpr bool context_runs_on_host = Ok;
 /// [first_tag, first_tag + 4).
 ///
 /// Errors (compile time): the backend lacks sliced attention or `merge_partials`, or computes in a device's memory.
-template <class T, class Backend, communicator Communicator>
+template <class T, class Backend, message_carrier Communicator>
 class context_executor {
  public:
   using sum = sum_of_type<T>;
@@ -134,6 +144,7 @@ class context_executor {
       take_room();
       std::vector<pending> receives, sends;
       for (std::size_t k = 0; k < p.rounds.size(); ++k) round(p.rounds[k], static_cast<int>(k), x, receives, sends);
+      wait_for(sends, (std::numeric_limits<int>::max)());
       wait_for(receives, (std::numeric_limits<int>::max)());
       finish(x);
     }
@@ -141,13 +152,14 @@ class context_executor {
 
   void round(const context_round& r, int number, const tensors& x, std::vector<pending>& receives,
              std::vector<pending>& sends) {
+    wait_for(sends, number);
     for (const context_message& m : r.receives)
       receives.push_back({ranks_.irecv(bytes_of(m.rows), m.peer, tag_of(m.rows.buffer)), m.needed_in});
     wait_for(receives, number, r.receives.size());  // of earlier rounds
     for (const context_transfer& c : r.packs) pack(c, x);
     for (const context_message& m : r.sends) {
       const std::span<const std::byte> bytes = bytes_of(m.rows);
-      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), number});
+      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), m.needed_in});
     }
     for (const int b : r.fills) fill(b);
     for (const context_call& c : r.calls) {

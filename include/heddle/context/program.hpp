@@ -46,8 +46,9 @@ struct context_transfer {
 struct context_message {
   int peer = 0;
   context_range rows{};
-  int needed_in =
-      0;  ///< of one that comes: it is waited for when this round begins, or at the end of its own if that is not later
+  /// When this round begins it is waited for, or at the end of its own if that is not later: one that comes before it
+  /// is read, one that leaves before its rows are used for something else.
+  int needed_in = 0;
 };
 
 /// One call of the attention kernel. Slices count from the first query and key row of its ranges. Its results are
@@ -81,9 +82,9 @@ struct context_program {
   std::vector<context_round> rounds{};
 };
 
-/// Lowers a table for a rank. Operands that arrive in one round lie in one buffer, and a rank attends a buffer of
-/// queries to a buffer of keys in one call, on the rows that slices touch. Requires a table that `check_context`
-/// accepts.
+/// Lowers a table for a rank. Operands that arrive in one round and are first read in the same one lie in one buffer,
+/// and a rank attends a buffer of queries to a buffer of keys in one call, on the rows that slices touch. Requires a
+/// table that `check_context` accepts.
 HEDDLE_INLINE context_program lower_context(const context_table& table, int rank);
 
 }  // namespace heddle::inline v0

@@ -27,6 +27,15 @@ class context_lowering {
         for (int kind = 0; kind < 4; ++kind)
           at(t.item_of(static_cast<context_kind>(kind), x, i)) = {kind * p_.parts + i, t.cut[x].row, t.cut[x].count};
     own_ = static_cast<int>(p_.buffers.size());
+    // Who reads an operand when, to attend it or to send it on.
+    readers_.resize(static_cast<std::size_t>(2 * t.pieces() * p_.parts));
+    for (const context_task& k : t.tasks) {
+      readers(t.item_of(context_kind::queries, k.queries, k.part)).push_back({k.rank, k.round});
+      readers(t.item_of(context_kind::keys, k.keys, k.part)).push_back({k.rank, k.round});
+    }
+    for (const round_transfer& m : rounds_.transfers())
+      for (const int item : rounds_.items_of(m))
+        if (!is_partial_result(t.kind_of(item))) readers(item).push_back({m.from, m.round});
   }
 
   context_program run() {
@@ -51,6 +60,17 @@ class context_lowering {
   }
 
  private:
+  struct reader {
+    int rank, round;
+  };
+  std::vector<reader>& readers(int item) { return readers_[static_cast<std::size_t>(item)]; }
+  // The round before which an operand that is sent now has to have arrived.
+  int needed_by(int rank, int item) {
+    int first = static_cast<int>(p_.rounds.size());
+    for (const reader& r : readers(item))
+      if (r.rank == rank && r.round > round_) first = (std::min)(first, r.round);
+    return first;
+  }
   context_range& at(int item) { return at_[static_cast<std::size_t>(item)]; }
   context_round& here() { return p_.rounds[static_cast<std::size_t>(round_)]; }
   context_buffer& buffer(int b) { return p_.buffers[static_cast<std::size_t>(b)]; }
@@ -89,9 +109,11 @@ class context_lowering {
     const context_kind kind = t_.kind_of(items[0]);
     std::vector<context_transfer> parts;  // as if they were packed
     std::int64_t row = 0;
+    int needed_in = static_cast<int>(p_.rounds.size());
     for (const int item : items) {
       const context_range from = at(item);
       read(from.buffer);
+      needed_in = (std::min)(needed_in, is_partial_result(kind) ? round_ : needed_by(m.to, item));
       append(parts, from, -1, row);
       row += from.rows;
       if (is_partial_result(kind)) {
@@ -108,13 +130,22 @@ class context_lowering {
         here().packs.push_back(c);
       }
     }
-    here().sends.push_back({m.to, rows, 0});
+    // It may be on its way until the receiver needs it, and its rows stay as they are so long.
+    context_buffer& sent = buffer(rows.buffer);
+    sent.last_round = (std::max)(sent.last_round, needed_in - 1);
+    here().sends.push_back({m.to, rows, (std::max)(round_, needed_in == round_ + 1 ? round_ : needed_in)});
   }
 
-  // All that comes of one kind and part of the heads lies in one buffer.
+  // All that comes of one kind and part of the heads, and is first read in the same round, lies in one buffer.
   void receive_operands(const std::vector<const round_transfer*>& messages) {
     std::vector<char> done(messages.size(), 0);
     std::vector<context_range> where(messages.size());
+    std::vector<int> read_in;
+    for (const round_transfer* m : messages) {
+      int first = static_cast<int>(p_.rounds.size());
+      for (const int item : rounds_.items_of(*m)) first = (std::min)(first, needed_by(p_.rank, item));
+      read_in.push_back(first);
+    }
     for (std::size_t i = 0; i < messages.size(); ++i) {
       if (done[i] != 0) continue;
       const int item = rounds_.items_of(*messages[i])[0];
@@ -122,7 +153,8 @@ class context_lowering {
       const int b = new_buffer(t_.kind_of(item), t_.part_of(item), 0);
       for (std::size_t j = i; j < messages.size(); ++j) {
         const int other = rounds_.items_of(*messages[j])[0];
-        if (t_.kind_of(other) != t_.kind_of(item) || t_.part_of(other) != t_.part_of(item)) continue;
+        if (t_.kind_of(other) != t_.kind_of(item) || t_.part_of(other) != t_.part_of(item) || read_in[i] != read_in[j])
+          continue;
         done[j] = 1;
         where[j] = {b, rows, rows_of(*messages[j])};
         rows += where[j].rows;
@@ -289,7 +321,8 @@ class context_lowering {
 
   const context_table& t_;
   round_view rounds_;
-  std::vector<context_range> at_;  // of each item that is here
+  std::vector<std::vector<reader>> readers_{};  // of each operand
+  std::vector<context_range> at_;               // of each item that is here
   context_program p_{};
   int own_ = 0;
   int round_ = 0;
