@@ -105,6 +105,7 @@ inline std::string to_string(const ppo& o) {
 /// `k3_with_gradient_of_k2` has the value of k3 and the slope of k2, whose mean is the gradient of the divergence.
 /// Source: Schulman 2020, "Approximating KL divergence".
 enum class kl_form { k1, k2, k3, k3_with_gradient_of_k2 };
+/// Its name, as in "k3".
 inline std::string to_string(kl_form form) {
   constexpr const char* names[] = {"k1", "k2", "k3", "k3 with the gradient of k2"};
   return names[static_cast<int>(form)];

@@ -28,11 +28,12 @@ inline constexpr int numbers_of_row = 6;
 template <class T>
 struct batch : model::batch<T> {};
 
+/// What the first layer reads of a batch: its tokens.
 template <class Config, class T>
 compute::token_ids inputs_of(const Config&, const batch<T>& b, model::extent_of_batch) {
   return b.tokens;
 }
-/// Errors: `config_error` naming what does not fit, as for `model::batch`.
+/// The extent of a microbatch of answers. Errors: `config_error` naming what does not fit, as for `model::batch`.
 template <class Config, class T>
 model::extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, const batch<T>& b,
                                      bool reads_tokens, bool reads_targets) {
