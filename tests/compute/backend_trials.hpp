@@ -251,6 +251,11 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   const auto ones = t.positive(rows);
   t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
+  auto again = t.some(rows, columns);
+  t.backend.row_max(again, m), t.backend.row_sum_exp(again, m, sum);
+  t.backend.cross_entropy_backward(again, m, sum, targets, 1, t.sums(rows));
+  t.note("cross_entropy_backward with a factor for each row", again);
+  t.backend.row_max(logits, m), t.backend.row_sum_exp(logits, m, sum);
   t.backend.cross_entropy_backward(logits, m, sum, targets, 1, hd::sum_of_type<T>(0.1));
   t.note("cross_entropy_backward", logits);
   return t.results;

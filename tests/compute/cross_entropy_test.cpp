@@ -198,3 +198,31 @@ TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and t
       backend.add_to_softmax(matrix(std::as_const(x), rows, 1), targets, 0, vec(room), vec(sum), vec(picked)),
       hd::layout_error);
 }
+
+TEMPLATE_TEST_CASE("the gradient of cross-entropies with a factor for each row is that of one row with this factor",
+                   "[compute][cross_entropy]", float, double) {
+  using T = TestType;
+  hc::host<> backend(2);
+  const int64_t rows = 9, vocabulary = 37;
+  const auto logits = normal<T>(rows * vocabulary, 7, 4.0), factors = normal<T>(rows, 8, 2.0);
+  auto targets = tokens(rows, static_cast<std::int32_t>(vocabulary), 9);
+  targets[3] = -100;
+  std::vector<T> top(9), total(9);
+  backend.row_max(matrix(logits, rows, vocabulary), vec(top));
+  backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(total));
+  auto got = logits, expected = logits;
+  backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)), vec(std::as_const(total)),
+                                 targets, 0, vec(factors));
+  for (std::size_t i = 0; i < 9; ++i) {
+    const std::span<T> row(expected.data() + i * 37, 37);
+    backend.cross_entropy_backward(hd::matrix_view<T>(row.data(), hd::dynamic_shape<2>(1, vocabulary)),
+                                   std::span<const T>(top).subspan(i, 1), std::span<const T>(total).subspan(i, 1),
+                                   std::span<const std::int32_t>(targets).subspan(i, 1), 0, factors[i]);
+  }
+  CHECK(got == expected);
+  CHECK(got != logits);
+  CHECK_THROWS_AS(backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)),
+                                                 vec(std::as_const(total)), targets, 0,
+                                                 std::span<const T>(factors).first(8)),
+                  hd::layout_error);
+}

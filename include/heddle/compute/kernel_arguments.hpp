@@ -14,6 +14,18 @@
 
 namespace heddle::inline v0::compute {
 
+namespace detail {
+// What a kernel takes one of for all rows, or one for each.
+template <class S>
+HEDDLE_HD constexpr S of_row(S for_all, std::int64_t) noexcept {
+  return for_all;
+}
+template <class S>
+HEDDLE_HD constexpr S of_row(const S* of_rows, std::int64_t row) noexcept {
+  return of_rows[row];
+}
+}  // namespace detail
+
 /// Whether a product reads an operand as it lies or with rows and columns exchanged.
 enum class transpose : bool { no, yes };
 

@@ -211,6 +211,14 @@ concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> 
   backend.cross_entropy_backward(x.out, x.sums, x.sums, x.ids, n, x.factor);
 };
 
+/// The gradient of cross-entropies that each count with a factor of their own: `cross_entropy_backward(logits, m, sum, targets, first_id,
+/// scales)`: rows of logits := (softmax - onehot) * scales[row], of ignored targets 0.
+/// Shapes: scales [rows].
+template <class B, class T>
+concept weighted_cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
+  backend.cross_entropy_backward(x.out, x.sums, x.sums, x.ids, n, x.sums);
+};
+
 /// The forward pass of a softmax cross-entropy whose logits come in chunks of columns, each read once: `add_to_softmax(logits, targets,
 /// first_id, m, sum, picked)` makes m the larger of itself and the row's largest logit, scales sum by exp(m before - m) and adds the sum of
 /// exp(l - m); picked becomes the logit of a target that is in the chunk, whose first column is word `first_id`. Before the first chunk m is

@@ -266,6 +266,16 @@ class launched_facets {
                                   sum.address(), targets.address(), first_id, scale);
   }
   template <class T>
+  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
+                              in_sums<T> scales) {
+    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
+                           sum.size());
+    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
+    expect("cross_entropy_backward", "elements of scales", logits.extent(0), scales.size());
+    launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
+                                  sum.address(), targets.address(), first_id, scales.address());
+  }
+  template <class T>
   void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
                           ids_row targets, number out) {
     using element = std::remove_const_t<T>;

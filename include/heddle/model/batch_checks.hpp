@@ -45,6 +45,10 @@ HEDDLE_INLINE void require_same_extent(int slot, extent_of_batch e, extent_of_ba
 /// Errors: `config_error` if there is not room for the logits of each sample's last position.
 HEDDLE_INLINE void require_logits(std::size_t room, extent_of_batch e, std::int64_t vocabulary);
 
+/// Refuses a buffer that does not hold a number of each row.
+/// Errors: `config_error` if there is not room for the log-probability of each row's target.
+HEDDLE_INLINE void require_log_probabilities(std::size_t room, extent_of_batch e);
+
 /// Refuses a tensor of the residual stream that is not of the size of its batch.
 /// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
 /// `own`: rows of it that this rank has.

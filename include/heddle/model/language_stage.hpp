@@ -297,23 +297,13 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       return 0;
     }
     double sum = 0;
-    const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
-    const auto all_targets = given_.targets(slots(), b);
     run_type c = run_of(slots(), e);
     add_loss_at(c, slots());
-    const std::int64_t at_once = rows_type::samples_of_head(config_);
-    for (std::int64_t i = 0; i < e.samples; i += at_once) {  // logits of so many only need memory
-      const std::int64_t n = (std::min)(at_once, e.samples - i);
-      run_type some = run_of(slots(), {n, e.sequence});
-      at_brief_end(some);
-      some.loss = c.loss;
-      const auto targets = static_cast<std::int64_t>(b.targets.size()) / e.samples;
-      [[maybe_unused]] const auto more =
-          call_type<out_layer>(at_.brief_out, some)
-              .forward(stream_.part(all, i * e.sequence, some.extent),
-                       heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, n * targets));
+    each_head(b, e, x, [&](const auto& head, auto rows, auto targets, std::size_t) {
+      head.run().loss = c.loss;
+      [[maybe_unused]] const auto more = head.forward(rows, targets);
       if constexpr (on_host) sum += more;
-    }
+    });
     if constexpr (!on_host) sum = given_.read_loss(queue(), slots());
     return sum;
   }
@@ -342,6 +332,19 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       head.layer().predict(head, stream_.part(all, end - rows, one.extent),
                            heddle::v0::detail::row_at<space>(start_of(logits) + i * n, n));
     }
+  }
+
+  /// Forward without saving, of a model with a `layers::language_head`: the last stage gets the log-probability of each target, 0 where it is
+  /// ignored, the same on every rank that shares its rows. Waits for the queue. Shapes: `to` [samples, sequence], on the host; others ignore it.
+  void target_log_probabilities(const batch_type& b, const_row in, row out, std::span<double> to) {
+    static_assert(rows_type::of_samples, "heddle: target_log_probabilities is of samples, which a context split has not");
+    const extent_of_batch e = checked(b, true);
+    if (is_last()) require_log_probabilities(to.size(), e);
+    T* const x = evaluate(b, e, in, out);
+    if (!is_last()) return;
+    each_head(b, e, x, [&](const auto& head, auto rows, auto targets, std::size_t first) {
+      head.layer().target_log_probabilities(head, rows, targets, to.subspan(first));
+    });
   }
 
   /// A place in the model, in the order of the forward pass; index -1: none.
@@ -534,6 +537,19 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     return x;
   }
 
+  template <class F>  // f(head, rows, targets, first row) for some samples at a time, whose logits only need memory
+  void each_head(const batch_type& b, extent_of_batch e, const T* x, F&& f) {
+    const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
+    const std::int64_t at_once = rows_type::samples_of_head(config_);
+    for (std::int64_t i = 0; i < e.samples; i += at_once) {
+      const std::int64_t n = (std::min)(at_once, e.samples - i), targets = std::ssize(b.targets) / e.samples;
+      run_type some = run_of(slots(), {n, e.sequence});
+      at_brief_end(some);
+      f(call_type<out_layer>(at_.brief_out, some), stream_.part(all, i * e.sequence, some.extent),
+        heddle::v0::detail::row_at<space>(start_of(given_.targets(slots(), b)) + i * targets, n * targets),
+        static_cast<std::size_t>(i * e.sequence));
+    }
+  }
   void run_backward(int slot, const batch_type& b, const_row dout, row din, T* set, bool weights_too) {
     static_cast<void>(slots_.forwarded(slot, "backward"));
     const extent_of_batch e = checked(b, true);

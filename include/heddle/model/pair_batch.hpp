@@ -27,10 +27,11 @@ struct pair_batch {
   int sequence = 0;
 };
 
-/// Numbers of one sample, and how many of its rows have targets of their own.
+/// Numbers of one sample, how many of its rows have targets of their own, and of how many numbers a target is that counts.
 struct sample_extents {
   std::int64_t inputs = 0, targets = 0;
   std::int64_t target_rows = 1;
+  std::int64_t numbers_of_target = 1;
   friend constexpr bool operator==(const sample_extents&, const sample_extents&) = default;
 };
 

@@ -23,7 +23,7 @@ constexpr auto with_head_in_chunks(const Description& whole) {
   static_assert(
       head_goes_in_chunks<some, head>,
       "heddle: with_chunked_loss<Base, Words>: logits are made of Words words at a time, which must be positive");
-  constexpr bool possible = requires { in_chunks<Words>(whole.out); };
+  constexpr bool possible = requires { in_chunks<Words>(whole.out); } && !requires { typename head::own_loss; };
   static_assert(
       head_goes_in_chunks<possible, head>,
       "heddle: with_chunked_loss makes the logits of a layers::language_head in chunks; this model has another "

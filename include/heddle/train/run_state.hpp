@@ -151,7 +151,7 @@ struct run_state {
     if constexpr (of_documents)
       return batches.targets_of_step();
     else
-      return options.batch * sample_extents().targets;
+      return options.batch * (sample_extents().targets / sample_extents().numbers_of_target);
   }
 
   // ---- the parts of a step, in their order ----

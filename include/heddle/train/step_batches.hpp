@@ -147,15 +147,18 @@ class step_batches {
       if (begins_here_[i] || ends_here_[i]) check(batches_[i], bool{begins_here_[i]}, bool{ends_here_[i]});
   }
 
-  /// How many targets count, of the microbatches that leave the model on this rank: negative ids are ignored.
+  /// How many targets count, of the microbatches that leave the model on this rank: negative ids are ignored, or as the batch says, whose
+  /// `batch_contents` may have `static double counted(std::span<const target>, sample_extents)`.
   double counted_targets() const {
     double n = 0;
     for (std::size_t i = 0; i < batches_.size(); ++i)
       if (ends_here_[i]) n += counted_targets(batches_[i].targets);
     return n;
   }
-  static double counted_targets(std::span<const target> targets) {
-    if constexpr (std::is_integral_v<target>)
+  double counted_targets(std::span<const target> targets) const {
+    if constexpr (requires { contents::counted(targets, one_); })
+      return contents::counted(targets, one_);
+    else if constexpr (std::is_integral_v<target>)
       return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](target id) { return id >= 0; }));
     else
       return static_cast<double>(targets.size());

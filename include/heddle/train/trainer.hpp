@@ -297,6 +297,13 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     logits_.read(compute::queue_of(state_.backend), logits);
   }
 
+  /// The same for the log-probability of each target, 0 where it is ignored: `to` [samples, sequence] on the last stage's rank.
+  void target_log_probabilities(const batch_type& batch, std::span<double> to) {
+    pass_through(batch, [&](stage_type& stage, auto in, auto out) {
+      stage.target_log_probabilities(batch, in, out, is_last_stage() ? to : std::span<double>());
+    });
+  }
+
   /// Whether this rank holds the stage with the embedding, and the one with the loss. Of replicas: the first.
   bool is_first_stage() const noexcept { return state_.pipeline.rank() == state_.rank_of_part(0); }
   bool is_last_stage() const noexcept { return state_.pipeline.rank() == last_stage_rank(); }

@@ -320,7 +320,8 @@ template <launcher L, class T>
 void launch_rescale_softmax(const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
   on.each(rows, rescale_softmax_body<T>{before, m, sum});
 }
-template <class T>
+/// `Factor`: one for all rows, or the address of one for each.
+template <class T, class Factor = sum_of_type<T>>
 struct cross_entropy_backward_row {
   using S = sum_of_type<T>;
   std::int64_t columns;
@@ -328,25 +329,25 @@ struct cross_entropy_backward_row {
   const S *m, *sum;
   const std::int32_t* targets;
   std::int64_t first_id;
-  S factor;
+  Factor factor;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     T* const row = logits + i * columns;
     const std::int64_t target = targets[i], here = target - first_id;
-    const S top = m[i], share = target < 0 ? S(0) : factor / sum[i], taken = factor;
+    const S taken = of_row(factor, i), top = m[i], share = target < 0 ? S(0) : taken / sum[i];
     const auto gradient = [=](std::int64_t j, T& e) {
       e = converted<T>(target < 0 ? S(0) : math::exponential(e - top) * share - (j == here ? taken : S(0)));
     };
     for_packs(g, columns, gradient, row);
   }
 };
-template <launcher L, class T>
+template <launcher L, class T, class Factor>
 void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
                                    const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
-                                   std::int64_t first_id, sum_of_type<T> factor) {
+                                   std::int64_t first_id, Factor factor) {
   each_row_of_packs<T>(on, rows, columns,
-                       cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, factor});
+                       cross_entropy_backward_row<T, Factor>{columns, logits, m, sum, targets, first_id, factor});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

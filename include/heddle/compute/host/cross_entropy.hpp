@@ -104,9 +104,10 @@ double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* 
   return loss;
 }
 
-template <class T>
+/// `scales`: one for all rows, or the address of one for each.
+template <class T, class Scale>
 void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const sum_of_type<T>* m,
-                            const sum_of_type<T>* sum, token_ids targets, std::int64_t first_id, sum_of_type<T> scale) {
+                            const sum_of_type<T>* sum, token_ids targets, std::int64_t first_id, Scale scales) {
   using S = sum_of_type<T>;
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -116,7 +117,7 @@ void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t colum
         std::fill_n(row, columns, T(0));
         continue;
       }
-      const S top = m[i], factor = scale / sum[i];
+      const S scale = of_row(scales, i), top = m[i], factor = scale / sum[i];
       const std::int64_t column = target - first_id;
       const bool here = column >= 0 && column < columns;
       const auto gradient = [=](S v) { return exp_lane(v - top) * factor; };
@@ -192,6 +193,16 @@ class cross_entropy_members {
     expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
     detail::cross_entropy_backward(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1),
                                    logits.data(), m.data(), sum.data(), targets, first_id, scale);
+  }
+  template <class T>
+  void cross_entropy_backward(matrix_view<T> logits, input_sums<T> m, input_sums<T> sum, token_ids targets,
+                              std::int64_t first_id, input_sums<T> scales) {
+    expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
+    expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
+    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
+    expect("cross_entropy_backward", "elements of scales", logits.extent(0), scales.size());
+    detail::cross_entropy_backward(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1),
+                                   logits.data(), m.data(), sum.data(), targets, first_id, scales.data());
   }
 
   template <class T>

@@ -20,6 +20,8 @@
   KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
   KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
                                             std::int64_t, T);                                                          \
+  KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
+                                            std::int64_t, const T*);                                                   \
   KIND template void gelu(team&, std::int64_t, const T*, T*);                                                          \
   KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
   KIND template void fill(team&, std::int64_t, T*, T);                                                                 \

@@ -140,14 +140,14 @@ void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t co
         picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
       });
 }
-template <class Exec, class T>
+template <class Exec, class T, class Factor>
 void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
-                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, T factor) {
+                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, Factor factors) {
   each(
       exec, "heddle::cross_entropy_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = logits + i * columns;
         const std::int64_t target = targets[i], column = target - first_id;
-        const T top = m[i], share = factor / sum[i];
+        const T factor = of_row(factors, i), top = m[i], share = factor / sum[i];
         if (target < 0) {
           for (std::int64_t j = 0; j < columns; ++j) row[j] = T(0);
         } else {

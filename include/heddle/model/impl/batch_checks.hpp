@@ -23,6 +23,12 @@ HEDDLE_INLINE void require_logits(std::size_t room, extent_of_batch e, std::int6
                        std::to_string(vocabulary) + " logits, got " + std::to_string(room));
 }
 
+HEDDLE_INLINE void require_log_probabilities(std::size_t room, extent_of_batch e) {
+  if (static_cast<std::int64_t>(room) != e.rows())
+    throw config_error("heddle: target_log_probabilities needs room for " + std::to_string(e.samples) + " x " +
+                       std::to_string(e.sequence) + " numbers, got " + std::to_string(room));
+}
+
 HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, std::int64_t own, int width,
                                        const char* what) {
   if (static_cast<std::int64_t>(elements) == own * width) return;

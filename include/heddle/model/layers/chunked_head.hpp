@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -58,23 +59,18 @@ struct chunked_head : language_head<Norm, Tied> {
   /// As that of `language_head`.
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
-    using l = typename whole_head::template laid<typename B::layouts>;
-    using greatest_made = typename l::template over_words<maximum>;
-    using sum_made = typename l::template over_words<plus>;
-    using whole = typename B::layouts::template edge<dims<>, dims<dim::vocabulary>>;
-    project(b, x);
-    auto& k = b.compute();
-    const auto m = b.vector(greatest{}), sum = b.vector(sum_of_exponentials{}), of_target = b.vector(picked{});
-    compute::chunked_cross_entropy<typename B::scalar>(k, all_rows(b), this->words(b), targets, b.run().first_word,
-                                                       b.vector(logits{}), m, sum, of_target);
-    if constexpr (!std::is_same_v<greatest_made, whole>) {
-      k.copy(typename B::const_row(m), b.vector(greatest_of_part{}));
-      b.template settle<greatest_made, whole>(b[greatest{}]);
-      k.rescale_softmax(b.vector(greatest_of_part{}), m, sum);
-    }
-    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
-    b.template settle<sum_made, whole>(b[picked{}]);
-    return b.add_loss([&](auto to) { k.cross_entropy_loss(m, sum, of_target, targets, to); });
+    sum_up_words(b, x, targets);
+    return b.add_loss([&](auto to) {
+      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
+                                     to);
+    });
+  }
+  /// As that of `language_head`.
+  template <class B>
+  void target_log_probabilities(const B& b, typename B::const_view x, typename B::token_ids targets,
+                                std::span<double> out) const {
+    sum_up_words(b, x, targets);
+    whole_head::template read_log_probabilities<1>(b, targets, out);
   }
   /// Adds to the gradient of the words, too, which is made of the same logits: weights must be here for them, which `backward_weight` may
   /// not count on.
@@ -126,6 +122,26 @@ struct chunked_head : language_head<Norm, Tied> {
   }
 
  private:
+  // Final norm, then of each row the greatest logit, the sum of exponentials and the target's logit.
+  template <class B>
+  void sum_up_words(const B& b, typename B::const_view x, typename B::token_ids targets) const {
+    using l = typename whole_head::template laid<typename B::layouts>;
+    using greatest_made = typename l::template over_words<maximum>;
+    using sum_made = typename l::template over_words<plus>;
+    using whole = typename B::layouts::template edge<dims<>, dims<dim::vocabulary>>;
+    project(b, x);
+    auto& k = b.compute();
+    const auto m = b.vector(greatest{}), sum = b.vector(sum_of_exponentials{}), of_target = b.vector(picked{});
+    compute::chunked_cross_entropy<typename B::scalar>(k, all_rows(b), this->words(b), targets, b.run().first_word,
+                                                       b.vector(logits{}), m, sum, of_target);
+    if constexpr (!std::is_same_v<greatest_made, whole>) {
+      k.copy(typename B::const_row(m), b.vector(greatest_of_part{}));
+      b.template settle<greatest_made, whole>(b[greatest{}]);
+      k.rescale_softmax(b.vector(greatest_of_part{}), m, sum);
+    }
+    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
+    b.template settle<sum_made, whole>(b[picked{}]);
+  }
   template <class B>
   static constexpr bool trains_words = [] {
     using trained = typename std::remove_cvref_t<decltype(std::declval<const B&>().run())>::trained;

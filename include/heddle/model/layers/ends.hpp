@@ -11,6 +11,7 @@
 #include <heddle/tensor/runs.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -161,6 +162,8 @@ template <class Norm, bool Tied>
 struct language_head {
   static constexpr bool tied = Tied;
   static constexpr bool takes_classes = true;
+  /// Numbers of each row among the targets. A sample's ids are the first `sequence` of them.
+  static constexpr int numbers_of_row = 1;
   const char* name = "";
   Norm norm;
   const char* weight_name;  ///< as in "lm_head.weight"
@@ -238,6 +241,15 @@ struct language_head {
                                      sum);
     });
   }
+  /// The log-probability of each row's target, 0 where it is ignored: the same on all ranks that share the vocabulary. Waits for the queue.
+  /// Shapes: `out` [rows] or more, on the host.
+  template <class B>
+  void target_log_probabilities(const B& b, typename B::const_view x, typename B::token_ids targets,
+                                std::span<double> out) const {
+    project(b, x);
+    sum_up_rows(b, targets);
+    read_log_probabilities<1>(b, targets, out);
+  }
   /// How many numbers `predict` makes of a row.
   constexpr std::int64_t outputs() const { return vocabulary; }
   /// The logits of one row over the whole vocabulary, on every rank that has a part of it.
@@ -262,18 +274,9 @@ struct language_head {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
-    using l = laid<typename B::layouts>;
-    using stream = typename B::layouts::template edge<dims<dim::width>>;
-    auto [n] = b.children();
     b.compute().cross_entropy_backward(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets,
                                        b.run().first_word, scale);
-    make_scattered<typename l::dx_made, dual<typename l::x_edge>>(
-        b, whole_in{}, b[d_normed{}], [&](auto sum, row_range at) {
-          b.compute().template matmul<transpose::no, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
-                                                                    words(b), sum, typename B::scalar(0));
-        });
-    detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
-    return made<dual<stream>>{};
+    return backward_of_logits(b, x, dx);
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x) const {
@@ -288,6 +291,20 @@ struct language_head {
   }
 
  protected:
+  /// What follows from the gradient of the logits, which lies where the kept logits were: the gradient of x.
+  template <class B>
+  auto backward_of_logits(const B& b, typename B::const_view x, typename B::view dx) const {
+    using l = laid<typename B::layouts>;
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n] = b.children();
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>>(
+        b, whole_in{}, b[d_normed{}], [&](auto sum, row_range at) {
+          b.compute().template matmul<transpose::no, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
+                                                                    words(b), sum, typename B::scalar(0));
+        });
+    detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
+    return made<dual<stream>>{};
+  }
   template <class B>
   typename B::const_view words(const B& b) const {
     if constexpr (Tied)
@@ -303,10 +320,9 @@ struct language_head {
       return b.gradient(weight{});
   }
 
- private:
-  // Of each row the greatest logit, the sum of exponentials and the target's logit, over the whole vocabulary: in one pass over logits where this rank has all
-  // of them, but on the host, whose vectors take two.
-  template <class B>
+  /// Of each row the greatest logit, the sum of exponentials and the target's logit, over the whole vocabulary: in one pass over logits where this rank has all
+  /// of them, but on the host, whose vectors take two. `numbers`: so many has a row among the targets, of which the ids of a sample come first.
+  template <int Numbers = 1, class B>
   void sum_up_rows(const B& b, typename B::token_ids targets) const {
     using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
     using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
@@ -319,7 +335,13 @@ struct language_head {
         k.fill(m, -(std::numeric_limits<sum>::infinity)());
         k.fill(exponentials, sum(0));
         k.fill(of_target, sum(0));
-        k.add_to_softmax(b[logits{}], targets, b.run().first_word, m, exponentials, of_target);
+        if constexpr (Numbers == 1)
+          k.add_to_softmax(b[logits{}], targets, b.run().first_word, m, exponentials, of_target);
+        else
+          each_sample<Numbers>(b, targets, [&](typename B::token_ids ids, row_range at) {
+            k.add_to_softmax(rows_of(b[logits{}], at), ids, b.run().first_word, part_of_row<B>(m, at),
+                             part_of_row<B>(exponentials, at), part_of_row<B>(of_target, at));
+          });
         return;
       }
     }
@@ -327,9 +349,54 @@ struct language_head {
     b.template settle<greatest_made, whole>(b[greatest{}]);
     k.row_sum_exp(b[logits{}], m, exponentials);
     b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
-    k.pick_target(b[logits{}], targets, b.run().first_word, of_target);
+    if constexpr (Numbers == 1)
+      k.pick_target(b[logits{}], targets, b.run().first_word, of_target);
+    else
+      each_sample<Numbers>(b, targets, [&](typename B::token_ids ids, row_range at) {
+        k.pick_target(rows_of(b[logits{}], at), ids, b.run().first_word, part_of_row<B>(of_target, at));
+      });
     b.template settle<sum_made, whole>(b[picked{}]);
   }
+  /// `f(ids, rows)` for the ids of each sample, behind which lie the rest of its `Numbers` numbers for each row.
+  template <int Numbers, class B, class F>
+  static void each_sample(const B& b, typename B::token_ids targets, F&& f) {
+    const extent_of_batch e = b.run().extent;
+    for (std::int64_t i = 0; i < e.samples; ++i)
+      f(typename B::token_ids(heddle::v0::detail::row_at<typename B::space>(
+            heddle::v0::detail::first_element(targets) + i * Numbers * e.sequence, e.sequence)),
+        row_range{i * e.sequence, e.sequence});
+  }
+  /// Of each row the log-probability of its target, 0 where it is ignored, on the host, once `sum_up_rows` has run. Waits for the queue.
+  template <int Numbers, class B>
+  static void read_log_probabilities(const B& b, typename B::token_ids targets, std::span<double> out) {
+    const auto m = on_host_of(b, b.vector(greatest{})), sum = on_host_of(b, b.vector(sum_of_exponentials{})),
+               of_target = on_host_of(b, b.vector(picked{}));
+    const auto ids = on_host_of(b, targets);
+    const auto n = static_cast<std::size_t>(b.run().extent.sequence);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(b.rows()); ++i)
+      out[i] = ids[i / n * n * Numbers + i % n] < 0 ? 0
+                                                    : static_cast<double>(of_target[i]) - static_cast<double>(m[i]) -
+                                                          std::log(static_cast<double>(sum[i]));
+  }
+  /// A row where the host can read it: the row itself on the host, elsewhere a copy.
+  template <class B, class Row>
+  static auto on_host_of(const B& b, const Row& row) {
+    if constexpr (B::on_host) {
+      return row;
+    } else {
+      std::vector<std::remove_cvref_t<decltype(*heddle::v0::detail::first_element(row))>> copy(
+          static_cast<std::size_t>(heddle::v0::detail::count_of(row)));
+      b.queue().copy(row, std::span(copy));
+      b.queue().wait();
+      return copy;
+    }
+  }
+  template <class B>
+  static typename B::sum_row part_of_row(typename B::sum_row all, row_range at) {
+    return heddle::v0::detail::row_at<typename B::space>(heddle::v0::detail::first_element(all) + at.first, at.count);
+  }
+
+ private:
   template <class B>
   static constexpr bool takes_all_at_once =
       !B::on_host &&

@@ -1,0 +1,7 @@
+// heddle/rl.hpp: reinforcement learning over trainers and engines.
+#pragma once
+
+#include <heddle/rl/advantage.hpp>
+#include <heddle/rl/experience.hpp>
+#include <heddle/rl/objective.hpp>
+#include <heddle/rl/policy.hpp>
