@@ -94,6 +94,28 @@ TEST_CASE("a save of four ranks that share documents resumes on one and on eight
   CHECK(std::abs(run("cp=8", 12, 3, "four", nullptr) - whole) <= 1e-10);
 }
 
+TEST_CASE("ranks that share documents and read other ones, or expect other costs, are told", "[train][context][error]") {
+  const corpus all(30, settings.context, settings.vocabulary), other(30, settings.context - 3, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("cp=2");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 8));
+  const auto run = [&](bool other_data, bool other_costs) {
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<md::llama_config> o;
+      o.model = settings;
+      o.batch = 9;
+      o.threads_per_rank = 1;
+      o.rows_per_rank = 20;
+      const hd::plan::sequence_costs mine{.linear = other_costs ? 1.0 + world.rank() : 1.0};
+      o.costs = &mine;
+      hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      trainer.step((other_data && world.rank() == 1 ? other : all).documents());
+    });
+  };
+  CHECK_NOTHROW(run(false, false));
+  CHECK_THROWS_WITH(run(true, false), Catch::Matchers::Contains("different documents, or another plan for them"));
+  CHECK_THROWS_WITH(run(false, true), Catch::Matchers::Contains("different options.costs"));
+}
+
 TEST_CASE("documents that do not fit are refused before the step", "[train][context][error]") {
   using Catch::Matchers::Contains;
   const auto trained = [](const char* mesh, const char* context, int microbatches, std::int64_t rows) {

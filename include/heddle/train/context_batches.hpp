@@ -4,6 +4,7 @@
 #include <heddle/context/check.hpp>
 #include <heddle/context/program.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/context_batch.hpp>
 #include <heddle/plan/document_waves.hpp>
@@ -14,6 +15,7 @@
 #include <heddle/train/step_batches.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -75,6 +77,49 @@ class documents_of {
   const Data& data_;
 };
 
+// 64 bits of what ranks must have alike. Source: the FNV-1a hash.
+class fingerprint {
+ public:
+  void add(std::uint64_t x) noexcept { value_ = (value_ ^ x) * 1099511628211U; }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037U;
+};
+inline std::uint64_t fingerprint_of(const std::string& text) {
+  fingerprint f;
+  for (const char c : text) f.add(static_cast<unsigned char>(c));
+  return f.value();
+}
+inline std::uint64_t fingerprint_of(std::span<const std::int64_t> lengths, std::span<const plan::document_wave> waves) {
+  fingerprint f;
+  for (const std::int64_t s : lengths) f.add(static_cast<std::uint64_t>(s));
+  for (const plan::document_wave& w : waves) {
+    f.add(0);
+    for (const plan::placed_document& d : w.documents) {
+      f.add(static_cast<std::uint64_t>(d.document) + 1);
+      for (const int r : d.ranks) f.add(static_cast<std::uint64_t>(r) + 1);
+    }
+  }
+  return f.value();
+}
+// Whether a number is the same on all ranks of a group, whose communicator it refers to.
+class same_on_all {
+ public:
+  template <class Group>
+  explicit same_on_all(Group& group)
+      : group_(&group), ask_([](void* g, std::uint64_t x) {
+          std::array<std::uint64_t, 2> both{x, ~x};
+          static_cast<Group*>(g)->all_reduce(std::span<std::uint64_t>(both), maximum{});
+          return both[0] == ~both[1];
+        }) {}
+  bool operator()(std::uint64_t x) const { return ask_(group_, x); }
+
+ private:
+  void* group_;
+  bool (*ask_)(void*, std::uint64_t);
+};
+
 // What a token of a transformer takes forward and backward, in numbers that only compare documents. Source: Kaplan et al. 2020,
 // arXiv:2001.08361, section 2.1.
 template <class Config>
@@ -93,7 +138,7 @@ plan::sequence_costs costs_of_sizes(const Config& c) {
 }  // namespace detail
 
 /// The microbatches of a step whose samples are documents: the planner's waves, each with this rank's rows of its documents and the
-/// programs of their attention. All ranks that share documents plan alike, without a message.
+/// programs of their attention. All ranks that share documents plan alike, which one number checks.
 template <class T, class Context>
 class step_batches<model::context_batch<T, Context>> {
  public:
@@ -107,7 +152,8 @@ class step_batches<model::context_batch<T, Context>> {
   step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_rows, Ranks& ranks,
                const Options& options, balance by)
       : settings_(settings_of_context<Context>::make(options.context)),
-        costs_(options.costs == plan::sequence_costs{} ? detail::costs_of_sizes(options.model) : options.costs),
+        group_(ranks),
+        costs_(options.costs == nullptr ? detail::costs_of_sizes(options.model) : *options.costs),
         balance_(by),
         rank_(ranks.rank()),
         ranks_(ranks.size()),
@@ -115,6 +161,9 @@ class step_batches<model::context_batch<T, Context>> {
         context_(options.model.context),
         microbatches_(static_cast<std::size_t>(t.microbatches())),
         batches_(microbatches_.size()) {
+    costs_.validate();
+    if (!group_(detail::fingerprint_of(to_string(costs_))))
+      throw config_error("heddle: ranks that share documents have different options.costs; give all the same");
     const auto mark = [&](int part) {
       for (const int s : parts.stages_of(part))
         for (int i = 0; i < t.microbatches() && t.rank_of(s) == pipeline_rank; ++i)
@@ -161,6 +210,9 @@ class step_batches<model::context_batch<T, Context>> {
     }
     std::vector<plan::document_wave> waves = settings_.plan(lengths_, ranks_, rows_, costs_, balance_);
     plan::require_waves(waves, lengths_, ranks_, rows_);
+    if (!group_(detail::fingerprint_of(lengths_, waves)))
+      throw comm_error("heddle: ranks that share documents have different documents, or another plan for them; data and planner "
+                       "must be the same on all");
     if (waves.size() > microbatches_.size())
       throw config_error("heddle: the documents of this step need " + std::to_string(waves.size()) +
                          " microbatches of " + std::to_string(rows_) + " rows on each of " + std::to_string(ranks_) +
@@ -284,6 +336,7 @@ class step_batches<model::context_batch<T, Context>> {
   }
 
   context_settings settings_;
+  detail::same_on_all group_;
   plan::sequence_costs costs_;
   plan::balance balance_;
   int rank_, ranks_;

@@ -3,7 +3,6 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
-#include <heddle/plan/sequence_costs.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/optimizer_rule.hpp>
@@ -16,6 +15,10 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace heddle::inline v0::plan {
+struct sequence_costs;
+}
 
 namespace heddle::inline v0::train {
 
@@ -66,7 +69,8 @@ struct options {
   std::int64_t rows_per_rank = 0;
   std::string context{};    ///< for `context<>` without policies: the names of a carrier and, behind a comma, of an order and a
                             ///< planner, such as "token-ring,zigzag"; empty: "kv-ring,zigzag"
-  plan::sequence_costs costs{};             ///< what planners of documents expect; empty: from the model's sizes
+  /// What planners of documents expect (`<heddle/plan/sequence_costs.hpp>`), the same on all ranks; null: from the model's sizes. It must outlive the run.
+  const plan::sequence_costs* costs = nullptr;
   int threads_per_rank = 0;                 ///< 0: this machine's cores shared out evenly, at least one each
   std::int64_t validate_every = 0;          ///< steps between validations; 0: never
   std::int64_t validation_samples = 0;      ///< at most so many held-out samples; 0: all there are
@@ -87,7 +91,6 @@ struct options {
     adamw.validate();
     optimizer.validate();
     if (rows_per_rank < 0) refuse_setting("rows_per_rank", std::to_string(rows_per_rank), "at least 0");
-    costs.validate();
     if (threads_per_rank < 0) refuse_setting("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
     if (validate_every < 0) refuse_setting("validate_every", std::to_string(validate_every), "at least 0");
     if (validation_samples < 0) refuse_setting("validation_samples", std::to_string(validation_samples), "at least 0");
@@ -150,7 +153,6 @@ std::string to_string(const options<Config, Rate>& o) {
   add("seed", std::to_string(o.seed));
   if (o.rows_per_rank != 0) add("rows_per_rank", std::to_string(o.rows_per_rank));
   if (!o.context.empty()) add("context", o.context);
-  if (o.costs != plan::sequence_costs{}) add("costs", to_string(o.costs));
   add("validate_every", std::to_string(o.validate_every));
   add("validation_samples", std::to_string(o.validation_samples));
   if (o.stop != nullptr) add("stop", "asked for after each step");
