@@ -1,7 +1,7 @@
 // own_objective: a policy learns to count, trained by an objective of five lines; docs/tutorial/rl.md begins with it.
 // run:
 // prints: step  0  reward 0.
-// prints: step 79  reward 
+// prints: step 79  reward
 // varies: step +[0-9]+  reward .*
 #include <heddle/heddle.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -46,7 +46,8 @@ int main() {
       for (std::uint64_t i = 0; i < samples.size(); ++i) {
         const auto digit = 1 + static_cast<std::int32_t>(asked.integer(step * groups + i / of_group) % 4);
         samples[i].prompt = {digit, separator};
-        const auto text = hd::train::sample(trainer, samples[i].prompt, {.tokens = 6, .temperature = 1, .seed = step * 1000 + i});
+        const auto text =
+            hd::train::sample(trainer, samples[i].prompt, {.tokens = 6, .temperature = 1, .seed = step * 1000 + i});
         std::vector<std::int32_t> right(static_cast<std::size_t>(digit), a), &got = samples[i].tokens;
         right.push_back(end);
         got.assign(text.begin() + 2, std::find(text.begin() + 2, text.end() - 1, end) + 1);

@@ -221,8 +221,8 @@ TEMPLATE_TEST_CASE("the gradient of cross-entropies with a factor for each row i
   }
   CHECK(got == expected);
   CHECK(got != logits);
-  CHECK_THROWS_AS(backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)),
-                                                 vec(std::as_const(total)), targets, 0,
-                                                 std::span<const T>(factors).first(8)),
-                  hd::layout_error);
+  CHECK_THROWS_AS(
+      backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)), vec(std::as_const(total)),
+                                     targets, 0, std::span<const T>(factors).first(8)),
+      hd::layout_error);
 }

@@ -4,6 +4,7 @@
 #include <heddle/rl/policy.hpp>
 
 namespace md = heddle::model;
-using described = decltype(heddle::rl::policy<md::with_medusa_heads<md::llama<float>, 2>, heddle::rl::ppo>::describe({}));
+using described =
+    decltype(heddle::rl::policy<md::with_medusa_heads<md::llama<float>, 2>, heddle::rl::ppo>::describe({}));
 
 int main() {}

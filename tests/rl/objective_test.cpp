@@ -1,4 +1,5 @@
-// tests/rl/objective_test.cpp: objectives, divergences, aggregations and advantages equal those of verl, and slopes are derivatives.
+// tests/rl/objective_test.cpp: objectives, divergences, aggregations and advantages equal those of verl, and slopes are
+// derivatives.
 #include "catch.hpp"
 
 #include <heddle/rl/advantage.hpp>
@@ -50,7 +51,9 @@ std::vector<std::vector<double>> golden() {
   return lines;
 }
 
-double distance(double a, double b) { return std::abs(a - b) / (std::max)(1.0, std::abs(b)); }
+double distance(double a, double b) {
+  return std::abs(a - b) / (std::max)(1.0, std::abs(b));
+}
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;
@@ -177,7 +180,8 @@ TEST_CASE("slopes are derivatives of losses that keep nothing fixed", "[rl][obje
   }
 }
 
-// Two actions, softmax of one logit: J = E_pi[reward], dJ/dlogit exact; samples of mu, every action as often as mu has it.
+// Two actions, softmax of one logit: J = E_pi[reward], dJ/dlogit exact; samples of mu, every action as often as mu has
+// it.
 TEST_CASE("the gradient of aipo without a bound is the exact off-policy gradient", "[rl][objective]") {
   const double logit = .3, reward[] = {1.25, -.5}, mu[] = {.85, .15};
   const double p = 1 / (1 + std::exp(-logit)), pi[] = {p, 1 - p}, d_lp[] = {1 - p, -p};
@@ -220,8 +224,7 @@ TEST_CASE("samples that do not fit are refused, and experience lays out what cou
     return "";
   };
   CHECK(refused({{1}, {2, 3, 4, 5}}).empty());
-  CHECK(refused({{1}, {2, 3, 4, 5, 6}}) ==
-        "heddle: rl::experience: sample 0 has 6 tokens; a context of 4 takes 5");
+  CHECK(refused({{1}, {2, 3, 4, 5, 6}}) == "heddle: rl::experience: sample 0 has 6 tokens; a context of 4 takes 5");
   CHECK(refused({{}, {2}}).find("has no prompt") != std::string::npos);
   CHECK(refused({{1}, {2, 3}, {-.5}}).find("1 log_probabilities") != std::string::npos);
   CHECK(refused({{1}, {2, -3}}).find("the token -3") != std::string::npos);
@@ -233,7 +236,9 @@ TEST_CASE("samples that do not fit are refused, and experience lays out what cou
   std::vector<std::int32_t> x(12), y(72);
   made.fill_train({100, 3}, x, y);
   CHECK(x == std::vector<std::int32_t>{7, 8, 1, 2, 5, 6, 0, 0, 0, 0, 0, 0});
-  const auto ids = [&](std::size_t i) { return std::vector<std::int32_t>(y.begin() + 24 * static_cast<long>(i), y.begin() + 24 * static_cast<long>(i) + 4); };
+  const auto ids = [&](std::size_t i) {
+    return std::vector<std::int32_t>(y.begin() + 24 * static_cast<long>(i), y.begin() + 24 * static_cast<long>(i) + 4);
+  };
   CHECK(ids(0) == std::vector<std::int32_t>{-1, 1, -1, 3});
   CHECK(ids(1) == std::vector<std::int32_t>{6, -1, -1, -1});
   CHECK(ids(2) == std::vector<std::int32_t>(4, -1));

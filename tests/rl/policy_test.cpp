@@ -1,5 +1,5 @@
-// tests/rl/policy_test.cpp: policies trained on any mesh are those of one rank; their gradients are derivatives; log-probabilities are those that tokens
-// were drawn with; and a policy learns to count.
+// tests/rl/policy_test.cpp: policies trained on any mesh are those of one rank; their gradients are derivatives;
+// log-probabilities are those that tokens were drawn with; and a policy learns to count.
 #include "catch.hpp"
 #include "train/difference.hpp"
 #include "train/tables.hpp"
@@ -118,7 +118,8 @@ outcome train(const std::string& mesh, int microbatches, const rl::any_objective
 
 }  // namespace
 
-TEST_CASE("one batch has one loss and one gradient norm on any mesh and any number of microbatches", "[rl][policy][ranks]") {
+TEST_CASE("one batch has one loss and one gradient norm on any mesh and any number of microbatches",
+          "[rl][policy][ranks]") {
   const rl::any_objective objective = rl::with_kl<rl::ppo>{{}, .25};
   const auto check = [&](const auto& how) {
     const outcome serial = train("", 1, objective, how);
@@ -203,7 +204,8 @@ TEST_CASE("the loss of a step is that of its log-probabilities, and its gradient
 
 namespace {
 
-// The counting task: a digit n and a separator are answered by n times `a`, then the end. Reward: matching positions over the longer length.
+// The counting task: a digit n and a separator are answered by n times `a`, then the end. Reward: matching positions
+// over the longer length.
 constexpr std::int32_t digits = 4, separator = 5, end = 6, a = 7;
 constexpr int longest = 6, groups = 12, of_group = 8;
 constexpr md::gpt2_config counter{
@@ -230,7 +232,8 @@ void answer(Trainer& trainer, std::vector<rl::sample>& samples, bool greedy, con
     tokens.assign(n * sequence, 0);
     for (std::size_t i = 0; i < n; ++i) {
       std::copy(samples[i].prompt.begin(), samples[i].prompt.end(), tokens.begin() + static_cast<long>(i * sequence));
-      std::copy(samples[i].tokens.begin(), samples[i].tokens.end(), tokens.begin() + static_cast<long>(i * sequence + 2));
+      std::copy(samples[i].tokens.begin(), samples[i].tokens.end(),
+                tokens.begin() + static_cast<long>(i * sequence + 2));
     }
     rl::batch<double> b;
     b.tokens = tokens, b.samples = static_cast<int>(n), b.sequence = static_cast<int>(sequence);
@@ -266,7 +269,8 @@ std::vector<rl::sample> prompts(const hd::counter_random& random, std::uint64_t 
 
 }  // namespace
 
-TEST_CASE("log-probabilities of what was drawn are those of the trainer, and a policy learns to count", "[rl][policy][learning]") {
+TEST_CASE("log-probabilities of what was drawn are those of the trainer, and a policy learns to count",
+          "[rl][policy][learning]") {
   const std::uint64_t seed = 1;
   const std::int64_t steps = 100;
   const rl::any_objective objective = rl::reinforce{};

@@ -18,7 +18,8 @@ inline void require_groups(std::size_t rewards, std::size_t group, const char* w
     throw config_error("heddle: " + std::string(what) + " compares the answers of a group, at least 2: got " +
                        std::to_string(rewards) + " rewards in groups of " + std::to_string(group));
 }
-// `f(rewards of a group, their mean, advantages of the group)`; a group of equal rewards has advantages of 0, whatever its mean is rounded to.
+// `f(rewards of a group, their mean, advantages of the group)`; a group of equal rewards has advantages of 0, whatever
+// its mean is rounded to.
 template <class F>
 std::vector<double> by_group(std::span<const double> rewards, std::size_t group, F&& f) {
   std::vector<double> advantages(rewards.size(), 0.0);
@@ -33,8 +34,8 @@ std::vector<double> by_group(std::span<const double> rewards, std::size_t group,
 }
 }  // namespace detail
 
-/// (reward - mean) / (deviation + epsilon) of each answer in its group, `group` answers beside each other; the deviation is that of a sample, of group - 1.
-/// Groups of equal rewards have 0.
+/// (reward - mean) / (deviation + epsilon) of each answer in its group, `group` answers beside each other; the
+/// deviation is that of a sample, of group - 1. Groups of equal rewards have 0.
 /// Errors: `config_error` for groups of fewer than 2, and rewards that are no whole groups.
 /// Source: Shao et al. 2024, DeepSeekMath (GRPO), arXiv:2402.03300, section 4.1.
 inline std::vector<double> group_normalised(std::span<const double> rewards, std::size_t group, double epsilon = 1e-4) {
@@ -61,8 +62,9 @@ inline std::vector<double> leave_one_out(std::span<const double> rewards, std::s
 struct gae_result {
   std::vector<double> advantages, returns;
 };
-/// Generalised advantage estimation: A[t] = d[t] + gamma lambda A[t + 1] with d[t] = reward[t] + gamma value[t + 1] - value[t], 0 behind the end. Tokens that
-/// `mask` leaves out (empty: none) are skipped as if they were not there. Not whitened.
+/// Generalised advantage estimation: A[t] = d[t] + gamma lambda A[t + 1] with d[t] = reward[t] + gamma value[t + 1] -
+/// value[t], 0 behind the end. Tokens that `mask` leaves out (empty: none) are skipped as if they were not there. Not
+/// whitened.
 /// Errors: `config_error` where lengths differ. Source: Schulman et al. 2015, arXiv:1506.02438.
 inline gae_result gae(std::span<const double> rewards, std::span<const double> values, double gamma, double lambda,
                       const std::vector<bool>& mask = {}) {

@@ -16,9 +16,10 @@
 
 namespace heddle::inline v0::rl {
 
-/// An answer to a prompt, and what was made of it. Of each token of the answer, as long as `tokens` or empty: `log_probabilities`, of what drew
-/// it (empty: 0); `proximal`, of the policy at the batch's begin (empty: as `log_probabilities`); `reference`, of the reference (empty: 0); `advantages`, in
-/// the place of `advantage`; `weights` (empty: 1), such as `decoupled_weight`; `mask`, whether it counts (empty: all do).
+/// An answer to a prompt, and what was made of it. Of each token of the answer, as long as `tokens` or empty:
+/// `log_probabilities`, of what drew it (empty: 0); `proximal`, of the policy at the batch's begin (empty: as
+/// `log_probabilities`); `reference`, of the reference (empty: 0); `advantages`, in the place of `advantage`; `weights`
+/// (empty: 1), such as `decoupled_weight`; `mask`, whether it counts (empty: all do).
 struct sample {
   std::vector<std::int32_t> prompt{}, tokens{};
   std::vector<double> log_probabilities{}, proximal{}, reference{}, advantages{}, weights{};
@@ -26,10 +27,10 @@ struct sample {
   double reward = 0, advantage = 0;
 };
 
-/// How the terms of tokens become the loss of a step. An aggregation is a type with `double weight(double own, double answers, double all) const`: the
-/// weight of each token of an answer with `own` tokens that count, of so many answers that have any, with `all` tokens together; the trainer's
-/// loss is the sum of weighted terms over `all`. Other trainers take means of means over microbatches; here no mesh and no
-/// number of microbatches changes the loss.
+/// How the terms of tokens become the loss of a step. An aggregation is a type with `double weight(double own, double
+/// answers, double all) const`: the weight of each token of an answer with `own` tokens that count, of so many answers
+/// that have any, with `all` tokens together; the trainer's loss is the sum of weighted terms over `all`. Other
+/// trainers take means of means over microbatches; here no mesh and no number of microbatches changes the loss.
 namespace aggregate {
 /// The mean over all tokens of the step (DAPO; "token-mean" of verl).
 struct token_mean {
@@ -39,16 +40,18 @@ struct token_mean {
 struct sequence_mean {
   static constexpr double weight(double own, double answers, double all) noexcept { return all / (answers * own); }
 };
-/// The mean over answers of the sum over an answer's tokens, over a constant, such as the longest answer (Dr. GRPO; "seq-mean-token-sum-norm").
+/// The mean over answers of the sum over an answer's tokens, over a constant, such as the longest answer (Dr. GRPO;
+/// "seq-mean-token-sum-norm").
 struct constant {
   double of = 1;
   constexpr double weight(double, double answers, double all) const noexcept { return all / (answers * of); }
 };
 }  // namespace aggregate
 
-/// The samples of one step, for `trainer.step` of an `rl::policy`: a `train::sample_source`. Samples of the step that are not there are empty, and
-/// none of their tokens counts. A step without any token that counts is an error of the trainer: ask `counted_tokens()` before.
-/// Numbers become floats. Shapes: `context` as the model's; a prompt and its answer have at most context + 1 tokens.
+/// The samples of one step, for `trainer.step` of an `rl::policy`: a `train::sample_source`. Samples of the step that
+/// are not there are empty, and none of their tokens counts. A step without any token that counts is an error of the
+/// trainer: ask `counted_tokens()` before. Numbers become floats. Shapes: `context` as the model's; a prompt and its
+/// answer have at most context + 1 tokens.
 class experience {
  public:
   /// `first`: the trainer's `samples_consumed()`, where the step's samples begin.
@@ -77,7 +80,8 @@ class experience {
     const auto n = static_cast<std::size_t>(context_);
     for (std::int64_t i = 0; i < at.count; ++i) {
       const auto of = static_cast<std::size_t>(i);
-      fill(at.first + i - first_, inputs.subspan(of * n, n), targets.subspan(of * n * numbers_of_row, n * numbers_of_row));
+      fill(at.first + i - first_, inputs.subspan(of * n, n),
+           targets.subspan(of * n * numbers_of_row, n * numbers_of_row));
     }
   }
   /// Nothing is held out.
@@ -101,7 +105,8 @@ class experience {
              std::to_string(context_ + 1));
     const auto require = [&](std::size_t size, const char* what) {
       if (size != 0 && size != s.tokens.size())
-        refuse("has " + std::to_string(s.tokens.size()) + " tokens in its answer, but " + std::to_string(size) + " " + what);
+        refuse("has " + std::to_string(s.tokens.size()) + " tokens in its answer, but " + std::to_string(size) + " " +
+               what);
     };
     require(s.log_probabilities.size(), "log_probabilities");
     require(s.proximal.size(), "proximal log-probabilities");

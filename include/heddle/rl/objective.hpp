@@ -13,8 +13,9 @@
 
 namespace heddle::inline v0::rl {
 
-/// What an objective knows of a token of an answer. Log-probabilities: `behaviour`, of the policy that drew it; `proximal`, of the one at the
-/// batch's begin; `reference`, of the model that a divergence is measured to. `weight` multiplies loss and slope, and no objective needs to look at it.
+/// What an objective knows of a token of an answer. Log-probabilities: `behaviour`, of the policy that drew it;
+/// `proximal`, of the one at the batch's begin; `reference`, of the model that a divergence is measured to. `weight`
+/// multiplies loss and slope, and no objective needs to look at it.
 struct token {
   double advantage = 0, behaviour = 0, proximal = 0, reference = 0, weight = 1;
 };
@@ -23,9 +24,10 @@ struct term {
   double loss = 0, slope = 0;
 };
 
-/// A loss of one token, given its log-probability under the weights at hand: `term operator()(double, const token&) const`, and a function
-/// `std::string to_string(const Objective&)`, which ranks compare. Optional: `void validate() const`, which throws `config_error`.
-/// A `slope` that leaves something out, such as the derivative of an importance weight, is a gradient that does.
+/// A loss of one token, given its log-probability under the weights at hand: `term operator()(double, const token&)
+/// const`, and a function `std::string to_string(const Objective&)`, which ranks compare. Optional: `void validate()
+/// const`, which throws `config_error`. A `slope` that leaves something out, such as the derivative of an importance
+/// weight, is a gradient that does.
 template <class Objective>
 concept objective = std::copy_constructible<Objective> && requires(const Objective& o, double lp, const token& t) {
   { o(lp, t) } -> std::same_as<term>;
@@ -42,7 +44,9 @@ inline constexpr double greatest_log_ratio = 20, greatest_k3 = 10;
 inline double ratio_of(double log_ratio) noexcept {
   return std::exp((std::clamp)(log_ratio, -greatest_log_ratio, greatest_log_ratio));
 }
-inline bool is_cut(double log_ratio) noexcept { return std::abs(log_ratio) > greatest_log_ratio; }
+inline bool is_cut(double log_ratio) noexcept {
+  return std::abs(log_ratio) > greatest_log_ratio;
+}
 inline void require(bool holds, const char* setting, double got, const char* accepted) {
   if (!holds)
     throw config_error("heddle: " + std::string(setting) + " must be " + accepted + ", got " + number_text(got));
@@ -54,8 +58,8 @@ inline term weighted_policy_gradient(double lp, const token& t, double most) {
 }
 }  // namespace detail
 
-/// REINFORCE with an importance weight of the token's distribution, at most `cap` and not differentiated: -min(pi / mu, cap) A log(pi). `cap` 0:
-/// no weight.
+/// REINFORCE with an importance weight of the token's distribution, at most `cap` and not differentiated: -min(pi / mu,
+/// cap) A log(pi). `cap` 0: no weight.
 struct reinforce {
   double cap = 5;
   term operator()(double lp, const token& t) const {
@@ -65,10 +69,12 @@ struct reinforce {
   /// Errors: `config_error`.
   void validate() const { detail::require(cap >= 0, "reinforce.cap", cap, "at least 0 (0: no weights)"); }
 };
-inline std::string to_string(const reinforce& o) { return "reinforce cap=" + number_text(o.cap); }
+inline std::string to_string(const reinforce& o) {
+  return "reinforce cap=" + number_text(o.cap);
+}
 
-/// Asynchronous importance-weighted policy optimisation: -min(pi / mu, rho) A log(pi), the weight not differentiated. An infinite `rho` gives the
-/// exact off-policy gradient.
+/// Asynchronous importance-weighted policy optimisation: -min(pi / mu, rho) A log(pi), the weight not differentiated.
+/// An infinite `rho` gives the exact off-policy gradient.
 /// Source: Wu et al. 2025, LlamaRL, arXiv:2505.24034, section 6.
 struct aipo {
   double rho = 4;
@@ -76,10 +82,13 @@ struct aipo {
   /// Errors: `config_error`.
   void validate() const { detail::require(rho > 0, "aipo.rho", rho, "positive"); }
 };
-inline std::string to_string(const aipo& o) { return "aipo rho=" + number_text(o.rho); }
+inline std::string to_string(const aipo& o) {
+  return "aipo rho=" + number_text(o.rho);
+}
 
-/// Proximal policy optimisation: with r = pi / proximal, max(-r A, -clip(r, 1 - low, 1 + high) A), and for A < 0 at most -dual A (`dual` 0: no such
-/// bound). The default clips are those of DAPO. With `group_normalised` advantages this is GRPO.
+/// Proximal policy optimisation: with r = pi / proximal, max(-r A, -clip(r, 1 - low, 1 + high) A), and for A < 0 at
+/// most -dual A (`dual` 0: no such bound). The default clips are those of DAPO. With `group_normalised` advantages this
+/// is GRPO.
 /// Source: Schulman et al. 2017, arXiv:1707.06347; Ye et al. 2019, arXiv:1912.09729 (dual clip).
 struct ppo {
   double low = .2, high = .28, dual = 3;
@@ -101,8 +110,9 @@ inline std::string to_string(const ppo& o) {
   return "ppo low=" + number_text(o.low) + " high=" + number_text(o.high) + " dual=" + number_text(o.dual);
 }
 
-/// Estimates of the divergence from the reference, of one token. With d = log(pi) - reference: `k1` is d, `k2` is d^2 / 2, `k3` is exp(-d) + d - 1.
-/// `k3_with_gradient_of_k2` has the value of k3 and the slope of k2, whose mean is the gradient of the divergence.
+/// Estimates of the divergence from the reference, of one token. With d = log(pi) - reference: `k1` is d, `k2` is d^2 /
+/// 2, `k3` is exp(-d) + d - 1. `k3_with_gradient_of_k2` has the value of k3 and the slope of k2, whose mean is the
+/// gradient of the divergence.
 /// Source: Schulman 2020, "Approximating KL divergence".
 enum class kl_form { k1, k2, k3, k3_with_gradient_of_k2 };
 /// Its name, as in "k3".

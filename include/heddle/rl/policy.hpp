@@ -21,9 +21,9 @@ namespace heddle::inline v0::rl {
 /// Numbers of each row among the targets: its id, and those of `token`.
 inline constexpr int numbers_of_row = 6;
 
-/// One microbatch of answers. `targets` hold, sample after sample, `numbers_of_row` times `sequence` numbers: the ids that follow the
-/// tokens (negative: not of the answer), and the advantages, behaviour, proximal and reference log-probabilities and weights, each a float in the bits of an
-/// int32. `experience` makes them of samples.
+/// One microbatch of answers. `targets` hold, sample after sample, `numbers_of_row` times `sequence` numbers: the ids
+/// that follow the tokens (negative: not of the answer), and the advantages, behaviour, proximal and reference
+/// log-probabilities and weights, each a float in the bits of an int32. `experience` makes them of samples.
 /// Shapes: tokens [samples, sequence], targets [samples, 6, sequence].
 template <class T>
 struct batch : model::batch<T> {};
@@ -55,9 +55,10 @@ model::extent_of_batch checked_batch(const Config& config, std::int64_t max_samp
 
 struct slopes : model::layers::statistic {};  ///< activation: of each row minus the slope of its weighted loss
 
-/// loss = sum over rows of weight * objective(log softmax(norm(x) W')[target], token): what `layers::language_head` has, with a function of one token for the
-/// loss. The vocabulary may be split as there: log-probabilities are whole on every rank before the objective sees them. The objective is
-/// called on the host, so that a device waits for its rows once for each microbatch.
+/// loss = sum over rows of weight * objective(log softmax(norm(x) W')[target], token): what `layers::language_head`
+/// has, with a function of one token for the loss. The vocabulary may be split as there: log-probabilities are whole on
+/// every rank before the objective sees them. The objective is called on the host, so that a device waits for its rows
+/// once for each microbatch.
 /// Shapes: as for `language_head`; targets as for `rl::batch`.
 template <class Norm, bool Tied, class Objective>
 struct policy_head : model::layers::language_head<Norm, Tied> {
@@ -74,14 +75,14 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
     using width_row = model::dims<dim::width>;
     using words_row = model::dims<dim::vocabulary>;
     const std::int64_t width = this->width;
-    return ml::list(ml::activation<ml::normed, ml::life::until_weight, width_row>{{width}, this->norm.role},
-                    ml::activation<ml::logits, ml::life::until_weight, words_row>{{this->vocabulary},
-                                                                                  ml::detail::kept_logits},
-                    typename whole_head::template of_row<ml::greatest>{},
-                    typename whole_head::template of_row<ml::sum_of_exponentials>{},
-                    typename whole_head::template of_row<ml::picked>{}, typename whole_head::template of_row<slopes>{},
-                    ml::activation<ml::d_normed, ml::life::deferred, width_row>{{width}},
-                    ml::gathered_rows<ml::whole_in, ml::life::scratch, width_row, words_row>{{{width}}});
+    return ml::list(
+        ml::activation<ml::normed, ml::life::until_weight, width_row>{{width}, this->norm.role},
+        ml::activation<ml::logits, ml::life::until_weight, words_row>{{this->vocabulary}, ml::detail::kept_logits},
+        typename whole_head::template of_row<ml::greatest>{},
+        typename whole_head::template of_row<ml::sum_of_exponentials>{},
+        typename whole_head::template of_row<ml::picked>{}, typename whole_head::template of_row<slopes>{},
+        ml::activation<ml::d_normed, ml::life::deferred, width_row>{{width}},
+        ml::gathered_rows<ml::whole_in, ml::life::scratch, width_row, words_row>{{{width}}});
   }
   using needs = compute::facet_list<compute::product_facet, compute::elementwise_facet, compute::cross_entropy_facet,
                                     compute::weighted_cross_entropy_facet>;
@@ -180,11 +181,13 @@ template <class Norm, bool Tied>
 inline constexpr bool is_language_head<model::layers::language_head<Norm, Tied>> = true;
 }  // namespace detail
 
-/// `Base` (`gpt2`, `llama`, `mixtral`, ..., also inside or around `with_lora`) that is trained by an objective in place of cross-entropy: a
-/// `train::trainer` of it takes `rl::experience`, and all strategies stay. Parameters, their names, saves and sharding are those of `Base`.
-/// `Objective` is such as `ppo`, or `any_objective` to choose one at run time, in `options.model.objective`.
+/// `Base` (`gpt2`, `llama`, `mixtral`, ..., also inside or around `with_lora`) that is trained by an objective in place
+/// of cross-entropy: a `train::trainer` of it takes `rl::experience`, and all strategies stay. Parameters, their names,
+/// saves and sharding are those of `Base`. `Objective` is such as `ppo`, or `any_objective` to choose one at run time,
+/// in `options.model.objective`.
 ///
-/// `auto trainer = hd::train::make_trainer<strategy>(hd::rl::policy<hd::model::gpt2<float>, hd::rl::ppo>{}, world, options);`
+/// `auto trainer = hd::train::make_trainer<strategy>(hd::rl::policy<hd::model::gpt2<float>, hd::rl::ppo>{}, world,
+/// options);`
 template <class Base, class Objective>
 struct policy : model::described<policy<Base, Objective>, typename Base::scalar, batch<typename Base::scalar>,
                                  policy_config<typename Base::config, Objective>, typename Base::how> {
@@ -203,7 +206,7 @@ struct policy : model::described<policy<Base, Objective>, typename Base::scalar,
                   "heddle: rl::policy: this model has an objective already; join objectives as rl::with_kl does, not "
                   "policies");
     constexpr bool possible = detail::is_language_head<head>;
-    static_assert(detail::head_takes_objective<possible || has_objective, head>,
+    static_assert(detail::head_takes_objective < possible || has_objective, head >,
                   "heddle: rl::policy puts an objective in place of the cross-entropy of a layers::language_head; this "
                   "model has another head");
     if constexpr (possible)
