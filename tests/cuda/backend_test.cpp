@@ -41,6 +41,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
   STATIC_REQUIRE(co::cache_kernels<tested, double>);
   STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
+  STATIC_REQUIRE(co::weighted_cross_entropy_kernels<tested, float>);
   STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, double>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, hd::bf16>);
@@ -149,7 +150,7 @@ TEMPLATE_TEST_CASE("kernels have the same bits wherever their arrays begin", "[c
   for (const auto& [rows, columns] :
        {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 2}, {7, 13}, {5, 64}, {2, 700}}) {
     CAPTURE(rows, columns);
-    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 5 + 16 + 3;
+    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 6 + 16 + 3;
     const auto expected = all_of(static_cast<tested*>(nullptr), rows, columns);
     check(expected, all_of(static_cast<co::host<>*>(nullptr), rows, columns), tolerance, count);
     for (const std::int64_t starts : {2, 3, 4, 5}) {

@@ -135,7 +135,8 @@ namespace {
 using facets_of_elements =
     std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
                co::attention_facet, co::sliced_attention_facet, co::embedding_facet, co::cache_facet,
-               co::cross_entropy_facet, co::loss_facet, co::squared_error_facet, co::image_facet, co::reduction_facet,
+               co::cross_entropy_facet, co::weighted_cross_entropy_facet, co::loss_facet, co::squared_error_facet,
+               co::image_facet, co::reduction_facet,
                co::optimizer_facet, co::reversible_optimizer_facet, co::routing_facet, co::expert_balance_facet,
                co::choice_limit_facet, co::expert_choice_facet, co::head_part_facet, co::grouped_product_facet,
                co::gated_facet<co::silu>, co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>,

@@ -36,8 +36,8 @@ namespace {
 using train_test::relative_difference;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using policy = rl::policy<md::gpt2<double>, rl::any_objective>;  // one trainer for all tests: they compile once
-template <class World>
-using trainer_of = hd::train::trainer<policy, hd::strategy<mesh_type, sc::tabled, hd::zero<1>>, World>;
+template <class World, int Zero>
+using trainer_of = hd::train::trainer<policy, hd::strategy<mesh_type, sc::tabled, hd::zero<Zero>>, World>;
 
 hd::train::options<policy::config> options(const md::gpt2_config& model, const rl::any_objective& objective,
                                            std::int64_t batch, std::int64_t steps, double rate) {
@@ -53,12 +53,13 @@ hd::train::options<policy::config> options(const md::gpt2_config& model, const r
 }
 
 // Runs f(trainer) on each rank.
-template <class F>
-void on_ranks(const std::string& mesh_text, int microbatches, const hd::train::options<policy::config>& o, F&& f) {
+template <int Zero = 1, class F>
+void on_ranks(const std::string& mesh_text, int microbatches, const hd::train::options<policy::config>& o, F&& f,
+              const char* schedule = "1f1b") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
-  const sc::tabled when(train_test::table_named("1f1b", mesh.template extent<pp>(), microbatches));
+  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    trainer_of<std::remove_reference_t<decltype(world)>, Zero> trainer(world, o, when);
     f(trainer);
   });
 }
@@ -95,12 +96,13 @@ struct outcome {
   std::vector<double> losses, norms;
   std::int64_t targets = 0, tokens = 0;
 };
-template <class Aggregate>
-outcome train(const std::string& mesh, int microbatches, const rl::any_objective& objective, const Aggregate& how) {
+template <int Zero = 1, class Aggregate>
+outcome train(const std::string& mesh, int microbatches, const rl::any_objective& objective, const Aggregate& how,
+              const char* schedule = "1f1b") {
   outcome all;
   std::mutex mutex;
   auto o = options(small, objective, 16, 2, 1e-3);
-  on_ranks(mesh, microbatches, o, [&](auto& trainer) {
+  const auto run = [&](auto& trainer) {
     outcome mine;
     while (trainer.steps_done() < 2) {
       const rl::experience data(random_samples(15, 3 + static_cast<std::uint64_t>(trainer.steps_done())), 9,
@@ -112,7 +114,8 @@ outcome train(const std::string& mesh, int microbatches, const rl::any_objective
     }
     const std::lock_guard lock(mutex);
     all = mine;
-  });
+  };
+  on_ranks<Zero>(mesh, microbatches, o, run, schedule);
   return all;
 }
 
@@ -126,20 +129,24 @@ TEST_CASE("one batch has one loss and one gradient norm on any mesh and any numb
     REQUIRE(serial.norms[0] > 1e-3);
     REQUIRE(serial.losses[0] != serial.losses[1]);
     CHECK(serial.tokens == 16 * 9);
-    struct run {
-      const char* mesh;
-      int microbatches;
-    };
-    for (const run& r : {run{"", 2}, run{"", 4}, run{"", 8}, run{"dp=2", 1}, run{"pp=2", 4}, run{"tp=2", 2},
-                         run{"dp=2,pp=2", 8}, run{"dp=2,pp=2,tp=2", 2}}) {
-      INFO("mesh '" << r.mesh << "', " << r.microbatches << " microbatches");
-      const outcome got = train(r.mesh, r.microbatches, objective, how);
+    const auto compare = [&](const outcome& got) {
       CHECK(relative_difference({got.losses[0]}, {serial.losses[0]}) <= 1e-12);
       CHECK(relative_difference({got.norms[0]}, {serial.norms[0]}) <= 1e-12);
       CHECK(relative_difference(got.losses, serial.losses) <= 1e-9);  // behind a step of AdamW
       CHECK(relative_difference(got.norms, serial.norms) <= 1e-9);
       CHECK(got.targets == serial.targets);
+    };
+    struct run {
+      const char* mesh;
+      int microbatches;
+      const char* schedule = "1f1b";
+    };
+    for (const run& r : {run{"", 2}, run{"", 4}, run{"", 8}, run{"dp=2", 1}, run{"pp=2", 4}, run{"pp=2", 4, "zb-h1"},
+                         run{"tp=2", 2}, run{"dp=2,pp=2", 8}, run{"pp=2,tp=2", 2, "gpipe"}, run{"dp=2,pp=2,tp=2", 2}}) {
+      INFO("mesh '" << r.mesh << "', " << r.microbatches << " microbatches, " << r.schedule);
+      compare(train(r.mesh, r.microbatches, objective, how, r.schedule));
     }
+    compare(train<3>("dp=2,pp=2,tp=2", 2, objective, how, "zb-h1"));
   };
   check(rl::aggregate::token_mean{});
   check(rl::aggregate::sequence_mean{});

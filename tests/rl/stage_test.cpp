@@ -132,6 +132,9 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return most / size;
 }
 
+template <class Model, class Backend>
+constexpr bool only_queues = md::language_stage<Model, hd::world<hd::threads, mesh>, Backend>::only_queues;
+
 const rl::any_objective mixed = rl::with_kl<rl::ppo>{{}, .25};
 
 }  // namespace
@@ -153,6 +156,8 @@ TEST_CASE("REINFORCE with advantages of 1 is cross-entropy", "[rl][stage]") {
 }
 
 TEST_CASE("policies in memory that the host may not touch compute the bits of the host", "[rl][stage]") {
+  STATIC_REQUIRE(only_queues<base, checked>);
+  STATIC_REQUIRE_FALSE(only_queues<policy<base>, checked>);  // so captured_steps refuses it
   for (const int tp : {1, 2}) {
     const auto here = on_ranks<policy<base>, host>(tp, mixed);
     CHECK(here[0].loss != 0);

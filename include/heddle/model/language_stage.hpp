@@ -87,7 +87,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
   static constexpr bool only_queues =
-      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space>;
+      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
+      !requires { typename out_layer::own_loss; };  // called on the host
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
@@ -540,8 +541,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   template <class F>  // f(head, rows, targets, first row) for some samples at a time, whose logits only need memory
   void each_head(const batch_type& b, extent_of_batch e, const T* x, F&& f) {
     const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
-    const std::int64_t at_once = rows_type::samples_of_head(config_);
-    for (std::int64_t i = 0; i < e.samples; i += at_once) {
+    for (std::int64_t i = 0, at_once = rows_type::samples_of_head(config_); i < e.samples; i += at_once) {
       const std::int64_t n = (std::min)(at_once, e.samples - i), targets = std::ssize(b.targets) / e.samples;
       run_type some = run_of(slots(), {n, e.sequence});
       at_brief_end(some);

@@ -28,6 +28,8 @@ struct with_medusa_head : detail::described_as<with_medusa_head<Base>, Base> {
     static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,
                   "heddle: with_medusa_head puts a head in place of one that makes its logits in chunks: write "
                   "with_chunked_loss<with_medusa_head<Base>, Words>");
+    static_assert(!requires { typename decltype(whole.out)::own_loss; },
+                  "heddle: with_medusa_head trains a head by cross-entropy: the model must not have an rl::policy's");
     return layers::train_only<layers::medusa_parameters>(layers::with_head(whole, headed(whole.out)));
   }
 

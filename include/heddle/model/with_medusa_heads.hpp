@@ -28,6 +28,8 @@ struct with_medusa_heads : detail::described_as<with_medusa_heads<Base, K, Weigh
     static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,
                   "heddle: with_medusa_heads trains heads that keep their logits: take the model without "
                   "with_chunked_loss");
+    static_assert(!requires { typename decltype(whole.out)::own_loss; },
+                  "heddle: with_medusa_heads trains heads by cross-entropy: the model must not have an rl::policy's");
     const auto made = layers::with_head(whole, joined(whole.out));
     static_assert(
         detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>,
