@@ -22,6 +22,7 @@
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
+#include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/optimizers/adamw.hpp>
@@ -43,6 +44,7 @@
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
+#include <heddle/train/share_windows.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>

@@ -1,6 +1,6 @@
 // refuse: heddle: products_in<float8> is of models whose scalar is float, in which products are added up
 #include <heddle/train/products.hpp>
-#include <heddle/train/sharded_optimizer.hpp>
+#include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;

@@ -78,7 +78,7 @@ class documents_of {
 };
 
 // 64 bits of what ranks must have alike. Source: the FNV-1a hash.
-class fingerprint {
+class plan_hash {
  public:
   void add(std::uint64_t x) noexcept { value_ = (value_ ^ x) * 1099511628211U; }
   std::uint64_t value() const noexcept { return value_; }
@@ -86,13 +86,13 @@ class fingerprint {
  private:
   std::uint64_t value_ = 14695981039346656037U;
 };
-inline std::uint64_t fingerprint_of(const std::string& text) {
-  fingerprint f;
+inline std::uint64_t plan_hash_of(const std::string& text) {
+  plan_hash f;
   for (const char c : text) f.add(static_cast<unsigned char>(c));
   return f.value();
 }
-inline std::uint64_t fingerprint_of(std::span<const std::int64_t> lengths, std::span<const plan::document_wave> waves) {
-  fingerprint f;
+inline std::uint64_t plan_hash_of(std::span<const std::int64_t> lengths, std::span<const plan::document_wave> waves) {
+  plan_hash f;
   for (const std::int64_t s : lengths) f.add(static_cast<std::uint64_t>(s));
   for (const plan::document_wave& w : waves) {
     f.add(0);
@@ -162,7 +162,7 @@ class step_batches<model::context_batch<T, Context>> {
         microbatches_(static_cast<std::size_t>(t.microbatches())),
         batches_(microbatches_.size()) {
     costs_.validate();
-    if (!group_(detail::fingerprint_of(to_string(costs_))))
+    if (!group_(detail::plan_hash_of(to_string(costs_))))
       throw config_error("heddle: ranks that share documents have different options.costs; give all the same");
     const auto mark = [&](int part) {
       for (const int s : parts.stages_of(part))
@@ -210,7 +210,7 @@ class step_batches<model::context_batch<T, Context>> {
     }
     std::vector<plan::document_wave> waves = settings_.plan(lengths_, ranks_, rows_, costs_, balance_);
     plan::require_waves(waves, lengths_, ranks_, rows_);
-    if (!group_(detail::fingerprint_of(lengths_, waves)))
+    if (!group_(detail::plan_hash_of(lengths_, waves)))
       throw comm_error("heddle: ranks that share documents have different documents, or another plan for them; data and planner "
                        "must be the same on all");
     if (waves.size() > microbatches_.size())

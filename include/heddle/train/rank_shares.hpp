@@ -105,6 +105,14 @@ class rank_shares {
   }
 
  protected:
+  template <class U>
+  static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
+    return static_cast<std::int64_t>(b.size() * sizeof(U));
+  }
+  template <class Row>
+  static auto as_const(const Row& x) noexcept {
+    return row_view<const heddle::v0::detail::element_of<const Row>, Space>(x);
+  }
   // Behind the last element, whatever a buffer's size is.
   static constexpr std::int64_t to_the_end = (std::numeric_limits<std::int64_t>::max)();
   // Neighbours in the owned part that are counted and decayed alike.

@@ -216,4 +216,17 @@ struct rule_kernels {
   }
 };
 
+// What kernels of a rule on whole tensors keep of each tensor; of other rules nothing.
+struct no_tensors {};
+template <class Kernels, class T, class Space, bool Whole>
+struct tensors_of_rule_as {
+  using type = no_tensors;
+};
+template <class Kernels, class T, class Space>
+struct tensors_of_rule_as<Kernels, T, Space, true> {
+  using type = typename Kernels::template tensors<T, Space>;
+};
+template <class Kernels, class T, class Space, bool Whole>
+using tensors_of_rule = typename tensors_of_rule_as<Kernels, T, Space, Whole>::type;
+
 }  // namespace heddle::inline v0::train::detail

@@ -20,11 +20,11 @@
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
+#include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
-#include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_batches.hpp>

@@ -15,13 +15,13 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
-#include <heddle/train/buckets.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/optimizers/adamw.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/rank_shares.hpp>
 #include <heddle/train/rule_kernels.hpp>
+#include <heddle/train/share_windows.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <algorithm>
@@ -370,7 +370,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   }
 
  private:
-  using base::all_of, base::kept_of, base::owned_elements, base::part_of, base::share_of;
+  using base::all_of, base::as_const, base::bytes, base::kept_of, base::owned_elements, base::part_of, base::share_of;
   using base::begin_, base::end_, base::queue_, base::shares_, base::weights_;
   static constexpr bool on_host = std::is_same_v<Space, host_memory>;
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
@@ -403,14 +403,6 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
       return tensors_.largest(begin_, end_);
     else
       return (std::min)(owned, most_in_a_block);
-  }
-  template <class U>
-  static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
-    return static_cast<std::int64_t>(b.size() * sizeof(U));
-  }
-  template <class Row>
-  static auto as_const(const Row& x) noexcept {
-    return row_view<const heddle::v0::detail::element_of<const Row>, Space>(x);
   }
   template <class From, class To>
   void convert(const From& x, const To& y) const {
@@ -561,11 +553,8 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     } else {
       p = kept(begin, n);
     }
-    row_view<weight_type, Space> rounded;
-    if constexpr (std::is_same_v<weight_type, T>)
-      rounded = w;
-    else
-      rounded = part_of(all_of(weight_room_), 0, n);
+    row_view<weight_type, Space> rounded = part_of(all_of(weight_room_), 0, std::is_same_v<weight_type, T> ? 0 : n);
+    if constexpr (std::is_same_v<weight_type, T>) rounded = w;
     kernels::template update_masters<arithmetic>(backend, p, rounded, g, m, step);
     if constexpr (rounds_weights) round(backend, begin, begin + n, p, rounded, number, detail::rounded::weight);
     if constexpr (!std::is_same_v<weight_type, T>) backend.cast(as_const(rounded), w);
@@ -575,28 +564,6 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     return part_of(all_of(masters_), begin - begin_, begin - begin_ + n);
   }
 
-  // `f(at, counts)` with the elements that each share has in a window of all, from `at` of each on.
-  template <class F>
-  void for_each_window(const std::vector<std::int64_t>& shares, F&& f) const {
-    const std::int64_t most = *std::max_element(shares.begin(), shares.end());
-    std::vector<std::int64_t> counts(shares.size());
-    for (std::int64_t at = 0; at < most; at += window_) {
-      for (std::size_t r = 0; r < shares.size(); ++r)
-        counts[r] = (std::clamp)(shares[r] - at, std::int64_t{0}, window_);
-      f(at, counts);
-    }
-  }
-  // Calls `f(r, begin, end, in_window)` for each share's part of a window: where it is in the whole, and behind how many.
-  template <class F>
-  static void for_each_share(const std::vector<std::int64_t>& shares, std::int64_t at,
-                             const std::vector<std::int64_t>& counts, F&& f) {
-    std::int64_t offset = 0, in_window = 0;
-    for (std::size_t r = 0; r < shares.size(); ++r) {
-      if (counts[r] > 0) f(static_cast<int>(r), offset + at, offset + at + counts[r], in_window);
-      offset += shares[r];
-      in_window += counts[r];
-    }
-  }
   // Every rank gets all shares of `flat` in a window, in another type.
   template <class Communicator, class Row, class U>
   void gather_window(Communicator& group, Row flat, const std::vector<std::int64_t>& shares, std::int64_t at,
@@ -605,25 +572,25 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     std::int64_t all = 0;
     for (const std::int64_t n : counts) all += n;
     const auto out = part_of(all_of(room), 0, mine), in = part_of(all_of(room), mine, mine + all);
-    for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t) {
+    detail::for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t) {
       if (r == rank_) convert(part_of(flat, begin, end), out);
     });
     heddle::v0::all_gather_v(*queue_, group, as_const(out), in, std::span<const std::int64_t>(counts));
-    for_each_share(shares, at, counts, [&](int, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+    detail::for_each_share(shares, at, counts, [&](int, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
       convert(part_of(in, in_window, in_window + end - begin), part_of(flat, begin, end));
     });
   }
   // The sum over all ranks of `flat`, elements from `first` on, each rounded: of a rank's share, with `zero<0>` of all.
   template <class Communicator>
   void reduce_rounded(Communicator& group, sum_row flat, std::int64_t first, const std::vector<std::int64_t>& shares) {
-    for_each_window(shares, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
+    detail::for_each_window(shares, window_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
       const std::int64_t mine = counts[static_cast<std::size_t>(rank_)], ranks = group.size();
       std::int64_t all = 0;
       for (const std::int64_t n : counts) all += n;
       const auto out = part_of(all_of(gradients_sent_), 0, all);
       const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
       sum_row sum{};
-      for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+      detail::for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
         convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
         if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
       });
@@ -645,25 +612,13 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     });
   }
 
-  struct no_tensors {};
-  template <class Kernels>
-  struct with_tensors {
-    using type = typename Kernels::template tensors<arithmetic, Space>;
-  };
-  template <class>
-  struct without_tensors {
-    using type = no_tensors;
-  };
-  using tensors_type =
-      typename std::conditional_t<whole_tensors, with_tensors<kernels>, without_tensors<kernels>>::type;
-
+  using tensors_type = detail::tensors_of_rule<kernels, arithmetic, Space, whole_tensors>;
   [[no_unique_address]] tensors_type tensors_{};
   [[no_unique_address]] detail::kept_casts<T, weight_type, gradient_type, master_type, Space> casts_{};
   int rank_ = 0;
   std::int64_t window_ = 1;  // elements of each share that travel at a time
   std::uint64_t seed_ = 0;
-  std::vector<detail::rounded_run>
-      runs_;  // in the order of the flat buffer; empty if nothing is rounded stochastically
+  std::vector<detail::rounded_run> runs_;  // in the order of the flat buffer; empty without stochastic rounding
   buffer<master_type, Space> masters_;
   std::array<buffer<moment_type, Space>, static_cast<std::size_t>(moments)> moments_;
   buffer<sum_type, Space> sum_room_;           // not on the host
@@ -680,41 +635,5 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
 /// AdamW with everything of elements T.
 template <class T, class Zero, memory_space Space = host_memory>
 using optimizer = sharded_optimizer<T, optimizers::adamw, precision<>, Zero, Space>;
-
-namespace detail {
-
-/// The optimizer of a stage with elements T in memory space `Space` under a strategy.
-template <class T, class Strategy, class Space>
-struct checked_optimizer_of {
-  using given = typename Strategy::precision;
-  static_assert(products_checked<T, given>());
-  using precision = std::conditional_t<given::template is_plain<T>, heddle::precision<>, given>;
-  using type = sharded_optimizer<T, typename Strategy::optimizer, precision, typename Strategy::zero, Space>;
-};
-template <class T, class Strategy, class Space = space_of<typename Strategy::backend>>
-using optimizer_under = typename checked_optimizer_of<T, Strategy, Space>::type;
-
-// Behind the first weights of a stage: what its optimizer makes of them.
-template <class Held, class Backend>
-void start_optimizer(Held& held, Backend& backend, std::uint64_t seed) {
-  for_each_bucket(held.stage, held.optimizer, [&](auto& stage, auto& optimizer, auto) {
-    if constexpr (requires { optimizer.start(backend, optimizer.weights_of(stage), seed); })
-      optimizer.start(backend, optimizer.weights_of(stage), seed);
-  });
-}
-
-}  // namespace detail
-
-/// After somebody has written weights of a trainer's stages (`trainer.stage(k).weights()`, with `zero<3>`
-/// `trainer.optimizer_state(k).weights_of(trainer.stage(k))`): masters become what was written, and
-/// weights are rounded as the strategy's `precision` says. Nothing happens without one. Not needed behind `resume`.
-template <class Trainer>
-void adopt_weights(Trainer& trainer) {
-  for (int k = 0; k < trainer.stages(); ++k)
-    detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [](auto& stage, auto& optimizer, auto) {
-      if constexpr (requires { optimizer.adopt(optimizer.weights_of(stage)); })
-        optimizer.adopt(optimizer.weights_of(stage));
-    });
-}
 
 }  // namespace heddle::inline v0::train

@@ -117,7 +117,7 @@ struct adafactor {
 
     /// Errors: `config_error` naming the setting, its value and what would be accepted.
     void validate() const {
-      using namespace train::detail;
+      using train::detail::require_finite_setting, train::detail::refuse_setting, train::detail::require_rates;
       if (!(beta2_decay <= 0 && std::isfinite(beta2_decay)))
         refuse_setting("beta2_decay", number_text(beta2_decay), "at most 0 and finite");
       require_finite_setting("epsilon1", epsilon1);
@@ -170,7 +170,7 @@ struct adafactor {
   template <class T, class Backend, class Work>
   static void update_matrix(Backend& backend, const auto& w, const auto& g, const auto& m, const scalars<T>& s,
                             const Work& work) {
-    using namespace train;
+    using train::add_by_factor, train::as_matrix, train::step_each, train::weighted_sum;
     const std::int64_t n = work.tensor.count();
     const auto u = work.room(0, n);
     if (work.tensor.is_matrix)
@@ -196,7 +196,7 @@ struct adafactor {
   template <class T, class Backend, class Work>
   static void find_direction(Backend& backend, const auto& u, const auto& g, const auto& m, const scalars<T>& s,
                              const Work& work) {
-    using namespace train;
+    using train::add_by_factor, train::as_matrix, train::step_each, train::weighted_sum;
     using space = space_of<Backend>;
     const std::int64_t n = work.tensor.count(), rows = work.tensor.rows, columns = work.tensor.columns;
     const std::int64_t most = (std::max)(rows, columns);

@@ -94,7 +94,8 @@ struct muon {
 
     /// Errors: `config_error` naming the setting, its value and what would be accepted.
     void validate() const {
-      using namespace train::detail;
+      using train::detail::require_finite_setting, train::detail::refuse_setting, train::detail::require_rates,
+          train::detail::require_fraction;
       require_fraction("momentum", momentum);
       require_finite_setting("weight_decay", weight_decay);
       if (!(epsilon > 0 && std::isfinite(epsilon)))
@@ -171,7 +172,7 @@ struct muon {
   template <class T, class Backend, class Work>
   static void update_matrix(Backend& backend, const auto& w, const auto& g, const auto& m, const scalars<T>& s,
                             const Work& work) {
-    using namespace train;
+    using train::add_by_factor, train::as_matrix, train::step_each, train::weighted_sum;
     if (!s.is_orthogonal)
       return step_each<train::detail::muon_adamw, T>(backend, s.adamw, work.gradient_scale, w, g, m[0], m[1]);
     const std::int64_t n = work.tensor.count(), rows = work.tensor.rows, columns = work.tensor.columns;
