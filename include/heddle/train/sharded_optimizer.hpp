@@ -413,7 +413,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   void gather_whole(Communicator& group, row weights) {
     if (group.size() == 1) return;
     if constexpr (sends_weights)
-      for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
+      detail::for_each_window(shares_, window_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
         gather_window(group, weights, shares_, at, counts, weights_sent_);
       });
     else
