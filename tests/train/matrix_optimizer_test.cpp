@@ -27,7 +27,7 @@ using hd::optimizers::adafactor, hd::optimizers::muon;
 
 namespace {
 
-using train_test::difference, train_test::outcome, train_test::setup, train_test::train;
+using optimizer_runs::difference, optimizer_runs::outcome, optimizer_runs::setup, optimizer_runs::train;
 
 hd::model::parameter tensor(std::string name, std::vector<std::int64_t> shape, std::int64_t offset) {
   hd::model::parameter p;
@@ -59,8 +59,8 @@ void each_rule(F&& f) {
 // The largest difference over all steps from the golden weights.
 template <class Rule>
 double golden_error(const std::string& name, const typename Rule::options& options) {
-  const train_test::golden data =
-      train_test::read_golden(HEDDLE_SOURCE_DIR "/tests/golden/matrix_optimizers_golden.txt");
+  const optimizer_runs::golden data =
+      optimizer_runs::read_golden(HEDDLE_SOURCE_DIR "/tests/golden/matrix_optimizers_golden.txt");
   REQUIRE(data.weights.contains(name));
   REQUIRE(data.weights.at(name).size() == 20);
   hd::compute::host<> backend(1);

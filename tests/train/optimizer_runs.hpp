@@ -21,10 +21,11 @@
 #include <string>
 #include <vector>
 
-namespace train_test {
+namespace optimizer_runs {
 
 namespace hd = heddle;
 namespace tr = hd::train;
+using train_test::small_network;
 
 // ---- golden data ----
 
@@ -167,4 +168,4 @@ inline double difference(const outcome& got, const outcome& expected) {
   return most;
 }
 
-}  // namespace train_test
+}  // namespace optimizer_runs

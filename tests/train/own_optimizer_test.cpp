@@ -22,7 +22,7 @@ using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
-using train_test::difference, train_test::outcome, train_test::setup, train_test::train;
+using optimizer_runs::difference, optimizer_runs::outcome, optimizer_runs::setup, optimizer_runs::train;
 
 struct tensor {
   std::string name;
@@ -34,7 +34,7 @@ const std::vector<tensor> tensors{{"w", 0, 12, true, true}, {"b", 12, 5, true, f
 // The largest difference over all steps from the golden weights.
 template <class Rule>
 double golden_error(const std::string& name, const typename Rule::options& options) {
-  const train_test::golden data = train_test::read_golden(HEDDLE_SOURCE_DIR "/tests/golden/optimizers_golden.txt");
+  const optimizer_runs::golden data = optimizer_runs::read_golden(HEDDLE_SOURCE_DIR "/tests/golden/optimizers_golden.txt");
   REQUIRE(data.weights.contains(name));
   REQUIRE(data.weights.at(name).size() == 20);
   hd::compute::host<> backend(1);
