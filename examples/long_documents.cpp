@@ -1,6 +1,6 @@
 // Trains a byte-level Llama on documents of very different lengths, whose tokens several ranks share, without padding.
 // run: --data @SOURCE_DIR@/docs --mesh cp=4 --context token-ring,zigzag --planner hybrid --rows-per-rank 128 --longest 384 --batch 8 --microbatches 8 --steps 2 --width 32 --heads 4 --layers 2
-// prints: mesh         cp=4
+// prints: cp=4
 // prints: step     2/2
 // prints: nothing is padded
 // mpi: 4 slow
