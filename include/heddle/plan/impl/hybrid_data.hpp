@@ -59,12 +59,12 @@ class rank_order {
 // The tokens of each rank in a wave.
 struct wave_rooms {
   std::vector<std::int64_t> tokens;
-  std::int64_t free;  // ranks without any
-  explicit wave_rooms(int ranks) : tokens(static_cast<std::size_t>(ranks), 0), free(ranks) {}
+  std::int64_t empty;  // ranks without any
+  explicit wave_rooms(int ranks) : tokens(static_cast<std::size_t>(ranks), 0), empty(ranks) {}
   std::int64_t& of(int rank) { return tokens[static_cast<std::size_t>(rank)]; }
   void give(std::span<const int> ranks, std::int64_t share) {
     for (const int r : ranks) {
-      if (of(r) == 0) --free;
+      if (of(r) == 0) --empty;
       of(r) += share;
     }
   }
@@ -94,7 +94,7 @@ HEDDLE_INLINE std::vector<document_wave> place_in_step(std::span<const document_
     } else {
       const double most = order.seconds_at(static_cast<std::size_t>(d.ranks)) * 1.02 + 1e-9;
       for (; wave < waves.size(); ++wave) {
-        if (rooms[wave].free < d.ranks) continue;
+        if (rooms[wave].empty < d.ranks) continue;
         chosen = order.least_loaded(static_cast<std::size_t>(d.ranks), most,
                                     [&](int r) { return rooms[wave].of(r) == 0; });
         if (!chosen.empty()) break;
@@ -124,7 +124,7 @@ HEDDLE_INLINE std::vector<document_wave> place_in_waves(std::span<const document
     std::vector<int> chosen;
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t w = 0; w < waves.size() && least > 0; ++w) {
-      if (d.ranks > 1 && rooms[w].free < d.ranks) continue;
+      if (d.ranks > 1 && rooms[w].empty < d.ranks) continue;
       const bool alone = d.ranks == 1;
       std::vector<int> here = orders[w].least_loaded(
           static_cast<std::size_t>(d.ranks), std::numeric_limits<double>::infinity(),
