@@ -4,7 +4,7 @@
 // prints: step     2/2
 // prints: nothing is padded
 // mpi: 4 slow
-// virtual: 64 --data @SOURCE_DIR@/docs/tutorial --mesh dp=8,cp=8 --planner whole --rows-per-rank 32 --longest 96 --batch 16 --microbatches 2 --steps 1 --width 16 --heads 2 --layers 1
+// virtual: 64 --mesh dp=8,cp=8 --planner whole --rows-per-rank 32 --longest 96 --batch 16 --microbatches 2 --steps 1 --width 16 --heads 2 --layers 1
 // varies: [0-9]+ tok/s
 #include <heddle/heddle.hpp>
 #include <heddle/io/corpus.hpp>
