@@ -240,6 +240,14 @@ TEST_CASE("activations that go to the host leave room for longer documents", "[p
     CHECK((1 - c.offloaded(s)) * static_cast<double>(s) <= 8192.0 * c.least_ranks(s, 8192) * (1 + 1e-12));
   }
   CHECK(before > 0.5);
+  // Where all may go, documents of several ranks still take a place on each, and are placed once.
+  c.most_offloaded = 1;
+  c.offload_rate = 1e15;
+  const std::vector<std::int64_t> lengths(40, 300);
+  std::vector<int> placed(lengths.size(), 0);
+  for (const pl::document_wave& w : pl::hybrid_data(lengths, 4, 256, c, pl::balance::steps, true))
+    for (const pl::placed_document& d : w.documents) ++placed[static_cast<std::size_t>(d.document)];
+  CHECK(std::count(placed.begin(), placed.end(), 1) == std::ssize(placed));
 }
 
 TEST_CASE("planners refuse what they cannot place", "[plan][documents][error]") {

@@ -1,4 +1,4 @@
-// refuse: heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for model::batch) or io::pairs (x and y, for model::pair_batch)
+// refuse: heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for model::batch), io::pairs (x and y, for model::pair_batch) or io::basic_documents (for a context split)
 #include "trainer_parts.hpp"
 
 #include <heddle/train/make_trainer.hpp>

@@ -41,6 +41,11 @@ struct forgetful : every_rank {
   }
 };
 
+struct half_a_ring : hd::carrier::kv_ring {
+  static constexpr std::string_view name = "half-a-ring";
+  static constexpr void backward(hd::context_builder& b, std::span<const int> ranks) { forgetful::backward(b, ranks); }
+};
+
 }  // namespace
 
 TEST_CASE("a GPT-2 trained on documents that ranks share is that of one rank, in double", "[train][context][ranks]") {
@@ -55,7 +60,9 @@ TEST_CASE("a GPT-2 trained on documents that ranks share is that of one rank, in
 }
 
 TEST_CASE("a carrier of one's own that is wrong is refused before the step", "[train][context][error]") {
-  using wrong = hd::context<hd::carrier::kv_ring, hd::backward<forgetful>>;
-  CHECK_THROWS_WITH(train<wrong>({.mesh = "cp=2", .microbatches = 6, .rows = 20}),
+  const setup s{.mesh = "cp=2", .microbatches = 6, .rows = 20};
+  CHECK_THROWS_WITH(train<hd::context<hd::backward<forgetful>>>(s),
                     Catch::Matchers::Contains("the carrier forgetful is wrong"));
+  // It has the forward pass of a carrier of the library, and a backward pass of its own.
+  CHECK_THROWS_WITH(train<hd::context<half_a_ring>>(s), Catch::Matchers::Contains("the carrier half-a-ring is wrong"));
 }

@@ -1,4 +1,4 @@
-// heddle/context/program.hpp: what one rank does in each round of a context table, with buffers that are used again.
+// heddle/context/program.hpp: the program of one rank of a context table, round by round, with buffers that are used again.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

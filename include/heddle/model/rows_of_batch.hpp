@@ -1,4 +1,4 @@
-// heddle/model/rows_of_batch.hpp: what a stage knows of the rows of a microbatch besides what its layers read.
+// heddle/model/rows_of_batch.hpp: the rows of a microbatch as a stage keeps them for its verbs.
 #pragma once
 
 #include <heddle/model/layer.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/document_waves.hpp: which ranks share which documents of a step, and in which order: what planners of documents make.
+// heddle/plan/document_waves.hpp: plans of a step: waves of documents, each with the ranks that share it, and their checks.
 #pragma once
 
 #include <heddle/core/config.hpp>

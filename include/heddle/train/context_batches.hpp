@@ -6,11 +6,13 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/io/checksum.hpp>
 #include <heddle/model/context_batch.hpp>
 #include <heddle/plan/document_waves.hpp>
 #include <heddle/plan/sequence_costs.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/train/context_policies.hpp>
+#include <heddle/train/same_options.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_batches.hpp>
 
@@ -77,31 +79,16 @@ class documents_of {
   const Data& data_;
 };
 
-// 64 bits of what ranks must have alike. Source: the FNV-1a hash.
-class plan_hash {
- public:
-  void add(std::uint64_t x) noexcept { value_ = (value_ ^ x) * 1099511628211U; }
-  std::uint64_t value() const noexcept { return value_; }
-
- private:
-  std::uint64_t value_ = 14695981039346656037U;
-};
-inline std::uint64_t plan_hash_of(const std::string& text) {
-  plan_hash f;
-  for (const char c : text) f.add(static_cast<unsigned char>(c));
-  return f.value();
-}
-inline std::uint64_t plan_hash_of(std::span<const std::int64_t> lengths, std::span<const plan::document_wave> waves) {
-  plan_hash f;
-  for (const std::int64_t s : lengths) f.add(static_cast<std::uint64_t>(s));
-  for (const plan::document_wave& w : waves) {
-    f.add(0);
-    for (const plan::placed_document& d : w.documents) {
-      f.add(static_cast<std::uint64_t>(d.document) + 1);
-      for (const int r : d.ranks) f.add(static_cast<std::uint64_t>(r) + 1);
+// A number that tells plans, and the documents that they are for, apart.
+inline std::uint64_t checksum_of(std::span<const std::int64_t> lengths, std::span<const plan::document_wave> waves) {
+  io::checksum64 sum;
+  sum.update(std::as_bytes(lengths));
+  for (std::size_t w = 0; w < waves.size(); ++w)
+    for (const plan::placed_document& d : waves[w].documents) {
+      const std::array<std::int64_t, 3> place{static_cast<std::int64_t>(w), d.document, std::ssize(d.ranks)};
+      sum.update(std::as_bytes(std::span(place))).update(std::as_bytes(std::span(d.ranks)));
     }
-  }
-  return f.value();
+  return sum.value();
 }
 // Whether a number is the same on all ranks of a group, whose communicator it refers to.
 class same_on_all {
@@ -162,8 +149,7 @@ class step_batches<model::context_batch<T, Context>> {
         microbatches_(static_cast<std::size_t>(t.microbatches())),
         batches_(microbatches_.size()) {
     costs_.validate();
-    if (!group_(detail::plan_hash_of(to_string(costs_))))
-      throw config_error("heddle: ranks that share documents have different options.costs; give all the same");
+    require_same_options(ranks, "costs=" + to_string(costs_));
     const auto mark = [&](int part) {
       for (const int s : parts.stages_of(part))
         for (int i = 0; i < t.microbatches() && t.rank_of(s) == pipeline_rank; ++i)
@@ -210,7 +196,7 @@ class step_batches<model::context_batch<T, Context>> {
     }
     std::vector<plan::document_wave> waves = settings_.plan(lengths_, ranks_, rows_, costs_, balance_);
     plan::require_waves(waves, lengths_, ranks_, rows_);
-    if (!group_(detail::plan_hash_of(lengths_, waves)))
+    if (!group_(detail::checksum_of(lengths_, waves)))
       throw comm_error("heddle: ranks that share documents have different documents, or another plan for them; data and planner "
                        "must be the same on all");
     if (waves.size() > microbatches_.size())
@@ -290,7 +276,7 @@ class step_batches<model::context_batch<T, Context>> {
   }
   context_program program_of(const context_carrier& carrier, const context_cut& cut, context_pass pass) const {
     const context_table table = make_context_table(carrier, cut, pass);
-    if (!settings_.checked)
+    if (!detail::is_known(carrier))
       if (const context_fault fault = check_context(table); !fault.ok())
         throw config_error("heddle: the carrier " + std::string(carrier.name) + " is wrong: " + to_string(fault));
     return lower_context(table, rank_);

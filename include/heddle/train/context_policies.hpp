@@ -81,7 +81,6 @@ struct context_settings {
     return masks::causal{}.slices(length);
   };
   planner_function plan = &planner::whole::plan;
-  bool checked = true;  ///< the carriers are this library's
 };
 
 namespace detail {
@@ -108,10 +107,7 @@ template <class P>
 void decide(context_settings& s) {
   using kind = context_kind_of<P>;
   if constexpr (std::is_same_v<kind, carrier_kind>) {
-    s.forward = carrier_of<P>();
-    s.backward = s.forward;
-    s.checked = false;
-    for (const context_carrier& known : context_carriers()) s.checked = s.checked || known.forward == s.forward.forward;
+    s.forward = s.backward = carrier_of<P>();
   } else if constexpr (std::is_same_v<kind, order_kind>) {
     s.cut = &cut_documents<P>;
   } else if constexpr (std::is_same_v<kind, mask_kind>) {
@@ -122,13 +118,11 @@ void decide(context_settings& s) {
 }
 template <class P>
 void decide_backward(context_settings& s) {
-  if constexpr (std::is_same_v<context_kind_of<P>, backward_carrier_kind>) {
-    s.backward = carrier_of<typename P::carrier>();
-    bool known = false;
-    for (const context_carrier& c : context_carriers()) known = known || c.backward == s.backward.backward;
-    s.checked = s.checked && known;
-  }
+  if constexpr (std::is_same_v<context_kind_of<P>, backward_carrier_kind>) s.backward = carrier_of<typename P::carrier>();
 }
+
+// Whether a carrier is one of this library's, both of whose passes are tested: tables of others are checked.
+HEDDLE_INLINE bool is_known(const context_carrier& carrier);
 
 /// By names: "token-ring,zigzag,hybrid". Errors: `config_error` that lists the known ones.
 HEDDLE_INLINE context_settings named_context_settings(std::string_view names);

@@ -56,7 +56,8 @@ template <class Trainer, class Data>
 constexpr void refuse_data() {
   static_assert(is_data_of_trainer<requires { Trainer::stage_type::is_refused; }, Data, typename Trainer::batch_type>,
                 "heddle: this is no data for the model: a trainer takes samples such as io::dataset (tokens, for "
-                "model::batch) or io::pairs (x and y, for model::pair_batch), or what has their context(), or inputs() "
+                "model::batch), io::pairs (x and y, for model::pair_batch) or io::basic_documents (for a context split), or what "
+                "has their context(), or inputs() "
                 "and targets(), validation_samples(), fill_train({first, count}, inputs, targets) and fill_validation "
                 "(train::sample_source)");
 }

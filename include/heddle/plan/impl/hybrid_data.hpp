@@ -182,7 +182,8 @@ HEDDLE_INLINE std::vector<document_wave> hybrid_data(std::span<const std::int64_
                                                       std::ceil(costs.compute(s, 1) / most_seconds))));
       n = (std::min)(n, ranks);
       const double held = offloads ? 1 - costs.offloaded(s) : 1;
-      all.push_back({d, n, static_cast<std::int64_t>(held * static_cast<double>(tokens_of_share(s, n))), costs.of(s, n)});
+      const double share = std::ceil(held * static_cast<double>(tokens_of_share(s, n)));
+      all.push_back({d, n, (std::max)(std::int64_t{1}, static_cast<std::int64_t>(share)), costs.of(s, n)});
     }
     return all;
   };

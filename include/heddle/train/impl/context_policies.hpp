@@ -9,6 +9,12 @@
 
 namespace heddle::inline v0::train::detail {
 
+HEDDLE_INLINE bool is_known(const context_carrier& carrier) {
+  for (const context_carrier& c : context_carriers())
+    if (c.forward == carrier.forward && c.backward == carrier.backward && c.parts == carrier.parts) return true;
+  return false;
+}
+
 HEDDLE_INLINE context_settings named_context_settings(std::string_view names) {
   context_settings s;
   struct known_planner {
