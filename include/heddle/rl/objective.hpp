@@ -34,6 +34,14 @@ concept objective = std::copy_constructible<Objective> && requires(const Objecti
   { to_string(o) } -> std::convertible_to<std::string>;
 };
 
+/// Whether an objective reads what drew a token, `behaviour` or, which is that where nothing else is given, `proximal`: a
+/// member `static constexpr bool reads_behaviour = true`.
+template <class Objective>
+inline constexpr bool reads_behaviour = [] {
+  if constexpr (requires { Objective::reads_behaviour; }) return bool{Objective::reads_behaviour};
+  return false;
+}();
+
 namespace detail {
 template <class Objective>
 void validate_objective(const Objective& o) {
@@ -61,6 +69,7 @@ inline term weighted_policy_gradient(double lp, const token& t, double most) {
 /// REINFORCE with an importance weight of the token's distribution, at most `cap` and not differentiated: -min(pi / mu,
 /// cap) A log(pi). `cap` 0: no weight.
 struct reinforce {
+  static constexpr bool reads_behaviour = true;
   double cap = 5;
   term operator()(double lp, const token& t) const {
     if (cap == 0) return {-t.advantage * lp, -t.advantage};
@@ -77,6 +86,7 @@ inline std::string to_string(const reinforce& o) {
 /// An infinite `rho` gives the exact off-policy gradient.
 /// Source: Wu et al. 2025, LlamaRL, arXiv:2505.24034, section 6.
 struct aipo {
+  static constexpr bool reads_behaviour = true;
   double rho = 4;
   term operator()(double lp, const token& t) const { return detail::weighted_policy_gradient(lp, t, rho); }
   /// Errors: `config_error`.
@@ -91,6 +101,7 @@ inline std::string to_string(const aipo& o) {
 /// is GRPO.
 /// Source: Schulman et al. 2017, arXiv:1707.06347; Ye et al. 2019, arXiv:1912.09729 (dual clip).
 struct ppo {
+  static constexpr bool reads_behaviour = true;
   double low = .2, high = .28, dual = 3;
   term operator()(double lp, const token& t) const {
     const double d = lp - t.proximal, r = detail::ratio_of(d), a = t.advantage;
@@ -134,6 +145,7 @@ inline term divergence(kl_form form, double lp, double reference) {
 /// `of`, and `beta` times the divergence from the reference.
 template <objective Of>
 struct with_kl {
+  static constexpr bool reads_behaviour = rl::reads_behaviour<Of>;
   Of of{};
   double beta = 1e-3;
   kl_form form = kl_form::k3;
@@ -160,6 +172,7 @@ inline double decoupled_weight(double proximal, double behaviour, double cap) {
 /// Any `objective`, chosen at run time: what depends on it has one type. That of none is `reinforce{}`.
 class any_objective {
  public:
+  static constexpr bool reads_behaviour = true;  // known at run time: `knows_what_drew`
   any_objective() : any_objective(reinforce{}) {}
   template <class Objective>
     requires(!std::same_as<Objective, any_objective>) && objective<Objective>
@@ -167,6 +180,8 @@ class any_objective {
 
   term operator()(double lp, const token& t) const { return verbs_->term_of(of_.get(), lp, t); }
   void validate() const { verbs_->validate(of_.get()); }
+  /// `reads_behaviour` of the one that it holds.
+  bool knows_what_drew() const noexcept { return verbs_->knows; }
   friend std::string to_string(const any_objective& o) { return o.verbs_->text(o.of_.get()); }
 
  private:
@@ -174,12 +189,14 @@ class any_objective {
     term (*term_of)(const void*, double, const token&);
     void (*validate)(const void*);
     std::string (*text)(const void*);
+    bool knows;
   };
   template <class Objective>
   static constexpr verbs verbs_of{
       [](const void* o, double lp, const token& t) { return (*static_cast<const Objective*>(o))(lp, t); },
       [](const void* o) { detail::validate_objective(*static_cast<const Objective*>(o)); },
-      [](const void* o) { return std::string(to_string(*static_cast<const Objective*>(o))); }};
+      [](const void* o) { return std::string(to_string(*static_cast<const Objective*>(o))); },
+      rl::reads_behaviour<Objective>};
 
   std::shared_ptr<const void> of_;
   const verbs* verbs_;

@@ -7,6 +7,7 @@
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/rl/objective.hpp>
+#include <heddle/rl/statistics.hpp>
 
 #include <bit>
 #include <cstddef>
@@ -67,8 +68,10 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   using own_loss = Objective;
   static constexpr int numbers_of_row = rl::numbers_of_row;
   Objective objective;
+  rl::statistics* statistics;
 
-  constexpr policy_head(const whole_head& of, const Objective& o) : whole_head(of), objective(o) {}
+  constexpr policy_head(const whole_head& of, const Objective& o, rl::statistics* sums)
+      : whole_head(of), objective(o), statistics(sums) {}
 
   constexpr auto activations() const {
     namespace ml = model::layers;
@@ -132,6 +135,7 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
       const auto number = [&](std::size_t c) -> double { return std::bit_cast<float>(numbers[at + c * n]); };
       const token t{number(1), number(2), number(3), number(4), number(5)};
       const term x = objective(lp[r], t);
+      if (statistics != nullptr) statistics->add(lp[r], t, x);
       loss += t.weight * x.loss;
       of_rows[r] = static_cast<typename B::sum>(-t.weight * x.slope);
     }
@@ -151,10 +155,11 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   }
 };
 
-/// A model's configuration, and its objective.
+/// A model's configuration, and its objective. `statistics`: this rank's, which must outlive the run; null: none.
 template <class Config, class Objective>
 struct policy_config : Config {
   Objective objective{};
+  rl::statistics* statistics = nullptr;
 
   /// Errors: `config_error` naming what does not fit.
   void validate() const {
@@ -172,8 +177,9 @@ namespace detail {
 template <bool Ok, class Head>
 inline constexpr bool head_takes_objective = Ok;
 template <class Objective, class Norm, bool Tied>
-constexpr auto with_objective(const model::layers::language_head<Norm, Tied>& head, const Objective& o) {
-  return policy_head<Norm, Tied, Objective>(head, o);
+constexpr auto with_objective(const model::layers::language_head<Norm, Tied>& head, const Objective& o,
+                              rl::statistics* sums) {
+  return policy_head<Norm, Tied, Objective>(head, o, sums);
 }
 template <class Head>
 inline constexpr bool is_language_head = false;
@@ -210,7 +216,7 @@ struct policy : model::described<policy<Base, Objective>, typename Base::scalar,
                   "heddle: rl::policy puts an objective in place of the cross-entropy of a layers::language_head; this "
                   "model has another head");
     if constexpr (possible)
-      return with_head(whole, detail::with_objective(whole.out, c.objective));
+      return with_head(whole, detail::with_objective(whole.out, c.objective, c.statistics));
     else
       return whole;
   }

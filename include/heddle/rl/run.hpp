@@ -1,0 +1,576 @@
+// heddle/rl/run.hpp: generates, judges and trains on the ranks of one world, as a pipeline says.
+#pragma once
+
+#include <heddle/comm/world.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/infer/engine.hpp>
+#include <heddle/infer/model_runner.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/parameter_route.hpp>
+#include <heddle/rl/batch_buffer.hpp>
+#include <heddle/rl/pipeline.hpp>
+#include <heddle/rl/rollout.hpp>
+#include <heddle/rl/settings.hpp>
+#include <heddle/rl/words.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::rl {
+
+/// The axis of generators that share the ranks of one model-parallel group of a trainer, beside `dp`: a place in a mesh,
+/// such as `mesh<axis<dp>, axis<tp>, axis<replica>>`, whose order decides which weights a rank has already.
+struct replica {
+  static constexpr const char* name = "replica";
+};
+
+/// Meshes of a run: of the ranks that train, and of those that generate.
+template <class Train, class Generate>
+struct meshes {
+  Train train{};
+  Generate generate{};
+};
+
+namespace detail {
+
+template <class Mesh, class Split>
+struct axes_beside;
+template <class Mesh, class... Split>
+struct axes_beside<Mesh, type_list<Split...>> {
+  template <class... Tags>
+  static auto without(type_list<Tags...>)
+      -> heddle::v0::detail::joined<std::conditional_t<contains<Tags, Split...>, type_list<>, type_list<Tags>>...>;
+  using type = decltype(without(typename Mesh::tags{}));
+};
+
+// The world of one generator: without the axes along which there are several.
+template <class World, class... Tags>
+auto world_of_generator(const World& all, type_list<Tags...>) {
+  return all.template sub<Tags...>();
+}
+
+/// A run on one rank. `World`: of all ranks.
+template <class World, class Strategy, class Policy, class GenerateMesh>
+class session {
+  using base = typename Policy::base;
+  using T = typename base::scalar;
+  using train_mesh = typename Strategy::mesh;
+  using backend_type = typename Strategy::backend;
+  template <class Mesh>
+  using world_on = typename decltype(std::declval<const World&>().on(std::declval<const Mesh&>(), {}))::value_type;
+  using training_world = world_on<train_mesh>;
+  using generating_world = world_on<GenerateMesh>;
+  using copies = typename GenerateMesh::template tags_among<dp, replica>;
+  using generator_world =
+      decltype(world_of_generator(std::declval<const generating_world&>(),
+                                  typename axes_beside<GenerateMesh, copies>::type{}));
+  using trainer_type = train::trainer<Policy, Strategy, training_world>;
+  using runner_type = infer::model_runner<base, generator_world, backend_type>;
+  using engine_type = infer::engine<runner_type>;
+
+ public:
+  using options_type = typename trainer_type::options_type;
+
+  session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
+          const settings& s, const task& t)
+      : world_(&world),
+        how_(how),
+        settings_(checked(s, how)),
+        task_(&t),
+        where_(checked(where, how, world.size())),
+        buffer_(how, s.prompts) {
+    training_ = world.on(where.train, ranks_from(0, where.train.size()));
+    generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
+    generators_ = generating_count(where.generate, copies{});
+    if (training_) make_trainer(options);
+    if (generating_) make_generator(options);
+    route_weights();
+  }
+
+  /// `report(const run_report&)` on ranks that train, behind each batch.
+  template <class Report>
+  run_result run(Report&& report) {
+    last_ = now_ns();
+    for (int turn = 0; turn < turns_; ++turn) meet();  // all begin with the same weights
+    if (!training_) {
+      while (!stopped_) write(), meet();
+    } else if (how_.apart) {
+      while (!done()) take_or_ask(report);
+      stopped_ = true;
+      ask(0);
+      meet();
+    } else {
+      while (!done()) {
+        write();
+        meet();
+        if (take_batches(report) && !done()) meet();
+      }
+    }
+    end_generator();
+    result_.groups = buffer_.came();
+    result_.given_up = buffer_.given_up();
+    return result_;
+  }
+
+ private:
+  static constexpr int ask_tag = 7301;
+  static constexpr std::int64_t most_groups = std::int64_t{1} << 60;  // one round for the whole run
+  static std::vector<int> ranks_from(int first, int count) {
+    std::vector<int> all(static_cast<std::size_t>(count));
+    for (int r = 0; r < count; ++r) all[static_cast<std::size_t>(r)] = first + r;
+    return all;
+  }
+  template <class... Tags>
+  static int generating_count(const GenerateMesh& m, type_list<Tags...>) {
+    return (1 * ... * m.template extent<Tags>());
+  }
+  template <class... Tags>
+  static int generating_index(const GenerateMesh& m, int rank, type_list<Tags...>) {
+    return m.template group_index<Tags...>(rank);
+  }
+  static const settings& checked(const settings& s, const flow& how) {
+    s.validate();
+    if (how.overtakes() && how.may_begin(0, s.prompts) < s.prompts)
+      throw config_error("heddle: rl: a window of " + std::to_string(how.may_begin(0, s.prompts)) +
+                         " groups is less than a batch of " + std::to_string(s.prompts));
+    return s;
+  }
+  static const meshes<train_mesh, GenerateMesh>& checked(const meshes<train_mesh, GenerateMesh>& m, const flow& how,
+                                                        int ranks) {
+    const int train = m.train.size(), generate = m.generate.size();
+    const bool fits = how.apart ? train + generate == ranks : train == ranks && generate == ranks;
+    if (!fits)
+      throw config_error("heddle: rl: meshes of " + std::to_string(train) + " ranks that train and " +
+                         std::to_string(generate) + " that generate " +
+                         (how.apart ? "side by side should have the world's "
+                                    : "in turn should each have all of the world's ") +
+                         std::to_string(ranks) + " ranks");
+    return m;
+  }
+
+  void make_trainer(options_type o) {
+    o.batch = settings_.prompts * settings_.answers;
+    o.steps = settings_.steps;
+    o.model.statistics = &statistics_;
+    o.model.temperature = settings_.temperature;
+    trainer_.emplace(*training_, std::move(o));
+  }
+  void make_generator(const options_type& o) {
+    generator_.emplace(world_of_generator(*generating_, typename axes_beside<GenerateMesh, copies>::type{}));
+    own_ = generating_index(where_.generate, generating_->rank(), copies{});
+    backend_.emplace(train::detail::backend_for<backend_type>(o, world_->size()));
+    const auto& config = static_cast<const typename base::config&>(o.model);
+    const std::int64_t sequences = how_.slots > 0 ? how_.slots : settings_.sequences;
+    const std::int64_t longest = (config.context + settings_.block_rows - 1) / settings_.block_rows;
+    const std::int64_t blocks =
+        settings_.cache_tokens > 0 ? settings_.cache_tokens / settings_.block_rows : sequences * longest;
+    runner_.emplace(config, *generator_, *backend_, infer::cache_extent{blocks, settings_.block_rows},
+                    (std::max)(settings_.rows, sequences));
+    if (!runner_->leads()) return;
+    engine_.emplace(*runner_, infer::engine_options{.max_running = sequences});
+    // Which groups begin, and when answers are interrupted, is decided here, for all generators together.
+    rollout_.emplace(*engine_, completion_rule{.over = 0, .slots = how_.slots},
+                     rollout_options{.groups = settings_.prompts,
+                                     .answers = settings_.answers,
+                                     .compared = settings_.advantage != advantage_of::reward,
+                                     .max_tokens = settings_.most_tokens,
+                                     .sampling = {.temperature = settings_.temperature, .seed = settings_.seed},
+                                     .stop_tokens = settings_.end_tokens});
+    rollout_->start(most_groups);
+  }
+  // One route to all generators, or where they take weights in turn, one to each turn's.
+  void route_weights() {
+    turns_ = how_.rolling > 0 ? (generators_ + static_cast<int>(how_.rolling) - 1) / static_cast<int>(how_.rolling) : 1;
+    for (int turn = 0; turn < turns_; ++turn)
+      routes_.emplace_back(*world_, source(), target(turn), settings_.bucket_bytes);
+    sent_.assign(static_cast<std::size_t>(turns_), -1);
+    bases_.assign(static_cast<std::size_t>(generators_), 0);
+    without_before_ = bases_;
+  }
+  bool in_turn(int generator, int turn) const {
+    return how_.rolling == 0 || generator / static_cast<int>(how_.rolling) == turn;
+  }
+  train::trainer_weights<trainer_type> source() {
+    return train::trainer_weights<trainer_type>(trainer_ ? &*trainer_ : nullptr);
+  }
+  model::stage_weights<typename runner_type::stage_type> target(int turn) {
+    return model::stage_weights<typename runner_type::stage_type>(
+        runner_ && in_turn(own_, turn) ? &runner_->stage() : nullptr);
+  }
+
+  // ---- what all ranks do together ----
+
+  // Exchanges finished groups, and weights where they are due. Every rank calls it equally often.
+  void meet() {
+    say_.clear();
+    if (world_->rank() == 0) say_as_trainer();
+    if (rollout_) say_as_leader();
+    const gathered_words all = gather_words(world_->control(), say_.words());
+    word_reader from = all.of(0);
+    stopped_ = from.template get<int>() != 0;
+    const auto version = from.template get<std::int64_t>();
+    const auto turn = from.template get<int>();
+    until_ = from.template get<std::int64_t>();
+    std::vector<std::int64_t> bases;
+    from.get(bases);
+    if (training_) {
+      if (world_->rank() == 0 && rollout_) take_groups(from);
+      for (int r = 1; r < world_->size(); ++r)
+        if (word_reader of = all.of(r); !of.done()) take_groups(of);
+    }
+    if (turn >= 0) {
+      routes_[static_cast<std::size_t>(turn)].run(*world_, backend(), source(), target(turn));
+      if (rollout_ && in_turn(own_, turn)) rollout_->weights_changed(version, how_.cache);
+      sent(turn, version);
+    }
+    if (rollout_) base_ = bases[static_cast<std::size_t>(own_)];
+    asks_.clear();  // they have arrived
+  }
+  backend_type& backend() { return backend_ ? *backend_ : trainer_->backend(); }
+
+  // Of rank 0: whether it is over, the version of weights and whose turn it is to take them, what the trainer waits for,
+  // and from where the window of each generator is counted.
+  void say_as_trainer() {
+    const int turn = turn_due();
+    say_.put(stopped_ ? 1 : 0);
+    say_.put(version_);
+    say_.put(turn);
+    say_.put(buffer_.until());
+    std::vector<std::int64_t> bases(static_cast<std::size_t>(generators_));
+    for (int g = 0; g < generators_; ++g)
+      bases[static_cast<std::size_t>(g)] = turn >= 0 && in_turn(g, turn) ? buffer_.left() : base_of(g);
+    say_.put(bases);
+  }
+  // Groups that left without a new version make room, too.
+  std::int64_t base_of(int generator) const {
+    const auto g = static_cast<std::size_t>(generator);
+    return bases_[g] + without_version_ - without_before_[g];
+  }
+  // The turn whose generators are the furthest behind, if weights are due; -1: none.
+  int turn_due() const {
+    const auto oldest = std::min_element(sent_.begin(), sent_.end());
+    const bool due = *oldest < 0 || version_ - *oldest >= how_.updates;
+    return due ? static_cast<int>(oldest - sent_.begin()) : -1;
+  }
+  void sent(int turn, std::int64_t version) {
+    sent_[static_cast<std::size_t>(turn)] = version;
+    for (int g = 0; g < generators_; ++g)
+      if (in_turn(g, turn)) {
+        bases_[static_cast<std::size_t>(g)] = buffer_.left();
+        without_before_[static_cast<std::size_t>(g)] = without_version_;
+      }
+  }
+
+
+  // ---- on ranks that generate ----
+
+  // Writes answers until this rank should meet the others.
+  void write() {
+    if (!generating_) return;
+    if (!rollout_) {
+      runner_->follow();
+      return;
+    }
+    if (how_.apart) listen();
+    for (;;) {
+      const bool asked = !how_.apart || was_asked();
+      begin_groups(asked);
+      if (should_meet(asked)) break;
+      rollout_->step();
+      judge_finished();
+    }
+    if (how_.over > 1) rollout_->cancel_rest();
+    if (how_.apart) wait_until_asked();
+    runner_->interrupt();
+  }
+  // Groups of this generator, in order, as far as its weights may; where it is asked for a batch, only those of that.
+  void begin_groups(bool asked) {
+    std::int64_t bound = how_.may_begin(base_, settings_.prompts);
+    if (asked && !how_.overtakes()) bound = (std::min)(bound, until_);
+    if (next_ < 0) next_ = own_;
+    for (; next_ < bound; next_ += generators_) rollout_->add({next_, task_->prompt(next_)});
+  }
+  bool is_idle() const {
+    const rollout_counts& n = rollout_->counts();
+    return n.started == n.taken && rollout_->waiting_prompts() == 0;
+  }
+  bool should_meet(bool asked) const {
+    if (is_idle()) return true;
+    return asked && how_.overtakes() && std::ssize(finished_) >= (how_.apart ? asked_for_ : each_lacks());
+  }
+  void judge_finished() {
+    while (rollout_->finished() > 0) {
+      std::vector<sample> group = rollout_->take_finished(1);
+      questions_.clear();
+      for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}});
+      const std::vector<judgement> said = task_->reward(questions_);
+      if (said.size() != questions_.size())
+        throw config_error("heddle: rl: task.reward gave " + std::to_string(said.size()) + " rewards for " +
+                           std::to_string(questions_.size()) + " answers");
+      for (std::size_t i = 0; i < said.size(); ++i) {
+        group[i].reward = said[i].ok() ? said[i].reward : 0;
+        group[i].missing = said[i].missing;
+      }
+      finished_.push_back(std::move(group));
+    }
+  }
+  void say_as_leader() {
+    say_.put(finished_.size());
+    for (const auto& group : finished_) {
+      say_.put(group.size());
+      for (const sample& s : group) put(say_, s);
+    }
+    finished_.clear();
+  }
+  void end_generator() {
+    if (!runner_) return;
+    if (runner_->leads())
+      runner_->finish();
+    else
+      runner_->follow();
+  }
+  void listen() {
+    if (!asked_ && !heard_) asked_.emplace(world_->control().irecv(std::span(&asked_for_, 1), 0, ask_tag));
+  }
+  bool was_asked() {
+    if (!heard_ && asked_->test()) wait_until_asked();
+    return heard_;
+  }
+  void wait_until_asked() {
+    if (asked_) asked_->wait();
+    asked_.reset();
+    heard_ = true;
+  }
+
+  // ---- on ranks that train ----
+
+  bool done() const noexcept { return result_.batches >= settings_.steps; }
+  // Of the groups that the next batch lacks, those of one generator.
+  std::int64_t each_lacks() const { return (buffer_.missing() + generators_ - 1) / generators_; }
+  template <class Report>
+  void take_or_ask(Report& report) {
+    if (take_batches(report)) {
+      if (!how_.in_flight) return;
+      ask(0);
+    } else {
+      ask(each_lacks());
+    }
+    meet();
+  }
+  // Tells the leaders of generators that the trainer waits, for so many groups of each.
+  void ask(std::int64_t groups) {
+    if (world_->rank() != 0) return;
+    asking_for_ = groups;
+    for (int r = 0; r < where_.generate.size(); ++r)
+      if (generating_index(where_.generate, r, typename axes_beside<GenerateMesh, copies>::type{}) == 0)
+        asks_.push_back(world_->control().isend(std::span<const std::int64_t>(&asking_for_, 1),
+                                                where_.train.size() + r, ask_tag));
+  }
+  void take_groups(word_reader& from) {
+    for (auto n = from.template get<std::int64_t>(); n > 0; --n) {
+      std::vector<sample> answers(from.template get<std::size_t>());
+      for (sample& s : answers) get(from, s);
+      const std::int64_t id = answers.front().group;
+      buffer_.add(id, std::move(answers));
+    }
+    give_up();
+  }
+  void give_up() {
+    const std::int64_t n = buffer_.give_up(version_);
+    without_version_ += n;
+    given_up_ += n;
+  }
+  // Steps on the batches that are there; true if there was one.
+  template <class Report>
+  bool take_batches(Report& report) {
+    bool any = false;
+    while (!done()) {
+      auto batch = buffer_.take();
+      if (!batch) break;
+      use(*batch, report);
+      any = true;
+      if (how_.apart || turn_due() >= 0) break;
+    }
+    return any;
+  }
+  template <class Report>
+  void use(const std::vector<std::vector<sample>>& batch, Report& report) {
+    run_report r;
+    r.batch = result_.batches++;
+    r.version = version_;
+    r.given_up = std::exchange(given_up_, 0);
+    std::vector<sample> all;
+    double rewards = 0;
+    bool moves = false;
+    for (std::vector<sample> group : batch) {
+      set_advantages(group);
+      for (sample& s : group) {
+        if (s.missing.empty()) {
+          rewards += s.reward;
+        } else if (r.missing++ == 0) {
+          r.why_missing = s.missing;
+        }
+        moves = moves || (s.advantage != 0 && s.missing.empty());
+        count_lags(s, r);
+        all.push_back(std::move(s));
+      }
+    }
+    const auto answers = static_cast<std::int64_t>(all.size());
+    r.reward = answers > r.missing ? rewards / static_cast<double>(answers - r.missing) : 0;
+    r.mean_lag = r.tokens > 0 ? r.mean_lag / static_cast<double>(r.tokens) : 0;
+    result_.tokens += r.tokens;
+    result_.missing += r.missing;
+    if (moves) {
+      step(std::move(all), r);
+    } else {
+      ++result_.skipped;
+      without_version_ += settings_.prompts;
+    }
+    if (how_.least_share > 0 && moves && r.statistics.effective_share() < how_.least_share)
+      buffer_.only_from(version_);
+    give_up();
+    result_.version = version_;
+    const auto now = now_ns();
+    r.seconds = static_cast<double>(now - std::exchange(last_, now)) * 1e-9;
+    r.waiting = r.training.steps > 0 ? r.seconds - r.training.seconds : r.seconds;
+    if constexpr (std::is_invocable_v<Report&, const run_report&, trainer_type&>)
+      report(static_cast<const run_report&>(r), *trainer_);
+    else
+      report(static_cast<const run_report&>(r));
+  }
+  // Of a group; answers without a reward have none, and are compared with nobody.
+  void set_advantages(std::vector<sample>& group) const {
+    std::vector<double> rewards;
+    for (sample& s : group) {
+      if (s.missing.empty())
+        rewards.push_back(s.reward);
+      else
+        s.mask.assign(s.tokens.size(), false);
+    }
+    const bool compares = settings_.advantage != advantage_of::reward;
+    std::vector<double> found = rewards;
+    if (compares && rewards.size() < 2)
+      found.assign(rewards.size(), 0.0);
+    else if (settings_.advantage == advantage_of::group_normalised)
+      found = group_normalised(rewards, rewards.size());
+    else if (settings_.advantage == advantage_of::leave_one_out)
+      found = leave_one_out(rewards, rewards.size());
+    auto at = found.begin();
+    for (sample& s : group)
+      if (s.missing.empty()) s.advantage = *at++;
+  }
+  void count_lags(const sample& s, run_report& r) {
+    const auto tokens = std::ssize(s.tokens);
+    r.tokens += tokens;
+    for (std::size_t i = 0; i < s.segments.size(); ++i) {
+      const std::int64_t end = i + 1 < s.segments.size() ? s.segments[i + 1].first : tokens;
+      const std::int64_t n = end - s.segments[i].first, lag = version_ - s.segments[i].version;
+      if (lag < 0)
+        throw schedule_error("heddle: rl: an answer of version " + std::to_string(s.segments[i].version) +
+                             " came to a trainer of version " + std::to_string(version_));
+      if (const std::int64_t most = how_.greatest_lag(); most >= 0 && lag > most)
+        throw schedule_error("heddle: rl: a token is " + std::to_string(lag) +
+                             " versions old, and this pipeline's are at most " + std::to_string(most));
+      r.mean_lag += static_cast<double>(n * lag);
+      r.greatest_lag = (std::max)(r.greatest_lag, lag);
+      if (i + 1 < s.segments.size()) r.inherited += n;
+      if (result_.lags.size() <= static_cast<std::size_t>(lag)) result_.lags.resize(static_cast<std::size_t>(lag) + 1);
+      result_.lags[static_cast<std::size_t>(lag)] += n;
+    }
+  }
+  void step(std::vector<sample> all, run_report& r) {
+    const experience data(std::move(all), trainer_->options().model.context, trainer_->samples_consumed(),
+                          any_aggregate{settings_.aggregation, static_cast<double>(settings_.most_tokens)});
+    statistics_ = {};
+    r.training = trainer_->step(data);
+    ++version_;
+    std::array<double, 6> sums{statistics_.tokens, statistics_.weights,   statistics_.squares,
+                               statistics_.flat,   statistics_.behaviour, statistics_.reference};
+    training_->control().all_reduce(std::span<double>(sums), plus{});
+    r.statistics = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+  }
+
+  World* world_;
+  flow how_;
+  settings settings_;
+  const task* task_;
+  meshes<train_mesh, GenerateMesh> where_;
+  rl::statistics statistics_{};
+  std::optional<training_world> training_;
+  std::optional<generating_world> generating_;
+  std::optional<generator_world> generator_;
+  std::optional<trainer_type> trainer_;
+  std::optional<backend_type> backend_;
+  std::optional<runner_type> runner_;
+  std::optional<engine_type> engine_;
+  std::optional<rollout> rollout_;
+  int generators_ = 1, own_ = 0, turns_ = 1;
+  std::vector<model::parameter_route> routes_;
+
+  // Of all ranks, as rank 0 says.
+  bool stopped_ = false;
+  std::int64_t until_ = 0;
+  word_writer say_;
+  // Of a leader: its window's begin, its next group, and what waits for a meeting.
+  std::int64_t base_ = 0, next_ = -1, asked_for_ = 0;
+  bool heard_ = false;
+  std::optional<typename World::control_communicator::request> asked_;
+  std::vector<std::vector<sample>> finished_;
+  std::vector<question> questions_;
+  // Of a trainer.
+  batch_buffer buffer_;
+  std::int64_t version_ = 0, without_version_ = 0, given_up_ = 0, asking_for_ = 0, last_ = 0;
+  std::vector<std::int64_t> sent_, bases_, without_before_;
+  std::vector<typename World::control_communicator::request> asks_;
+  run_result result_;
+};
+
+}  // namespace detail
+
+/// Trains `policy` on the ranks of `world`: generators write groups of answers, the ranks that lead them ask for rewards,
+/// those that train step on batches, and weights go back by a `parameter_route`, as `how` says. Colocated, both meshes
+/// have all ranks; apart, the first ranks train and those behind them generate. All ranks call it together;
+/// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch.
+/// `options` are the trainer's; `batch`, `steps`, `model.temperature` and `model.statistics` follow from `s`.
+///
+/// A weight update waits for at most one decoding step where weights are in flight. Nobody is left in half of a
+/// collective: all ranks meet, in one order, and go on. Where ranks may wait long for others, the time-out of
+/// `launch_options` must be longer, or 0.
+///
+/// Errors: `config_error` naming the setting; `schedule_error` for a token that is older than the pipeline allows; what
+/// the trainer, the engine and the task throw.
+template <class Strategy, class World, class Generate, class Base, class Objective, class Report>
+run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
+               policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
+               const settings& s, const task& t, Report&& report) {
+  if constexpr (requires { options.model.objective.knows_what_drew(); })
+    if (how.overtakes() && !how.as_is && !options.model.objective.knows_what_drew())
+      throw config_error("heddle: rl: this pipeline writes one answer with several versions of the weights, and " +
+                         to_string(options.model.objective) + " does not read what drew a token");
+  detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t);
+  return all.run(report);
+}
+
+/// The same by a `pipeline`, such as `pipelinerl`, whose policies have been checked by the compiler.
+template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report>
+run_result run(World& world, const meshes<typename Strategy::mesh, Generate>& where, policy<Base, Objective> of,
+               const train::options<typename policy<Base, Objective>::config>& options, const settings& s,
+               const task& t, Report&& report) {
+  if constexpr (System::template takes<Objective>())
+    return run<Strategy>(world, System::flow, where, of, options, s, t, report);
+  else
+    return {};
+}
+
+}  // namespace heddle::inline v0::rl
