@@ -74,6 +74,10 @@ class engine {
   /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
   request_id submit(request r) {
     require_request(r, limits_.vocabulary, context());
+    if constexpr (detail::accepts_by_threshold<decoding>)
+      if (r.log_probabilities && r.log_probabilities_of == log_probability_of::drawn)
+        throw request_error("log_probabilities_of",
+                            "a rule of acceptance takes tokens that no distribution drew; ask for those of the model");
     if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
       throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
     auto s = std::make_unique<sequence>();
