@@ -19,6 +19,7 @@ class any_engine {
   virtual request_id submit(request r) = 0;
   virtual bool cancel(request_id id) = 0;
   virtual bool finish(request_id id) = 0;
+  virtual void weights_changed(kv what) = 0;
   virtual std::span<const event> step() = 0;
   virtual bool failed() const noexcept = 0;
   virtual bool idle() const noexcept = 0;
@@ -40,6 +41,7 @@ class held_engine final : public any_engine {
   request_id submit(request r) override { return engine_.submit(std::move(r)); }
   bool cancel(request_id id) override { return engine_.cancel(id); }
   bool finish(request_id id) override { return engine_.finish(id); }
+  void weights_changed(kv what) override { engine_.weights_changed(what); }
   std::span<const event> step() override { return engine_.step(); }
   bool failed() const noexcept override { return engine_.failed(); }
   bool idle() const noexcept override { return engine_.idle(); }

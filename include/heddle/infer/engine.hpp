@@ -96,6 +96,14 @@ class engine {
   /// As `cancel`, with the reason `stop`: for a caller that finds the end in the text.
   bool finish(request_id id) { return end_from_outside(id, finish_reason::stop); }
 
+  /// Between two steps, after the runner's weights were written: no later prompt finds rows of the cache that the old ones computed, and what runs goes on
+  /// as `what` says. Tokens that were drawn stay, no request ends, and a request that is computed again counts among `preemptions`.
+  void weights_changed(kv what) {
+    if constexpr (requires { blocks_.forget(); }) blocks_.forget();
+    if (what == kv::recompute)
+      while (!running_.empty()) send_back_youngest();
+  }
+
   /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
   /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again. Not so a step with moves (`step::moves`,
   /// that trees of proposals make): rows of the cache may be lost, so that each later call throws `schedule_error`.
@@ -248,17 +256,19 @@ class engine {
 
   // A block for the row after those in the cache, the youngest sequences giving theirs back. False if `s` itself had to.
   bool make_room(sequence& s) {
-    while (!blocks_.grow(s.blocks, s.computed + 1)) {
-      sequence_pointer youngest = std::move(running_.back());
-      running_.pop_back();
-      blocks_.release(youngest->blocks);
-      youngest->computed = 0;
-      ++counts_.preemptions;
-      const bool itself = youngest.get() == &s;
-      waiting_.push_front(std::move(youngest));
-      if (itself) return false;
-    }
+    while (!blocks_.grow(s.blocks, s.computed + 1))
+      if (send_back_youngest() == &s) return false;
     return true;
+  }
+  // The one that began last waits again, before all others.
+  const sequence* send_back_youngest() {
+    sequence& youngest = *running_.back();
+    blocks_.release(youngest.blocks);
+    youngest.computed = 0;
+    ++counts_.preemptions;
+    waiting_.push_front(std::move(running_.back()));
+    running_.pop_back();
+    return &youngest;
   }
 
   // Proposals for sequences that decode; a row is left for each prompt. Returns the number of rows.
