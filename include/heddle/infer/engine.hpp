@@ -152,6 +152,8 @@ class engine {
   }
   /// Most tokens of a prompt and its answer together: of the runner, or what its cache has room for.
   std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
+  /// Of the runner.
+  const step_limits& limits() const noexcept { return limits_; }
   const engine_options& options() const noexcept { return options_; }
   /// The decoding policy, for what it counts.
   const decoding& decoder() const noexcept { return decoding_; }
