@@ -393,3 +393,199 @@ TEST_CASE("tokens are conserved and each answer is delivered once under random s
           "[rl][rollout][law]") {
   for (unsigned seed = 1; seed <= 1000; ++seed) check_schedule(seed);
 }
+
+namespace {
+
+constexpr md::gpt2_config deeper{
+    .layers = 3, .heads = 2, .width = 8, .context = 14, .vocabulary = 13, .initial_deviation = .6};
+
+struct run_on_ranks {
+  std::vector<rl::sample> samples;
+  std::int64_t interrupts = 0, version = 0;
+};
+// A random schedule of rounds in which all ranks meet between steps, some with other weights; what each rank counted.
+std::vector<run_on_ranks> run_with_meetings(const mesh_type& mesh, unsigned seed) {
+  std::vector<run_on_ranks> all(static_cast<std::size_t>(mesh.size()));
+  hd::launch<hd::threads>(mesh, [&](world_type& world) {
+    backend kernels{1};
+    runner_type runner(deeper, world, kernels, {20, 4}, 24);
+    runner.stage().initialize(1);
+    run_on_ranks& mine = all[static_cast<std::size_t>(world.rank())];
+    const auto meet = [&](std::int64_t version) {
+      world.control().broadcast(std::span<std::int64_t>(&version, 1), 0);
+      if (version != mine.version) {
+        runner.stage().initialize(1 + static_cast<std::uint64_t>(version));
+        runner.stage().weights_written();
+      }
+      mine.version = version;
+      ++mine.interrupts;
+    };
+    if (!runner.leads()) {
+      while (runner.follow() == inf::followed::interrupted) meet(0);
+      return;
+    }
+    std::mt19937 random(seed);
+    const auto chance = [&](std::int64_t of) { return fake::between(random, 1, of) == 1; };
+    const rl::completion_rule rules[] = {rl::wait_all::rule(), rl::partial<2>::rule(), rl::slots<5>::rule()};
+    engine_type engine(runner, {.end_tokens = {end_token}});
+    rl::rollout r(engine, rules[seed % 3], options(seed % 2 == 0 ? 1 : .7));
+    for (std::int64_t g = 0; g < 5; ++g) r.add(prompt(g));
+    mine.samples = all_rounds(r, [&](int) {
+      while (chance(3)) {
+        runner.interrupt();
+        const std::int64_t version = r.version() + (chance(2) ? 1 : 0);
+        meet(version);
+        r.weights_changed(version, chance(2) ? inf::kv::keep : inf::kv::recompute);
+      }
+      if (chance(6)) r.cancel_rest();
+    });
+    runner.finish();
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ranks of a model meet between steps of a rollout and follow again, with the answers of one rank",
+          "[rl][rollout][ranks]") {
+  for (const auto& [stages, parts] : {std::pair(2, 1), std::pair(1, 2), std::pair(3, 1)}) {
+    std::int64_t interrupts = 0;
+    for (unsigned seed = 1; seed <= 12; ++seed) {
+      CAPTURE(stages, parts, seed);
+      const auto one = run_with_meetings(mesh_type{1, 1}, seed),
+                 several = run_with_meetings(mesh_type{stages, parts}, seed);
+      for (const run_on_ranks& r : several) {
+        CHECK(r.interrupts == one[0].interrupts);
+        CHECK(r.version == one[0].version);
+      }
+      interrupts += one[0].interrupts;
+      REQUIRE(several[0].samples.size() == 15);
+      for (std::size_t i = 0; i < 15; ++i) {
+        rl::sample a = several[0].samples[i];
+        const rl::sample& b = one[0].samples[i];
+        REQUIRE(a.tokens == b.tokens);
+        for (std::size_t t = 0; t < a.tokens.size(); ++t)
+          CHECK(std::abs(a.log_probabilities[t] - b.log_probabilities[t]) <= 1e-11);
+        a.log_probabilities = b.log_probabilities;
+        CHECK(a == b);
+        for (std::size_t x = 1; x < a.segments.size(); ++x) CHECK(a.segments[x].version > a.segments[x - 1].version);
+      }
+    }
+    CHECK(interrupts > 100);
+  }
+}
+
+TEST_CASE("a rollout starts groups as the cache and the window have room", "[rl][rollout]") {
+  inf::step_limits limits = fake::small_limits;
+  limits.blocks = 12;  // of 4 tokens: four answers to a prompt of 2 with one block each, and one more each
+  rl::rollout_options o{.groups = 4, .answers = 2, .max_tokens = 16, .sampling = {.seed = 5}};
+  fake_rollout f(limits, 64, rl::partial<3>::rule(), o);
+  for (std::int64_t g = 0; g < 12; ++g) f.rollout.add({g, {1, 2}});
+  CHECK_FALSE(f.rollout.step());  // no round
+  f.rollout.start();
+  CHECK(f.rollout.step());
+  CHECK(f.rollout.in_flight() == 6);
+  CHECK(f.rollout.counts().started == 3);
+  while (f.rollout.step()) CHECK(f.rollout.counts().started <= 12);
+  CHECK(f.rollout.finished() >= 4);
+  const std::int64_t surplus = f.rollout.finished() - 4;
+  CHECK(f.rollout.take_finished().size() == 8);
+  CHECK(f.rollout.finished() == surplus);
+
+  o.window = 5;
+  fake_rollout w(fake::small_limits, 64, rl::slots<64>::rule(), o);
+  for (std::int64_t g = 0; g < 12; ++g) w.rollout.add({g, {1, 2}});
+  w.rollout.start(5);
+  while (w.rollout.step()) {
+  }
+  CHECK(w.rollout.counts().started == 5);
+  CHECK(w.rollout.finished() == 5);
+  CHECK(w.rollout.take_finished().size() == 10);
+  w.rollout.start();
+  CHECK_FALSE(w.rollout.step());  // the window is closed
+  w.rollout.consumed(2);
+  CHECK(w.rollout.step());
+  CHECK(w.rollout.counts().started == 7);
+  CHECK_THROWS_WITH(w.rollout.consumed(4),
+                    Contains("of 5 groups that were taken, 2 were consumed before: 4 more cannot be"));
+  CHECK_THROWS_WITH(w.rollout.start(6), Contains("within the window of 5, got 6"));
+}
+
+TEST_CASE("an answer that ends by an error is an error, and the others of the step are kept", "[rl][rollout]") {
+  fake::runner runner(fake::small_limits, {.broken_after = 4});
+  inf::engine<fake::runner, inf::prefix_shared> engine(runner);
+  rl::rollout r(engine, rl::wait_all{}, {.groups = 1, .answers = 6, .max_tokens = 30, .sampling = {.seed = 1}});
+  r.add({0, {1, 2}});
+  r.start();
+  std::string text;
+  int errors = 0;
+  for (bool more = true; more;) {
+    try {
+      more = r.step();
+    } catch (const hd::numeric_error& e) {
+      text = e.what(), ++errors;
+    }
+    CHECK(r.buffered_tokens() == engine.counts().answer_tokens);
+  }
+  CHECK(errors > 0);
+  CHECK_THAT(text, Contains("the logit of token 1 should be a number below infinity"));
+  const auto samples = r.take_finished();
+  REQUIRE(samples.size() == 6);
+  CHECK(std::ranges::count(samples, inf::finish_reason::error, &rl::sample::finish) >= errors);
+}
+
+TEST_CASE("a rollout refuses settings that would train on something else, and names them", "[rl][rollout][error]") {
+  const auto refused = [&](rl::rollout_options o, const rl::completion_rule& how = rl::wait_all::rule()) {
+    try {
+      fake_rollout f(fake::small_limits, 8, how, o);
+    } catch (const hd::config_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refused({}).empty());
+  CHECK_THAT(refused({.sampling = {.top_p = .9}}), Contains("a temperature and a seed alone") && Contains("top_p 0.9"));
+  CHECK_THAT(refused({.sampling = {.top_k = 3}}), Contains("top_k 3"));
+  CHECK_THAT(refused({.sampling = {.presence_penalty = 1}}), Contains("penalties"));
+  CHECK_THAT(refused({.sampling = {.temperature = 0}}),
+             Contains("sampling.temperature should be a finite number above 0, got 0"));
+  CHECK_THAT(refused({.answers = 1}),
+             Contains("answers should be at least 2, where advantages compare them") && Contains("got 1"));
+  CHECK(refused({.answers = 1, .compared = false}).empty());
+  CHECK_THAT(refused({.groups = 4, .window = 3}),
+             Contains("window should be at least the 4 groups of a round") && Contains("got 3"));
+  CHECK_THAT(refused({.groups = 0}), Contains("groups should be at least 1, got 0"));
+  CHECK_THAT(refused({.max_tokens = 0}), Contains("max_tokens should be at least 1, got 0"));
+  CHECK_THAT(refused({.stop_tokens = {13}}), Contains("stop_tokens should be below the vocabulary's 13, got 13"));
+  CHECK_THAT(refused({}, {-1, 0}), Contains("completion.over should be at least 0, got -1"));
+
+  fake_rollout f(fake::small_limits, 8, rl::wait_all::rule(), {});
+  const auto adds = [&](rl::rollout_prompt p) {
+    try {
+      f.rollout.add(std::move(p));
+    } catch (const hd::config_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(adds({3, std::vector<std::int32_t>(48, 1)}),
+             Contains("the prompt of group 3 has 48 tokens") && Contains("at most 48 together"));
+  CHECK_THAT(adds({3, {}}), Contains("the prompt of group 3 has 0 tokens"));
+  CHECK_THAT(adds({3, {13}}), Contains("the token 13, which is not in the vocabulary of 13"));
+  CHECK(adds({3, {1}}).empty());
+  CHECK_THAT(adds({3, {1}}), Contains("groups should ascend: got the prompt of group 3 after 3"));
+  f.rollout.weights_changed(4, inf::kv::keep);
+  CHECK_THROWS_WITH(f.rollout.weights_changed(3, inf::kv::keep), Contains("at least the last one's 4, got 3"));
+  CHECK_THROWS_WITH(f.rollout.restore({}), Contains("has not begun"));
+  fake_rollout other(fake::small_limits, 8, rl::wait_all::rule(), {.answers = 4});
+  f.rollout.start(1);
+  f.rollout.step();
+  CHECK_THROWS_WITH(other.rollout.restore(f.rollout.state()),
+                    Contains("answers of a group of the state should be 4, got 8"));
+  CHECK(to_string(rl::partial<2>::rule()) == "partial<2>");
+  CHECK(to_string(rl::slots<64>::rule()) == "slots<64>");
+  CHECK(to_string(rl::wait_all::rule()) == "wait_all");
+  fake::runner runner;
+  inf::engine<fake::runner, inf::prefix_shared> bounded(runner, {.max_waiting = 3});
+  CHECK_THROWS_WITH(rl::rollout(bounded, rl::wait_all{}), Contains("the engine's max_waiting should be 0"));
+}
