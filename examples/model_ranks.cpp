@@ -109,7 +109,10 @@ void run_model(const options& o, const md::hugging_face_model& about, const std:
     md::falcon_base<float> base;
     if constexpr (std::is_same_v<T, float>)
       if (o.base) base = md::gather_falcon_base(on_ranks->stage(), world);
-    if (!on_ranks->leads()) return on_ranks->follow();
+    if (!on_ranks->leads()) {
+      on_ranks->follow();
+      return;
+    }
     loading.reset();
     in_float(*on_ranks, [&](const runner& steps) {
       const auto norm = [](const auto& c) { return c.epsilon; };

@@ -153,7 +153,10 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
       md::read_parameters(runner->stage(), io::safetensors_reader(folder), names);
       if (base != nullptr)
         if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads()) *base = std::move(gathered);
-      if (!runner->leads()) return runner->follow();
+      if (!runner->leads()) {
+        runner->follow();
+        return;
+      }
       body(*runner, kernels);
       runner->finish();
     });

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <heddle/rl/advantage.hpp>
+#include <heddle/rl/completion.hpp>
 #include <heddle/rl/experience.hpp>
 #include <heddle/rl/objective.hpp>
 #include <heddle/rl/policy.hpp>
+#include <heddle/rl/rollout.hpp>
+#include <heddle/rl/sample.hpp>

@@ -55,6 +55,9 @@ void check_draws(std::uint64_t seed, std::int64_t vocabulary, std::int64_t rows)
   std::vector<T> logits;
   std::vector<hd::compute::token_draw> draws;
   std::vector<inf::sampling_options> options;
+  const auto of_drawn = [](const inf::sampling_options& s, std::int64_t r) {
+    return r % 2 == 1 && s.temperature > 0 && s.top_k == 0 && s.top_p == 1 && s.min_p == 0;
+  };
   for (std::int64_t r = 0; r < rows; ++r) {
     const double spread = one_of({0, 1, 3, 30, 1e4}), step = one_of({0, 0, 0.5, 2});
     for (std::int64_t j = 0; j < vocabulary; ++j) {
@@ -76,7 +79,8 @@ void check_draws(std::uint64_t seed, std::int64_t vocabulary, std::int64_t rows)
                      .uniform = inf::drawing_number(7 + seed, r),
                      .top_k = s.top_k,
                      .row = r,
-                     .log_probability = true});
+                     .log_probability = true,
+                     .log_probability_temperature = of_drawn(s, r) ? s.temperature : 1});
   }
   Backend b;
   const auto got = drawn_on_device(b, logits, vocabulary, draws);
@@ -85,7 +89,9 @@ void check_draws(std::uint64_t seed, std::int64_t vocabulary, std::int64_t rows)
     const auto i = static_cast<std::size_t>(r);
     const inf::sampling_options& s = options[i];
     CAPTURE(r, s.temperature, s.top_k, s.top_p, s.min_p);
-    const inf::request asked{.sampling = s, .log_probabilities = 0};
+    using of = inf::log_probability_of;
+    const inf::request asked{
+        .sampling = s, .log_probabilities = 0, .log_probabilities_of = of_drawn(s, r) ? of::drawn : of::model};
     const auto row = std::span<const T>(logits).subspan(i * static_cast<std::size_t>(vocabulary),
                                                         static_cast<std::size_t>(vocabulary));
     const inf::drawn_token want = sampler.draw(row, asked, 7 + seed, r, {}, {});

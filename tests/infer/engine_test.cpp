@@ -55,6 +55,7 @@ struct setting {
   std::int64_t max_running = 64;
   int requests = 40;
   bool interrupt = false;  // requests are cancelled and finished at random
+  bool changes = false;    // weights are said to change at random
 };
 
 // Requests arrive at random; each answer must be that of the request alone, token by token and with the bits of its log-probabilities. The
@@ -88,6 +89,15 @@ inf::engine_counts check_random_requests(const setting& in, unsigned seed, const
     }
     if (!live.empty() && *live.begin() != oldest) {
       oldest = *live.begin();
+      steps_of_oldest = 0;
+    }
+    if (in.changes && fake::between(random, 0, 3) == 0) {
+      const bool keep = fake::between(random, 0, 1) == 0;
+      const std::int64_t running = engine.counts().running;
+      engine.weights_changed(keep ? inf::kv::keep : inf::kv::recompute);
+      CHECK(engine.counts().running == (keep ? running : 0));
+      CHECK(engine.counts().cache.kept == 0);
+      if (!keep) CHECK(engine.counts().cache.used == 0);
       steps_of_oldest = 0;
     }
     const std::span<const inf::event> events = engine.step();
@@ -232,6 +242,22 @@ TEST_CASE("thousands of requests, some ended from outside, leave no block behind
     in.limits.blocks = 9 * 12;
     CHECK(check_random_requests<inf::temporal_fusion<9>>(in, 13).slot_moves > 100);
   }
+}
+
+TEST_CASE("answers go on where weights are said to change, whatever becomes of the cache", "[infer][engine][law]") {
+  setting in{.language = repeating, .max_running = 9, .requests = 300, .interrupt = true, .changes = true};
+  in.limits.blocks = 14;
+  CHECK(check_random_requests<inf::paged>(in, 41).preemptions > 100);
+  const inf::engine_counts c = check_random_requests<inf::prefix_shared, inf::ngram_speculation<>>(in, 42);
+  CHECK(c.preemptions > 100);
+  CHECK(c.cache.found > 100);
+  in.limits.blocks = 9 * 12;
+  CHECK(check_random_requests<inf::temporal_fusion<9>>(in, 43).slot_moves > 20);
+  CHECK(check_random_requests<inf::temporal_fusion<9, inf::keep_holes>, inf::slotted>(in, 44).preemptions > 100);
+  fake::runner draft({.vocabulary = 13, .context = 44, .block_rows = 5, .blocks = 40, .max_rows = 9}, repeating);
+  CHECK(check_random_requests<inf::draft_speculation<fake::runner, 3>>(in, 45,
+                                                                       inf::draft_speculation<fake::runner, 3>(draft))
+            .accepted_tokens > 100);
 }
 
 TEST_CASE("a draft model changes no answer, whatever it proposes", "[infer][engine][law]") {

@@ -303,6 +303,65 @@ TEST_CASE("who leads and who follows, and what a runner cannot be made of", "[in
   CHECK_THAT(make({4, 4}, 6).error, Catch::Contains("no step can follow finish"));
 }
 
+TEST_CASE("between steps of a model the leader has other ranks return, and they follow again", "[infer]") {
+  const std::vector<std::vector<std::int32_t>> sequences{random_tokens(9, 23, 1), random_tokens(6, 23, 2)};
+  const mesh_type mesh{2, 2};
+  const auto logits = [&](bool interrupts) {
+    return hd::testing::on_ranks(mesh, [&](world_type& world) {
+      backend kernels{1};
+      llama_runner runner(small_llama, world, kernels, {16, 4}, 8);
+      runner.stage().initialize(1);
+      std::int64_t meetings = 0;
+      const auto meet = [&] {  // all ranks, with a collective of their own and other weights
+        world.control().all_reduce(std::span<std::int64_t>(&++meetings, 1), hd::maximum{});
+        runner.stage().initialize(interrupts && meetings % 2 == 1 ? 2 : 1);
+        runner.stage().weights_written();
+      };
+      all_logits<double> found;
+      if (runner.leads()) {
+        driver<llama_runner> d(runner, sequences, 1);
+        const auto between_steps = [&](int times) {
+          for (int i = 0; interrupts && i < times; ++i) runner.interrupt(), meet();
+        };
+        between_steps(2);
+        for (const int s : {0, 1, 0, 1, 0}) {
+          d.feed({{static_cast<std::size_t>(s), 3}});
+          between_steps(4);
+        }
+        runner.finish();
+        if (interrupts) {
+          try {
+            runner.interrupt();
+          } catch (const hd::config_error&) {
+            ++meetings;
+          }
+        }
+        found = d.found();
+      } else {
+        while (runner.follow() == inf::followed::interrupted) meet();
+        if (runner.follow() != inf::followed::finished) meetings = -1;  // and again
+        try {
+          runner.interrupt();
+        } catch (const hd::config_error&) {
+          ++meetings;
+        }
+      }
+      return std::pair(found, meetings);
+    });
+  };
+  const auto through = logits(false), often = logits(true);
+  if (!often.ok()) FAIL(often.error);
+  CHECK(often[0].first == through[0].first);
+  for (int r = 0; r < mesh.size(); ++r) CHECK(often[r].second == 2 + 5 * 4 + 1);
+  const auto alone = hd::testing::on_ranks(mesh_type{1, 1}, [&](world_type& world) {
+    backend kernels{1};
+    llama_runner runner(small_llama, world, kernels, {16, 4}, 8);
+    runner.interrupt();  // nobody to call
+    return 0;
+  });
+  CHECK(alone.ok());
+}
+
 TEST_CASE("a rank that throws ends all ranks of a model", "[infer]") {
   const inf::step step{.tokens = {1, 2}, .sequences = {{0, 2, 0, 0, 1}}, .blocks = {3}, .wanted = {1}, .copies = {}};
   const auto after_two_steps = [&](int failing) {

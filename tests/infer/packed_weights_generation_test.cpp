@@ -95,6 +95,30 @@ TEST_CASE("logits of weights in 8 bits are those of the stored weights, on any m
   }
 }
 
+TEST_CASE("weights in 8 bits that were written are packed again", "[infer]") {
+  const std::vector<std::vector<std::int32_t>> sequences{random_tokens(13, 23, 5)};
+  const auto ranks = hd::testing::on_ranks(mesh_type{1, 1}, [&](world_type& world) {
+    using runner_type = runner_of<format>;
+    hd::compute::packed_weights<backend, format> kernels{1};
+    runner_type runner(config, world, kernels, {16, 4}, 64);
+    runner.stage().initialize(8);
+    kernels.pack(runner.stage().weights());
+    std::vector<all_logits<float>> all;
+    for (const std::uint64_t seed : {8, 9, 9}) {
+      runner.stage().initialize(seed);
+      if (all.size() != 1) runner.stage().weights_written();
+      driver<runner_type> d(runner, sequences, 1);
+      d.feed({{0, d.left(0)}});
+      all.push_back(d.found());
+    }
+    return all;
+  });
+  if (!ranks.ok()) FAIL(ranks.error);
+  const auto fresh = logits(mesh_type{1, 1}, stored::in_8_bits, true, 9, sequences);
+  CHECK(distance(ranks[0][1], fresh) > 0);  // nobody said so
+  CHECK(distance(ranks[0][2], fresh) == 0);
+}
+
 TEST_CASE("logits with activations in 8 bits do not depend on company, and are near those of floats on any mesh",
           "[infer]") {
   const std::uint64_t seed = 425;

@@ -91,6 +91,38 @@ TEST_CASE("a cache that a sequence fills alone gives up what it keeps, also what
   CHECK(s.blocks.size() == 4);
 }
 
+TEST_CASE("a cache that forgets is found by none, and lists nothing of what began before", "[infer][cache]") {
+  inf::shared_blocks cache(limits);
+  inf::sequence_blocks a, b, c, d;
+  const tokens text = {0, 1, 2, 0, 0, 1, 1, 2, 2, 1};
+  REQUIRE(cache.start(a, text, 0));
+  cache.computed(a, tokens(text.begin(), text.begin() + 4));
+  REQUIRE(cache.start(b, text, 1));
+  CHECK(b.cached == 3);
+  REQUIRE(cache.start(c, tokens{0, 1, 1, 2}, 2));
+  CHECK(c.copy.from == a.blocks[0]);
+  cache.forget();
+  CHECK(cache.counts().kept == 0);
+  cache.copied(c);
+  cache.computed(a, text);  // its first block is of other weights
+  cache.computed(b, text);
+  REQUIRE(cache.start(d, tokens{0, 1, 2, 0}, 0));
+  CHECK(d.cached == 0);
+  cache.computed(d, tokens{0, 1, 2, 0});
+  cache.release(a);
+  cache.release(b);
+  cache.release(c);
+  CHECK(cache.counts().used == 2);
+  cache.release(d);
+  CHECK(cache.counts().kept == 1);
+  REQUIRE(cache.start(a, text, 0));
+  CHECK(a.cached == 3);
+  cache.forget();
+  cache.forget();
+  cache.release(a);
+  CHECK(cache.counts() == inf::cache_counts{.blocks = 12, .looked_up = 38, .found = 8});
+}
+
 TEST_CASE("random sequences share what was computed, and every block comes back", "[infer][cache][law]") {
   const unsigned seed = 99;
   CAPTURE(seed);

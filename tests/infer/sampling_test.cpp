@@ -1,4 +1,5 @@
 #include <heddle/core/half_precision.hpp>
+#include <heddle/infer/drawing_runner.hpp>
 #include <heddle/infer/sampling.hpp>
 
 #include "catch.hpp"
@@ -176,6 +177,49 @@ TEST_CASE("log-probabilities are those of the model's own logits", "[infer][samp
   }
   r.log_probabilities = std::nullopt;
   CHECK_FALSE(sampler.draw(std::span<const double>(l), r, 1, 0, {}, counts).log_probability.has_value());
+}
+
+TEST_CASE("log-probabilities of what tokens are drawn from follow its definition", "[infer][sampling]") {
+  const unsigned seed = 57;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, 2);
+  inf::token_sampler sampler;
+  for (int trial = 0; trial < 200; ++trial) {
+    logits l(trial % 4 == 0 ? 523 : 17);
+    for (double& x : l) x = normal(random);
+    inf::request r{.log_probabilities = trial % 3, .log_probabilities_of = inf::log_probability_of::drawn};
+    r.sampling.temperature = std::uniform_real_distribution<double>(0.3, 3)(random);
+    if (random() % 2 == 0) r.sampling.top_k = static_cast<std::int64_t>(random() % 20);
+    if (random() % 2 == 0) r.sampling.top_p = std::uniform_real_distribution<double>(0.05, 1)(random);
+    CAPTURE(trial, r.sampling.temperature, r.sampling.top_k, r.sampling.top_p);
+    const std::map<std::int32_t, double> p = filtered(l, r.sampling);
+    const inf::drawn_token d = sampler.draw(std::span<const double>(l), r, seed, trial, {}, {});
+    REQUIRE(p.contains(d.token));
+    CHECK(*d.log_probability == Approx(std::log(p.at(d.token))).margin(1e-12));
+    CHECK(d.token == drawn(l, r, seed, trial));  // which token is drawn does not depend on it
+    std::vector<double> sorted;
+    for (const auto& [token, x] : p) sorted.push_back(x);
+    std::sort(sorted.rbegin(), sorted.rend());
+    REQUIRE(d.likeliest.size() == (std::min)(p.size(), static_cast<std::size_t>(trial % 3)));
+    for (std::size_t i = 0; i < d.likeliest.size(); ++i) {
+      CHECK(d.likeliest[i].log_probability == Approx(std::log(sorted[i])).margin(1e-12));
+      CHECK(p.at(d.likeliest[i].token) == Approx(sorted[i]));
+    }
+    r.sampling.temperature = 0;
+    CHECK(*sampler.draw(std::span<const double>(l), r, seed, trial, {}, {}).log_probability == 0);
+  }
+  // Behind a mask only what it leaves counts.
+  inf::request r{.log_probabilities = 0, .log_probabilities_of = inf::log_probability_of::drawn};
+  r.mask = [](std::span<const std::int32_t>, std::span<double> l) { l[1] = -infinity; };
+  const inf::drawn_token d = sampler.draw(std::span<const double>(logits{0, 5, 0}), r, 1, 0, {}, {});
+  CHECK(*d.log_probability == Approx(std::log(.5)).epsilon(1e-14));
+  r.mask = {};
+  CHECK(inf::is_drawn_by_runner(r));
+  r.sampling.top_p = .9;
+  CHECK_FALSE(inf::is_drawn_by_runner(r));
+  r.log_probabilities_of = inf::log_probability_of::model;
+  CHECK(inf::is_drawn_by_runner(r));
 }
 
 TEST_CASE("tokens are drawn as often as their probabilities say", "[infer][sampling]") {

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <string>
@@ -102,6 +103,7 @@ outcome train(const std::string& mesh, int microbatches, const rl::any_objective
   outcome all;
   std::mutex mutex;
   auto o = options(small, objective, 16, 2, 1e-3);
+  o.model.temperature = 1.3;
   const auto run = [&](auto& trainer) {
     outcome mine;
     while (trainer.steps_done() < 2) {
@@ -154,7 +156,9 @@ TEST_CASE("one batch has one loss and one gradient norm on any mesh and any numb
 
 TEST_CASE("the loss of a step is that of its log-probabilities, and its gradient the derivative", "[rl][policy]") {
   const rl::any_objective objective = rl::with_kl<rl::ppo>{{.dual = 0}, .25, rl::kl_form::k2};
-  on_ranks("", 2, options(small, objective, 6, 1, 1e-3), [&](auto& trainer) {
+  auto o = options(small, objective, 6, 1, 1e-3);
+  o.model.temperature = .6;
+  on_ranks("", 2, o, [&](auto& trainer) {
     const rl::experience data(random_samples(6, 9), 9, 0);
     const auto result = trainer.compute_gradients(data);
     auto& stage = trainer.stage(0);
@@ -207,6 +211,18 @@ TEST_CASE("the loss of a step is that of its log-probabilities, and its gradient
     const double h = 1e-6;
     CHECK(std::abs((moved(h) - moved(-h)) / (2 * h) - along) <= 1e-6 * std::abs(along));
   });
+}
+
+TEST_CASE("a policy of no temperature is refused, and another than 1 is said", "[rl][policy]") {
+  policy::config c = options(small, rl::reinforce{}, 1, 1, 1e-3).model;
+  CHECK(to_string(c).find("temperature") == std::string::npos);
+  c.temperature = .6;
+  c.validate();
+  CHECK_THAT(to_string(c), Catch::Contains(", temperature 0.6"));
+  for (const double t : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    c.temperature = t;
+    CHECK_THROWS_WITH(c.validate(), Catch::Contains("policy.temperature must be a finite number above 0, got "));
+  }
 }
 
 namespace {

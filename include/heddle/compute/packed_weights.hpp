@@ -7,6 +7,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -40,6 +41,11 @@ class packed_weights : public Backend {
   void pack(std::span<const float> weights, std::span<const float> more = {}) {
     packed_.clear();
     ranges_ = {weights, more};
+  }
+  /// Weights among these have changed: their copies are dropped, and made again when a product next reads them.
+  void weights_written(row_view<const float, host_memory> weights) noexcept {
+    std::erase_if(packed_, [&](const auto& one) { return is_among(weights, one.first, 1); });
+    if constexpr (requires(Backend& b) { b.weights_written(weights); }) Backend::weights_written(weights);
   }
   /// Bytes of the copies that have been made.
   std::int64_t packed_bytes() const noexcept {
@@ -94,13 +100,13 @@ class packed_weights : public Backend {
     transpose how = transpose::no;
   };
 
-  bool is_weight(matrix_view<const float> w) const noexcept {
+  static bool is_among(std::span<const float> all, const float* first, std::int64_t n) noexcept {
     const auto place = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    for (const std::span<const float> r : ranges_)
-      if (w.size() > 0 && place(r.data()) <= place(w.data()) &&
-          place(w.data() + w.size()) <= place(r.data() + r.size()))
-        return true;
-    return false;
+    return n > 0 && place(all.data()) <= place(first) && place(first + n) <= place(all.data() + all.size());
+  }
+  bool is_weight(matrix_view<const float> w) const noexcept {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&](std::span<const float> r) { return is_among(r, w.data(), w.size()); });
   }
   const packed_matrix<Format>& packed(matrix_view<const float> w, transpose how) {
     packed_copy& one = packed_[w.data()];

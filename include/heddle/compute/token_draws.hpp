@@ -16,12 +16,13 @@ struct token_draw {
   std::int64_t top_k = 0;
   std::int64_t row = 0;
   bool log_probability = false;  ///< whether that of the token is wanted
+  double log_probability_temperature = 1;  ///< it is of softmax(logits / this)
 };
 
 /// What keeps a row of logits from having a token.
 enum class token_flaw : std::int32_t { none, not_a_number, nothing_left };
 
-/// A token that was drawn, with the logarithm of its softmax where it was asked for. With `not_a_number` the first token whose logit is NaN or plus infinity, and that logit.
+/// A token that was drawn, with its log-probability where it was asked for. With `not_a_number` the first token whose logit is NaN or plus infinity, and that logit.
 struct token_drawn {
   double log_probability = 0;
   std::int32_t token = 0;

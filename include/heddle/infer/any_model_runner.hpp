@@ -5,6 +5,7 @@
 #include <heddle/infer/cache_extent.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_message.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
@@ -32,7 +33,8 @@ class any_model_runner {
   virtual bool draws() const noexcept = 0;
   virtual std::span<T> logits_memory(std::size_t n) = 0;
   virtual std::span<const T> streams() const noexcept = 0;
-  virtual void follow() = 0;
+  virtual followed follow() = 0;
+  virtual void interrupt() = 0;
   virtual void finish() = 0;
 };
 
@@ -59,7 +61,8 @@ class held_runner final : public any_model_runner<typename Runner::scalar, typen
   bool draws() const noexcept override { return runner_.draws(); }
   std::span<T> logits_memory(std::size_t n) override { return runner_.logits_memory(n); }
   std::span<const T> streams() const noexcept override { return runner_.streams(); }
-  void follow() override { runner_.follow(); }
+  followed follow() override { return runner_.follow(); }
+  void interrupt() override { runner_.interrupt(); }
   void finish() override { runner_.finish(); }
 
  private:

@@ -17,11 +17,17 @@ namespace heddle::inline v0::infer {
 
 struct cache_kind {};  ///< kind of policies that give blocks of the cache to sequences
 
+/// What becomes of the keys and values of requests that run when the model's weights change. `keep`: they stay, so that later tokens see
+/// what older weights made of earlier ones. `recompute`: every request is computed again, as if its tokens so far had been its prompt.
+enum class kv { keep, recompute };
+
 /// Blocks of one sequence. `copy.from` is -1 unless a block must be copied to one of the sequence's before its rows are written.
 struct sequence_blocks {
   std::vector<std::int32_t> blocks{};
   std::int64_t cached = 0;  ///< tokens whose rows were in the cache when the sequence began
   std::int64_t listed = 0;  ///< blocks at the beginning that others can find
+  std::int64_t weights =
+      0;  ///< how often the weights had changed when the sequence began, for a policy whose blocks others can find
   block_copy copy{.from = -1, .to = -1};
 };
 
@@ -40,6 +46,7 @@ struct cache_counts {
 /// false, and `s` stays empty, if there is no room. Alone it has room for `tokens_per_sequence()` tokens.
 /// `grow(s, n)`: blocks for n tokens, or false and no change. `computed(s, tokens)`: the rows of `tokens` are in the cache now.
 /// `shrink(s, n)`: no blocks beyond those of n tokens. `copied(s)`: the copy was made. `release(s)`: `s` is empty again.
+/// Optional: `forget()`: no sequence that begins later finds rows that were computed before.
 template <class C>
 concept cache_blocks =
     std::constructible_from<C, const step_limits&> &&

@@ -188,6 +188,13 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// Those that the description freezes, in a buffer of their own, as those of a `model::language_stage`.
   const std::vector<model::parameter>& frozen_parameters() const noexcept { return held_.frozen().table(); }
   row frozen_weights() noexcept { return held_.frozen().weights(); }
+  /// After weights were written between two steps: what the backend made of them (`packed_weights`) is made again.
+  void weights_written() noexcept {
+    if constexpr (requires { backend_->weights_written(const_row()); }) {
+      backend_->weights_written(std::as_const(*this).weights());
+      backend_->weights_written(std::as_const(held_).frozen().weights());
+    }
+  }
 
   // ---- verbs ----------------------------------------------------------------------------------------------------
   /// Copies whole blocks of the cache.

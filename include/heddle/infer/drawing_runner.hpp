@@ -28,9 +28,13 @@ concept drawing_runner =
       runner.run(s, logits, draws, drawn);
     };
 
-/// Whether a runner that draws tokens draws those of a request. The host's sampler draws where the request has a mask, penalties, or asks for the log-probabilities of other tokens.
+/// Whether a runner that draws tokens draws those of a request. The host's sampler draws where the request has a mask, penalties, or asks for the log-probabilities of other tokens
+/// or of what filters leave.
 inline bool is_drawn_by_runner(const request& r) {
-  return !r.mask && !has_penalties(r.sampling) && r.log_probabilities.value_or(0) == 0;
+  const sampling_options& s = r.sampling;
+  const bool whole = s.temperature > 0 && s.top_k == 0 && s.top_p == 1 && s.min_p == 0;
+  return !r.mask && !has_penalties(s) && r.log_probabilities.value_or(0) == 0 &&
+         (!r.log_probabilities || r.log_probabilities_of == log_probability_of::model || whole);
 }
 
 /// What comes of a step: the logits of its wanted rows, in memory of the runner's or its own, and the tokens that the runner drew in place of logits.
@@ -54,7 +58,9 @@ class step_results {
                           .uniform = drawing_number(seed, position + i),
                           .top_k = r.sampling.top_k,
                           .row = static_cast<std::int64_t>(row) + i,
-                          .log_probability = r.log_probabilities.has_value()});
+                          .log_probability = r.log_probabilities.has_value(),
+                          .log_probability_temperature =
+                              r.log_probabilities_of == log_probability_of::drawn ? r.sampling.temperature : 1});
     }
   }
   /// Runs the step. The logits are valid until the next call. Errors: the runner's.

@@ -74,6 +74,10 @@ class engine {
   /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
   request_id submit(request r) {
     require_request(r, limits_.vocabulary, context());
+    if constexpr (detail::accepts_by_threshold<decoding>)
+      if (r.log_probabilities && r.log_probabilities_of == log_probability_of::drawn)
+        throw request_error("log_probabilities_of",
+                            "a rule of acceptance takes tokens that no distribution drew; ask for those of the model");
     if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
       throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
     auto s = std::make_unique<sequence>();
@@ -91,6 +95,14 @@ class engine {
   bool cancel(request_id id) { return end_from_outside(id, finish_reason::cancelled); }
   /// As `cancel`, with the reason `stop`: for a caller that finds the end in the text.
   bool finish(request_id id) { return end_from_outside(id, finish_reason::stop); }
+
+  /// Between two steps, after the runner's weights were written: no later prompt finds rows of the cache that the old ones computed, and what runs goes on
+  /// as `what` says. Tokens that were drawn stay, no request ends, and a request that is computed again counts among `preemptions`.
+  void weights_changed(kv what) {
+    if constexpr (requires { blocks_.forget(); }) blocks_.forget();
+    if (what == kv::recompute)
+      while (!running_.empty()) send_back_youngest();
+  }
 
   /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
   /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again. Not so a step with moves (`step::moves`,
@@ -140,6 +152,8 @@ class engine {
   }
   /// Most tokens of a prompt and its answer together: of the runner, or what its cache has room for.
   std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
+  /// Of the runner.
+  const step_limits& limits() const noexcept { return limits_; }
   const engine_options& options() const noexcept { return options_; }
   /// The decoding policy, for what it counts.
   const decoding& decoder() const noexcept { return decoding_; }
@@ -244,17 +258,19 @@ class engine {
 
   // A block for the row after those in the cache, the youngest sequences giving theirs back. False if `s` itself had to.
   bool make_room(sequence& s) {
-    while (!blocks_.grow(s.blocks, s.computed + 1)) {
-      sequence_pointer youngest = std::move(running_.back());
-      running_.pop_back();
-      blocks_.release(youngest->blocks);
-      youngest->computed = 0;
-      ++counts_.preemptions;
-      const bool itself = youngest.get() == &s;
-      waiting_.push_front(std::move(youngest));
-      if (itself) return false;
-    }
+    while (!blocks_.grow(s.blocks, s.computed + 1))
+      if (send_back_youngest() == &s) return false;
     return true;
+  }
+  // The one that began last waits again, before all others.
+  const sequence* send_back_youngest() {
+    sequence& youngest = *running_.back();
+    blocks_.release(youngest.blocks);
+    youngest.computed = 0;
+    ++counts_.preemptions;
+    waiting_.push_front(std::move(running_.back()));
+    running_.pop_back();
+    return &youngest;
   }
 
   // Proposals for sequences that decode; a row is left for each prompt. Returns the number of rows.

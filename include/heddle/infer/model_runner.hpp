@@ -32,7 +32,7 @@ namespace heddle::inline v0::infer {
 
 /// A described language model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`: a
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
-/// returns after the leader's `finish` (or its destructor).
+/// returns after the leader's `finish` (or its destructor) or `interrupt`.
 ///
 /// On a device the step's tokens, positions and pages go there by one copy, the cache stays there, and tokens are drawn there (`drawing_runner`) or logits of the wanted rows come
 /// to the leader's memory of the host.
@@ -154,10 +154,7 @@ class model_runner {
   /// it names all of them. Errors: as above, and `config_error` for draws of rows that are not wanted, or where none can be drawn.
   void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
            std::span<compute::token_drawn> drawn) {
-    if (!leads()) throw config_error("heddle: model_runner: run is for rank 0; other ranks call follow");
-    if (state_ != state::ready)
-      throw config_error(std::string("heddle: model_runner: no step can follow ") +
-                         (state_ == state::finished ? "finish" : "a step that failed"));
+    require_ready("run");
     const step_limits limits_now = limits();
     require_step(s, limits_now);
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
@@ -179,17 +176,18 @@ class model_runner {
   /// On the leader, after a step with `step::streams`: the residual stream of each wanted row as it leaves the last block, before the final norm.
   /// Shapes: [wanted rows, width].
   std::span<const T> streams() const noexcept { return streams_; }
-  /// On the other ranks: computes what the leader asks for, until it finishes. They wait in a broadcast meanwhile, so where the leader may
-  /// be idle for long the time-out of `launch_options` must be longer, or 0 for none.
-  void follow() {
+  /// On the other ranks: computes what the leader asks for, until it finishes or interrupts; then says which, and `finished` also where it is called again after that.
+  /// They wait in a broadcast meanwhile, so where the leader may be idle for long the time-out of `launch_options` must be longer, or 0 for none.
+  followed follow() {
     if (leads()) throw config_error("heddle: model_runner: rank 0 leads: it calls run and finish");
     while (state_ == state::ready) {
       state_ = state::failed;
       auto& control = world_->control();
       control.broadcast(message_.head(), 0);
-      if (message_.finishes()) {
-        state_ = state::finished;
-        return;
+      if (!message_.has_step()) {
+        const followed word = message_.word();
+        state_ = word == followed::finished ? state::finished : state::ready;
+        return word;
       }
       message_.make_room();
       control.broadcast(message_.body(), 0);
@@ -197,6 +195,16 @@ class model_runner {
       compute(step_, {}, {});
       state_ = state::ready;
     }
+    return followed::finished;
+  }
+  /// On the leader, between two steps: lets `follow` return `interrupted` on the other ranks, so that all ranks can do something together, such as take other
+  /// weights. The other ranks call `follow` again before the leader's next `run`, `interrupt` or `finish` returns.
+  /// Errors: `config_error` on a rank that does not lead, and after `finish` or a failed step.
+  void interrupt() {
+    require_ready("interrupt");
+    if (world_->size() == 1) return;
+    message_.write_interrupt();
+    send_message();
   }
   /// On the leader: lets `follow` return on the other ranks. Nothing happens the second time, on other ranks and after a step that failed.
   void finish() {
@@ -247,10 +255,17 @@ class model_runner {
     return has_logits(world) && (on_host ? last && !leads : last || leads);
   }
 
+  void require_ready(const char* verb) const {
+    if (!leads())
+      throw config_error(std::string("heddle: model_runner: ") + verb + " is for rank 0; other ranks call follow");
+    if (state_ != state::ready)
+      throw config_error(std::string("heddle: model_runner: no step can follow ") +
+                         (state_ == state::finished ? "finish" : "a step that failed"));
+  }
   void send_message() {
     auto& control = world_->control();
     control.broadcast(message_.head(), 0);
-    if (!message_.finishes()) control.broadcast(message_.body(), 0);
+    if (message_.has_step()) control.broadcast(message_.body(), 0);
   }
   static void require_draws(std::span<const compute::token_draw> draws, std::size_t drawn, std::size_t wanted) {
     if (draws.size() != drawn || (!draws.empty() && !draws_on_device))

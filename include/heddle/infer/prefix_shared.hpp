@@ -31,6 +31,8 @@ class shared_blocks {
   void shrink(sequence_blocks& s, std::int64_t tokens);
   void copied(sequence_blocks& s);
   void release(sequence_blocks& s);
+  /// Nothing is listed any more, and sequences that began before list nothing: what they compute depends on what they had.
+  void forget();
   cache_counts counts() const noexcept;
   /// Sequences that hold a block.
   std::int64_t holders(std::int32_t block) const { return blocks_.at(static_cast<std::size_t>(block)).holders; }
@@ -76,6 +78,7 @@ class shared_blocks {
   std::vector<std::int32_t> free_{};
   std::map<std::uint64_t, std::int32_t> unused_{};  // listed, held by none, the first to go first
   std::uint64_t releases_ = 0;
+  std::int64_t weights_ = 0;  // how often `forget` was called
   std::int64_t looked_up_ = 0;
   std::int64_t found_ = 0;
 };

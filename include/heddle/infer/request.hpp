@@ -35,6 +35,10 @@ struct sampling_options {
 /// not follow to minus infinity. Shapes: logits [vocabulary]. It should depend on its arguments alone. What it throws ends the request.
 using logits_mask = std::function<void(std::span<const std::int32_t> answer, std::span<double> logits)>;
 
+/// Whose log-probabilities: `model`, softmax of the model's own logits; `drawn`, the distribution that the token is drawn from, behind penalties, mask,
+/// temperature and filters, of the tokens that are left (temperature 0: of the likeliest alone).
+enum class log_probability_of { model, drawn };
+
 /// What an engine is asked to do: continue a prompt.
 struct request {
   std::vector<std::int32_t> prompt{};  ///< token ids, at least one
@@ -42,6 +46,7 @@ struct request {
   sampling_options sampling{};
   /// None: no log-probabilities. n: that of each token drawn, and of the n likeliest tokens at its place.
   std::optional<std::int64_t> log_probabilities{};
+  log_probability_of log_probabilities_of = log_probability_of::model;
   std::vector<std::int32_t> stop_tokens{};  ///< end the answer, beside the engine's own end tokens
   bool ignore_end_tokens = false;           ///< the engine's own end tokens (EOS) do not end the answer
   logits_mask mask{};

@@ -69,7 +69,7 @@ constexpr double drawing_number(std::uint64_t seed, std::int64_t position) noexc
 /// that depends on the seed and on the token's position alone, so that a token does not depend on what else an engine did.
 /// The filters are those of Hugging Face's `generate`, in its order: top-k keeps the k largest logits; top-p keeps, of these, the likeliest
 /// until their probability reaches p; min-p then drops those with less than p times the largest probability. Of equals the token with the
-/// lower id counts as the likelier. Log-probabilities are those of the model's own logits, before all this. Logits of 16 bits are those numbers in float.
+/// lower id counts as the likelier. Log-probabilities are those of the model's own logits, before all this, or of what is left after it, as the request says. Logits of 16 bits are those numbers in float.
 /// Sources: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Nguyen et al. 2024, arXiv:2407.01082 (min-p).
 class token_sampler {
  public:
@@ -82,7 +82,8 @@ class token_sampler {
     const bool changed = has_penalties(r.sampling) || r.mask;
     if (r.log_probabilities || changed || r.sampling.temperature > 0) logits_.assign(logits.begin(), logits.end());
     double normalizer = 0;
-    if (r.log_probabilities) {
+    const bool of_model = r.log_probabilities && r.log_probabilities_of == log_probability_of::model;
+    if (of_model) {
       const double top = logits_[static_cast<std::size_t>(drawn.token)];
       normalizer = top + std::log(weigh(top, 1));
       drawn.likeliest = likeliest(*r.log_probabilities);
@@ -94,9 +95,11 @@ class token_sampler {
     } else if (changed) {
       drawn.token = largest(std::span<const double>(logits_));
     }
-    if (r.log_probabilities) {
+    if (of_model) {
       drawn.log_probability = static_cast<double>(logits[static_cast<std::size_t>(drawn.token)]) - normalizer;
       for (token_probability& t : drawn.likeliest) t.log_probability -= normalizer;
+    } else if (r.log_probabilities) {
+      add_drawn_from(*r.log_probabilities, r.sampling.temperature, drawn);
     }
     return drawn;
   }
@@ -156,6 +159,7 @@ class token_sampler {
   void keep_nucleus(double top, const sampling_options& s, double total);
   std::int32_t pick(std::uint64_t seed, std::int64_t position) const;
   std::vector<token_probability> kept() const;
+  void add_drawn_from(std::int64_t n, double temperature, drawn_token& to) const;  // its log-probabilities
   std::int32_t token_at(std::size_t i) const { return tokens_.empty() ? static_cast<std::int32_t>(i) : tokens_[i]; }
 
   std::vector<double> logits_{};

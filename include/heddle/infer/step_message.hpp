@@ -11,7 +11,10 @@
 
 namespace heddle::inline v0::infer {
 
-/// A step as a row of numbers behind a head of fixed length. A head that says `finish` has no step behind it.
+/// Why `follow` of a runner returned: the leader's last word, or `interrupt`, after which it is called again.
+enum class followed { finished, interrupted };
+
+/// A step as a row of numbers behind a head of fixed length. A head that says `finish` or `interrupt` has no step behind it.
 class step_message {
  public:
   using head_type = std::array<std::int64_t, 9>;
@@ -38,14 +41,15 @@ class step_message {
     for (const row_move& m : s.moves) body_.insert(body_.end(), {m.from, m.to});
   }
   /// The message that no step follows.
-  void write_finish() {
-    head_ = {};
-    body_.clear();
-  }
+  void write_finish() { write_word(0); }
+  /// The message that no step follows until `follow` is called again.
+  void write_interrupt() { write_word(2); }
 
   std::span<std::int64_t> head() noexcept { return head_; }
   std::span<std::int64_t> body() noexcept { return body_; }
-  bool finishes() const noexcept { return head_[0] == 0; }
+  bool has_step() const noexcept { return head_[0] == 1; }
+  /// What a message without a step says.
+  followed word() const noexcept { return head_[0] == 0 ? followed::finished : followed::interrupted; }
   /// Makes room for what the head has announced.
   void make_room() {
     body_.resize(static_cast<std::size_t>(head_[1] + 5 * head_[2] + head_[3] + head_[4] + 2 * head_[5] + head_[6] +
@@ -77,6 +81,10 @@ class step_message {
   }
 
  private:
+  void write_word(std::int64_t word) {
+    head_ = {word};
+    body_.clear();
+  }
   template <class List>
   static std::int64_t count(const List& list) noexcept {
     return static_cast<std::int64_t>(list.size());

@@ -39,6 +39,8 @@ class any_weights {
   virtual std::int64_t flat_elements() const noexcept = 0;
   virtual const std::vector<parameter>& frozen_parameters() const noexcept = 0;
   virtual row frozen_weights() noexcept = 0;
+  /// What a backend keeps of weights is made again.
+  virtual void weights_written() noexcept = 0;
   /// Of its flat buffers: elements of each bucket, and which of the ranks with the same copy this one is.
   virtual std::span<const std::int64_t> bucket_elements() const noexcept = 0;
   virtual std::span<const detail::copy_of> copies_of_buckets() const noexcept = 0;
@@ -75,7 +77,6 @@ class any_stage : public any_weights<T, Space> {
   virtual void lend_weights(row weights) = 0;
   virtual void lend_gradients(sum_row gradients) = 0;
   virtual void weights_stay(bool stay) = 0;
-  virtual void weights_written() noexcept = 0;
   virtual compute::kept_weight_memory kept_weights() const noexcept = 0;
   virtual void release_kept_weights() noexcept = 0;
   virtual void zero_gradients() = 0;
@@ -133,6 +134,9 @@ class held_weights : public Base {
   }
   const std::vector<parameter>& frozen_parameters() const noexcept override { return stage_.frozen_parameters(); }
   typename Base::row frozen_weights() noexcept override { return stage_.frozen_weights(); }
+  void weights_written() noexcept override {
+    if constexpr (requires { stage_.weights_written(); }) stage_.weights_written();
+  }
   std::span<const std::int64_t> bucket_elements() const noexcept override {
     if constexpr (requires { stage_.bucket_elements(); })
       return stage_.bucket_elements();
@@ -192,7 +196,6 @@ class held_stage final
   void lend_weights(row weights) override { stage_.lend_weights(weights); }
   void lend_gradients(sum_row gradients) override { stage_.lend_gradients(gradients); }
   void weights_stay(bool stay) override { stage_.weights_stay(stay); }
-  void weights_written() noexcept override { stage_.weights_written(); }
   compute::kept_weight_memory kept_weights() const noexcept override { return stage_.kept_weights(); }
   void release_kept_weights() noexcept override { stage_.release_kept_weights(); }
   void zero_gradients() override { stage_.zero_gradients(); }

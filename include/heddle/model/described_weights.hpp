@@ -53,6 +53,7 @@ class described_weights final : public any_weights<typename Model::scalar> {
   std::int64_t flat_elements() const noexcept override { return held_.store().size(); }
   const std::vector<parameter>& frozen_parameters() const noexcept override { return held_.frozen().table(); }
   row frozen_weights() noexcept override { return held_.frozen().weights(); }
+  void weights_written() noexcept override {}
   std::span<const std::int64_t> bucket_elements() const noexcept override { return held_.bucket_elements(); }
   std::span<const detail::copy_of> copies_of_buckets() const noexcept override { return copies_; }
   bool has_saved_frozen() const noexcept override {

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/rl/policy.hpp>
+#include <heddle/rl/sample.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -15,17 +16,6 @@
 #include <vector>
 
 namespace heddle::inline v0::rl {
-
-/// An answer to a prompt, and what was made of it. Of each token of the answer, as long as `tokens` or empty:
-/// `log_probabilities`, of what drew it (empty: 0); `proximal`, of the policy at the batch's begin (empty: as
-/// `log_probabilities`); `reference`, of the reference (empty: 0); `advantages`, in the place of `advantage`; `weights`
-/// (empty: 1), such as `decoupled_weight`; `mask`, whether it counts (empty: all do).
-struct sample {
-  std::vector<std::int32_t> prompt{}, tokens{};
-  std::vector<double> log_probabilities{}, proximal{}, reference{}, advantages{}, weights{};
-  std::vector<bool> mask{};
-  double reward = 0, advantage = 0;
-};
 
 /// How the terms of tokens become the loss of a step. An aggregation is a type with `double weight(double own, double
 /// answers, double all) const`: the weight of each token of an answer with `own` tokens that count, of so many answers

@@ -10,6 +10,7 @@
 #include <heddle/rl/statistics.hpp>
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -56,7 +57,7 @@ model::extent_of_batch checked_batch(const Config& config, std::int64_t max_samp
 
 struct slopes : model::layers::statistic {};  ///< activation: of each row minus the slope of its weighted loss
 
-/// loss = sum over rows of weight * objective(log softmax(norm(x) W')[target], token): what `layers::language_head`
+/// loss = sum over rows of weight * objective(log softmax(norm(x) W' / temperature)[target], token): what `layers::language_head`
 /// has, with a function of one token for the loss. The vocabulary may be split as there: log-probabilities are whole on
 /// every rank before the objective sees them. The objective is called on the host, so that a device waits for its rows
 /// once for each microbatch.
@@ -68,10 +69,11 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   using own_loss = Objective;
   static constexpr int numbers_of_row = rl::numbers_of_row;
   Objective objective;
+  double temperature;
   rl::statistics* statistics;
 
-  constexpr policy_head(const whole_head& of, const Objective& o, rl::statistics* sums)
-      : whole_head(of), objective(o), statistics(sums) {}
+  constexpr policy_head(const whole_head& of, const Objective& o, double of_logits, rl::statistics* sums)
+      : whole_head(of), objective(o), temperature(of_logits), statistics(sums) {}
 
   constexpr auto activations() const {
     namespace ml = model::layers;
@@ -92,15 +94,15 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
 
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
-    this->project(b, x);
+    project_and_divide(b, x);
     this->template sum_up_rows<numbers_of_row>(b, targets);
     return b.add_loss([&](auto to) { add_terms(b, targets, to); });
   }
-  /// As that of `language_head`.
+  /// As that of `language_head`, at the temperature.
   template <class B>
   void target_log_probabilities(const B& b, typename B::const_view x, typename B::token_ids targets,
                                 std::span<double> out) const {
-    this->project(b, x);
+    project_and_divide(b, x);
     this->template sum_up_rows<numbers_of_row>(b, targets);
     this->template read_log_probabilities<numbers_of_row>(b, targets, out);
   }
@@ -120,6 +122,12 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   }
 
  private:
+  template <class B>
+  void project_and_divide(const B& b, typename B::const_view x) const {
+    this->project(b, x);
+    if (temperature != 1)
+      b.compute().scale(b.vector(model::layers::logits{}), static_cast<typename B::sum>(1 / temperature));
+  }
   // Adds the loss of all rows to `to`, and leaves their slopes.
   template <class B, class Number>
   void add_terms(const B& b, typename B::token_ids targets, Number to) const {
@@ -137,7 +145,7 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
       const term x = objective(lp[r], t);
       if (statistics != nullptr) statistics->add(lp[r], t, x);
       loss += t.weight * x.loss;
-      of_rows[r] = static_cast<typename B::sum>(-t.weight * x.slope);
+      of_rows[r] = static_cast<typename B::sum>(-t.weight * x.slope / temperature);
     }
     const auto kept = b.vector(slopes{});
     if constexpr (B::on_host) {
@@ -155,22 +163,28 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   }
 };
 
-/// A model's configuration, and its objective. `statistics`: this rank's, which must outlive the run; null: none.
+/// A model's configuration, and its objective. `temperature`: of the rollout; all log-probabilities are of
+/// softmax(logits / temperature), the distribution that tokens were drawn from. `statistics`: this rank's, which must
+/// outlive the run; null: none.
 template <class Config, class Objective>
 struct policy_config : Config {
   Objective objective{};
+  double temperature = 1;
   rl::statistics* statistics = nullptr;
 
   /// Errors: `config_error` naming what does not fit.
   void validate() const {
     Config::validate();
     detail::validate_objective(objective);
+    detail::require(temperature > 0 && std::isfinite(temperature), "policy.temperature", temperature,
+                    "a finite number above 0");
   }
 };
 /// In words, as for the model alone.
 template <class Config, class Objective>
 std::string to_string(const policy_config<Config, Objective>& c) {
-  return to_string(static_cast<const Config&>(c)) + ", objective " + to_string(c.objective);
+  return to_string(static_cast<const Config&>(c)) + ", objective " + to_string(c.objective) +
+         (c.temperature == 1 ? "" : ", temperature " + number_text(c.temperature));
 }
 
 namespace detail {
@@ -178,8 +192,8 @@ template <bool Ok, class Head>
 inline constexpr bool head_takes_objective = Ok;
 template <class Objective, class Norm, bool Tied>
 constexpr auto with_objective(const model::layers::language_head<Norm, Tied>& head, const Objective& o,
-                              rl::statistics* sums) {
-  return policy_head<Norm, Tied, Objective>(head, o, sums);
+                              double temperature, rl::statistics* sums) {
+  return policy_head<Norm, Tied, Objective>(head, o, temperature, sums);
 }
 template <class Head>
 inline constexpr bool is_language_head = false;
@@ -216,7 +230,7 @@ struct policy : model::described<policy<Base, Objective>, typename Base::scalar,
                   "heddle: rl::policy puts an objective in place of the cross-entropy of a layers::language_head; this "
                   "model has another head");
     if constexpr (possible)
-      return with_head(whole, detail::with_objective(whole.out, c.objective, c.statistics));
+      return with_head(whole, detail::with_objective(whole.out, c.objective, c.temperature, c.statistics));
     else
       return whole;
   }

@@ -106,11 +106,12 @@ struct draw_token_of_row {
       else
         result.token = first(g, [row, top](std::int64_t j) { return S{row[j]} == top; });
       if (how.log_probability) {
-        const auto weight = [row, highest](std::int64_t j) {
-          return math::exponential(static_cast<double>(row[j]) - highest);
+        const double t = how.log_probability_temperature;
+        const auto weight = [row, highest, t](std::int64_t j) {
+          return math::exponential((static_cast<double>(row[j]) - highest) / t);
         };
         result.log_probability =
-            static_cast<double>(row[result.token]) - highest - std::log(sum_over(g, vocabulary, weight));
+            (static_cast<double>(row[result.token]) - highest) / t - std::log(sum_over(g, vocabulary, weight));
       }
     }
     if (g.leads()) drawn[i] = result;

@@ -68,7 +68,7 @@ HEDDLE_INLINE bool shared_blocks::start(sequence_blocks& s, std::span<const std:
   if (!fits(found, needed, running)) return false;
   for (const std::int32_t b : found.blocks) hold(b);
   if (found.copied >= 0) hold(found.copied);
-  s = {.blocks = std::move(found.blocks), .cached = found.tokens};
+  s = {.blocks = std::move(found.blocks), .cached = found.tokens, .weights = weights_};
   s.listed = static_cast<std::int64_t>(s.blocks.size());
   grow(s, length);
   if (found.copied >= 0) s.copy = {.from = found.copied, .to = s.blocks[static_cast<std::size_t>(s.listed)]};
@@ -89,6 +89,7 @@ HEDDLE_INLINE bool shared_blocks::grow(sequence_blocks& s, std::int64_t tokens) 
 }
 
 HEDDLE_INLINE void shared_blocks::computed(sequence_blocks& s, std::span<const std::int32_t> tokens) {
+  if (s.weights != weights_) return;
   const auto rows = static_cast<std::size_t>(limits_.block_rows);
   for (auto i = static_cast<std::size_t>(s.listed); (i + 1) * rows <= tokens.size(); ++i) {
     const std::int32_t parent = i == 0 ? -1 : s.blocks[i - 1];
@@ -122,6 +123,18 @@ HEDDLE_INLINE void shared_blocks::release(sequence_blocks& s) {
   copied(s);
   shrink(s, 0);
   s = {};
+}
+
+HEDDLE_INLINE void shared_blocks::forget() {
+  ++weights_;
+  for (const auto& [released, b] : unused_) free_.push_back(b);
+  unused_.clear();
+  first_.clear();
+  for (block& b : blocks_) {
+    b.listed = false;
+    b.parent = -1;
+    b.after.clear();
+  }
 }
 
 HEDDLE_INLINE cache_counts shared_blocks::counts() const noexcept {

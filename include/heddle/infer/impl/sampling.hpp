@@ -165,4 +165,20 @@ HEDDLE_INLINE std::vector<token_probability> token_sampler::kept() const {
   return result;
 }
 
+HEDDLE_INLINE void token_sampler::add_drawn_from(std::int64_t n, double temperature, drawn_token& to) const {
+  if (temperature == 0) {
+    to.log_probability = 0;
+    if (n > 0) to.likeliest = {{to.token, 0}};
+    return;
+  }
+  // Weights are exp((logit - greatest) / temperature).
+  const double greatest = *std::max_element(logits_.begin(), logits_.end());
+  to.log_probability =
+      (logits_[static_cast<std::size_t>(to.token)] - greatest) / temperature - std::log(detail::sum_of(weights_));
+  if (n == 0) return;
+  to.likeliest = kept();
+  std::sort(to.likeliest.begin(), to.likeliest.end(), detail::likelier);
+  if (std::ssize(to.likeliest) > n) to.likeliest.resize(static_cast<std::size_t>(n));
+}
+
 }  // namespace heddle::inline v0::infer
