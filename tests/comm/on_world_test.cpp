@@ -52,7 +52,8 @@ TEST_CASE("a world on another mesh has the ranks of its list, in their order", "
   notes.report();
 }
 
-TEST_CASE("a list that is none of a world's ranks is refused with the number that does not fit", "[comm][world][error]") {
+TEST_CASE("a list that is none of a world's ranks is refused with the number that does not fit",
+          "[comm][world][error]") {
   if (most_ranks() < 4) return;
   using Catch::Matchers::Contains;
   const auto on = [](const std::vector<int>& ranks) {
