@@ -70,7 +70,6 @@
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
-#include <heddle/model/parameter_route.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>

@@ -47,6 +47,11 @@ struct route_sizes {
   std::int64_t bucket_bytes = std::int64_t{1} << 25;
 };
 
+namespace detail {
+template <bool Ok, class From, class To>
+inline constexpr bool route_is_in_one_memory = Ok;
+}  // namespace detail
+
 /// The weights of a stage as the source or the target of a `parameter_route`; none where the pointer is null. The stage must outlive it.
 template <class Stage>
 class stage_weights {
@@ -206,6 +211,8 @@ class parameter_route {
         heddle::v0::detail::first_element(row),
         heddle::v0::detail::row_shape(static_cast<std::int64_t>(heddle::v0::detail::count_of(row))));
   }
+  template <class S, class T, class Space, class Comm, class Backend, class From, class To>
+  void exchange(Comm& all, Backend& backend, const From& from, const To& to) const;
   // Those of a bucket.
   static std::span<const packed_box> in_bucket(const std::vector<packed_box>& all, int bucket) {
     const auto first = std::partition_point(all.begin(), all.end(), [&](const auto& b) { return b.bucket < bucket; });
@@ -235,21 +242,32 @@ HEDDLE_INLINE std::string to_string(const parameter_route& r);
 template <class World, class Backend, class From, class To>
 void parameter_route::run(World& world, Backend& backend, const From& from, const To& to) const {
   using space = typename To::space;
-  using T = typename To::element;
   using S = std::remove_const_t<typename From::element>;
+  using T = typename To::element;
+  constexpr bool in_one_memory =
+      std::is_same_v<space, typename From::space> && std::is_same_v<space, space_of<Backend>>;
+  static_assert(detail::route_is_in_one_memory<in_one_memory, From, To>,
+                "heddle: a parameter_route runs in one memory space, that of its backend: the source and the target "
+                "lie in another one");
+  if constexpr (in_one_memory) {
+    if constexpr (std::is_same_v<S, T>)
+      exchange<S, T, space>(world.all(), backend, from, to);
+    else if constexpr (compute::require_facet<parameter_route, compute::cast_facet<T>, Backend, S>())
+      exchange<S, T, space>(world.all(), backend, from, to);
+  }
+}
+
+template <class S, class T, class Space, class Comm, class Backend, class From, class To>
+void parameter_route::exchange(Comm& all, Backend& backend, const From& from, const To& to) const {
   using heddle::v0::detail::row_at;
-  static_assert(std::is_same_v<space, typename From::space> && std::is_same_v<space, space_of<Backend>>,
-                "heddle: a parameter_route runs in one memory space: that of its backend, its source and its target");
   constexpr bool converts = !std::is_same_v<S, T>;
-  if constexpr (converts && !compute::require_facet<parameter_route, compute::cast_facet<T>, Backend, S>()) return;
   const auto sources = from.rows();
   const auto targets = to.rows();
   require_rows("source", source_rows_, sources);
   require_rows("target", target_rows_, targets);
-  auto& all = world.all();
   auto& queue = compute::queue_of(backend);
-  buffer<S, space> read(queue, converts ? most_out_ : 0, "parameters to convert");
-  buffer<T, space> outgoing(queue, most_out_, "parameters to send"), incoming(queue, most_in_, "parameters to receive");
+  buffer<S, Space> read(queue, converts ? most_out_ : 0, "parameters to convert");
+  buffer<T, Space> outgoing(queue, most_out_, "parameters to send"), incoming(queue, most_in_, "parameters to receive");
   std::vector<std::int64_t> sent, received;
   for (int k = 0; k < buckets(); ++k) {
     const auto out = in_bucket(out_, k), in = in_bucket(in_, k), kept = in_bucket(kept_to_, k);
@@ -257,20 +275,20 @@ void parameter_route::run(World& world, Backend& backend, const From& from, cons
     received.assign(sent.size(), 0);
     const std::int64_t leaves = add_counts(out, sent), comes = add_counts(in, received), stays = sent.back();
     if constexpr (converts) {
-      pack<typename From::element, space>(queue, out, sources, read.view());
-      backend.cast(row_at<space>(static_cast<const S*>(read.address()), leaves),
-                   row_at<space>(outgoing.address(), leaves));
+      pack<typename From::element, Space>(queue, out, sources, read.view());
+      backend.cast(row_at<Space>(static_cast<const S*>(read.address()), leaves),
+                   row_at<Space>(outgoing.address(), leaves));
     } else {
-      pack<typename From::element, space>(queue, out, sources, outgoing.view());
+      pack<typename From::element, Space>(queue, out, sources, outgoing.view());
     }
-    const vector_view<const T, space> packed = outgoing.view();
-    unpack<T, space>(queue, kept, packed, leaves - stays, targets);
+    const vector_view<const T, Space> packed = outgoing.view();
+    unpack<T, Space>(queue, kept, packed, leaves - stays, targets);
     if (crosses_[static_cast<std::size_t>(k)] == 0) continue;
     sent.pop_back();
     received.pop_back();
     heddle::v0::all_to_all_v(queue, all, heddle::v0::detail::within(packed, 0, leaves - stays), sent,
                              heddle::v0::detail::within(incoming.view(), 0, comes), received);
-    unpack<T, space>(queue, in, incoming.view(), 0, targets);
+    unpack<T, Space>(queue, in, incoming.view(), 0, targets);
   }
   to.written();
   queue.wait();
