@@ -63,6 +63,7 @@
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
+#include <heddle/model/impl/parameter_route.hpp>
 #include <heddle/model/impl/pipeline/companion.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +25,25 @@ std::string joined_names(type_list<Tags...> tags) {
   std::string text;
   for (const std::string& name : axis_names(tags)) text += (text.empty() ? "" : ",") + name;
   return text.empty() ? "self" : text;
+}
+
+// Where `rank` is in a list of `wanted` different ranks of a world of `size`; -1 if nowhere.
+inline int place_among(std::span<const int> ranks, int wanted, int size, int rank) {
+  std::string problem;
+  if (std::ssize(ranks) != wanted)
+    problem = "names " + std::to_string(ranks.size()) + " ranks, but the mesh has " + std::to_string(wanted);
+  int place = -1;
+  std::vector<char> named(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; problem.empty() && i < ranks.size(); ++i) {
+    const int r = ranks[i];
+    if (r < 0 || r >= size)
+      problem = "names rank " + std::to_string(r) + ", but the world has ranks 0 to " + std::to_string(size - 1);
+    else if (std::exchange(named[static_cast<std::size_t>(r)], char{1}) != 0)
+      problem = "names rank " + std::to_string(r) + " twice";
+    if (r == rank) place = static_cast<int>(i);
+  }
+  if (!problem.empty()) throw config_error("heddle: `ranks` of world.on(mesh, ranks) " + problem);
+  return place;
 }
 
 // The type of a transport's control plane: its own communicators, unless those name memory that the host cannot use.
@@ -116,6 +137,18 @@ class world {
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
     return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), context_, members<Tags...>()};
+  }
+
+  /// The world of some ranks of this world, or of all in any order, on a mesh of their own: mesh rank r of it is rank `ranks[r]` of this
+  /// one. All ranks of this world call this together, with the same arguments; those that are not in `ranks` get nothing.
+  /// Errors: `config_error` for a list of another length than the mesh, a rank that this world does not have, or one that is named twice.
+  template <mesh_like Other>
+  std::optional<world<Transport, Other>> on(const Other& mesh, std::span<const int> ranks) const {
+    const int place = detail::place_among(ranks, mesh.size(), size(), rank_);
+    if (place < 0) return std::nullopt;
+    std::vector<int> members(ranks.begin(), ranks.end());
+    for (int& r : members) r = members_[static_cast<std::size_t>(r)];
+    return std::optional<world<Transport, Other>>(std::in_place, mesh, place, context_, std::move(members));
   }
 
   /// The world of the same ranks on the same mesh in another order: mesh rank r of the result is rank `order[r]` of this
