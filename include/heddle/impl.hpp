@@ -86,6 +86,8 @@
 #include <heddle/rendezvous/impl/tcp.hpp>
 #include <heddle/rendezvous/impl/tcp_socket.hpp>
 #include <heddle/rendezvous/impl/tcp_table.hpp>
+#include <heddle/rl/impl/line_process.hpp>
+#include <heddle/rl/impl/reward.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>
