@@ -30,7 +30,9 @@ rl::process_limits python_judge() {
   l.at_once = 4;
   return l;
 }
-rl::question saying(std::string words) { return {{1, 2}, {3, 4, 5}, "prompt", std::move(words)}; }
+rl::question saying(std::string words) {
+  return {{1, 2}, {3, 4, 5}, "prompt", std::move(words)};
+}
 std::vector<rl::judgement> judged(const rl::process_limits& l, const std::vector<std::string>& answers) {
   rl::subprocess judge(l);
   std::vector<rl::question> all;
@@ -40,8 +42,9 @@ std::vector<rl::judgement> judged(const rl::process_limits& l, const std::vector
 }  // namespace
 
 TEST_CASE("a judge that fails in any way ends its answer alone", "[rl][reward]") {
-  const std::vector<std::string> answers{"good", "nan", "huge", "words", "text", "throws", "silent", "floods",
-                                         "eats", "dies", "spins", "unended", "lingers", "good \xff \"and\" \n more"};
+  const std::vector<std::string> answers{
+      "good",   "nan",  "huge", "words", "text",    "throws",  "silent",
+      "floods", "eats", "dies", "spins", "unended", "lingers", "good \xff \"and\" \n more"};
   const auto all = judged(python_judge(), answers);
   REQUIRE(all.size() == answers.size());
   const auto why = [&](const std::string& answer) {
@@ -96,7 +99,8 @@ TEST_CASE("a judge that does not listen, or does not exist, is no danger to the 
   CHECK(judged(l, {std::string(1 << 22, 'x')})[0].reward == 0.5);
   rl::process_limits none = python_judge();
   none.command = {"/nonexistent/judge"};
-  CHECK_THROWS_WITH(judged(none, {"a", "b"}), Contains("the rewards of all 2 answers are missing") && Contains("status 127"));
+  CHECK_THROWS_WITH(judged(none, {"a", "b"}),
+                    Contains("the rewards of all 2 answers are missing") && Contains("status 127"));
   none.command.clear();
   CHECK_THROWS_WITH(rl::subprocess(none), Contains("got no words"));
   none = python_judge();

@@ -21,17 +21,24 @@ std::vector<rl::question> answers_of_lengths(const std::vector<int>& lengths) {
   for (const int n : lengths) all.push_back({{1}, std::vector<std::int32_t>(static_cast<std::size_t>(n), 7), "", ""});
   return all;
 }
-double length_of(const rl::question& q) { return static_cast<double>(q.answer.size()); }
+double length_of(const rl::question& q) {
+  return static_cast<double>(q.answer.size());
+}
 }  // namespace
 
 TEST_CASE("a reward that throws or is no number is missing, with the reason", "[rl][reward]") {
   auto reward = [](const rl::question& q) {
     switch (q.answer.size()) {
-      case 1: throw std::runtime_error("no such answer");
-      case 2: throw 3;
-      case 3: return std::nan("");
-      case 4: return HUGE_VAL;
-      default: return length_of(q);
+      case 1:
+        throw std::runtime_error("no such answer");
+      case 2:
+        throw 3;
+      case 3:
+        return std::nan("");
+      case 4:
+        return HUGE_VAL;
+      default:
+        return length_of(q);
     }
   };
   const auto all = rl::judge_all(reward, answers_of_lengths({0, 1, 2, 3, 4, 5}));
@@ -76,7 +83,8 @@ TEST_CASE("a reward that hangs is left alone and the others go on", "[rl][reward
       CHECK_THAT(all[4].missing, Contains("more than 300 ms"));
       CHECK_THAT(all[3].missing, Contains("four"));
     }
-    CHECK_THROWS_WITH(rl::judge_all(reward, answers_of_lengths({3, 3, 1})), Contains("hang in threads of rl::timed, more than 4"));
+    CHECK_THROWS_WITH(rl::judge_all(reward, answers_of_lengths({3, 3, 1})),
+                      Contains("hang in threads of rl::timed, more than 4"));
     *open = true;
     while (reward.left() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     CHECK(rl::judge_all(reward, answers_of_lengths({1, 2}))[1].reward == 2);
@@ -85,7 +93,8 @@ TEST_CASE("a reward that hangs is left alone and the others go on", "[rl][reward
   // Nobody waits for one that hangs; one that looks at its token ends when it is told.
   const auto stopped = std::make_shared<std::atomic<bool>>(false);
   {
-    rl::timed reward(std::chrono::milliseconds(300), rl::timed::function([stopped](const rl::question& q, const std::stop_token& stop) {
+    rl::timed reward(std::chrono::milliseconds(300),
+                     rl::timed::function([stopped](const rl::question& q, const std::stop_token& stop) {
                        while (q.answer.size() == 9 && !stop.stop_requested()) std::this_thread::yield();
                        if (q.answer.size() == 9) *stopped = true;
                        return 1.0;

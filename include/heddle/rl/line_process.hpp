@@ -13,12 +13,12 @@ namespace heddle::inline v0::rl {
 
 /// A command and what one run of it may use. Errors of `validate`: `config_error`.
 struct process_limits {
-  std::vector<std::string> command{};                      ///< program and arguments; looked for in PATH
-  int cpu_seconds = 10;                                    ///< of each process
-  std::int64_t memory_bytes = std::int64_t{512} << 20;     ///< addresses of each process
-  double wall_seconds = 20;                                ///< of the whole run
-  std::int64_t output_bytes = std::int64_t{1} << 16;       ///< of the line
-  int at_once = 1;                                         ///< runs beside each other
+  std::vector<std::string> command{};                   ///< program and arguments; looked for in PATH
+  int cpu_seconds = 10;                                 ///< of each process
+  std::int64_t memory_bytes = std::int64_t{512} << 20;  ///< addresses of each process
+  double wall_seconds = 20;                             ///< of the whole run
+  std::int64_t output_bytes = std::int64_t{1} << 16;    ///< of the line
+  int at_once = 1;                                      ///< runs beside each other
   HEDDLE_INLINE void validate() const;
 };
 

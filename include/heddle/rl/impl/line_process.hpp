@@ -62,8 +62,7 @@ class line_process {
     take_output();
     if (over_) return;
     if (output_.file() < 0 && has_ended()) return fail(how_it_ended());
-    if (clock::now() >= until_)
-      fail("the judge took more than " + number_text(limits_.wall_seconds) + " s", false);
+    if (clock::now() >= until_) fail("the judge took more than " + number_text(limits_.wall_seconds) + " s", false);
   }
 
  private:
@@ -223,10 +222,13 @@ class line_process {
 
 HEDDLE_INLINE void process_limits::validate() const {
   if (command.empty()) throw config_error("heddle: a judge is a command, got no words");
-  if (cpu_seconds < 1 || memory_bytes < 1024 || !(wall_seconds > 0 && wall_seconds < 1e6) || output_bytes < 1 || at_once < 1)
-    throw config_error("heddle: a judge has at least 1 s of CPU, 1024 bytes of memory, some time, 1 byte of output and 1 run at once; got " +
-                       std::to_string(cpu_seconds) + " s, " + std::to_string(memory_bytes) + ", " + number_text(wall_seconds) +
-                       " s, " + std::to_string(output_bytes) + " and " + std::to_string(at_once));
+  if (cpu_seconds < 1 || memory_bytes < 1024 || !(wall_seconds > 0 && wall_seconds < 1e6) || output_bytes < 1 ||
+      at_once < 1)
+    throw config_error(
+        "heddle: a judge has at least 1 s of CPU, 1024 bytes of memory, some time, 1 byte of output and 1 run at once; "
+        "got " +
+        std::to_string(cpu_seconds) + " s, " + std::to_string(memory_bytes) + ", " + number_text(wall_seconds) +
+        " s, " + std::to_string(output_bytes) + " and " + std::to_string(at_once));
 }
 
 HEDDLE_INLINE std::vector<process_line> run_lines(const process_limits& limits, std::span<const std::string> lines) {

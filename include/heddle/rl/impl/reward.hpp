@@ -33,8 +33,8 @@ HEDDLE_INLINE void require_judgements(std::span<const judgement> all, std::size_
     throw numeric_error("heddle: " + std::to_string(questions) + " answers should have as many judgements, got " +
                         std::to_string(all.size()));
   if (!all.empty() && std::none_of(all.begin(), all.end(), [](const judgement& j) { return j.ok(); }))
-    throw numeric_error("heddle: the rewards of all " + std::to_string(questions) + " answers are missing; the first: " +
-                        all.front().missing);
+    throw numeric_error("heddle: the rewards of all " + std::to_string(questions) +
+                        " answers are missing; the first: " + all.front().missing);
 }
 
 }  // namespace detail
@@ -47,7 +47,7 @@ struct timed::shared {
     std::size_t index = 0;
     std::shared_ptr<answers> to{};
   };
-  struct place {  // of one thread
+  struct place {                           // of one thread
     std::optional<std::size_t> running{};  // the question's index
     std::chrono::steady_clock::time_point since{};
     bool left_alone = false;
@@ -90,9 +90,9 @@ struct timed::worker {
 HEDDLE_INLINE timed::timed(std::chrono::milliseconds each, function f, int threads, int most_left)
     : each_(each), threads_(threads), most_left_(most_left), shared_(std::make_shared<shared>()) {
   if (each.count() < 1 || threads < 1 || most_left < 0)
-    throw config_error("heddle: rl::timed has at least 1 ms for each answer, 1 thread, and leaves 0 or more alone; got " +
-                       std::to_string(each.count()) + " ms, " + std::to_string(threads) + " and " +
-                       std::to_string(most_left));
+    throw config_error(
+        "heddle: rl::timed has at least 1 ms for each answer, 1 thread, and leaves 0 or more alone; got " +
+        std::to_string(each.count()) + " ms, " + std::to_string(threads) + " and " + std::to_string(most_left));
   shared_->f = std::move(f);
   for (int i = 0; i < threads_; ++i) hire();
 }

@@ -34,10 +34,8 @@ class subprocess {
 
  private:
   static std::string line_of(const question& q) {
-    const nlohmann::json all = {{"prompt", q.prompt_text},
-                                {"answer", q.answer_text},
-                                {"prompt_tokens", q.prompt},
-                                {"answer_tokens", q.answer}};
+    const nlohmann::json all = {
+        {"prompt", q.prompt_text}, {"answer", q.answer_text}, {"prompt_tokens", q.prompt}, {"answer_tokens", q.answer}};
     return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   static judgement judgement_of(const process_line& line) {
@@ -46,7 +44,8 @@ class subprocess {
       const nlohmann::json said = io::parse_json(line.text, "the judge's line");
       const auto reward = said.is_object() ? said.find("reward") : said.end();
       if (reward == said.end() || !reward->is_number())
-        return {0, "the judge's line should be an object with a number \"reward\", got " + heddle::detail::shown_name(line.text)};
+        return {0, "the judge's line should be an object with a number \"reward\", got " +
+                       heddle::detail::shown_name(line.text)};
       return {reward->get<double>(), {}};
     } catch (const error& e) {
       return {0, std::string(heddle::detail::without_prefix(e.what()))};
