@@ -86,8 +86,10 @@
 #include <heddle/rendezvous/impl/tcp.hpp>
 #include <heddle/rendezvous/impl/tcp_socket.hpp>
 #include <heddle/rendezvous/impl/tcp_table.hpp>
+#include <heddle/rl/impl/equal_parts.hpp>
 #include <heddle/rl/impl/line_process.hpp>
 #include <heddle/rl/impl/reward.hpp>
+#include <heddle/rl/impl/row_board.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>
