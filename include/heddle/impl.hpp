@@ -90,6 +90,7 @@
 #include <heddle/rl/impl/line_process.hpp>
 #include <heddle/rl/impl/reward.hpp>
 #include <heddle/rl/impl/row_board.hpp>
+#include <heddle/rl/impl/transfer_protocol.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>

@@ -10,3 +10,4 @@
 #include <heddle/rl/reward.hpp>
 #include <heddle/rl/row_board.hpp>
 #include <heddle/rl/sample_table.hpp>
+#include <heddle/rl/transfer_protocol.hpp>
