@@ -63,6 +63,7 @@
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
+#include <heddle/model/impl/parameter_route.hpp>
 #include <heddle/model/impl/pipeline/companion.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
@@ -89,6 +90,7 @@
 #include <heddle/rl/impl/equal_parts.hpp>
 #include <heddle/rl/impl/line_process.hpp>
 #include <heddle/rl/impl/reward.hpp>
+#include <heddle/rl/impl/rollout.hpp>
 #include <heddle/rl/impl/row_board.hpp>
 #include <heddle/rl/impl/transfer_protocol.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>

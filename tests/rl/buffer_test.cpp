@@ -178,7 +178,7 @@ TEST_CASE("words are read as they were written", "[rl][run]") {
   get(from, got);
   CHECK(from.done());
   CHECK(got == s);
-  CHECK_THROWS_WITH(from.get<int>(), Contains("end too early"));
+  CHECK_THROWS_WITH(from.get<int>(), Catch::Contains("end too early"));
   const std::vector<std::int64_t> torn{5, 1};
   rl::word_reader other(torn);
   std::vector<int> list;

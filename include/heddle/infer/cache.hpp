@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/policy.hpp>
+#include <heddle/infer/kv.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/step.hpp>
 
@@ -16,10 +17,6 @@
 namespace heddle::inline v0::infer {
 
 struct cache_kind {};  ///< kind of policies that give blocks of the cache to sequences
-
-/// What becomes of the keys and values of requests that run when the model's weights change. `keep`: they stay, so that later tokens see
-/// what older weights made of earlier ones. `recompute`: every request is computed again, as if its tokens so far had been its prompt.
-enum class kv { keep, recompute };
 
 /// Blocks of one sequence. `copy.from` is -1 unless a block must be copied to one of the sequence's before its rows are written.
 struct sequence_blocks {

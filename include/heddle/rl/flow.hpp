@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/text.hpp>
+#include <heddle/infer/kv.hpp>
 
 #include <cstdint>
 #include <string>

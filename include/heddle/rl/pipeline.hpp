@@ -114,7 +114,7 @@ struct keep_as_is {
 namespace detail {
 template <class P>
 inline constexpr bool pipeline_accepts = false;
-template <policy P>
+template <v0::policy P>
 inline constexpr bool pipeline_accepts<P> =
     contains<typename P::kind, placement_kind, step_rule_kind, completion_kind, guard_kind, behaviour_kind>;
 // The types below carry what the compiler prints next to the advice.

@@ -10,20 +10,25 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/parameter_route.hpp>
+#include <heddle/rl/advantage.hpp>
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/pipeline.hpp>
 #include <heddle/rl/rollout.hpp>
+#include <heddle/rl/sample_words.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>
 #include <heddle/train/trainer.hpp>
+#include <heddle/train/trainer_weights.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -169,7 +174,7 @@ class session {
   void make_generator(const options_type& o) {
     generator_.emplace(world_of_generator(*generating_, typename axes_beside<GenerateMesh, copies>::type{}));
     own_ = generating_index(where_.generate, generating_->rank(), copies{});
-    backend_.emplace(train::detail::backend_for<backend_type>(o, world_->size()));
+    backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
     const auto& config = static_cast<const typename base::config&>(o.model);
     const std::int64_t sequences = how_.slots > 0 ? how_.slots : settings_.sequences;
     const std::int64_t longest = (config.context + settings_.block_rows - 1) / settings_.block_rows;
@@ -225,7 +230,7 @@ class session {
     std::vector<std::int64_t> bases;
     from.get(bases);
     if (training_) {
-      if (world_->rank() == 0 && rollout_) take_groups(from);
+      if (!from.done()) take_groups(from);
       for (int r = 1; r < world_->size(); ++r)
         if (word_reader of = all.of(r); !of.done()) take_groups(of);
     }
@@ -236,6 +241,7 @@ class session {
     }
     if (rollout_) base_ = bases[static_cast<std::size_t>(own_)];
     asks_.clear();  // they have arrived
+    heard_ = false;
   }
   backend_type& backend() { return backend_ ? *backend_ : trainer_->backend(); }
 
@@ -341,7 +347,7 @@ class session {
       runner_->follow();
   }
   void listen() {
-    if (!asked_ && !heard_) asked_.emplace(world_->control().irecv(std::span(&asked_for_, 1), 0, ask_tag));
+    asked_.emplace(world_->control().irecv(std::span(&asked_for_, 1), 0, ask_tag));
   }
   bool was_asked() {
     if (!heard_ && asked_->test()) wait_until_asked();
@@ -511,7 +517,7 @@ class session {
   std::optional<generating_world> generating_;
   std::optional<generator_world> generator_;
   std::optional<trainer_type> trainer_;
-  std::optional<backend_type> backend_;
+  std::unique_ptr<backend_type> backend_;  // stays where it is
   std::optional<runner_type> runner_;
   std::optional<engine_type> engine_;
   std::optional<rollout> rollout_;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace heddle::inline v0::rl {
@@ -27,6 +28,7 @@ struct sample {
   std::vector<segment> segments{};  ///< ascending, from token 0 on; empty: nobody counted versions
   infer::finish_reason finish = infer::finish_reason::none;
   double reward = 0, advantage = 0;
+  std::string missing{};  ///< why there is no reward; empty: there is one
   friend bool operator==(const sample&, const sample&) = default;
 };
 

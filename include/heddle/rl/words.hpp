@@ -87,14 +87,10 @@ gathered_words gather_words(Group& group, std::span<const std::int64_t> mine) {
   const auto size = static_cast<std::int64_t>(mine.size());
   group.all_gather(std::span<const std::int64_t>(&size, 1), std::span(sizes));
   gathered_words all;
-  std::vector<int> counts(ranks);
   all.first.assign(1, 0);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    counts[r] = static_cast<int>(sizes[r]);
-    all.first.push_back(all.first.back() + static_cast<std::size_t>(sizes[r]));
-  }
+  for (const std::int64_t n : sizes) all.first.push_back(all.first.back() + static_cast<std::size_t>(n));
   all.words.resize(all.first.back());
-  group.all_gather_v(mine, std::span(all.words), counts);
+  group.all_gather_v(mine, std::span(all.words), sizes);
   return all;
 }
 
