@@ -1,7 +1,7 @@
 // Teaches a small model to count, by a published system's pipeline on any ranks; docs/tutorial/rl.md begins with it.
-// run: --system pipelinerl --train dp=2 --generate tp=2 --steps 20
+// run: --system pipelinerl --train dp=2 --generate tp=2 --steps 6 --prompts 8
 // prints: pipelinerl: apart, weights in flight
-// prints: batch   20/20
+// prints: batch    6/6
 // prints: every answer was used, given up or left at the end
 // varies: (reward|lag|weights|tok/s|given up|tokens|greedy|groups) .*
 #include <heddle/heddle.hpp>

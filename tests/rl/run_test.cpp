@@ -1,0 +1,262 @@
+// tests/rl/run_test.cpp: runs of all pipelines on many meshes: degenerate ones are the synchronous one bit for bit, tokens
+// are as old as pipelines say, each answer is used once, and rewards that fail cost their answer only.
+#include "catch.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/rl/run.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace rl = heddle::rl;
+using hd::dp, hd::pp, hd::tp;
+
+namespace {
+
+using run_train_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using run_generate_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<rl::replica>>;
+using run_policy = rl::policy<hd::model::gpt2<double>, rl::any_objective>;
+
+struct run_case {
+  rl::flow how{};
+  std::string train = "dp=2", generate = "dp=2";
+  rl::settings s = small();
+  rl::any_objective objective = rl::aipo{};
+  double rate = 1e-2;
+
+  static rl::settings small() {
+    rl::settings s{.prompts = 4, .answers = 3, .steps = 5, .most_tokens = 5};
+    s.end_tokens = {6};
+    s.seed = 3;
+    s.sequences = 8;
+    return s;
+  }
+};
+
+struct run_outcome {
+  rl::run_result result{};
+  std::vector<rl::run_report> reports{};
+  std::vector<double> weights{};  // of the first rank that trains, at the end
+};
+
+// The share of sevens, and more for an end: rewards differ within groups.
+double run_reward(const rl::question& q) {
+  double n = 0;
+  for (const std::int32_t t : q.answer) n += t == 7 ? 1 : t == 6 ? 0.5 : 0;
+  return n / static_cast<double>(q.answer.size());
+}
+rl::task run_task(std::function<double(const rl::question&)> reward = run_reward) {
+  return {.prompt =
+              [](std::int64_t group) {
+                const auto g = static_cast<std::int32_t>(group);
+                return std::vector<std::int32_t>(static_cast<std::size_t>(1 + g % 3), g % 5);
+              },
+          .reward =
+              [reward = std::move(reward)](std::span<const rl::question> all) mutable {
+                return rl::judge_all(reward, all);
+              }};
+}
+
+run_outcome run_on_ranks(const run_case& c, const rl::task& task = run_task()) {
+  const rl::meshes<run_train_mesh, run_generate_mesh> where{hd::parse_mesh<run_train_mesh>(c.train),
+                                                            hd::parse_mesh<run_generate_mesh>(c.generate)};
+  hd::train::options<run_policy::config> o;
+  static_cast<hd::model::gpt2_config&>(o.model) = {
+      .layers = 2, .heads = 2, .width = 8, .context = 8, .vocabulary = 8, .initial_deviation = .3};
+  o.model.objective = c.objective;
+  o.learning_rate = {.peak = c.rate, .minimum = c.rate, .warmup_steps = 0};
+  o.threads_per_rank = 1;
+  run_outcome all;
+  std::mutex mutex;
+  const int ranks = c.how.apart ? where.train.size() + where.generate.size() : where.train.size();
+  hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks}, [&](auto& world) {
+    std::vector<rl::run_report> mine;
+    const rl::run_result result = rl::run<hd::strategy<run_train_mesh, hd::zero<1>>>(
+        world, c.how, where, run_policy{}, o, c.s, task, [&](const rl::run_report& r, auto& trainer) {
+          mine.push_back(r);
+          if (world.rank() != 0 || r.batch + 1 < c.s.steps) return;
+          const auto weights = trainer.stage(0).weights();
+          const std::lock_guard lock(mutex);
+          all.weights.assign(weights.begin(), weights.end());
+        });
+    const std::lock_guard lock(mutex);
+    if (world.rank() == 0) all.reports = mine, all.result = result;
+  });
+  return all;
+}
+
+// An objective that weighs nothing by what drew it.
+struct run_blind {
+  rl::term operator()(double lp, const rl::token& t) const { return {-t.advantage * lp, -t.advantage}; }
+  friend std::string to_string(const run_blind&) { return "blind"; }
+};
+
+rl::flow apart(rl::flow f) {
+  f.apart = true;
+  return f;
+}
+
+}  // namespace
+
+TEST_CASE("degenerate pipelines are the synchronous one, bit for bit", "[rl][run][ranks]") {
+  const auto check = [](const std::string& train, const std::string& generate) {
+    INFO("train " << train << ", generate " << generate);
+    run_case c{.train = train, .generate = generate};
+    const run_outcome sync = run_on_ranks(c);
+    REQUIRE(sync.reports.size() == 5);
+    REQUIRE(sync.result.version == 5);
+    for (const rl::run_report& r : sync.reports) {
+      CHECK(r.greatest_lag == 0);
+      CHECK(r.statistics.tokens > 0);
+      CHECK(r.statistics.effective_share() == Approx(1).margin(1e-12));     // what drew a token is what trains on it
+      CHECK(std::abs(r.statistics.behaviour_divergence()) < 1e-13);  // the square of what floats round
+      CHECK(r.training.gradient_norm > 0);
+    }
+    CHECK(sync.result.lags == std::vector<std::int64_t>{sync.result.tokens});
+
+    using zero = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>>>;
+    using in_flight = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<0>>, rl::slots<12>>;
+    using recomputed = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<0>>>;
+    using all_of_one = rl::pipeline<rl::partial<1>>;
+    for (const rl::flow& how : {zero::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
+      INFO(to_string(how));
+      c.how = how;
+      const run_outcome got = run_on_ranks(c);
+      REQUIRE(got.reports.size() == 5);
+      CHECK(got.weights == sync.weights);
+      for (std::size_t i = 0; i < 5; ++i) {
+        CHECK(got.reports[i].training.loss == sync.reports[i].training.loss);
+        CHECK(got.reports[i].reward == sync.reports[i].reward);
+        CHECK(got.reports[i].greatest_lag == 0);
+      }
+    }
+  };
+  check("dp=1", "dp=1");
+  check("dp=2", "dp=2");
+  check("tp=2", "pp=2");
+}
+
+TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", "[rl][run][ranks]") {
+  struct expectation {
+    rl::flow how;
+    std::int64_t greatest;  // lag that is reached; -1: whatever
+  };
+  using one_off = rl::pipeline<rl::split, rl::one_step_off>;
+  using half = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>>>;
+  using seldom = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>, 2>>;
+  using rolling = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<2>, 1, rl::load::rolling_by<1>>>;
+  using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
+  using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
+  using over = rl::pipeline<rl::partial<2>>;
+  using over_apart = rl::pipeline<rl::split, rl::partial<3>>;
+  run_case c;
+  c.s.steps = 6;
+  for (const char* generate : {"dp=2", "tp=2", "dp=2,replica=2"})
+    for (const expectation& e :
+         {expectation{one_off::flow, 1}, expectation{half::flow, 1}, expectation{seldom::flow, 1},
+          expectation{rolling::flow, -1}, expectation{flying::flow, -1}, expectation{aged::flow, -1},
+          expectation{over::flow, -1}, expectation{over_apart::flow, -1}}) {
+      c.how = e.how;
+      c.generate = generate;
+      c.train = e.how.apart ? "pp=2" : c.generate == "dp=2,replica=2" ? "dp=2,tp=2" : "dp=2";
+      INFO(to_string(e.how) << ", train " << c.train << ", generate " << generate);
+      const run_outcome got = run_on_ranks(c);
+      REQUIRE(got.result.batches == 6);
+      CHECK(got.result.version == 6);
+      std::int64_t tokens = 0, greatest = 0;
+      for (const rl::run_report& r : got.reports) {
+        tokens += r.tokens;
+        greatest = std::max(greatest, r.greatest_lag);
+        CHECK(r.greatest_lag <= r.version);
+      }
+      CHECK(tokens == got.result.tokens);
+      CHECK(std::accumulate(got.result.lags.begin(), got.result.lags.end(), std::int64_t{0}) == tokens);
+      CHECK(got.result.groups >= 6 * c.s.prompts + got.result.given_up);
+      // What had begun when the last batch was taken.
+      CHECK(got.result.groups <= e.how.may_begin(6 * c.s.prompts + got.result.given_up, c.s.prompts));
+      if (e.how.greatest_lag() >= 0) CHECK(greatest <= e.how.greatest_lag());
+      if (e.greatest >= 0) CHECK(greatest == e.greatest);
+    }
+}
+
+TEST_CASE("a guard gives up what older versions wrote, and the run goes on", "[rl][run][ranks]") {
+  using guarded = rl::pipeline<rl::split, rl::one_step_off, rl::ess_below<1, 1>>;
+  run_case c{.how = guarded::flow, .train = "dp=1", .generate = "dp=1"};
+  c.s.steps = 6;
+  const run_outcome got = run_on_ranks(c);
+  CHECK(got.result.batches == 6);
+  CHECK(got.result.given_up > 0);  // at lag 1 the share is below 1
+  // Behind a step below it, the next one is of the newest version only.
+  for (std::size_t i = 0; i + 1 < got.reports.size(); ++i)
+    if (got.reports[i].statistics.effective_share() < 1) CHECK(got.reports[i + 1].greatest_lag == 0);
+}
+
+TEST_CASE("a reward that fails costs its answer, and equal rewards no step", "[rl][run][ranks]") {
+  run_case c{.train = "dp=2", .generate = "dp=2"};
+  SECTION("some fail") {
+    const run_outcome got = run_on_ranks(c, run_task([](const rl::question& q) {
+      if (q.answer.front() == 1) throw std::runtime_error("no verdict");
+      return run_reward(q);
+    }));
+    std::int64_t missing = 0;
+    for (const rl::run_report& r : got.reports) {
+      missing += r.missing;
+      CHECK((r.missing == 0 || r.why_missing.find("no verdict") != std::string::npos));
+    }
+    CHECK(missing > 0);
+    CHECK(missing == got.result.missing);
+    CHECK(got.result.batches == 5);
+  }
+  SECTION("all are equal") {
+    const run_outcome got = run_on_ranks(c, run_task([](const rl::question&) { return 0.25; }));
+    CHECK(got.result.batches == 5);
+    CHECK(got.result.skipped == 5);
+    CHECK(got.result.version == 0);
+    CHECK(got.reports.back().reward == 0.25);
+    CHECK(got.reports.back().training.steps == 0);
+  }
+}
+
+TEST_CASE("runs refuse settings and meshes that do not fit, by name", "[rl][run][ranks]") {
+  const auto with = [](auto&& change) {
+    run_case c{.train = "dp=2", .generate = "dp=2"};
+    change(c);
+    run_on_ranks(c);
+  };
+  CHECK_THROWS_WITH(with([](run_case& c) { c.s.answers = 1; }),
+                    Catch::Contains("rl::settings.answers must be at least 2, as advantages compare answers of a group, got 1"));
+  CHECK_THROWS_WITH(with([](run_case& c) { c.s.temperature = 0; }),
+                    Catch::Contains("rl::settings.temperature must be positive, got 0"));
+  CHECK_THROWS_WITH(with([](run_case& c) { c.generate = "dp=1"; }),
+                    Catch::Contains("meshes of 2 ranks that train and 1 that generate in turn should each have all of "
+                                    "the world's 2 ranks"));
+  CHECK_THROWS_WITH(with([](run_case& c) {
+                      c.how = rl::april::flow;
+                      c.objective = rl::with_kl<rl::reinforce>{};
+                      c.s.steps = -1;
+                    }),
+                    Catch::Contains("rl::settings.steps must be at least 0, got -1"));
+  CHECK_THROWS_WITH(with([](run_case& c) {
+                      c.how = rl::april::flow;
+                      c.objective = run_blind{};
+                    }),
+                    Catch::Contains("several versions of the weights, and blind does not read what drew a token"));
+  CHECK_NOTHROW(with([](run_case& c) {
+    using as_is = rl::pipeline<rl::partial<2>, rl::keep_as_is>;
+    c.how = as_is::flow;
+    c.objective = run_blind{};
+  }));
+}
