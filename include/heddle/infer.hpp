@@ -25,6 +25,7 @@
 #include <heddle/infer/finish_reason.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
+#include <heddle/infer/kv.hpp>
 #include <heddle/infer/logit.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
