@@ -5,7 +5,6 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/any_engine.hpp>
-#include <heddle/infer/decoding.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/rl/completion.hpp>
 #include <heddle/rl/sample.hpp>
@@ -68,6 +67,13 @@ struct rollout_state {
   friend bool operator==(const rollout_state&, const rollout_state&) = default;
 };
 
+namespace detail {
+template <bool Ok, class Completion>
+inline constexpr bool takes_completion = Ok;
+template <bool Ok, class Decoding>
+inline constexpr bool draws_all_tokens = Ok;
+}  // namespace detail
+
 /// Answers prompts by an engine, `answers` to each: a group, of which all are taken together. A round (`start`) ends when enough groups have all their answers, as the completion
 /// policy says. Of each token there is the log-probability of the distribution that it was drawn from, with the temperature, and the version of the weights that drew it.
 /// An answer that is cancelled goes on as a request for prompt and tokens with the same seed, whose draws depend on the token's position alone: at the same weights it gets the
@@ -79,18 +85,23 @@ class rollout {
   /// The engine must outlive it, and answer nothing else. `how`: `wait_all`, `partial<Over>`, `slots<H>` or a `completion_rule`.
   /// Errors: `config_error` naming the setting: filters or penalties, a temperature of 0, fewer than 2 answers that are compared, a window of fewer groups than a round delivers,
   /// an engine with a bounded queue.
-  template <class Engine, completion_policy Completion>
+  template <class Engine, class Completion>
   rollout(Engine& engine, const Completion& how, rollout_options options = {}) {
+    constexpr bool completes = completion_policy<Completion>;
+    static_assert(detail::takes_completion<completes, Completion>,
+                  "heddle: rl::rollout: a completion policy is wait_all, partial<Over>, slots<H>, a completion_rule or "
+                  "a type of completion_kind with `completion_rule rule() const`");
     if constexpr (std::derived_from<Engine, infer::any_engine>) {
       engine_ = &engine;
     } else {
-      static_assert(!infer::detail::accepts_by_threshold<typename Engine::decoding>,
-                    "heddle: rl::rollout: a rule of acceptance takes tokens that no distribution drew, so that their log-probabilities cannot be told to a trainer: take another way "
+      static_assert(detail::draws_all_tokens<Engine::decoding::lossless, typename Engine::decoding>,
+                    "heddle: rl::rollout: a rule of acceptance takes tokens that no distribution drew, so that their "
+                    "log-probabilities cannot be told to a trainer: take another way "
                     "to decode");
       own_ = std::make_unique<infer::held_engine<Engine&>>(engine);
       engine_ = own_.get();
     }
-    begin(how.rule(), std::move(options));
+    if constexpr (completes) begin(how.rule(), std::move(options));
   }
   rollout(const rollout&) = delete;
   rollout& operator=(const rollout&) = delete;
