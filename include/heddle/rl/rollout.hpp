@@ -22,6 +22,8 @@
 
 namespace heddle::inline v0::rl {
 
+using infer::kv;
+
 /// The seed of an answer's draws, from that of a rollout and the answer's id.
 constexpr std::uint64_t seed_of_sample(std::uint64_t seed, std::int64_t id) noexcept {
   constexpr std::uint64_t stream = 0x726f6c6c6f7574u;
@@ -124,7 +126,7 @@ class rollout {
   /// Cancels all that is under way. It goes on with the next step.
   void cancel_rest();
   /// The engine's weights were written, between two steps. Errors: `config_error` for a version below the last one.
-  void weights_changed(std::int64_t version, infer::kv what);
+  void weights_changed(std::int64_t version, kv what);
 
   /// All that has to be saved, between two steps. Nothing is cancelled.
   rollout_state state() const;

@@ -206,7 +206,7 @@ HEDDLE_INLINE void rollout::consumed(std::int64_t groups) {
   counts_.consumed += groups;
 }
 
-HEDDLE_INLINE void rollout::weights_changed(std::int64_t version, infer::kv what) {
+HEDDLE_INLINE void rollout::weights_changed(std::int64_t version, kv what) {
   detail::require_rollout(version >= version_, "the version of weights",
                           "at least the last one's " + std::to_string(version_), version);
   version_ = version;
