@@ -87,6 +87,7 @@
 #include <heddle/rendezvous/impl/tcp_socket.hpp>
 #include <heddle/rendezvous/impl/tcp_table.hpp>
 #include <heddle/rl/impl/rollout.hpp>
+#include <heddle/rl/impl/words.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>

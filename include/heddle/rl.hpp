@@ -8,3 +8,4 @@
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/sample.hpp>
+#include <heddle/rl/words.hpp>

@@ -509,6 +509,11 @@ TEST_CASE("a rollout starts groups as the cache and the window have room", "[rl]
   CHECK(w.rollout.counts().started == 7);
   CHECK_THROWS_WITH(w.rollout.consumed(4),
                     Contains("of 5 groups that were taken, 2 were consumed before: 4 more cannot be"));
+  fake_rollout s(fake::small_limits, 64, rl::slots<3>::rule(), o);  // without rounds
+  for (std::int64_t g = 0; g < 4; ++g) s.rollout.add({g, {1, 2}});
+  while (s.rollout.step()) CHECK(s.rollout.in_flight() <= 3);
+  CHECK(s.rollout.finished() == 4);
+  CHECK(s.rollout.take_finished().size() == 8);
   CHECK_THROWS_WITH(w.rollout.start(6), Contains("within the window of 5, got 6"));
 }
 

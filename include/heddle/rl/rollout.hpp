@@ -113,13 +113,13 @@ class rollout {
   void add(rollout_prompt prompt);
   /// Begins a round that delivers n groups (0: `options().groups`). Errors: `config_error` for more than the window.
   void start(std::int64_t n = 0);
-  /// One step of the engine, and before it what can start. True while the round needs further ones. False: it is complete, or `finished()` says that groups are missing, and nothing can
+  /// One step of the engine, and before it what can start. True while the round needs further ones; where none was begun, `slots` go on while there is anything to do. False: it is complete, or `finished()` says that groups are missing, and nothing can
   /// start: no prompts are left, or the window is closed.
   /// Errors: whatever the engine throws, and then the step may be tried again; `numeric_error` where an answer ended by an error, which all others of the step survive.
   bool step();
   /// Groups with all their answers that were not taken.
   std::int64_t finished() const noexcept { return finished_; }
-  /// Takes the oldest groups with all their answers, at most n (0: as many as the round delivers), the answers of a group beside each other.
+  /// Takes the oldest groups with all their answers, at most n (0: as many as the round delivers; all, where none was begun), the answers of a group beside each other.
   std::vector<sample> take_finished(std::int64_t n = 0);
   /// So many groups that were taken were trained on, or dropped: others may start. Errors: `config_error` for more than were taken.
   void consumed(std::int64_t groups);

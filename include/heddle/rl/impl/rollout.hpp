@@ -108,7 +108,7 @@ HEDDLE_INLINE bool rollout::step() {
   const bool complete = finished_ >= wanted_;
   if (complete && !goes_on) cancel_rest();
   if (!problem.empty()) throw numeric_error(problem);
-  return !complete;
+  return wanted_ > 0 ? !complete : !in_flight_.empty() || !pending_.empty() || may_start();
 }
 
 // As many answers as have room. What has a request takes a block more with its next tokens.
@@ -181,7 +181,7 @@ HEDDLE_INLINE void rollout::cancel_rest() {
 }
 
 HEDDLE_INLINE std::vector<sample> rollout::take_finished(std::int64_t n) {
-  if (n == 0) n = wanted_;
+  if (n == 0) n = wanted_ > 0 ? wanted_ : finished_;
   std::vector<sample> taken;
   for (auto g = groups_.begin(); g != groups_.end() && n > 0;) {
     if (g->unfinished > 0) {
