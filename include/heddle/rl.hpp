@@ -8,4 +8,5 @@
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/sample.hpp>
+#include <heddle/rl/scorer.hpp>
 #include <heddle/rl/words.hpp>
