@@ -61,7 +61,7 @@ std::map<std::int64_t, rl::sample> plain_answers(runner_type& runner, std::int64
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t i = 0; i < o.answers; ++i) {
       const std::int64_t id = g * o.answers + i;
-      all[id] = {.id = id, .group = g, .prompt = prompt(g).tokens};
+      all[id] = {.prompt = prompt(g).tokens, .id = id, .group = g};
       inf::request r{.prompt = all[id].prompt, .max_tokens = o.max_tokens, .sampling = o.sampling};
       r.log_probabilities = 0;
       r.log_probabilities_of = inf::log_probability_of::drawn;

@@ -20,13 +20,13 @@ struct segment {
 /// `proximal`, of the policy at the batch's begin (empty: as `log_probabilities`); `reference`, of the reference (empty: 0); `advantages`, in
 /// the place of `advantage`; `weights` (empty: 1), such as `decoupled_weight`; `mask`, whether it counts (empty: all do).
 struct sample {
-  std::int64_t id = 0, group = 0;
   std::vector<std::int32_t> prompt{}, tokens{};
   std::vector<double> log_probabilities{}, proximal{}, reference{}, advantages{}, weights{};
   std::vector<bool> mask{};
+  double reward = 0, advantage = 0;
+  std::int64_t id = 0, group = 0;
   std::vector<segment> segments{};  ///< ascending, from token 0 on; empty: nobody counted versions
   infer::finish_reason finish = infer::finish_reason::none;
-  double reward = 0, advantage = 0;
   friend bool operator==(const sample&, const sample&) = default;
 };
 

@@ -139,7 +139,7 @@ HEDDLE_INLINE void rollout::start_group() {
   prompts_.pop_front();
   group& g = groups_.emplace_back();
   for (std::int64_t i = 0; i < options_.answers; ++i)
-    g.samples.push_back({.id = prompt.group * options_.answers + i, .group = prompt.group, .prompt = prompt.tokens});
+    g.samples.push_back({.prompt = prompt.tokens, .id = prompt.group * options_.answers + i, .group = prompt.group});
   g.unfinished = options_.answers;
   ++counts_.started;
   for (std::size_t i = 0; i < g.samples.size(); ++i) pending_.push_back({&g, i});
