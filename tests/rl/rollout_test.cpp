@@ -517,6 +517,31 @@ TEST_CASE("a rollout starts groups as the cache and the window have room", "[rl]
   CHECK_THROWS_WITH(w.rollout.start(6), Contains("within the window of 5, got 6"));
 }
 
+TEST_CASE("an answer without budget where it goes on ends by its length", "[rl][rollout]") {
+  const rl::rollout_options o{.groups = 2, .answers = 3, .max_tokens = 8, .sampling = {.seed = 2}};
+  fake_rollout before(fake::small_limits, 8, rl::wait_all::rule(), o);
+  for (std::int64_t g = 0; g < 2; ++g) before.rollout.add(prompt(g));
+  before.rollout.start();
+  for (int i = 0; i < 4; ++i) before.rollout.step();
+  const rl::rollout_state state = before.rollout.state();
+  auto less = o;
+  less.max_tokens = 4;
+  fake_rollout after(fake::small_limits, 8, rl::wait_all::rule(), less);
+  after.rollout.restore(state);
+  CHECK_FALSE(after.rollout.step());
+  CHECK(after.engine.counts().submitted == 0);
+  const auto samples = after.rollout.take_finished();
+  REQUIRE(samples.size() == 6);
+  std::int64_t by_length = 0;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const rl::sample& s = state.groups[i / 3][i % 3];
+    CHECK(samples[i].tokens == s.tokens);
+    by_length += samples[i].finish == inf::finish_reason::length ? 1 : 0;
+    CHECK((samples[i].finish == s.finish || s.finish == inf::finish_reason::none));
+  }
+  CHECK(by_length > 1);
+}
+
 TEST_CASE("an answer that ends by an error is an error, and the others of the step are kept", "[rl][rollout]") {
   fake::runner runner(fake::small_limits, {.broken_after = 4});
   inf::engine<fake::runner, inf::prefix_shared> engine(runner);

@@ -1,4 +1,5 @@
-// heddle/rl/scorer.hpp: log-probabilities of the tokens of answers by weights that are not trained, such as a reference's.
+// heddle/rl/scorer.hpp: log-probabilities of the tokens of answers by weights that are not trained, such as a
+// reference's.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -24,9 +25,11 @@
 
 namespace heddle::inline v0::rl {
 
-/// A model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`, for forward passes alone: no gradients, nothing saved. `Model` is an
-/// `rl::policy`, whose temperature the log-probabilities have, so that they can be compared with those of the policy in training.
-/// Errors: `config_error` for a mesh whose axes split samples: give each replica a world of its own. `World` and `Backend` must outlive it.
+/// A model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`, for forward passes
+/// alone: no gradients, nothing saved. `Model` is an `rl::policy`, whose temperature the log-probabilities have, so
+/// that they can be compared with those of the policy in training.
+/// Errors: `config_error` for a mesh whose axes split samples: give each replica a world of its own. `World` and
+/// `Backend` must outlive it.
 template <class Model, class World, class Backend, class Pipeline = pp>
 class scorer {
  public:
@@ -45,8 +48,10 @@ class scorer {
   /// The part of the model on this rank, whose weights are to be filled.
   stage_type& stage() noexcept { return stage_; }
 
-  /// On all ranks, with the same samples: fills `to` of each, `&sample::reference` or `&sample::proximal`, with the log-probabilities of its tokens.
-  /// Errors: `config_error` for samples that do not fit the model's context (`rl::experience`), and tokens that are not in its vocabulary.
+  /// On all ranks, with the same samples: fills `to` of each, `&sample::reference` or `&sample::proximal`, with the
+  /// log-probabilities of its tokens.
+  /// Errors: `config_error` for samples that do not fit the model's context (`rl::experience`), and tokens that are not
+  /// in its vocabulary.
   void score(std::span<sample> samples, std::vector<double> sample::*to = &sample::reference) {
     const auto n = static_cast<std::size_t>(stage_.config().context);
     for (std::size_t begin = 0; begin < samples.size(); begin += static_cast<std::size_t>(max_samples_)) {

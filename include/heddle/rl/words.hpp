@@ -14,7 +14,8 @@ namespace heddle::inline v0::rl {
 
 /// Appends samples as numbers; floating-point ones keep their bits.
 void append_words(std::vector<std::int64_t>& to, std::span<const sample> samples);
-/// Reads the samples that `append_words` appended, and leaves `from` behind them. Errors: `config_error` for words that are none.
+/// Reads the samples that `append_words` appended, and leaves `from` behind them. Errors: `config_error` for words that
+/// are none.
 std::vector<sample> take_samples(std::span<const std::int64_t>& from);
 
 /// A rollout's state as numbers.
