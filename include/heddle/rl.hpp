@@ -18,6 +18,7 @@
 #include <heddle/rl/sample.hpp>
 #include <heddle/rl/sample_table.hpp>
 #include <heddle/rl/sample_words.hpp>
+#include <heddle/rl/scorer.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/statistics.hpp>
 #include <heddle/rl/transfer_protocol.hpp>

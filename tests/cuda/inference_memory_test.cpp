@@ -96,7 +96,10 @@ compared memory_of(const typename Model::config& config, const char* mesh, inf::
     settled();
     runner.stage().initialize(4);
     settled();
-    if (!runner.leads()) return runner.follow();
+    if (!runner.leads()) {
+      runner.follow();
+      return;
+    }
     cuda_double::largest_room() = 0;
     all = {held, after - before, rooms, 0, 0};
     // Rows that see the whole context, each of a sequence of its own, and all are drawn.

@@ -70,7 +70,10 @@ void on_leader(const typename Model::config& config, const char* mesh, inf::cach
     inf::model_runner<Model, std::remove_reference_t<decltype(world)>, Backend> runner(config, world, of.kernels, cache,
                                                                                        max_rows);
     runner.stage().initialize(4);
-    if (!runner.leads()) return runner.follow();
+    if (!runner.leads()) {
+      runner.follow();
+      return;
+    }
     body(runner);
     runner.finish();
   });

@@ -71,7 +71,10 @@ void on_leader(const typename Model::config& config, const mesh_type& mesh, std:
     backend kernels{1};
     runner_of<Model> runner(config, world, kernels, {blocks, 4}, 20);
     runner.stage().initialize(5);
-    if (!runner.leads()) return runner.follow();
+    if (!runner.leads()) {
+      runner.follow();
+      return;
+    }
     body(runner);
     runner.finish();
   });

@@ -69,7 +69,10 @@ void on_runner(const mesh_type& mesh, Body&& body, md::falcon_base<double>* base
     runner.stage().initialize(seed);
     if (base != nullptr)
       if (auto gathered = md::gather_falcon_base(runner.stage(), world); runner.leads()) *base = std::move(gathered);
-    if (!runner.leads()) return runner.follow();
+    if (!runner.leads()) {
+      runner.follow();
+      return;
+    }
     body(runner, kernels);
     runner.finish();
   });

@@ -104,7 +104,7 @@ TEST_CASE("weights in 8 bits that were written are packed again", "[infer]") {
     runner.stage().initialize(8);
     kernels.pack(runner.stage().weights());
     std::vector<all_logits<float>> all;
-    for (const std::uint64_t seed : {8, 9, 9}) {
+    for (const std::uint64_t seed : {8U, 9U, 9U}) {
       runner.stage().initialize(seed);
       if (all.size() != 1) runner.stage().weights_written();
       driver<runner_type> d(runner, sequences, 1);

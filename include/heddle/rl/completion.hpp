@@ -11,9 +11,10 @@ namespace heddle::inline v0::rl {
 
 struct completion_kind {};  ///< kind of policies that say when a round of a rollout is complete
 
-/// A completion policy that is chosen at run time. `over`: as many groups are under way as `over` times those that a round delivers, and what has
-/// not ended with the round is cancelled and goes on in the next; 0: groups start whenever there is room, and nothing is cancelled.
-/// `slots`: at most so many answers are under way at once; 0: as many as have room.
+/// A completion policy that is chosen at run time. `over`: as many groups are under way as `over` times those that a
+/// round delivers, and what has not ended with the round is cancelled and goes on in the next; 0: groups start whenever
+/// there is room, and nothing is cancelled. `slots`: at most so many answers are under way at once; 0: as many as have
+/// room.
 struct completion_rule {
   using kind = completion_kind;
   std::int64_t over = 1, slots = 0;
@@ -33,8 +34,9 @@ struct wait_all {
   static constexpr completion_rule rule() noexcept { return {1, 0}; }
 };
 
-/// A round starts `Over` times as many groups as it delivers. When enough have ended, the other answers are cancelled and go on in the next round
-/// where they were; groups that have ended beyond that are delivered first. With `Over` 1 this is `wait_all`.
+/// A round starts `Over` times as many groups as it delivers. When enough have ended, the other answers are cancelled
+/// and go on in the next round where they were; groups that have ended beyond that are delivered first. With `Over` 1
+/// this is `wait_all`.
 /// Source: Zhou et al. 2025, "APRIL", arXiv:2509.18521.
 template <std::int64_t Over>
 struct partial {
@@ -43,7 +45,8 @@ struct partial {
   static constexpr completion_rule rule() noexcept { return {Over, 0}; }
 };
 
-/// `H` answers are under way at every step: where one ends, the next begins, of the next group where need be. Nothing is cancelled.
+/// `H` answers are under way at every step: where one ends, the next begins, of the next group where need be. Nothing
+/// is cancelled.
 /// Source: Piche et al. 2025, "PipelineRL", arXiv:2509.19128, algorithm 2.
 template <std::int64_t H>
 struct slots {

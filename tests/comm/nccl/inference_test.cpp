@@ -43,7 +43,8 @@ outcome two_steps(const char* mesh, const char* failing) {
       runner.stage().initialize(4);
       if (!runner.leads()) {
         if (failing != nullptr) cuda_double::fail_next(failing, cudaErrorIllegalAddress);
-        return runner.follow();
+        runner.follow();
+        return;
       }
       std::vector<double> logits(20);
       for (int step = 0; step < 2; ++step) {

@@ -108,7 +108,7 @@ HEDDLE_INLINE bool rollout::step() {
   const bool complete = finished_ >= wanted_;
   if (complete && !goes_on) cancel_rest();
   if (!problem.empty()) throw numeric_error(problem);
-  return !complete;
+  return wanted_ > 0 ? !complete : !in_flight_.empty() || !pending_.empty() || may_start();
 }
 
 // As many answers as have room. What has a request takes a block more with its next tokens.
@@ -139,7 +139,7 @@ HEDDLE_INLINE void rollout::start_group() {
   prompts_.pop_front();
   group& g = groups_.emplace_back();
   for (std::int64_t i = 0; i < options_.answers; ++i)
-    g.samples.push_back({.id = prompt.group * options_.answers + i, .group = prompt.group, .prompt = prompt.tokens});
+    g.samples.push_back({.prompt = prompt.tokens, .id = prompt.group * options_.answers + i, .group = prompt.group});
   g.unfinished = options_.answers;
   ++counts_.started;
   for (std::size_t i = 0; i < g.samples.size(); ++i) pending_.push_back({&g, i});
@@ -181,7 +181,7 @@ HEDDLE_INLINE void rollout::cancel_rest() {
 }
 
 HEDDLE_INLINE std::vector<sample> rollout::take_finished(std::int64_t n) {
-  if (n == 0) n = wanted_;
+  if (n == 0) n = wanted_ > 0 ? wanted_ : finished_;
   std::vector<sample> taken;
   for (auto g = groups_.begin(); g != groups_.end() && n > 0;) {
     if (g->unfinished > 0) {
@@ -206,7 +206,7 @@ HEDDLE_INLINE void rollout::consumed(std::int64_t groups) {
   counts_.consumed += groups;
 }
 
-HEDDLE_INLINE void rollout::weights_changed(std::int64_t version, infer::kv what) {
+HEDDLE_INLINE void rollout::weights_changed(std::int64_t version, kv what) {
   detail::require_rollout(version >= version_, "the version of weights",
                           "at least the last one's " + std::to_string(version_), version);
   version_ = version;
