@@ -10,6 +10,8 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/parameter_route.hpp>
 #include <heddle/model/stage_types.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/testing/checked_backend.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -32,24 +34,23 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using backend = hd::compute::host<hd::compute::portable>;
 
 // The parameters of a stage, as it holds them, without the stage.
-template <class Model>
+template <class Model, class Backend = backend>
 class held_parameters {
-  using types = md::detail::stage_types<Model, hd::world<hd::threads, mesh_type>, backend, pp>;
-  using parameters_type =
-      md::language_parameters<typename Model::scalar, typename types::layouts, typename types::description>;
+  using types = md::detail::stage_types<Model, hd::world<hd::threads, mesh_type>, Backend, pp>;
+  using parameters_type = md::language_parameters<typename Model::scalar, typename types::layouts,
+                                                  typename types::description, hd::space_of<Backend>>;
 
  public:
   using scalar = typename Model::scalar;
+  using space = hd::space_of<Backend>;
   using config = typename Model::config;
 
-  held_parameters(const config& c, const mesh_type& mesh, int rank)
-      : held_parameters(c, mesh, rank, part(c, mesh, rank)) {}
-  void initialize(std::uint64_t seed) {
-    hd::host_memory::queue at_once;
-    held_.initialize(at_once, seed);
-  }
+  held_parameters(Backend& backend, const config& c, const mesh_type& mesh, int rank)
+      : held_parameters(backend, c, mesh, rank, part(c, mesh, rank)) {}
+  void initialize(std::uint64_t seed) { held_.initialize(queue_, seed); }
   const std::vector<md::parameter>& parameters() const { return held_.store().table(); }
-  std::span<scalar> weights() { return held_.store().weights(); }
+  hd::row_view<scalar, space> weights() { return held_.store().weights(); }
+  auto on_host() { return hd::read_on_host<scalar, space>(queue_, weights()); }
   // The table alone.
   static std::vector<md::parameter> table(const config& c, const mesh_type& mesh, int rank) {
     const typename types::description described = Model::describe(c);
@@ -65,8 +66,9 @@ class held_parameters {
     p.lent_gradients = true;
     return p;
   }
-  held_parameters(const config& c, const mesh_type& mesh, int rank, md::stage_layers p)
-      : described_(Model::describe(c)),
+  held_parameters(Backend& backend, const config& c, const mesh_type& mesh, int rank, md::stage_layers p)
+      : queue_(hd::compute::queue_of(backend)),
+        described_(Model::describe(c)),
         at_(described_,
             {md::make_stage_mesh<typename types::mesh_type>(mesh),
              md::rank_in_stage_mesh<typename types::mesh_type>(mesh, rank)},
@@ -74,7 +76,7 @@ class held_parameters {
         held_(queue_, at_, described_, md::make_stage_mesh<typename types::mesh_type>(mesh),
               md::rank_in_stage_mesh<typename types::mesh_type>(mesh, rank), p, nullptr) {}
 
-  hd::host_memory::queue queue_;
+  typename space::queue& queue_;
   typename types::description described_;
   typename types::places at_;
   parameters_type held_;
@@ -196,22 +198,22 @@ void check_counts(const typename Model::config& c, int pairs, std::uint64_t seed
 }
 
 // Routes that run: what a rank wanted is what `initialize` of the source's seed gives there. Returns what is wrong, if anything.
-template <class Source, class Target>
+template <class Source, class Target, class Backend>
 std::vector<std::string> run_routes(const typename Source::config& c, const two_meshes& m, std::int64_t bucket_bytes) {
-  using from_type = held_parameters<Source>;
-  using to_type = held_parameters<Target>;
+  using from_type = held_parameters<Source, Backend>;
+  using to_type = held_parameters<Target, Backend>;
   std::vector<std::string> wrong;
   std::mutex mutex;
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>(m.ranks), [&](auto& world) {
     const int r = world.rank(), at_from = m.from.place_of(r), at_to = m.to.place_of(r);
+    Backend compute{1};
     std::unique_ptr<from_type> from;
     std::unique_ptr<to_type> to;
-    if (at_from >= 0) (from = std::make_unique<from_type>(c, m.from.mesh, at_from))->initialize(5);
-    if (at_to >= 0) (to = std::make_unique<to_type>(c, m.to.mesh, at_to))->initialize(6);
+    if (at_from >= 0) (from = std::make_unique<from_type>(compute, c, m.from.mesh, at_from))->initialize(5);
+    if (at_to >= 0) (to = std::make_unique<to_type>(compute, c, m.to.mesh, at_to))->initialize(6);
     const md::stage_weights source(from.get());
     const md::stage_weights target(to.get());
     const md::parameter_route route(world, source, target, bucket_bytes);
-    backend compute{1};
     const auto before = world.all().counters()[hd::comm_operation::all_to_all_v];
     route.run(world, compute, source, target);
     const auto after = world.all().counters()[hd::comm_operation::all_to_all_v];
@@ -224,20 +226,20 @@ std::vector<std::string> run_routes(const typename Source::config& c, const two_
     expect(route.most_outgoing_bytes() <= bucket_bytes && route.most_incoming_bytes() <= bucket_bytes, "buckets");
     expect((route.most_outgoing_bytes() == 0) == (route.sent() + route.kept() == 0), "memory");
     if (to != nullptr) {
-      held_parameters<Source> oracle(c, m.to.mesh, at_to);
+      backend alone{1};
+      held_parameters<Source> oracle(alone, c, m.to.mesh, at_to);
       oracle.initialize(5);
       std::vector<typename Target::scalar> wanted(oracle.weights().size());
       std::transform(oracle.weights().begin(), oracle.weights().end(), wanted.begin(),
                      [](auto x) { return hd::detail::converted<typename Target::scalar>(x); });
+      const auto there = to->on_host();
       for (const md::parameter& p : to->parameters()) {
-        const auto of = [&](auto all) {
-          return all.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
-        };
         // In another element type parameters lie elsewhere in the flat buffer.
-        const auto there = std::find_if(oracle.parameters().begin(), oracle.parameters().end(),
-                                        [&](const md::parameter& q) { return q.name == p.name && q.start == p.start; });
-        const auto mine = of(to->weights());
-        expect(std::equal(mine.begin(), mine.end(), wanted.begin() + there->offset), p.name.c_str());
+        const auto same = std::find_if(oracle.parameters().begin(), oracle.parameters().end(),
+                                       [&](const md::parameter& q) { return q.name == p.name && q.start == p.start; });
+        const auto mine =
+            there.elements().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+        expect(std::equal(mine.begin(), mine.end(), wanted.begin() + same->offset), p.name.c_str());
       }
     }
     const std::lock_guard lock(mutex);
@@ -245,7 +247,7 @@ std::vector<std::string> run_routes(const typename Source::config& c, const two_
   });
   return wrong;
 }
-template <class Source, class Target = Source>
+template <class Source, class Target = Source, class Backend = backend>
 void check_runs(const typename Source::config& c, int pairs, std::uint64_t seed) {
   CAPTURE(seed);
   drawn random(seed);
@@ -253,7 +255,7 @@ void check_runs(const typename Source::config& c, int pairs, std::uint64_t seed)
     const two_meshes m = random_meshes(random, 12, 3);
     const std::int64_t bucket = std::int64_t{64} << random.below(11);
     CAPTURE(i, bucket, text_of(m.from), text_of(m.to));
-    REQUIRE(run_routes<Source, Target>(c, m, bucket).empty());
+    REQUIRE(run_routes<Source, Target, Backend>(c, m, bucket).empty());
   }
 }
 
@@ -291,6 +293,12 @@ TEST_CASE("what arrives is what initialize gives there, bit for bit", "[model][r
 TEST_CASE("elements of another type are converted by the sender", "[model][route][threads]") {
   check_runs<md::gpt2<double>, md::gpt2<float>>(gpt2, 10, 9);
   check_runs<md::gpt2<float>, md::gpt2<hd::bf16>>(gpt2, 10, 10);
+}
+
+TEST_CASE("routes run in memory that the host may not touch, in the order of a queue", "[model][route][threads]") {
+  using checked = hd::testing::checked_backend<backend>;
+  check_runs<md::gpt2<float>, md::gpt2<float>, checked>(gpt2, 10, 11);
+  check_runs<md::gpt2<float>, md::gpt2<hd::bf16>, checked>(gpt2, 10, 12);
 }
 
 TEST_CASE("generation shards that contain the training shards receive (d_g - 1)/(t p) of the model", "[model][route]") {
