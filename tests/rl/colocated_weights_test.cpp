@@ -6,10 +6,9 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/infer/cached_stage.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/model/language_parameters.hpp>
-#include <heddle/model/stage_types.hpp>
 #include <heddle/rl/colocated_weights.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/testing/checked_backend.hpp>
@@ -37,39 +36,6 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using generation_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<replica>>;
 using backend = hd::testing::checked_backend<hd::compute::host<hd::compute::portable>>;
 constexpr md::gpt2_config config{.layers = 2, .heads = 4, .width = 16, .context = 6, .vocabulary = 32};
-
-// The parameters of a stage for generation, without the stage, in the memory of a backend.
-template <class World>
-class generation {
-  using types = md::detail::stage_types<md::gpt2<float>, World, backend, pp>;
-
- public:
-  using scalar = float;
-  using space = hd::space_of<backend>;
-  generation(const World& world, backend& b)
-      : backend_(b),
-        described_(md::gpt2<float>::describe(config)),
-        at_(described_, {mesh(world), rank(world)}, 1, 1, config.width, {}),
-        held_(b.queue(), at_, described_, mesh(world), rank(world), part(world), nullptr) {}
-  const std::vector<md::parameter>& parameters() const { return held_.store().table(); }
-  hd::row_view<float, space> weights() { return held_.store().weights(); }
-  std::int64_t flat_elements() const { return held_.store().size(); }
-  void lend_weights(hd::row_view<float, space> w) { held_.lend_weights(backend_, w); }
-  auto& queue() { return backend_.queue(); }
-
- private:
-  static auto mesh(const World& w) { return md::make_stage_mesh<typename types::mesh_type>(w.mesh()); }
-  static int rank(const World& w) { return md::rank_in_stage_mesh<typename types::mesh_type>(w.mesh(), w.rank()); }
-  static md::stage_layers part(const World& w) {
-    auto p = md::split_layers(config.layers, w.template coordinate<pp>(), w.mesh().template extent<pp>());
-    p.lent_gradients = true;
-    return p;
-  }
-  backend& backend_;
-  typename types::description described_;
-  typename types::places at_;
-  md::language_parameters<float, typename types::layouts, typename types::description, space> held_;
-};
 
 struct outcome {
   std::vector<double> losses;
@@ -118,7 +84,7 @@ outcome train(const std::string& training, const generation_mesh* generating) {
       std::vector<int> ranks(static_cast<std::size_t>(world.size()));
       std::iota(ranks.begin(), ranks.end(), 0);
       auto where = world.on(*generating, ranks)->template sub<pp, tp>();
-      using stage_type = generation<decltype(where)>;
+      using stage_type = hd::infer::cached_stage<md::gpt2<float>, decltype(where), backend>;
       auto& queue = trainer.backend().queue();
       step();
       queue.wait();
@@ -127,12 +93,13 @@ outcome train(const std::string& training, const generation_mesh* generating) {
         queue.wait();
         return static_cast<std::int64_t>(queue.free_bytes());
       };
-      const std::int64_t before = free();
-      stage_type stage(where, trainer.backend());
+      const auto part =
+          md::split_layers(config.layers, where.template coordinate<pp>(), where.mesh().template extent<pp>());
+      stage_type stage(config, where, trainer.backend(), part, {.blocks = 2, .block_rows = 4}, 4);
       std::int64_t trained = 0;
       for (int k = 0; k < trainer.stages(); ++k) trained += Zero < 3 ? bytes(trainer.stage(k).flat_elements()) : 0;
       const std::int64_t generated = bytes(stage.flat_elements());
-      expect(free() == before - generated, "memory of the stage");
+      const std::int64_t before = free() + generated;
       constexpr std::int64_t bucket = 2048;
       rl::colocated_weights<trainer_type, stage_type> weights(world, &trainer, &stage, bucket);
       expect(free() == before, "in training there is none of the stage");
