@@ -66,7 +66,7 @@ class colocated_weights {
   /// Called on all ranks of `world` together, in training; a rank that has no trainer, or no stage, gives a null pointer. The stage's memory is given back.
   template <class World>
   colocated_weights(World& world, Trainer* trainer, Stage* stage,
-                    std::int64_t bucket_bytes = model::route_sizes{}.bucket_bytes)
+                    std::int64_t bucket_bytes = model::usual_bucket_bytes<space_of<Stage>>)
       : trainer_(trainer),
         stage_(stage),
         there_(world, source(), target(), bucket_bytes),
