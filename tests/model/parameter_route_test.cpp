@@ -167,7 +167,7 @@ TEST_CASE("replicas share what there is to send", "[model][route]") {
   // Four ranks hold the model, eight others want it.
   std::vector<md::boxes_of_rank> all(12);
   for (std::size_t r = 0; r < 12; ++r) (r < 4 ? all[r].from : all[r].to) = boxes_of({0, 0, 1, 1});
-  const md::parameter_route route(all, 0);
+  const md::parameter_route route(all, 0, {4, std::int64_t{1} << 23});
   for (int r = 0; r < 4; ++r) CHECK(route.sent(r) == 2 * whole_model);
   CHECK(to_string(route) ==
         "rank 0 of 12 keeps 0 parameters, receives 0 and sends 1411200 (5644800 bytes) in 1 bucket");
