@@ -183,6 +183,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   const std::vector<model::parameter>& parameters() const noexcept { return held_.store().table(); }
   row weights() noexcept { return held_.store().weights(); }
   const_row weights() const noexcept { return held_.store().weights(); }
+  /// The flat buffer may be the caller's, and may be away (`model::of_stage::can_lend_weights`): no step runs then.
+  std::int64_t flat_elements() const noexcept { return held_.store().size(); }
+  void lend_weights(row weights) { held_.lend_weights(*backend_, weights); }
   /// The model's initial weights, the same on every mesh.
   void initialize(std::uint64_t seed) { held_.initialize(queue(), seed); }
   /// Those that the description freezes, in a buffer of their own, as those of a `model::language_stage`.

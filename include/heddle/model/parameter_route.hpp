@@ -44,8 +44,11 @@ HEDDLE_INLINE std::vector<parameter_box> parameter_boxes(std::span<const paramet
 /// What a `parameter_route` sends at a time. Units: bytes; `element_bytes` of an element of the targets.
 struct route_sizes {
   std::int64_t element_bytes = 4;
-  std::int64_t bucket_bytes = std::int64_t{1} << 25;
+  std::int64_t bucket_bytes = std::int64_t{1} << 20;
 };
+/// Bytes of a bucket where none are given: on the host what stays in caches while it is packed, sent and unpacked, elsewhere what keeps kernels busy.
+template <class Space>
+inline constexpr std::int64_t usual_bucket_bytes = std::int64_t{1} << (std::is_same_v<Space, host_memory> ? 20 : 25);
 
 namespace detail {
 template <bool Ok, class From, class To>
@@ -92,7 +95,8 @@ class parameter_route {
   /// `world`: of all ranks, also of those that neither hold nor want anything.
   template <class World, class From, class To>
     requires requires(World& world) { world.control(); }
-  parameter_route(World& world, const From& from, const To& to, std::int64_t bucket_bytes = route_sizes{}.bucket_bytes)
+  parameter_route(World& world, const From& from, const To& to,
+                  std::int64_t bucket_bytes = usual_bucket_bytes<typename To::space>)
       : parameter_route(gathered(world.control(), {from.boxes(), to.boxes()}), world.rank(),
                         {static_cast<std::int64_t>(sizeof(typename To::element)), bucket_bytes}) {}
   /// From what all ranks hold and want.
