@@ -77,6 +77,8 @@
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
+#include <heddle/plan/impl/m2flow.hpp>
+#include <heddle/plan/impl/model_mapping.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
 #include <heddle/plan/impl/skippipe/options.hpp>
