@@ -101,6 +101,7 @@
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>
+#include <heddle/sim/impl/rl_flow.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>
 #include <heddle/testing/impl/checked_memory.hpp>

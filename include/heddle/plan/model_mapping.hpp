@@ -31,8 +31,9 @@ HEDDLE_INLINE std::vector<std::vector<int>> set_partitions(int things);
 /// Seconds of a mapping: in each stage sets work beside each other, and models of a set one after the other.
 HEDDLE_INLINE double seconds_of(const model_mapping& mapping, const mapped_models& of);
 
-/// The fastest mapping of all partitions and all numbers of devices that have the memory for their set and sum to `devices`; as `m2flow`
-/// with stages in the place of chunks. Errors: `config_error` for no devices or models, bytes of others, and where no mapping is possible.
+/// The fastest mapping of all partitions and all numbers of devices that have the memory for their set and sum to
+/// `devices`; as `m2flow` with stages in the place of chunks. Errors: `config_error` for no devices or models, bytes of
+/// others, and where no mapping is possible.
 /// Source: Sheng et al. 2024, arXiv:2409.19256 (HybridFlow), algorithm 1.
 HEDDLE_INLINE model_mapping map_models(const mapped_models& of, int devices);
 
