@@ -4,7 +4,6 @@
 #include <heddle/rl/advantage.hpp>
 #include <heddle/rl/equal_parts.hpp>
 #include <heddle/rl/experience.hpp>
-#include <heddle/rl/line_process.hpp>
 #include <heddle/rl/objective.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/reward.hpp>
