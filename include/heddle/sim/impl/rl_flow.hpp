@@ -44,28 +44,11 @@ class rl_simulation {
     dispatch();
     while (done_steps_ < steps_) {
       if (events_.empty()) throw config_error("heddle: the simulated engines and trainer wait for each other for ever");
-      const event e = events_.top();
-      events_.pop();
-      now_ = e.time;
-      switch (e.what) {
-        case kind::engine:
-          if (engines_[e.index].stamp == e.stamp) boundary(e.index);
-          break;
-        case kind::loaded:
-          loaded(e.index);
-          break;
-        case kind::reward:
-          complete(e.group);
-          break;
-        case kind::trained:
-          trained();
-          break;
-        case kind::published:
-          published();
-          break;
-        case kind::round:
-          next_round();
-          break;
+      now_ = events_.top().time;
+      while (!events_.empty() && events_.top().time == now_) {  // all that happens now, before anybody gets anything
+        const event e = events_.top();
+        events_.pop();
+        happen(e);
       }
       if (by_rounds()) look_at_round();
       dispatch();
@@ -112,6 +95,28 @@ class rl_simulation {
     std::int64_t prefill = 0;
   };
 
+  void happen(const event& e) {
+    switch (e.what) {
+      case kind::engine:
+        if (engines_[e.index].stamp == e.stamp) boundary(e.index);
+        break;
+      case kind::loaded:
+        loaded(e.index);
+        break;
+      case kind::reward:
+        complete(e.group);
+        break;
+      case kind::trained:
+        trained();
+        break;
+      case kind::published:
+        published();
+        break;
+      case kind::round:
+        next_round();
+        break;
+    }
+  }
   bool by_rounds() const { return f_.rule == rl_rule::sync || f_.rule == rl_rule::one_step_off; }
   int needed() const { return f_.groups * f_.steps_per_sync; }
   void at(double time, kind what, std::size_t index = 0, std::int64_t stamp = 0, std::int64_t of = 0) {
@@ -279,6 +284,7 @@ class rl_simulation {
   void published() {  // engines that go on all the time
     published_ = publishing_.front();
     publishing_.pop_front();
+    learned_at_sync_ = std::int64_t{published_} * f_.groups;  // not before: what starts has these weights
     for (std::size_t i = 0; i < engines_.size(); ++i) {
       engines_[i].wants_weights = true;
       interrupt(i);
@@ -417,7 +423,6 @@ class rl_simulation {
       return;
     }
     if (done_steps_ % f_.steps_per_sync != 0) return;
-    learned_at_sync_ = std::int64_t{done_steps_} * f_.groups;
     publishing_.push_back(done_steps_);
     if (f_.load == rl_load::stop) trainer_waits_ = true;
     at(now_ + t_.publish, kind::published);
