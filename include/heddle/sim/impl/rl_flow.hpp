@@ -361,7 +361,7 @@ class rl_simulation {
 
   // ---- the trainer ---------------------------------------------------------------------------------------------------
   void train_if_ready() {
-    if (training_ || trainer_waits_ || done_steps_ == steps_ || std::ssize(complete_) < f_.groups) return;
+    if (training_ || trainer_waits_ || std::ssize(complete_) < f_.groups) return;
     if (f_.in_order && complete_[static_cast<std::size_t>(f_.groups - 1)] >= std::int64_t{done_steps_ + 1} * f_.groups)
       return;
     for (int i = 0; i < f_.groups; ++i) {
@@ -371,6 +371,7 @@ class rl_simulation {
     train();
   }
   void train() {
+    if (done_steps_ == steps_) return;
     training_ = true;
     rl_flow_step step;
     step.begin = now_;
@@ -418,7 +419,7 @@ class rl_simulation {
       busy_ = 0;
     }
     if (by_rounds()) {
-      if (!batch_.empty() && done_steps_ < steps_) return train();
+      if (!batch_.empty()) return train();
       if (f_.rule == rl_rule::sync) at(now_ + t_.publish + t_.load, kind::round);
       return;
     }
