@@ -77,6 +77,8 @@
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
+#include <heddle/plan/impl/m2flow.hpp>
+#include <heddle/plan/impl/model_mapping.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
 #include <heddle/plan/impl/skippipe/options.hpp>
@@ -96,6 +98,7 @@
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>
+#include <heddle/sim/impl/rl_flow.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>
 #include <heddle/testing/impl/checked_memory.hpp>

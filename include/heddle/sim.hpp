@@ -8,6 +8,7 @@
 #include <heddle/sim/gantt.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>
+#include <heddle/sim/rl_flow.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/sim/slice_cluster.hpp>
 #include <heddle/sim/speculation.hpp>

@@ -10,9 +10,10 @@
 
 namespace heddle::inline v0::rl {
 
-/// Indices of weights in `parts` parts of equal counts whose sums are near each other, heaviest part first, by the largest differencing
-/// method: tuples of one weight for each part are merged, those with the greatest spread first, the heaviest of one to the lightest of the
-/// other. Errors: `config_error` where the parts cannot have equal counts, or no weights.
+/// Indices of weights in `parts` parts of equal counts whose sums are near each other, heaviest part first, by the
+/// largest differencing method: tuples of one weight for each part are merged, those with the greatest spread first,
+/// the heaviest of one to the lightest of the other. Errors: `config_error` where the parts cannot have equal counts,
+/// or no weights.
 /// Source: Karmarkar and Karp 1982, UCB/CSD 82/113; for equal counts as `seqlen_balanced_partitions` of verl.
 HEDDLE_INLINE std::vector<std::vector<std::size_t>> equal_parts(std::span<const std::int64_t> weights,
                                                                 std::size_t parts);

@@ -27,10 +27,10 @@ struct process_line {
   std::string text{}, failure{};  ///< `failure` empty: there is a line
 };
 
-/// Runs the command once for each line, which it finds in its standard input, and reads the first line that it prints. Then, or when a
-/// limit is passed, its process group is killed, so that processes which it started do not stay; one that leaves the group (setsid) does.
-/// Limits of CPU and addresses are set by `ulimit` of /bin/sh before the command begins. What it says on its standard error goes, cut,
-/// into the failure. Errors: `config_error` for limits.
+/// Runs the command once for each line, which it finds in its standard input, and reads the first line that it prints.
+/// Then, or when a limit is passed, its process group is killed, so that processes which it started do not stay; one
+/// that leaves the group (setsid) does. Limits of CPU and addresses are set by `ulimit` of /bin/sh before the command
+/// begins. What it says on its standard error goes, cut, into the failure. Errors: `config_error` for limits.
 HEDDLE_INLINE std::vector<process_line> run_lines(const process_limits& limits, std::span<const std::string> lines);
 
 }  // namespace heddle::inline v0::rl

@@ -65,10 +65,11 @@ std::vector<judgement> judge_all(Reward& reward, std::span<const question> quest
   return all;
 }
 
-/// A reward function on threads of its own; an answer that takes too long is missing, and the step goes on. C++ cannot end a thread:
-/// one that hangs is asked to stop by the `std::stop_token`, which the function may look at, is left alone, and another takes its place.
-/// It keeps a copy of its question and of the function, and ends with the function's return or with the program; so a function that
-/// may hang must own what it uses, or refer to what lives as long as the program.
+/// A reward function on threads of its own; an answer that takes too long is missing, and the step goes on. C++ cannot
+/// end a thread: one that hangs is asked to stop by the `std::stop_token`, which the function may look at, is left
+/// alone, and another takes its place. It keeps a copy of its question and of the function, and ends with the
+/// function's return or with the program; so a function that may hang must own what it uses, or refer to what lives as
+/// long as the program.
 class timed {
  public:
   using function = std::function<double(const question&, std::stop_token)>;

@@ -33,8 +33,8 @@ struct group {
   static constexpr std::size_t of_group = N;
   static constexpr std::size_t replicas = 0;
 };
-/// Takes whole groups for all of `Replicas` replicas at once, as many for each and nearly as many bytes of the columns that the task needs
-/// (`equal_parts`).
+/// Takes whole groups for all of `Replicas` replicas at once, as many for each and nearly as many bytes of the columns
+/// that the task needs (`equal_parts`).
 template <std::size_t N, std::size_t Replicas>
 struct balanced {
   static_assert(N > 0 && Replicas > 0, "heddle: a group has at least one row, and at least one replica reads it");
@@ -43,24 +43,26 @@ struct balanced {
   static constexpr std::size_t replicas = Replicas;
 };
 
-/// The bits of a table of samples: a row is ready for a task when all columns are there that the task needs, and each task gets each row
-/// once. A batch is drawn by the first rank of a replica that asks for it; the replica's other ranks get the same rows. Counters are
-/// kept with each bit, so that nobody looks through all rows; who waits sleeps. Functions may be called from any thread.
+/// The bits of a table of samples: a row is ready for a task when all columns are there that the task needs, and each
+/// task gets each row once. A batch is drawn by the first rank of a replica that asks for it; the replica's other ranks
+/// get the same rows. Counters are kept with each bit, so that nobody looks through all rows; who waits sleeps.
+/// Functions may be called from any thread.
 class row_board {
  public:
   HEDDLE_INLINE row_board(std::size_t rows, std::size_t columns);
 
   std::size_t rows() const noexcept { return rows_; }
   std::size_t columns() const noexcept { return columns_; }
-  /// A task that needs these columns. `of_group`, `replicas`: as in samplers, 0 replicas for batches of one. Of each replica
-  /// `ranks_of_replica` ask for each batch. Errors: `config_error` for no or unknown columns, and rows that are no whole groups for each replica.
+  /// A task that needs these columns. `of_group`, `replicas`: as in samplers, 0 replicas for batches of one. Of each
+  /// replica `ranks_of_replica` ask for each batch. Errors: `config_error` for no or unknown columns, and rows that are
+  /// no whole groups for each replica.
   HEDDLE_INLINE std::size_t add_task(std::vector<std::size_t> columns, std::size_t of_group, std::size_t replicas,
                                      std::size_t ranks_of_replica);
   /// Marks cells of some rows as there, after their bytes are. `bytes[i]` are those of row i in the column.
   /// Errors: `config_error` for a row that is not there, and a cell that has been marked before; `error` after `close`.
   HEDDLE_INLINE void mark(std::span<const std::size_t> rows, std::size_t column, std::span<const std::int64_t> bytes);
-  /// The rows of the batch number `index` of a replica, `n`, or fewer at the end. Waits until they are ready; none: the task has had all
-  /// rows, or the table is closed and no batch is ready any more.
+  /// The rows of the batch number `index` of a replica, `n`, or fewer at the end. Waits until they are ready; none: the
+  /// task has had all rows, or the table is closed and no batch is ready any more.
   /// Errors: `config_error` where `n` is no number of whole groups, or a replica that a balanced sampler does not know.
   HEDDLE_INLINE std::optional<std::vector<std::size_t>> take(std::size_t task, std::size_t n, std::size_t replica,
                                                              std::size_t index);

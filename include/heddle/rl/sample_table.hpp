@@ -1,4 +1,4 @@
-// heddle/rl/sample_table.hpp: a table of samples whose columns are made by some tasks and read by others, as soon as they are there.
+// heddle/rl/sample_table.hpp: a table of samples whose columns some tasks make and others read as soon as they are there.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -36,7 +36,8 @@ struct needs {};
 template <column... Cs>
 struct makes {};
 
-/// A task of a pipeline, by the columns that it reads and writes. `OfGroup`: how many rows it compares with each other, such as the answers to one prompt.
+/// A task of a pipeline, by the columns that it reads and writes. `OfGroup`: how many rows it compares with each other,
+/// such as the answers to one prompt.
 template <class Needs, class Makes, std::size_t OfGroup = 1>
 struct stage {
   using needed = Needs;
@@ -85,9 +86,9 @@ constexpr std::int64_t bytes_of(const T& value) {
 template <class... Stages>
 using columns_of = typename decltype(detail::columns_of_stages<Stages...>())::type;
 
-/// Messages and bytes of a table. A write of several rows and columns is a message to each unit that has some of the rows, and a notice
-/// when they have arrived; a read is a request, and a message from each unit. Columns that were not asked for do not move, and a batch
-/// moves once to each replica.
+/// Messages and bytes of a table. A write of several rows and columns is a message to each unit that has some of the
+/// rows, and a notice when they have arrived; a read is a request, and a message from each unit. Columns that were not
+/// asked for do not move, and a batch moves once to each replica.
 struct table_traffic {
   std::int64_t writes = 0, notices = 0, requests = 0, reads = 0, bytes_written = 0, bytes_read = 0;
   friend bool operator==(const table_traffic&, const table_traffic&) = default;
@@ -96,9 +97,11 @@ struct table_traffic {
 template <class Columns>
 class sample_table;
 
-/// Rows and columns of samples for tasks that run beside each other. Row r lies in unit r % units; each unit has a lock of its own. A row
-/// is seen by a task when the last column that it needs has been stored. Functions may be called from any thread.
-/// Source: AsyncFlow's TransferQueue, Han et al. 2025, arXiv:2507.01663, section 3; there a group need not begin at a multiple of its size.
+/// Rows and columns of samples for tasks that run beside each other. Row r lies in unit r % units; each unit has a lock
+/// of its own. A row is seen by a task when the last column that it needs has been stored. Functions may be called from
+/// any thread.
+/// Source: AsyncFlow's TransferQueue, Han et al. 2025, arXiv:2507.01663, section 3; there a group need not begin at a
+/// multiple of its size.
 template <column... Cs>
 class sample_table<columns<Cs...>> {
  public:
@@ -113,8 +116,8 @@ class sample_table<columns<Cs...>> {
 
   std::size_t rows() const noexcept { return board_.rows(); }
 
-  /// Stores columns of some rows: of each column as many values as rows. Errors: `config_error` for other numbers, rows that are not there
-  /// and cells that are there already; `error` after `close`.
+  /// Stores columns of some rows: of each column as many values as rows. Errors: `config_error` for other numbers, rows
+  /// that are not there and cells that are there already; `error` after `close`.
   template <column... Made>
   void put(std::span<const std::size_t> rows, std::vector<typename Made::type>... values) {
     static_assert(sizeof...(Made) > 0 && (has<Made> && ...),
@@ -184,7 +187,8 @@ class sample_table<columns<Cs...>> {
   class task {
    public:
     using batch_type = batch<Ns...>;
-    /// The batch number `index` of a replica, `n` rows or fewer at the end, as `row_board::take`; null where there is none any more.
+    /// The batch number `index` of a replica, `n` rows or fewer at the end, as `row_board::take`; null where there is
+    /// none any more.
     std::shared_ptr<const batch_type> take(std::size_t n, std::size_t replica, std::size_t index) {
       table_->add([](table_traffic& t) { ++t.requests; });
       const auto rows = table_->board_.take(number_, n, replica, index);
@@ -218,8 +222,8 @@ class sample_table<columns<Cs...>> {
     std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<fetched>> batches_{};
   };
 
-  /// A task that reads the columns `Needs` by a sampler; `OfGroup` rows are compared with each other, so that no sampler may cut them apart.
-  /// Of each replica `ranks_of_replica` read each batch. Errors: as `row_board::add_task`.
+  /// A task that reads the columns `Needs` by a sampler; `OfGroup` rows are compared with each other, so that no
+  /// sampler may cut them apart. Of each replica `ranks_of_replica` read each batch. Errors: as `row_board::add_task`.
   template <class Needs, std::size_t OfGroup = 1, class Sampler = sequential>
     requires std::same_as<typename Sampler::kind, row_sampler_kind>
   auto add_task(Sampler = {}, std::size_t ranks_of_replica = 1) {

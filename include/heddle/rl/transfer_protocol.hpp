@@ -17,17 +17,19 @@
 
 namespace heddle::inline v0::rl {
 
-/// One chunk of rows for each coordinate along these axes, the first axis varying slowest; ranks that differ in other axes have copies.
+/// One chunk of rows for each coordinate along these axes, the first axis varying slowest; ranks that differ in other
+/// axes have copies.
 template <class... Tags>
 struct over {};
 /// One chunk for each rank.
 struct over_all {};
-/// Of axes that are not named among those that results are collected over, ranks at the last coordinate are taken, as a pipeline ends there;
-/// otherwise those at 0.
+/// Of axes that are not named among those that results are collected over, ranks at the last coordinate are taken, as a
+/// pipeline ends there; otherwise those at 0.
 template <class... Tags>
 struct at_last {};
 
-/// A way to distribute a batch and to collect results. `Padded`: a batch that the chunks do not divide is filled up; otherwise refused.
+/// A way to distribute a batch and to collect results. `Padded`: a batch that the chunks do not divide is filled up;
+/// otherwise refused.
 template <class Distributed, class Collected = Distributed, class Last = at_last<>, bool Padded = true>
 struct transfer_protocol {
   using distributed = Distributed;
@@ -36,7 +38,8 @@ struct transfer_protocol {
   static constexpr bool padded = Padded;
 };
 
-/// The protocols that HybridFlow names, for meshes of data, pipeline and tensor parallelism: table 3 of Sheng et al. 2024, arXiv:2409.19256.
+/// The protocols that HybridFlow names, for meshes of data, pipeline and tensor parallelism: table 3 of Sheng et al.
+/// 2024, arXiv:2409.19256.
 namespace protocols {
 /// The same for every rank; results of all.
 using one_to_all = transfer_protocol<over<>, over_all>;
@@ -88,8 +91,8 @@ class transfer {
     }
     return all;
   }
-  /// Results of all ranks, a row for each row that they got, as rows of the batch: without copies and padding. What was the same for all
-  /// ranks and is collected of several has the results of all, one after the other.
+  /// Results of all ranks, a row for each row that they got, as rows of the batch: without copies and padding. What was
+  /// the same for all ranks and is collected of several has the results of all, one after the other.
   /// Errors: as `share`, and `config_error` where a rank that is collected has another number of results, naming it.
   template <class T>
   std::vector<T> collect(const std::vector<std::vector<T>>& results, std::size_t rows) const {
@@ -162,15 +165,17 @@ transfer transfer_of(const Mesh& mesh) {
   return {std::move(chunks), count, std::move(ranks), Protocol::padded};
 }
 
-/// Rows that go from one rank to another: `count` results from row `first` of the batch on, to place `at` of the receiver's share.
+/// Rows that go from one rank to another: `count` results from row `first` of the batch on, to place `at` of the
+/// receiver's share.
 struct row_move {
   int from = 0, to = 0;
   std::size_t first = 0, at = 0, count = 0;
   friend bool operator==(const row_move&, const row_move&) = default;
 };
 
-/// The way of a batch of `rows` from the results of one call to the arguments of the next: `collect` and `distribute` without a place in
-/// the middle that has it all. Ranks are those of the two meshes, padding included. By receiver, then by place.
+/// The way of a batch of `rows` from the results of one call to the arguments of the next: `collect` and `distribute`
+/// without a place in the middle that has it all. Ranks are those of the two meshes, padding included. By receiver,
+/// then by place.
 /// Errors: as `transfer::share`, and `config_error` where the first call's results are no batch of `rows`.
 HEDDLE_INLINE std::vector<row_move> row_moves(const transfer& from, const transfer& to, std::size_t rows);
 
