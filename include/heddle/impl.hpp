@@ -63,6 +63,7 @@
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
+#include <heddle/model/impl/parameter_route.hpp>
 #include <heddle/model/impl/pipeline/companion.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
@@ -88,7 +89,12 @@
 #include <heddle/rendezvous/impl/tcp.hpp>
 #include <heddle/rendezvous/impl/tcp_socket.hpp>
 #include <heddle/rendezvous/impl/tcp_table.hpp>
+#include <heddle/rl/impl/equal_parts.hpp>
+#include <heddle/rl/impl/line_process.hpp>
+#include <heddle/rl/impl/reward.hpp>
 #include <heddle/rl/impl/rollout.hpp>
+#include <heddle/rl/impl/row_board.hpp>
+#include <heddle/rl/impl/transfer_protocol.hpp>
 #include <heddle/rl/impl/words.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>
 #include <heddle/schedule/impl/check/report.hpp>

@@ -1,11 +1,10 @@
 // tests/rl/buffer_test.cpp: batches are of the groups that came, each once, whatever came when and was given up; pipelines
-// say what they decide; words are read as they were written.
+// say what they decide.
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/pipeline.hpp>
-#include <heddle/rl/sample_words.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -160,27 +159,4 @@ TEST_CASE("pipelines say what they decide", "[rl][run]") {
   CHECK(zero::flow == split_sync::flow);
   using all_of_one = rl::pipeline<rl::partial<1>>;
   CHECK(all_of_one::flow == rl::hybridflow::flow);
-}
-
-TEST_CASE("words are read as they were written", "[rl][run]") {
-  rl::sample s;
-  s.id = 7, s.group = 3;
-  s.prompt = {1, 2}, s.tokens = {4, 5, 6};
-  s.log_probabilities = {-0.5, -1e-300, -std::numeric_limits<double>::infinity()};
-  s.segments = {{2, 0}, {5, 2}};
-  s.finish = hd::infer::finish_reason::length;
-  s.reward = 0.1;
-  s.missing = "no answer";
-  rl::word_writer to;
-  put(to, s);
-  rl::word_reader from(to.words());
-  rl::sample got;
-  get(from, got);
-  CHECK(from.done());
-  CHECK(got == s);
-  CHECK_THROWS_WITH(from.get<int>(), Catch::Contains("end too early"));
-  const std::vector<std::int64_t> torn{5, 1};
-  rl::word_reader other(torn);
-  std::vector<int> list;
-  CHECK_THROWS_WITH(other.get(list), "heddle: rl: a list of 5 numbers in words of 2");
 }

@@ -1,7 +1,7 @@
 // heddle/model/parameter_route.hpp: the ways of parameters from the ranks that hold them to stages on any other mesh of ranks, and their execution.
 #pragma once
 
-#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/gathered_words.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/config.hpp>
@@ -146,15 +146,8 @@ class parameter_route {
 
   template <class Control>
   static std::vector<boxes_of_rank> gathered(Control& all, const boxes_of_rank& mine) {
-    const std::vector<std::int64_t> words = words_of(mine);
-    const std::int64_t n = std::ssize(words);
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(all.size()));
-    all.all_gather(std::span<const std::int64_t>(&n, 1), std::span<std::int64_t>(counts));
-    std::int64_t total = 0;
-    for (const std::int64_t c : counts) total += c;
-    std::vector<std::int64_t> everything(static_cast<std::size_t>(total));
-    all.all_gather_v(std::span<const std::int64_t>(words), std::span<std::int64_t>(everything), counts);
-    return from_words(everything, counts);
+    const gathered_words words = gather_words(all, words_of(mine));
+    return from_words(words.words, words.counts);
   }
   static HEDDLE_INLINE std::vector<std::int64_t> words_of(const boxes_of_rank& boxes);
   static HEDDLE_INLINE std::vector<boxes_of_rank> from_words(std::span<const std::int64_t> words,

@@ -14,10 +14,10 @@
 
 namespace heddle::inline v0::rl {
 
-struct placement_kind {};
-struct step_rule_kind {};
-struct guard_kind {};
-struct behaviour_kind {};
+struct placement_kind {};  ///< kind of policies that say which ranks train and which generate
+struct step_rule_kind {};  ///< kind of policies that say when weights are sent, and how far generators may be ahead
+struct guard_kind {};      ///< kind of policies that say which answers are given up
+struct behaviour_kind {};  ///< kind of policies that say how objectives treat what other weights drew
 
 /// Placement: every rank trains and generates, in turn.
 struct colocated {
@@ -204,11 +204,20 @@ struct pipeline {
   }
 };
 
-/// Published systems as pipelines. `rlinf` is one whose placement a plan chooses, as a value: see `plan::m2flow`.
+/// HybridFlow (verl): all ranks train and generate, in turn, on meshes of their own.
+/// Source: Sheng et al. 2024, arXiv:2409.19256.
 using hybridflow = pipeline<colocated, sync, wait_all>;
-using llamarl = pipeline<split, one_step_off, partial<1>>;
+/// LlamaRL: generators on ranks of their own write the next batch while the trainer steps, for `aipo`.
+/// Source: Wu et al. 2025, arXiv:2505.24034.
+using llamarl = pipeline<split, one_step_off, wait_all>;
+/// AsyncFlow: as that, with generators that take weights in turn, while the others go on.
+/// Source: arXiv:2507.01663.
 using asyncflow = pipeline<split, bounded_stale<eta<1>, 1, load::rolling_by<1>>, wait_all>;
+/// APRIL: twice the groups are begun, and what a step does not take is gone on with in the next round.
+/// Source: Zhou et al. 2025, arXiv:2509.18521.
 using april = pipeline<colocated, sync, partial<2>>;
+/// PipelineRL: 64 sequences are always under way, and weights are replaced inside them after each step.
+/// Source: Piche et al. 2025, arXiv:2509.19128.
 using pipelinerl = pipeline<split, in_flight<infer::kv::keep, eta<1>>, slots<64>, ess_below<6, 10>>;
 
 /// A published system by its name: "hybridflow", "llamarl", "asyncflow", "april", "pipelinerl".

@@ -1,6 +1,7 @@
 // heddle/rl/run.hpp: generates, judges and trains on the ranks of one world, as a pipeline says.
 #pragma once
 
+#include <heddle/comm/gathered_words.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
@@ -14,7 +15,6 @@
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/pipeline.hpp>
 #include <heddle/rl/rollout.hpp>
-#include <heddle/rl/sample_words.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>
 #include <heddle/train/trainer.hpp>
@@ -221,19 +221,21 @@ class session {
     say_.clear();
     if (world_->rank() == 0) say_as_trainer();
     if (rollout_) say_as_leader();
-    const gathered_words all = gather_words(world_->control(), say_.words());
-    word_reader from = all.of(0);
-    stopped_ = from.template get<int>() != 0;
-    const auto version = from.template get<std::int64_t>();
-    const auto turn = from.template get<int>();
-    until_ = from.template get<std::int64_t>();
-    std::vector<std::int64_t> bases;
-    from.get(bases);
-    if (training_) {
-      if (!from.done()) take_groups(from);
-      for (int r = 1; r < world_->size(); ++r)
-        if (word_reader of = all.of(r); !of.done()) take_groups(of);
-    }
+    const gathered_words all = gather_words(world_->control(), say_);
+    std::span<const std::int64_t> said = all.of(0);
+    const auto next = [&] {
+      const std::int64_t word = said.front();
+      said = said.subspan(1);
+      return word;
+    };
+    stopped_ = next() != 0;
+    const std::int64_t version = next();
+    const auto turn = static_cast<int>(next());
+    until_ = next();
+    const auto bases = said.first(static_cast<std::size_t>(generators_));
+    said = said.subspan(bases.size());
+    if (training_)
+      for (int r = 0; r < world_->size(); ++r) take_groups(r == 0 ? said : all.of(r));
     if (turn >= 0) {
       routes_[static_cast<std::size_t>(turn)].run(*world_, backend(), source(), target(turn));
       if (rollout_ && in_turn(own_, turn)) rollout_->weights_changed(version, how_.cache);
@@ -249,14 +251,9 @@ class session {
   // and from where the window of each generator is counted.
   void say_as_trainer() {
     const int turn = turn_due();
-    say_.put(stopped_ ? 1 : 0);
-    say_.put(version_);
-    say_.put(turn);
-    say_.put(buffer_.until());
-    std::vector<std::int64_t> bases(static_cast<std::size_t>(generators_));
+    say_.assign({stopped_ ? 1 : 0, version_, turn, buffer_.until()});
     for (int g = 0; g < generators_; ++g)
-      bases[static_cast<std::size_t>(g)] = turn >= 0 && in_turn(g, turn) ? buffer_.left() : base_of(g);
-    say_.put(bases);
+      say_.push_back(turn >= 0 && in_turn(g, turn) ? buffer_.left() : base_of(g));
   }
   // Groups that left without a new version make room, too.
   std::int64_t base_of(int generator) const {
@@ -332,11 +329,7 @@ class session {
     }
   }
   void say_as_leader() {
-    say_.put(finished_.size());
-    for (const auto& group : finished_) {
-      say_.put(group.size());
-      for (const sample& s : group) put(say_, s);
-    }
+    for (const auto& group : finished_) append_words(say_, group);
     finished_.clear();
   }
   void end_generator() {
@@ -383,10 +376,9 @@ class session {
         asks_.push_back(world_->control().isend(std::span<const std::int64_t>(&asking_for_, 1),
                                                 where_.train.size() + r, ask_tag));
   }
-  void take_groups(word_reader& from) {
-    for (auto n = from.template get<std::int64_t>(); n > 0; --n) {
-      std::vector<sample> answers(from.template get<std::size_t>());
-      for (sample& s : answers) get(from, s);
+  void take_groups(std::span<const std::int64_t> words) {
+    while (!words.empty()) {
+      std::vector<sample> answers = take_samples(words);
       const std::int64_t id = answers.front().group;
       buffer_.add(id, std::move(answers));
     }
@@ -527,7 +519,7 @@ class session {
   // Of all ranks, as rank 0 says.
   bool stopped_ = false;
   std::int64_t until_ = 0;
-  word_writer say_;
+  std::vector<std::int64_t> say_;
   // Of a leader: its window's begin, its next group, and what waits for a meeting.
   std::int64_t base_ = 0, next_ = -1, asked_for_ = 0;
   bool heard_ = false;

@@ -26,7 +26,9 @@ struct task {
   std::function<std::vector<judgement>(std::span<const question>)> reward{};
 };
 
+/// From what the advantage of an answer follows: `group_normalised` and `leave_one_out` compare it with its group, `reward` is the reward itself.
 enum class advantage_of { group_normalised, leave_one_out, reward };
+/// How terms of tokens become a loss, see `aggregate`; `constant` is over `settings.most_tokens`.
 enum class aggregation_of { token_mean, sequence_mean, constant };
 /// An aggregation that is chosen at run time; `constant`: over `of`.
 struct any_aggregate {
