@@ -175,7 +175,10 @@ class line_process {
     const int status = end();
     if (WIFSIGNALED(status)) {
       const int s = WTERMSIG(status);
-      return "the judge was ended by signal " + std::to_string(s) + " (" + ::strsignal(s) + ")";
+      return "the judge was ended by signal " + std::to_string(s) + " (" + ::strsignal(s) + ")" +
+             (s == SIGKILL || s == SIGXCPU
+                  ? ", perhaps at its limit of " + std::to_string(limits_.cpu_seconds) + " s of CPU"
+                  : std::string());
     }
     return "the judge ended with status " + std::to_string(WEXITSTATUS(status)) + " and printed no line";
   }

@@ -2,19 +2,34 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/rl/line_process.hpp>
 #include <heddle/rl/reward.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::rl {
+
+/// What a judge says in a line: an object of JSON with a number "reward", and any other members; anything else is missing.
+inline judgement judgement_of_line(std::string_view line) {
+  try {
+    const nlohmann::json said = io::parse_json(line, "the judge's line");
+    const auto reward = said.is_object() ? said.find("reward") : said.end();
+    if (reward == said.end() || !reward->is_number())
+      return {0,
+              "the judge's line should be an object with a number \"reward\", got " + heddle::detail::shown_name(line)};
+    return {reward->get<double>(), {}};
+  } catch (const error& e) {
+    return {0, std::string(heddle::detail::without_prefix(e.what()))};
+  }
+}
 
 /// A judge: runs a command for each answer, in a process of its own with limits (`run_lines`). It reads one line,
 /// {"prompt": text, "answer": text, "prompt_tokens": [ids], "answer_tokens": [ids]}, and prints one, {"reward": number}. Bytes of
@@ -28,7 +43,8 @@ class subprocess {
     std::vector<std::string> lines;
     for (const question& q : questions) lines.push_back(line_of(q));
     std::vector<judgement> all;
-    for (const process_line& l : run_lines(limits_, lines)) all.push_back(judgement_of(l));
+    for (const process_line& l : run_lines(limits_, lines))
+      all.push_back(l.failure.empty() ? judgement_of_line(l.text) : judgement{0, l.failure});
     return all;
   }
 
@@ -38,20 +54,6 @@ class subprocess {
         {"prompt", q.prompt_text}, {"answer", q.answer_text}, {"prompt_tokens", q.prompt}, {"answer_tokens", q.answer}};
     return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
-  static judgement judgement_of(const process_line& line) {
-    if (!line.failure.empty()) return {0, line.failure};
-    try {
-      const nlohmann::json said = io::parse_json(line.text, "the judge's line");
-      const auto reward = said.is_object() ? said.find("reward") : said.end();
-      if (reward == said.end() || !reward->is_number())
-        return {0, "the judge's line should be an object with a number \"reward\", got " +
-                       heddle::detail::shown_name(line.text)};
-      return {reward->get<double>(), {}};
-    } catch (const error& e) {
-      return {0, std::string(heddle::detail::without_prefix(e.what()))};
-    }
-  }
-
   process_limits limits_;
 };
 

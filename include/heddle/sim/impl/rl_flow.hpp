@@ -156,12 +156,13 @@ class rl_simulation {
   }
   // Gives waiting answers, and new ones as far as the window reaches, to engines.
   void dispatch() {
+    if (waiting_.empty() && (by_rounds() || !window_is_open())) return;
+    using place = std::pair<std::size_t, std::size_t>;  // answers of an engine, and its number
+    std::priority_queue<place, std::vector<place>, std::greater<place>> with_slots;
+    for (std::size_t e = 0; e < engines_.size(); ++e)
+      if (has_slot(engines_[e])) with_slots.push({load_of(e), e});
     std::vector<bool> woken(engines_.size());
-    for (;;) {
-      std::size_t to = engines_.size();
-      for (std::size_t e = 0; e < engines_.size(); ++e)
-        if (has_slot(engines_[e]) && (to == engines_.size() || load_of(e) < load_of(to))) to = e;
-      if (to == engines_.size()) break;
+    while (!with_slots.empty()) {
       if (waiting_.empty()) {
         if (by_rounds() || !window_is_open()) break;
         if (f_.slots == 0 && f_.rule == rl_rule::in_flight && f_.window == 0)
@@ -169,9 +170,12 @@ class rl_simulation {
         submit(new_group());
         continue;
       }
+      const std::size_t to = with_slots.top().second;
+      with_slots.pop();
       engines_[to].incoming.push_back(waiting_.front());
       waiting_.pop_front();
       woken[to] = true;
+      if (has_slot(engines_[to])) with_slots.push({load_of(to), to});
     }
     for (std::size_t e = 0; e < engines_.size(); ++e)
       if (woken[e]) interrupt(e);
