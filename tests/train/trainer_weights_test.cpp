@@ -39,7 +39,7 @@ namespace sent_weights {
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using host = hd::compute::host<hd::compute::portable>;
 // A vocabulary that tp does not divide: ranks along it have flat buffers of different sizes, and ZeRO cuts them elsewhere.
-constexpr md::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+constexpr md::gpt2_config config{.layers = 4, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
 using halves = hd::precision<hd::weights_in<bf16>, hd::masters_in<float>>;
 
 // The parameters of a stage for generation, without the stage.
@@ -88,13 +88,13 @@ struct outcome {
 
 // Two steps on a mesh of the first ranks, then a route to another mesh on the last ones: of weights, or of masters.
 template <class T, class Zero, class Precision, class To, bool Masters>
-outcome send(const std::string& from_text, const std::string& to_text, int ranks) {
+outcome send(const std::string& from_text, const std::string& to_text, int ranks, const char* schedule) {
   const auto from_mesh = hd::parse_mesh<mesh_type>(from_text), to_mesh = hd::parse_mesh<mesh_type>(to_text);
   std::vector<int> from_ranks(static_cast<std::size_t>(from_mesh.size())),
       to_ranks(static_cast<std::size_t>(to_mesh.size()));
   std::iota(from_ranks.begin(), from_ranks.end(), 0);
   std::iota(to_ranks.begin(), to_ranks.end(), ranks - to_mesh.size());
-  const hd::schedule::tabled when(train_test::table_named("1f1b", from_mesh.template extent<pp>(), 2));
+  const hd::schedule::tabled when(train_test::table_named(schedule, from_mesh.template extent<pp>(), 2));
   outcome all;
   whole_tensors whole;
   std::mutex mutex;
@@ -184,11 +184,11 @@ outcome send(const std::string& from_text, const std::string& to_text, int ranks
 }
 
 template <class T, class Zero, class Precision, class To, bool Masters = false>
-void check(const std::string& from, const std::string& to) {
+void check(const std::string& from, const std::string& to, const char* schedule = "1f1b") {
   const int from_size = hd::parse_mesh<mesh_type>(from).size(), to_size = hd::parse_mesh<mesh_type>(to).size();
   for (const int ranks : {(std::max)(from_size, to_size), from_size + to_size}) {
-    const outcome all = send<T, Zero, Precision, To, Masters>(from, to, ranks);
-    CAPTURE(from, to, ranks, Zero::stage);
+    const outcome all = send<T, Zero, Precision, To, Masters>(from, to, ranks, schedule);
+    CAPTURE(from, to, schedule, ranks, Zero::stage);
     CHECK(all.equal);
     CHECK(all.came_back);
     CHECK(all.wanted == all.lacked);
@@ -208,6 +208,15 @@ TEST_CASE("weights of a trainer go to another mesh and come back, whatever its Z
     check<float, hd::zero<1>, plain, float>(from, to);
     check<float, hd::zero<2>, plain, float>(from, to);
     check<float, hd::zero<3>, plain, float>(from, to);
+  }
+}
+
+TEST_CASE("a trainer with several stages on a rank sends all of them", "[train][route][threads]") {
+  using namespace sent_weights;
+  // Behind one another, and in a V, where the head uses the embedding of another stage of its rank.
+  for (const char* schedule : {"interleaved", "v shape"}) {
+    check<float, hd::zero<1>, hd::precision<>, float>("dp=2,pp=2", "tp=2", schedule);
+    check<float, hd::zero<3>, hd::precision<>, float>("dp=2,pp=2", "tp=2", schedule);
   }
 }
 
