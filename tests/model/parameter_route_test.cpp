@@ -197,4 +197,19 @@ TEST_CASE("a route names the box that nobody holds, and what does not fit", "[mo
                     Contains("the parameter 'h.0.w' of rank 1 has 2 dimensions and a box of 1 and 2"));
   CHECK_THROWS_AS(route(whole, left, {4, 3}), hd::config_error);
   CHECK_THROWS_WITH(route(whole, left, {4, 3}), Contains("at least one element of 4 bytes, got 3"));
+
+  // Weights that are away, or others than the route was made of.
+  const auto run_short = [] {
+    hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>(1), [](auto& world) {
+      backend compute{1};
+      held_parameters<md::gpt2<double>> from(compute, gpt2, mesh_type(1, 1, 1), 0),
+          to(compute, gpt2, mesh_type(1, 1, 1), 0);
+      const md::stage_weights source(&from), target(&to), none(static_cast<decltype(&to)>(nullptr));
+      const md::parameter_route route(world, source, target);
+      route.run(world, compute, source, none);
+    });
+  };
+  CHECK_THROWS_AS(run_short(), hd::layout_error);
+  CHECK_THROWS_WITH(run_short(),
+                    Contains("row 0 of a route's target on rank 0 should have at least 2760 elements, it has 0"));
 }

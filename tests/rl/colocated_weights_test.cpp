@@ -35,7 +35,7 @@ struct replica {};
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using generation_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<replica>>;
 using backend = hd::testing::checked_backend<hd::compute::host<hd::compute::portable>>;
-constexpr md::gpt2_config config{.layers = 2, .heads = 4, .width = 16, .context = 6, .vocabulary = 32};
+constexpr md::gpt2_config config{.layers = 4, .heads = 4, .width = 16, .context = 6, .vocabulary = 32};
 
 struct outcome {
   std::vector<double> losses;
@@ -54,9 +54,9 @@ bool refuses(Work&& work) {
 
 // Four steps on a mesh, with a generation between them if there is a mesh for it: it holds what the trainer had.
 template <int Zero>
-outcome train(const std::string& training, const generation_mesh* generating) {
+outcome train(const std::string& training, const generation_mesh* generating, const char* schedule = "1f1b") {
   const auto mesh = hd::parse_mesh<mesh_type>(training);
-  const hd::schedule::tabled when(train_test::table_named("1f1b", mesh.template extent<pp>(), 2));
+  const hd::schedule::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), 2));
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
@@ -140,5 +140,8 @@ TEST_CASE("weights have memory where they are used, and training goes on as with
   }
   CHECK(train<3>("dp=2,tp=2", &halves).wrong == "");
   CHECK(train<3>("dp=2,tp=2", &halves).losses == train<3>("dp=2,tp=2", nullptr).losses);
+  const outcome in_v = train<1>("pp=2,tp=2", &halves, "v shape");
+  CHECK(in_v.wrong == "");
+  CHECK(in_v.losses == train<1>("pp=2,tp=2", nullptr, "v shape").losses);
   CHECK(train<1>("pp=2,tp=2", &halves).losses == train<1>("pp=2,tp=2", nullptr).losses);
 }

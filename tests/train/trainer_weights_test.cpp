@@ -9,6 +9,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/language_parameters.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/model/parameter_route.hpp>
 #include <heddle/model/stage_types.hpp>
 #include <heddle/schedule/table_schedule.hpp>
@@ -36,20 +37,29 @@ using hd::bf16, hd::dp, hd::pp, hd::tp;
 namespace {
 namespace sent_weights {
 
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<hd::ep>>;
 using host = hd::compute::host<hd::compute::portable>;
 // A vocabulary that tp does not divide: ranks along it have flat buffers of different sizes, and ZeRO cuts them elsewhere.
-constexpr md::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+constexpr md::gpt2_config config{.layers = 4, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+constexpr md::llama_config llama{
+    .layers = 4, .heads = 2, .kv_heads = 1, .width = 12, .ffn = 10, .context = 6, .vocabulary = 29};
+template <class Model>
+typename Model::config config_of() {
+  if constexpr (std::is_same_v<typename Model::config, md::mixtral_config>)
+    return md::mixtral_config(llama, 4, 2);
+  else
+    return config;
+}
 using halves = hd::precision<hd::weights_in<bf16>, hd::masters_in<float>>;
 
 // The parameters of a stage for generation, without the stage.
-template <class T>
+template <class Model>
 struct generation {
-  using scalar = T;
-  using types = md::detail::stage_types<md::gpt2<T>, hd::world<hd::threads, mesh_type>, host, pp>;
+  using scalar = typename Model::scalar;
+  using types = md::detail::stage_types<Model, hd::world<hd::threads, mesh_type>, host, pp>;
   using stage_mesh = typename types::mesh_type;
   generation(const mesh_type& mesh, int rank)
-      : described(md::gpt2<T>::describe(config)),
+      : described(Model::describe(config_of<Model>())),
         at(described, {md::make_stage_mesh<stage_mesh>(mesh), md::rank_in_stage_mesh<stage_mesh>(mesh, rank)}, 1, 1,
            config.width, {}),
         held(queue, at, described, md::make_stage_mesh<stage_mesh>(mesh),
@@ -57,12 +67,12 @@ struct generation {
              md::split_layers(config.layers, mesh.template coordinate<pp>(rank), mesh.template extent<pp>()), nullptr) {
   }
   const std::vector<md::parameter>& parameters() const { return held.store().table(); }
-  std::span<T> weights() { return held.store().weights(); }
+  std::span<scalar> weights() { return held.store().weights(); }
 
   hd::host_memory::queue queue;
   typename types::description described;
   typename types::places at;
-  md::language_parameters<T, typename types::layouts, typename types::description> held;
+  md::language_parameters<scalar, typename types::layouts, typename types::description> held;
 };
 
 // Whole tensors, from what ranks have of them.
@@ -80,6 +90,8 @@ void add(whole_tensors& all, const Parameters& table, const Row& weights, std::i
   }
 }
 
+using md::gpt2;
+
 struct outcome {
   bool equal = true;                                  // each target has the whole tensors' elements
   bool came_back = true;                              // and what was overwritten in the trainer came back from them
@@ -87,14 +99,16 @@ struct outcome {
 };
 
 // Two steps on a mesh of the first ranks, then a route to another mesh on the last ones: of weights, or of masters.
-template <class T, class Zero, class Precision, class To, bool Masters>
-outcome send(const std::string& from_text, const std::string& to_text, int ranks) {
+template <class Model, class Zero, class Precision, class Target, bool Masters>
+outcome send(const std::string& from_text, const std::string& to_text, int ranks, const char* schedule) {
+  using T = typename Model::scalar;
+  using To = typename Target::scalar;
   const auto from_mesh = hd::parse_mesh<mesh_type>(from_text), to_mesh = hd::parse_mesh<mesh_type>(to_text);
   std::vector<int> from_ranks(static_cast<std::size_t>(from_mesh.size())),
       to_ranks(static_cast<std::size_t>(to_mesh.size()));
   std::iota(from_ranks.begin(), from_ranks.end(), 0);
   std::iota(to_ranks.begin(), to_ranks.end(), ranks - to_mesh.size());
-  const hd::schedule::tabled when(train_test::table_named("1f1b", from_mesh.template extent<pp>(), 2));
+  const hd::schedule::tabled when(train_test::table_named(schedule, from_mesh.template extent<pp>(), 2));
   outcome all;
   whole_tensors whole;
   std::mutex mutex;
@@ -102,16 +116,16 @@ outcome send(const std::string& from_text, const std::string& to_text, int ranks
     auto training = world.on(from_mesh, from_ranks);
     using world_type = typename decltype(training)::value_type;
     using trainer_type =
-        tr::trainer<md::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, Zero, Precision, host>, world_type>;
+        tr::trainer<Model, hd::strategy<mesh_type, hd::schedule::tabled, Zero, Precision, host>, world_type>;
     std::optional<trainer_type> trainer;
     if (training) {
-      tr::options<md::gpt2_config> o{.batch = 8, .steps = 4, .learning_rate = {.peak = 1e-2, .warmup_steps = 0}};
-      o.model = config;
+      tr::options<typename Model::config> o{.batch = 8, .steps = 4, .learning_rate = {.peak = 1e-2, .warmup_steps = 0}};
+      o.model = config_of<Model>();
       o.threads_per_rank = 1;
       trainer.emplace(*training, o, when);
       for (int k = 0; k < 2; ++k) trainer->step(train_test::random_tokens<config.context, config.vocabulary>{});
     }
-    std::optional<generation<To>> target;
+    std::optional<generation<Target>> target;
     if (const int at = world.rank() - to_ranks.front(); at >= 0) target.emplace(to_mesh, at);
     trainer_type* const mine = trainer ? &*trainer : nullptr;
     const md::stage_weights to(target ? &*target : nullptr);
@@ -183,12 +197,12 @@ outcome send(const std::string& from_text, const std::string& to_text, int ranks
   return all;
 }
 
-template <class T, class Zero, class Precision, class To, bool Masters = false>
-void check(const std::string& from, const std::string& to) {
+template <class Model, class Zero, class Precision, class Target, bool Masters = false>
+void check(const std::string& from, const std::string& to, const char* schedule = "1f1b") {
   const int from_size = hd::parse_mesh<mesh_type>(from).size(), to_size = hd::parse_mesh<mesh_type>(to).size();
   for (const int ranks : {(std::max)(from_size, to_size), from_size + to_size}) {
-    const outcome all = send<T, Zero, Precision, To, Masters>(from, to, ranks);
-    CAPTURE(from, to, ranks, Zero::stage);
+    const outcome all = send<Model, Zero, Precision, Target, Masters>(from, to, ranks, schedule);
+    CAPTURE(from, to, schedule, ranks, Zero::stage);
     CHECK(all.equal);
     CHECK(all.came_back);
     CHECK(all.wanted == all.lacked);
@@ -204,20 +218,38 @@ TEST_CASE("weights of a trainer go to another mesh and come back, whatever its Z
   using plain = hd::precision<>;
   for (const auto& [from, to] :
        {std::pair("dp=2,tp=2", "pp=2"), std::pair("dp=2,pp=2", "tp=2"), std::pair("dp=3", "dp=2,tp=2")}) {
-    check<float, hd::zero<0>, plain, float>(from, to);
-    check<float, hd::zero<1>, plain, float>(from, to);
-    check<float, hd::zero<2>, plain, float>(from, to);
-    check<float, hd::zero<3>, plain, float>(from, to);
+    check<gpt2<float>, hd::zero<0>, plain, gpt2<float>>(from, to);
+    check<gpt2<float>, hd::zero<1>, plain, gpt2<float>>(from, to);
+    check<gpt2<float>, hd::zero<2>, plain, gpt2<float>>(from, to);
+    check<gpt2<float>, hd::zero<3>, plain, gpt2<float>>(from, to);
+  }
+}
+
+TEST_CASE("a trainer with several stages on a rank sends all of them", "[train][route][threads]") {
+  using namespace sent_weights;
+  // Behind one another; in a V, where the head uses the embedding of another stage of its rank; and replicas.
+  for (const char* schedule : {"interleaved", "v shape", "bidirectional"}) {
+    check<gpt2<float>, hd::zero<1>, hd::precision<>, gpt2<float>>("dp=2,pp=2", "tp=2", schedule);
+    check<gpt2<float>, hd::zero<3>, hd::precision<>, gpt2<float>>("dp=2,pp=2", "tp=2", schedule);
   }
 }
 
 TEST_CASE("working weights and masters of a trainer go to stages of 16 and of 32 bits", "[train][route][threads]") {
   using namespace sent_weights;
   for (const auto& [from, to] : {std::pair("dp=2,tp=2", "pp=2"), std::pair("dp=2,pp=2", "tp=2")}) {
-    check<float, hd::zero<1>, halves, bf16>(from, to);
-    check<float, hd::zero<1>, halves, float>(from, to);
-    check<float, hd::zero<1>, halves, float, true>(from, to);
-    check<bf16, hd::zero<3>, hd::precision<>, bf16>(from, to);
-    check<bf16, hd::zero<3>, hd::precision<>, float, true>(from, to);
+    check<gpt2<float>, hd::zero<1>, halves, gpt2<bf16>>(from, to);
+    check<gpt2<float>, hd::zero<1>, halves, gpt2<float>>(from, to);
+    check<gpt2<float>, hd::zero<1>, halves, gpt2<float>, true>(from, to);
+    check<gpt2<bf16>, hd::zero<3>, hd::precision<>, gpt2<bf16>>(from, to);
+    check<gpt2<bf16>, hd::zero<3>, hd::precision<>, gpt2<float>, true>(from, to);
+  }
+}
+
+TEST_CASE("a trainer with several buckets sends each of them", "[train][route][threads]") {
+  using namespace sent_weights;
+  using mixtral = md::mixtral<float>;
+  for (const auto& [from, to] : {std::pair("dp=2,ep=2", "tp=2"), std::pair("ep=2,tp=2", "dp=2,ep=2")}) {
+    check<mixtral, hd::zero<1>, hd::precision<>, mixtral>(from, to);
+    check<mixtral, hd::zero<3>, hd::precision<>, mixtral>(from, to);
   }
 }

@@ -112,17 +112,17 @@ class parameter_route {
   /// Bytes that this rank gives to the exchanges.
   std::int64_t bytes() const { return sent() * sizes_.element_bytes; }
   /// Exchanges that follow one another.
-  int buckets() const noexcept { return static_cast<int>(crosses_.size()); }
-  /// The most bytes that this rank sends, or keeps, in a bucket, and the most that it receives: what `run` needs memory for; where elements are
-  /// converted, also that of the first in the source's type.
+  int buckets() const noexcept { return buckets_; }
+  /// The most bytes that this rank sends in a bucket, and the most that it receives: what `run` needs memory for; where elements are converted, at most a
+  /// bucket, and that in the source's type, too.
   std::int64_t most_outgoing_bytes() const noexcept { return most_out_ * sizes_.element_bytes; }
   std::int64_t most_incoming_bytes() const noexcept { return most_in_ * sizes_.element_bytes; }
   int ranks() const noexcept { return static_cast<int>(sent_.size()); }
   int rank() const noexcept { return rank_; }
 
-  /// Sends, bucket by bucket, with one `all_to_all_v` of `world.all()` for each in which anything goes from rank to rank. Called on all ranks together,
+  /// Copies what stays, and sends the rest bucket by bucket, with one `all_to_all_v` of `world.all()` for each. Called on all ranks together,
   /// with the source and the target that the route was made of; elements of another type than the target's are converted by the sender. In another space
-  /// than the host's it is all in the order of the backend's queue, which it waits for.
+  /// than the host's it is all in the order of the backend's queue, which it waits for; what other queues do with the weights must be done.
   /// Errors: `layout_error` if rows are shorter than the route's boxes; what the communicator throws.
   template <class World, class Backend, class From, class To>
   void run(World& world, Backend& backend, const From& from, const To& to) const;
@@ -141,6 +141,12 @@ class parameter_route {
     int bucket, rank;
     std::int64_t number, count;
     strided_box box;
+  };
+  // What stays on this rank: extents of a box, and where it lies in a source and in a target.
+  struct kept_box {
+    int from_row, to_row;
+    std::int64_t from, to, count;
+    places extents, from_memory, to_memory;
   };
   class planner;
 
@@ -172,9 +178,15 @@ class parameter_route {
     }
     return o;
   }
-  // f(box, element of the packed ones) for each of `boxes`, packed one behind the other from `at` on, that lies in row `row`.
+  static heddle::v0::detail::memory_overlap<most_dims> overlap(const places& extents) {
+    heddle::v0::detail::memory_overlap<most_dims> o;
+    for (std::size_t d = 0; d < most_dims; ++d) o.along[d] = heddle::v0::detail::stretch_list({0, 0, extents[d]});
+    return o;
+  }
+  // f(box, element of the packed ones) for each of `boxes`, packed one behind the other, that lies in row `row`.
   template <class F>
-  static void each_in_row(std::span<const packed_box> boxes, int row, std::int64_t at, F&& f) {
+  static void each_in_row(std::span<const packed_box> boxes, int row, F&& f) {
+    std::int64_t at = 0;
     for (const packed_box& b : boxes) {
       if (b.box.row == row) f(b.box, at);
       at += b.count;
@@ -186,17 +198,17 @@ class parameter_route {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       heddle::v0::detail::box_copies<std::remove_const_t<T>, Space, most_dims> copies(queue, view_of<Space>(rows[r]),
                                                                                       to);
-      each_in_row(boxes, static_cast<int>(r), 0,
+      each_in_row(boxes, static_cast<int>(r),
                   [&](const strided_box& b, std::int64_t at) { copies.pack(overlap(b), b.memory, at); });
       copies.launch();
     }
   }
   template <class T, class Space>
   static void unpack(typename Space::queue& queue, std::span<const packed_box> boxes, vector_view<const T, Space> from,
-                     std::int64_t at, const std::vector<row_view<T, Space>>& rows) {
+                     const std::vector<row_view<T, Space>>& rows) {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       heddle::v0::detail::box_copies<T, Space, most_dims> copies(queue, from, view_of<Space>(rows[r]));
-      each_in_row(boxes, static_cast<int>(r), at,
+      each_in_row(boxes, static_cast<int>(r),
                   [&](const strided_box& b, std::int64_t place) { copies.unpack(overlap(b), place, b.memory); });
       copies.launch();
     }
@@ -210,6 +222,12 @@ class parameter_route {
   }
   template <class S, class T, class Space, class Comm, class Backend, class From, class To>
   void exchange(Comm& all, Backend& backend, const From& from, const To& to) const;
+  // The elements of a row from one on.
+  template <class Space, class Row>
+  static auto behind(const Row& row, std::int64_t first) noexcept {
+    const auto all = view_of<Space>(row);
+    return heddle::v0::detail::within(all, first, all.size() - first);
+  }
   // Those of a bucket.
   static std::span<const packed_box> in_bucket(const std::vector<packed_box>& all, int bucket) {
     const auto first = std::partition_point(all.begin(), all.end(), [&](const auto& b) { return b.bucket < bucket; });
@@ -224,13 +242,12 @@ class parameter_route {
 
   int rank_;
   route_sizes sizes_;
+  int buckets_ = 0;
   std::vector<std::int64_t> received_, kept_, sent_;  // of each rank
-  std::vector<char> crosses_;                         // of each bucket: whether anything goes from rank to rank
-  std::vector<packed_box> out_,
-      in_;                           // bucket by bucket, there rank by rank; what is kept is in `out_` behind all ranks
-  std::vector<packed_box> kept_to_;  // where that goes
+  std::vector<packed_box> out_, in_;                  // bucket by bucket, there rank by rank
+  std::vector<kept_box> stays_;
   std::vector<std::int64_t> source_rows_, target_rows_;  // elements that each row must have
-  std::int64_t most_out_ = 0, most_in_ = 0;
+  std::int64_t most_out_ = 0, most_in_ = 0, most_kept_ = 0;
 };
 
 /// What this rank keeps, receives and sends.
@@ -256,36 +273,46 @@ void parameter_route::run(World& world, Backend& backend, const From& from, cons
 
 template <class S, class T, class Space, class Comm, class Backend, class From, class To>
 void parameter_route::exchange(Comm& all, Backend& backend, const From& from, const To& to) const {
-  using heddle::v0::detail::row_at;
+  using heddle::v0::detail::row_at, heddle::v0::detail::within;
   constexpr bool converts = !std::is_same_v<S, T>;
   const auto sources = from.rows();
   const auto targets = to.rows();
   require_rows("source", source_rows_, sources);
   require_rows("target", target_rows_, targets);
   auto& queue = compute::queue_of(backend);
-  buffer<S, Space> read(queue, converts ? most_out_ : 0, "parameters to convert");
-  buffer<T, Space> outgoing(queue, most_out_, "parameters to send"), incoming(queue, most_in_, "parameters to receive");
+  buffer<S, Space> read(queue, converts ? (std::max)(most_out_, most_kept_) : 0, "parameters to convert");
+  buffer<T, Space> outgoing(queue, converts ? (std::max)(most_out_, most_kept_) : most_out_, "parameters to send");
+  buffer<T, Space> incoming(queue, most_in_, "parameters to receive");
+  const auto convert = [&](std::int64_t n) {
+    if constexpr (converts)
+      backend.cast(row_at<Space>(static_cast<const S*>(read.address()), n), row_at<Space>(outgoing.address(), n));
+  };
+  for (const kept_box& b : stays_) {
+    const auto o = overlap(b.extents);
+    const vector_view<const S, Space> source = behind<Space>(sources[static_cast<std::size_t>(b.from_row)], b.from);
+    const vector_view<T, Space> target = behind<Space>(targets[static_cast<std::size_t>(b.to_row)], b.to);
+    if constexpr (converts) {
+      heddle::v0::detail::pack_box<S, Space>(queue, o, source, b.from_memory, within(read.view(), 0, b.count));
+      convert(b.count);
+      heddle::v0::detail::unpack_box<T, Space>(queue, o, within(outgoing.view(), 0, b.count), target, b.to_memory);
+    } else {
+      heddle::v0::detail::copy_box<T, Space>(queue, o, source, b.from_memory, target, b.to_memory);
+    }
+  }
   std::vector<std::int64_t> sent, received;
   for (int k = 0; k < buckets(); ++k) {
-    const auto out = in_bucket(out_, k), in = in_bucket(in_, k), kept = in_bucket(kept_to_, k);
-    sent.assign(static_cast<std::size_t>(ranks()) + 1, 0);  // what is kept is counted behind all ranks
+    const auto out = in_bucket(out_, k), in = in_bucket(in_, k);
+    sent.assign(static_cast<std::size_t>(ranks()), 0);
     received.assign(sent.size(), 0);
-    const std::int64_t leaves = add_counts(out, sent), comes = add_counts(in, received), stays = sent.back();
-    if constexpr (converts) {
+    const std::int64_t leaves = add_counts(out, sent), comes = add_counts(in, received);
+    if constexpr (converts)
       pack<typename From::element, Space>(queue, out, sources, read.view());
-      backend.cast(row_at<Space>(static_cast<const S*>(read.address()), leaves),
-                   row_at<Space>(outgoing.address(), leaves));
-    } else {
+    else
       pack<typename From::element, Space>(queue, out, sources, outgoing.view());
-    }
+    convert(leaves);
     const vector_view<const T, Space> packed = outgoing.view();
-    unpack<T, Space>(queue, kept, packed, leaves - stays, targets);
-    if (crosses_[static_cast<std::size_t>(k)] == 0) continue;
-    sent.pop_back();
-    received.pop_back();
-    heddle::v0::all_to_all_v(queue, all, heddle::v0::detail::within(packed, 0, leaves - stays), sent,
-                             heddle::v0::detail::within(incoming.view(), 0, comes), received);
-    unpack<T, Space>(queue, in, incoming.view(), 0, targets);
+    heddle::v0::all_to_all_v(queue, all, within(packed, 0, leaves), sent, within(incoming.view(), 0, comes), received);
+    unpack<T, Space>(queue, in, incoming.view(), targets);
   }
   to.written();
   queue.wait();

@@ -110,7 +110,7 @@ class parameter_route::planner {
       if (a.bucket != b.bucket) return a.bucket < b.bucket;
       return a.rank != b.rank ? a.rank < b.rank : a.number < b.number;
     };
-    for (auto* list : {&route.out_, &route.in_, &route.kept_to_}) std::sort(list->begin(), list->end(), before);
+    for (auto* list : {&route.out_, &route.in_}) std::sort(list->begin(), list->end(), before);
     for (int k = 0; k < route.buckets(); ++k) {
       for (const auto& [list, most] :
            {std::pair(&route.out_, &route.most_out_), std::pair(&route.in_, &route.most_in_)}) {
@@ -213,41 +213,52 @@ class parameter_route::planner {
   }
   void move(const owned_box& from, const owned_box& to, const detail::plain_box& piece) {
     const std::int64_t n = piece.size();
-    const bool stays = from.rank == to.rank;
+    if (from.rank == to.rank) return stay(*from.box, to, piece, n);
     filled &source = fill_[static_cast<std::size_t>(from.rank)], &target = fill_[static_cast<std::size_t>(to.rank)];
-    int k = stays ? source.out : (std::max)(source.out, target.in);
+    int k = (std::max)(source.out, target.in);
     const std::int64_t out = source.out == k ? source.out_elements : 0, in = target.in == k ? target.in_elements : 0;
-    const bool fits = out + n <= most_ && (stays || in + n <= most_);
+    const bool fits = out + n <= most_ && in + n <= most_;
     k += fits ? 0 : 1;
-    source.out = k;
+    source.out = target.in = k;
     source.out_elements = n + (fits ? out : 0);
-    if (!stays) {
-      target.in = k;
-      target.in_elements = n + (fits ? in : 0);
-    }
-    if (k >= route_.buckets()) route_.crosses_.resize(static_cast<std::size_t>(k) + 1, 0);
-    const auto s = static_cast<std::size_t>(from.rank), t = static_cast<std::size_t>(to.rank);
-    if (stays) {
-      route_.kept_[s] += n;
-    } else {
-      route_.crosses_[static_cast<std::size_t>(k)] = 1;
-      route_.sent_[s] += n;
-      route_.received_[t] += n;
-    }
+    target.in_elements = n + (fits ? in : 0);
+    route_.buckets_ = (std::max)(route_.buckets_, k + 1);
+    route_.sent_[static_cast<std::size_t>(from.rank)] += n;
+    route_.received_[static_cast<std::size_t>(to.rank)] += n;
     if (from.rank == route_.rank_)
-      put(route_.out_, {k, stays ? route_.ranks() : to.rank, number_, n, side(piece, *from.box)}, route_.source_rows_);
-    if (to.rank == route_.rank_) {
-      auto& list = stays ? route_.kept_to_ : route_.in_;
-      put(list, {k, stays ? route_.ranks() : from.rank, number_, n, side(piece, *to.box)}, route_.target_rows_);
-    }
+      put(route_.out_, {k, to.rank, number_, n, side(piece, *from.box)}, route_.source_rows_);
+    if (to.rank == route_.rank_) put(route_.in_, {k, from.rank, number_, n, side(piece, *to.box)}, route_.target_rows_);
     ++number_;
   }
+  void stay(const parameter_box& from, const owned_box& to, const detail::plain_box& piece, std::int64_t n) {
+    route_.kept_[static_cast<std::size_t>(to.rank)] += n;
+    if (to.rank != route_.rank_) return;
+    kept_box b{from.row, to.box->row, from.offset, to.box->offset, n, {}, {}, {}};
+    for (auto* all : {&b.extents, &b.from_memory, &b.to_memory}) all->fill(1);
+    std::int64_t from_stride = 1, to_stride = 1;
+    for (std::size_t d = piece.extents.size(), at = most_dims; d-- > 0;) {
+      b.from += (piece.start[d] - from.start[d]) * from_stride;
+      b.to += (piece.start[d] - to.box->start[d]) * to_stride;
+      b.extents[--at] = piece.extents[d];
+      from_stride *= b.from_memory[at] = from.extents[d];
+      to_stride *= b.to_memory[at] = to.box->extents[d];
+    }
+    route_.most_kept_ = (std::max)(route_.most_kept_, n);
+    need(route_.source_rows_, from.row, b.from, b.extents, b.from_memory);
+    need(route_.target_rows_, to.box->row, b.to, b.extents, b.to_memory);
+    route_.stays_.push_back(b);
+  }
   static void put(std::vector<packed_box>& list, const packed_box& b, std::vector<std::int64_t>& rows) {
+    need(rows, b.box.row, b.box.offset, b.box.extents, b.box.memory);
     list.push_back(b);
-    const auto r = static_cast<std::size_t>(b.box.row);
+  }
+  // A row must have all elements of a box.
+  static void need(std::vector<std::int64_t>& rows, int row, std::int64_t offset, const places& extents,
+                   const places& memory) {
+    const auto r = static_cast<std::size_t>(row);
     if (rows.size() <= r) rows.resize(r + 1, 0);
-    std::int64_t last = b.box.offset, stride = 1;  // the last element
-    for (std::size_t d = most_dims; d-- > 0; stride *= b.box.memory[d]) last += (b.box.extents[d] - 1) * stride;
+    std::int64_t last = offset, stride = 1;
+    for (std::size_t d = most_dims; d-- > 0; stride *= memory[d]) last += (extents[d] - 1) * stride;
     rows[r] = (std::max)(rows[r], last + 1);
   }
   // Where a piece of a box lies in its row.
