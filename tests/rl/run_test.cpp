@@ -84,14 +84,18 @@ run_outcome run_on_ranks(const run_case& c, const rl::task& task = run_task()) {
   const int ranks = c.how.apart ? where.train.size() + where.generate.size() : where.train.size();
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks}, [&](auto& world) {
     std::vector<rl::run_report> mine;
-    const rl::run_result result = rl::run<hd::strategy<run_train_mesh, hd::zero<1>>>(
-        world, c.how, where, run_policy{}, o, c.s, task, [&](const rl::run_report& r, auto& trainer) {
-          mine.push_back(r);
-          if (world.rank() != 0 || r.batch + 1 < c.s.steps) return;
-          const auto weights = trainer.stage(0).weights();
-          const std::lock_guard lock(mutex);
-          all.weights.assign(weights.begin(), weights.end());
-        });
+    using strategy = hd::strategy<run_train_mesh, hd::zero<1>>;
+    const auto report = [&](const rl::run_report& r, auto& trainer) {
+      mine.push_back(r);
+      if (world.rank() != 0 || r.batch + 1 < c.s.steps) return;
+      const auto weights = trainer.stage(0).weights();
+      const std::lock_guard lock(mutex);
+      all.weights.assign(weights.begin(), weights.end());
+    };
+    const rl::run_result result =
+        c.how == rl::hybridflow::flow
+            ? rl::run<rl::hybridflow, strategy>(world, where, run_policy{}, o, c.s, task, report)
+            : rl::run<strategy>(world, c.how, where, run_policy{}, o, c.s, task, report);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) all.reports = mine, all.result = result;
   });
@@ -134,6 +138,7 @@ TEST_CASE("degenerate pipelines are the synchronous one, bit for bit", "[rl][run
     for (const rl::flow& how : {zero::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
       INFO(to_string(how));
       c.how = how;
+      c.s.one_copy = !how.apart;
       const run_outcome got = run_on_ranks(c);
       REQUIRE(got.reports.size() == 5);
       CHECK(got.weights == sync.weights);
@@ -240,6 +245,10 @@ TEST_CASE("runs refuse settings and meshes that do not fit, by name", "[rl][run]
                     Catch::Contains("rl::settings.answers must be at least 2, as advantages compare answers of a group, got 1"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.s.temperature = 0; }),
                     Catch::Contains("rl::settings.temperature must be positive, got 0"));
+  CHECK_THROWS_WITH(with([](run_case& c) {
+                      c.how.apart = c.s.one_copy = true;
+                    }),
+                    Catch::Contains("rl::settings.one_copy is for pipelines whose ranks train and generate in turn"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.generate = "dp=1"; }),
                     Catch::Contains("meshes of 2 ranks that train and 1 that generate in turn should each have all of "
                                     "the world's 2 ranks"));

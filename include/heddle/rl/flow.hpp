@@ -29,14 +29,14 @@ struct flow {
   bool as_is = false;          ///< objectives need not read what drew a token
 
   /// Groups that may have begun when `left` of them have left (used or given up), with batches of `groups`.
-  std::int64_t may_begin(std::int64_t left, std::int64_t groups) const noexcept {
+  constexpr std::int64_t may_begin(std::int64_t left, std::int64_t groups) const noexcept {
     const std::int64_t window = groups * updates * (of + ahead) / of, begun = groups * over;
     return left + (window > begun ? window : begun);
   }
   /// Whether a step takes the groups that are finished, in place of the batch that is next.
-  bool overtakes() const noexcept { return over > 1 || in_flight; }
+  constexpr bool overtakes() const noexcept { return over > 1 || in_flight; }
   /// The greatest lag of a token, in versions; -1: of answers that are interrupted or overtaken, as long as they are.
-  std::int64_t greatest_lag() const noexcept {
+  constexpr std::int64_t greatest_lag() const noexcept {
     if (most_age >= 0) return most_age;
     return overtakes() ? -1 : (updates * (of + ahead) + of - 1) / of - 1;
   }

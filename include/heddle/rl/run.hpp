@@ -13,6 +13,7 @@
 #include <heddle/model/parameter_route.hpp>
 #include <heddle/rl/advantage.hpp>
 #include <heddle/rl/batch_buffer.hpp>
+#include <heddle/rl/colocated_weights.hpp>
 #include <heddle/rl/pipeline.hpp>
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/settings.hpp>
@@ -196,8 +197,13 @@ class session {
   }
   // One route to all generators, or where they take weights in turn, one to each turn's.
   void route_weights() {
+    if (settings_.one_copy) {
+      if (how_.apart)
+        throw config_error("heddle: rl::settings.one_copy is for pipelines whose ranks train and generate in turn");
+      copy_.emplace(*world_, &*trainer_, &runner_->stage(), settings_.bucket_bytes);
+    }
     turns_ = how_.rolling > 0 ? (generators_ + static_cast<int>(how_.rolling) - 1) / static_cast<int>(how_.rolling) : 1;
-    for (int turn = 0; turn < turns_; ++turn)
+    for (int turn = 0; turn < turns_ && !copy_; ++turn)
       routes_.emplace_back(*world_, source(), target(turn), settings_.bucket_bytes);
     sent_.assign(static_cast<std::size_t>(turns_), -1);
     bases_.assign(static_cast<std::size_t>(generators_), 0);
@@ -237,7 +243,10 @@ class session {
     if (training_)
       for (int r = 0; r < world_->size(); ++r) take_groups(r == 0 ? said : all.of(r));
     if (turn >= 0) {
-      routes_[static_cast<std::size_t>(turn)].run(*world_, backend(), source(), target(turn));
+      if (copy_)
+        copy_->to_generation(*world_, backend());
+      else
+        routes_[static_cast<std::size_t>(turn)].run(*world_, backend(), source(), target(turn));
       if (rollout_ && in_turn(own_, turn)) rollout_->weights_changed(version, how_.cache);
       sent(turn, version);
     }
@@ -263,7 +272,7 @@ class session {
   // The turn whose generators are the furthest behind, if weights are due; -1: none.
   int turn_due() const {
     const auto oldest = std::min_element(sent_.begin(), sent_.end());
-    const bool due = *oldest < 0 || version_ - *oldest >= how_.updates;
+    const bool due = *oldest < 0 || version_ - *oldest >= how_.updates || (copy_ && !copy_->generating());
     return due ? static_cast<int>(oldest - sent_.begin()) : -1;
   }
   void sent(int turn, std::int64_t version) {
@@ -404,6 +413,7 @@ class session {
   }
   template <class Report>
   void use(const std::vector<std::vector<sample>>& batch, Report& report) {
+    if (copy_ && copy_->generating()) copy_->to_training(*world_, backend());
     run_report r;
     r.batch = result_.batches++;
     r.version = version_;
@@ -515,6 +525,7 @@ class session {
   std::optional<rollout> rollout_;
   int generators_ = 1, own_ = 0, turns_ = 1;
   std::vector<model::parameter_route> routes_;
+  std::optional<colocated_weights<trainer_type, typename runner_type::stage_type>> copy_;
 
   // Of all ranks, as rank 0 says.
   bool stopped_ = false;

@@ -56,7 +56,8 @@ struct settings {
   std::int64_t cache_tokens = 0;     ///< of a generator; 0: for all its sequences at their longest
   std::int64_t block_rows = 16;      ///< tokens of a block of the cache
   std::int64_t rows = 256;           ///< of a step of a generator
-  std::int64_t bucket_bytes = 1 << 26;  ///< of weights that travel at once, on a rank
+  std::int64_t bucket_bytes = 1 << 20;  ///< of weights that travel at once, on a rank
+  bool one_copy = false;  ///< colocated: memory for the weights in use only (`colocated_weights`), for a route back
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
