@@ -67,7 +67,7 @@ int count(const settings& s) {
       .reward =
           [](std::span<const rl::question> all) {
             auto judge = [](const rl::question& q) { return reward_of(q.prompt, q.answer); };
-            return rl::judge_all(judge, all);
+            return rl::judge_each(judge, all);
           }};
 
   const int ranks = how.apart ? where.train.size() + where.generate.size() : where.train.size();

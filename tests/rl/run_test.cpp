@@ -66,7 +66,7 @@ rl::task run_task(std::function<double(const rl::question&)> reward = run_reward
               },
           .reward =
               [reward = std::move(reward)](std::span<const rl::question> all) mutable {
-                return rl::judge_all(reward, all);
+                return rl::judge_each(reward, all);
               }};
 }
 
@@ -224,6 +224,13 @@ TEST_CASE("a reward that fails costs its answer, and equal rewards no step", "[r
     CHECK(missing > 0);
     CHECK(missing == got.result.missing);
     CHECK(got.result.batches == 5);
+  }
+  SECTION("all fail") {
+    const auto run = [&] {
+      run_on_ranks(c, run_task([](const rl::question&) -> double { throw std::runtime_error("no verdict"); }));
+    };
+    CHECK_THROWS_WITH(run(), Catch::Contains("rewards of all 12 answers of batch 1 are missing; the first: ") &&
+                                 Catch::Contains("no verdict"));
   }
   SECTION("all are equal") {
     const run_outcome got = run_on_ranks(c, run_task([](const rl::question&) { return 0.25; }));

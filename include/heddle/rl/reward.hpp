@@ -45,23 +45,31 @@ concept judge = requires(F& f, std::span<const question> all) {
 namespace detail {
 // Of one answer; `f(question)` may throw anything.
 HEDDLE_INLINE judgement judge_one(const std::function<double(const question&)>& f, const question& of);
+// What a judge said; rewards that are not finite are missing. Errors: `numeric_error` for another number of judgements.
+HEDDLE_INLINE std::vector<judgement> checked_judgements(std::vector<judgement> all, std::size_t questions);
 // Errors: `numeric_error`, see `judge_all`.
-HEDDLE_INLINE void require_judgements(std::span<const judgement> all, std::size_t questions);
+HEDDLE_INLINE void require_some_judged(std::span<const judgement> all);
 }  // namespace detail
 
-/// Judges all answers. One whose reward is not finite, or is not told, is missing with the reason; the others stay.
-/// Errors: `numeric_error` where all of them are missing, with the first reason.
+/// Judges answers, each by itself: one whose reward is not finite, or is not told, is missing with the reason; the others stay.
+template <class Reward>
+  requires reward_function<Reward> || judge<Reward>
+std::vector<judgement> judge_each(Reward& reward, std::span<const question> questions) {
+  if constexpr (judge<Reward>) {
+    return detail::checked_judgements(reward(questions), questions.size());
+  } else {
+    std::vector<judgement> all;
+    const std::function<double(const question&)> f = [&](const question& q) { return static_cast<double>(reward(q)); };
+    for (const question& q : questions) all.push_back(detail::judge_one(f, q));
+    return all;
+  }
+}
+/// The same for all answers of a step. Errors: `numeric_error` where all of them are missing, with the first reason.
 template <class Reward>
   requires reward_function<Reward> || judge<Reward>
 std::vector<judgement> judge_all(Reward& reward, std::span<const question> questions) {
-  std::vector<judgement> all;
-  if constexpr (judge<Reward>) {
-    all = reward(questions);
-  } else {
-    const std::function<double(const question&)> f = [&](const question& q) { return static_cast<double>(reward(q)); };
-    for (const question& q : questions) all.push_back(detail::judge_one(f, q));
-  }
-  detail::require_judgements(all, questions.size());
+  std::vector<judgement> all = judge_each(reward, questions);
+  detail::require_some_judged(all);
   return all;
 }
 

@@ -326,10 +326,7 @@ class session {
       std::vector<sample> group = rollout_->take_finished(1);
       questions_.clear();
       for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}});
-      const std::vector<judgement> said = task_->reward(questions_);
-      if (said.size() != questions_.size())
-        throw config_error("heddle: rl: task.reward gave " + std::to_string(said.size()) + " rewards for " +
-                           std::to_string(questions_.size()) + " answers");
+      const std::vector<judgement> said = checked_judgements(task_->reward(questions_), questions_.size());
       for (std::size_t i = 0; i < said.size(); ++i) {
         group[i].reward = said[i].ok() ? said[i].reward : 0;
         group[i].missing = said[i].missing;
@@ -435,7 +432,10 @@ class session {
       }
     }
     const auto answers = static_cast<std::int64_t>(all.size());
-    r.reward = answers > r.missing ? rewards / static_cast<double>(answers - r.missing) : 0;
+    if (r.missing == answers)
+      throw numeric_error("heddle: rl: the rewards of all " + std::to_string(answers) + " answers of batch " +
+                          std::to_string(r.batch + 1) + " are missing; the first: " + r.why_missing);
+    r.reward = rewards / static_cast<double>(answers - r.missing);
     r.mean_lag = r.tokens > 0 ? r.mean_lag / static_cast<double>(r.tokens) : 0;
     result_.tokens += r.tokens;
     result_.missing += r.missing;

@@ -21,8 +21,8 @@ namespace heddle::inline v0::rl {
 struct task {
   /// The prompt of group 0, 1, ...: the same whoever asks. Token ids, at least one.
   std::function<std::vector<std::int32_t>(std::int64_t group)> prompt{};
-  /// The rewards of answers, such as `judge_all` of a function, a `timed` or a `subprocess`. One that is missing counts
-  /// for nothing, and its reason is in the report.
+  /// The rewards of the answers of a group, such as `judge_each` of a function, a `timed` or a `subprocess`. One that is
+  /// missing counts for nothing, and its reason is in the report; that all of a batch are missing is an error.
   std::function<std::vector<judgement>(std::span<const question>)> reward{};
 };
 

@@ -28,12 +28,18 @@ HEDDLE_INLINE judgement judge_one(const std::function<double(const question&)>& 
   }
 }
 
-HEDDLE_INLINE void require_judgements(std::span<const judgement> all, std::size_t questions) {
+HEDDLE_INLINE std::vector<judgement> checked_judgements(std::vector<judgement> all, std::size_t questions) {
   if (all.size() != questions)
     throw numeric_error("heddle: " + std::to_string(questions) + " answers should have as many judgements, got " +
                         std::to_string(all.size()));
+  for (judgement& j : all)
+    if (j.ok() && !std::isfinite(j.reward)) j = {0, "the reward is " + number_text(j.reward)};
+  return all;
+}
+
+HEDDLE_INLINE void require_some_judged(std::span<const judgement> all) {
   if (!all.empty() && std::none_of(all.begin(), all.end(), [](const judgement& j) { return j.ok(); }))
-    throw numeric_error("heddle: the rewards of all " + std::to_string(questions) +
+    throw numeric_error("heddle: the rewards of all " + std::to_string(all.size()) +
                         " answers are missing; the first: " + all.front().missing);
 }
 
