@@ -1,4 +1,4 @@
-// own_objective: a policy learns to count, trained by an objective of five lines; docs/tutorial/rl.md begins with it.
+// own_objective: a policy learns to count, trained by an objective of five lines; docs/tutorial/objectives.md begins with it.
 // run:
 // prints: step  0  reward 0.
 // prints: step 79  reward
