@@ -3,6 +3,8 @@
 
 #include "folder.hpp"
 
+#include <heddle/context/cost.hpp>
+#include <heddle/context/kept_tail.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/train/save.hpp>
 
@@ -40,6 +42,79 @@ TEST_CASE("a Llama trained on documents that ranks share is that of one rank, in
   for (const setup& s : runs) {
     INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.microbatches << " microbatches");
     check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("outputs of attention that are kept of late rows give the gradients of a run that keeps all", "[train][context][ranks]") {
+  const outcome serial = train({.microbatches = 1, .rows = 400});
+  const setup runs[] = {
+      {"cp=4", "kv-ring,zigzag,whole", "1f1b", 8, 12, "full,keep-tail 1/2"},
+      {"cp=3", "token-ring,striped,flex", "gpipe", 8, 20, "attn.out,keep-tail 2/3"},
+      {"cp=2,pp=2", "burst,contiguous,hybrid", "zb-h1", 8, 20, "every 2,keep-tail 1/3"},
+      {"cp=2,tp=2", "gather,zigzag,whole", "gpipe", 5, 20, "full,mlp.hidden,keep-tail 1/1"},
+      {"dp=2", "", "gpipe", 2, 200, "full,keep-tail 1/2"},
+  };
+  for (const setup& s : runs) {
+    INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.again);
+    check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("what is kept of attention takes the memory of the model, and only the rest of it is sent again", "[train][context][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("cp=4");
+  const hd::schedule::tabled when(train_test::table_named("gpipe", 1, 8));  // no backward follows its forward, but for the last
+  constexpr std::int64_t rows = 16, width = 16, heads = 4;
+  struct seen {
+    std::int64_t saved = 0, sent = 0, again = 0, forward = 0;
+  };
+  const auto run = [&](const char* recompute) {
+    std::vector<seen> ranks(4);
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<md::llama_config> o;
+      o.model = settings;
+      o.batch = 9;
+      o.threads_per_rank = 1;
+      o.rows_per_rank = rows;
+      o.recompute = recompute;
+      hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      auto& group = world.template along<hd::cp>();
+      seen& mine = ranks[static_cast<std::size_t>(world.rank())];
+      const std::int64_t before = group.counters().bytes_sent();
+      trainer.step(all.documents());
+      mine.sent = group.counters().bytes_sent() - before;
+      mine.saved = trainer.saved_activation_bytes() / trainer.plan().storage.slots(0);
+      const auto waves = trainer.batches().waves();
+      for (std::size_t w = 0; w < waves.size(); ++w) {
+        std::vector<hd::context_document> documents;
+        for (const auto& d : waves[w].documents) {
+          const std::int64_t length = trainer.batches().lengths()[static_cast<std::size_t>(d.document)];
+          documents.push_back({length, d.ranks, hd::masks::causal{}.slices(length)});
+        }
+        const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>(documents, 4);
+        const auto sent = [&](const hd::context_cut& c) {
+          return bytes_sent(hd::make_context_table<hd::carrier::kv_ring>(c, hd::context_pass::forward), {4, 2, 4, 4, 8, 8}, world.rank()).total();
+        };
+        mine.forward += sent(cut);
+        mine.again += sent(without_tail(cut, 1, 2));
+      }
+    });
+    return ranks;
+  };
+  const auto none = run(""), full = run("full"), half = run("full,keep-tail 1/2"), whole = run("full,keep-tail 1/1");
+  // Outputs and their log-sum-exp, of so many rows in each of two blocks; both are whole cache lines.
+  constexpr auto kept_bytes = [](std::int64_t of) { return 2 * of * (width + heads) * 8; };
+  constexpr hd::attention_recompute formula{settings.context, 2, width, 13, 31};
+  static_assert(formula.kept_bytes(rows, 8, 0.5) + 2 * rows / 2 * heads * 8 == kept_bytes(rows / 2));
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(half[r].saved - full[r].saved == kept_bytes(rows / 2));
+    CHECK(whole[r].saved - full[r].saved == kept_bytes(rows));
+    REQUIRE(full[r].again > 0);
+    const std::int64_t all_again = full[r].sent - none[r].sent, half_again = half[r].sent - none[r].sent;
+    CHECK(whole[r].sent == none[r].sent);
+    CHECK(all_again == 2 * full[r].forward);
+    CHECK(half_again == 2 * full[r].again);
+    CHECK(half_again < all_again);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,9 +22,11 @@
 
 namespace heddle::inline v0::model {
 
-/// What a rank does for attention in the two passes over a microbatch.
+/// What a rank does for attention in the two passes over a microbatch. `again`: forward once more, where outputs of its last `kept` rows
+/// are there yet.
 struct context_programs {
-  context_program forward{}, backward{};
+  context_program forward{}, backward{}, again{};
+  std::int64_t kept = 0;
 };
 
 /// One microbatch of the rows that a rank has of some documents: `samples` rows, each with its position in its document. `tokens` are
@@ -87,14 +90,34 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
 }
 
 /// What layers see of such a microbatch: attention by its programs. As `Cache` of a `layer_run`.
-template <class Executor>
+template <class T, class Executor>
 struct context_rows {
   Executor* executor = nullptr;
   const context_programs* programs = nullptr;
+  T* tail = nullptr;  ///< where the block at work keeps outputs of the last rows, and their log-sum-exp; null where it does not
 
-  template <class... X>
-  void attend(const X&... x) const {
-    executor->attend(programs->forward, x...);
+  /// `again`: as it was computed before, for what was dropped since.
+  void attend(bool again, const compute::head_rows<const T>& q, const compute::head_rows<const T>& k,
+              const compute::head_rows<const T>& v, sum_of_type<T> scale, const compute::head_rows<T>& out,
+              std::span<sum_of_type<T>> lse) {
+    executor->attend(again && tail != nullptr ? programs->again : programs->forward, q, k, v, scale, out, lse);
+    if (tail == nullptr) return;
+    const auto copy = [&](void* of_rows, std::int64_t bytes) {  // and on to the next cache line, as memory is placed
+      std::memcpy(again ? of_rows : tail, again ? tail : of_rows, static_cast<std::size_t>(bytes));
+      tail += bytes / static_cast<std::int64_t>(sizeof(T));
+    };
+    const auto to_line = [first = tail, this] {
+      constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+      tail = first + (tail - first + line - 1) / line * line;
+    };
+    const std::int64_t first = out.rows - programs->kept;
+    for (std::int64_t r = first; r < out.rows; ++r)
+      copy(out.row(r, 0), out.width() * static_cast<std::int64_t>(sizeof(T)));
+    to_line();
+    for (std::int64_t h = 0; h < out.heads && programs->kept > 0; ++h)
+      copy(&lse[static_cast<std::size_t>(h * out.rows + first)],
+           programs->kept * static_cast<std::int64_t>(sizeof(sum_of_type<T>)));
+    to_line();
   }
   template <class... X>
   void attend_backward(const X&... x) const {
@@ -117,7 +140,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
 
  public:
   static constexpr bool of_samples = false;
-  using seen = context_rows<executor_type>;
+  using seen = context_rows<T, executor_type>;
 
   rows_of_batch(World& world, Backend& backend, int places)
       : executor_(std::make_unique<executor_type>(backend, along(world, axes{}), first_tag)),

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <heddle/context/check.hpp>
+#include <heddle/context/kept_tail.hpp>
 #include <heddle/context/program.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/io/checksum.hpp>
 #include <heddle/model/context_batch.hpp>
+#include <heddle/model/recompute_plan.hpp>
 #include <heddle/plan/document_waves.hpp>
 #include <heddle/plan/sequence_costs.hpp>
 #include <heddle/schedule/table.hpp>
@@ -134,14 +136,16 @@ class step_batches<model::context_batch<T, Context>> {
   using target = std::int32_t;
   using balance = plan::balance;
 
-  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split.
+  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split; `kept`: of the outputs of attention
+  /// that are dropped, where some are.
   template <class Ranks, class Options>
   step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_rows, Ranks& ranks,
-               const Options& options, balance by)
+               const Options& options, balance by, model::row_share kept = {})
       : settings_(settings_of_context<Context>::make(options.context)),
         group_(ranks),
         costs_(options.costs == nullptr ? detail::costs_of_sizes(options.model) : *options.costs),
         balance_(by),
+        kept_(kept),
         rank_(ranks.rank()),
         ranks_(ranks.size()),
         rows_(max_rows),
@@ -291,9 +295,13 @@ class step_batches<model::context_batch<T, Context>> {
       placed.push_back({length, d.ranks, settings_.mask(length)});
     }
     const context_cut cut = settings_.cut(std::move(placed), ranks_);
+    const auto rows = static_cast<std::size_t>(cut.rows[static_cast<std::size_t>(rank_)]);
     m.programs = {program_of(settings_.forward, cut, context_pass::forward),
                   program_of(settings_.backward, cut, context_pass::backward)};
-    const auto rows = static_cast<std::size_t>(cut.rows[static_cast<std::size_t>(rank_)]);
+    if (kept_.any()) {
+      m.programs.again = program_of(settings_.forward, without_tail(cut, kept_.part, kept_.of), context_pass::forward);
+      m.programs.kept = kept_.of_rows(static_cast<std::int64_t>(rows));
+    }
     m.positions.resize(rows);
     m.tokens.resize(m.begins || m.ends ? rows : 0);
     m.targets.resize(m.tokens.size());
@@ -325,6 +333,7 @@ class step_batches<model::context_batch<T, Context>> {
   detail::same_on_all group_;
   plan::sequence_costs costs_;
   plan::balance balance_;
+  model::row_share kept_;
   int rank_, ranks_;
   std::int64_t rows_, context_;
   std::int64_t tokens_ = 0;

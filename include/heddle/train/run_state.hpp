@@ -254,7 +254,8 @@ struct run_state {
   step_batches<batch_type> make_batches(World& of_run) {
     if constexpr (of_documents)
       return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples,
-                                      group_along(of_run, typename axes::context{}), options, waves_are_met());
+                                      group_along(of_run, typename axes::context{}), options, waves_are_met(),
+                                      model::recompute_plan_of(settings_of<stage_type>(options, {}, 0)).tail);
     else
       return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples, sample_extents());
   }
