@@ -19,6 +19,15 @@ namespace md = heddle::model;
 constexpr md::llama_config settings{
     .layers = 2, .heads = 4, .kv_heads = 2, .width = 16, .ffn = 13, .context = 40, .vocabulary = 31};
 using model = md::llama<double, md::megatron_context<>>;
+// Documents as they come, of which the thirteenth is too long.
+struct with_a_long_one {
+  hd::io::basic_documents<std::int32_t> of;
+  std::int64_t documents() const { return 18; }
+  std::int64_t length(std::int64_t d) const { return d == 12 ? settings.context + 1 : std::min<std::int64_t>(of.length(d), settings.context - 3); }
+  void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    of.fill(d, first, inputs, targets);
+  }
+};
 using policies = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, language_training::recompute>;
 outcome train(const setup& s) { return document_training::train<model, hd::zero<3>, language_training::recompute>(settings, s); }
 
@@ -57,6 +66,78 @@ TEST_CASE("outputs of attention that are kept of late rows give the gradients of
   for (const setup& s : runs) {
     INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.again);
     check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("plans that are made beside the step before give the same waves and the same bits", "[train][context][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary), other(30, settings.context - 7, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("dp=2,cp=2");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 8));
+  struct seen {
+    std::vector<double> losses{};
+    std::vector<std::vector<hd::plan::document_wave>> waves{};
+    std::int64_t ahead = 0;
+  };
+  // `changing`: every other step, and none that was looked at ahead, is of another corpus.
+  const auto run = [&](bool plan_ahead, bool changing) {
+    std::vector<seen> ranks(4);
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<md::llama_config> o;
+      o.model = settings;
+      o.batch = 9;
+      o.steps = 5;
+      o.threads_per_rank = 1;
+      o.rows_per_rank = 20;
+      o.context = "kv-ring,zigzag,hybrid";
+      o.plan_ahead = plan_ahead;
+      hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      seen& mine = ranks[static_cast<std::size_t>(world.rank())];
+      while (trainer.steps_done() < o.steps) {
+        mine.losses.push_back(trainer.step((changing && trainer.steps_done() % 2 == 1 ? other : all).documents()).loss);
+        const auto waves = trainer.batches().waves();
+        mine.waves.emplace_back(waves.begin(), waves.end());
+      }
+      mine.ahead = trainer.batches().planned_ahead();
+    });
+    return ranks;
+  };
+  for (const bool changing : {false, true}) {
+    const auto with = run(true, changing), without = run(false, changing);
+    for (std::size_t r = 0; r < 4; ++r) {
+      CHECK(with[r].losses == without[r].losses);
+      CHECK(with[r].waves == without[r].waves);
+      CHECK(with[r].ahead == (changing ? 0 : 4));
+      CHECK(without[r].ahead == 0);
+    }
+  }
+}
+
+TEST_CASE("what a planner throws beside a step is the error of the step that it plans for", "[train][context][error]") {
+  // The documents of the second step hold one that is longer than the model's context.
+  corpus all(18, settings.context, settings.vocabulary);
+  for (const bool plan_ahead : {false, true}) {
+    std::vector<std::int64_t> done(2, -1);
+    const auto mesh = hd::parse_mesh<mesh_type>("cp=2");
+    const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 9));
+    const auto run = [&] {
+      hd::launch<hd::threads>(mesh, [&](auto& world) {
+        hd::train::options<md::llama_config> o;
+        o.model = settings;
+        o.batch = 9;
+        o.steps = 3;
+        o.threads_per_rank = 1;
+        o.rows_per_rank = 20;
+        o.plan_ahead = plan_ahead;
+        hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+        with_a_long_one data{all.documents()};
+        while (trainer.steps_done() < o.steps) {
+          trainer.step(data);
+          done[static_cast<std::size_t>(world.rank())] = trainer.steps_done();
+        }
+      });
+    };
+    CHECK_THROWS_WITH(run(), Catch::Matchers::Contains("document 12 has 41 tokens; expected at most the model's context, 40"));
+    CHECK(done == std::vector<std::int64_t>{1, 1});
   }
 }
 
