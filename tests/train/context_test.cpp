@@ -6,6 +6,8 @@
 #include <heddle/context/cost.hpp>
 #include <heddle/context/kept_tail.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/save.hpp>
 
 #include <cmath>
@@ -66,6 +68,19 @@ TEST_CASE("outputs of attention that are kept of late rows give the gradients of
   for (const setup& s : runs) {
     INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.again);
     check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("activations that leave memory and come back give the gradients of one rank", "[train][context][offload][ranks]") {
+  namespace act = hd::activations;
+  // All of them leave, the tails of attention's outputs among them.
+  using away = act::recompute<act::full, act::keep_tail<1, 2>,
+                              act::offload<act::memory_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>>;
+  const outcome serial = train({.microbatches = 1, .rows = 400});
+  for (const setup& s : {setup{"cp=4", "kv-ring,zigzag,whole", "gpipe", 8, 12}, setup{"cp=2,pp=2", "burst,zigzag,hybrid", "1f1b", 8, 20},
+                         setup{"dp=2,cp=3", "gather,striped,flex", "gpipe", 6, 14}}) {
+    INFO(s.mesh << ", " << s.context << ", " << s.schedule);
+    check_same(document_training::train<model, hd::zero<3>, away>(settings, s), serial);
   }
 }
 
