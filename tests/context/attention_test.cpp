@@ -2,6 +2,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/context/check.hpp>
 #include <heddle/context/masks.hpp>
+#include <heddle/observe/recorder.hpp>
 #include <heddle/testing/slow_links.hpp>
 
 #include "catch.hpp"
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -381,8 +383,20 @@ struct sleeping_backend : hc::host<> {
 constexpr sizes slow_heads{2, 2, 4, 4};
 constexpr double call_seconds = 0.030;
 
+// Slow links that somebody watches.
+template <class Links>
+struct watched : Links {
+  hd::observe::recorder* recorder;
+  watched(Links links, hd::observe::recorder* r) : Links(links), recorder(r) {}
+  void record(hd::event e) {
+    e.rank = this->rank();
+    if (recorder != nullptr) recorder->record(e);
+  }
+};
+
 // Seconds of a forward pass of one document with a full mask, four tokens a rank.
-double seconds_on(hd::testing::slow_network& network, std::string_view carrier, int ranks) {
+double seconds_on(hd::testing::slow_network& network, std::string_view carrier, int ranks,
+                  hd::observe::recorder* recorder = nullptr) {
   const std::int64_t length = 4 * ranks;
   hd::context_document document{length, {}, hd::masks::full{}.slices(length)};
   for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
@@ -392,8 +406,8 @@ double seconds_on(hd::testing::slow_network& network, std::string_view carrier, 
   hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
     auto& group = world.template along<hd::cp>();
     const int me = group.rank();
-    using links = hd::testing::slow_links<std::remove_reference_t<decltype(group)>>;
-    links slow(group, network);
+    using links = watched<hd::testing::slow_links<std::remove_reference_t<decltype(group)>>>;
+    links slow({group, network}, recorder);
     sleeping_backend backend;
     backend.each = std::chrono::milliseconds(30);
     rows<double> own(cut.rows[static_cast<std::size_t>(me)], slow_heads);
@@ -440,7 +454,8 @@ TEST_CASE("messages travel while ranks compute: a round takes the longer of both
 
 TEST_CASE("TokenRing keeps both directions of a link busy", "[context]") {
   hd::testing::slow_network network(bandwidth(1, hd::context_kind::queries));
-  seconds_on(network, "token-ring", 4);
+  hd::observe::recorder recorder(4);
+  seconds_on(network, "token-ring", 4, &recorder);
   double both = 0;
   const auto travels = network.travels();
   for (const auto& a : travels)
@@ -449,6 +464,32 @@ TEST_CASE("TokenRing keeps both directions of a link busy", "[context]") {
         both += (std::max)(0.0, (std::min)(a.end, b.end) - (std::max)(a.start, b.start));
   CHECK(travels.size() == 2 * 4 * 3);
   CHECK(both >= call_seconds);
+
+  // So the trace says: messages of both directions between two ranks, each joined with its receive, and as many bytes as travelled.
+  const std::vector<hd::event> events = recorder.events();
+  std::map<std::uint64_t, std::vector<hd::event>> flows;
+  std::int64_t bytes = 0, travelled = 0, attended = 0;
+  double both_traced = 0;
+  for (const hd::event& e : events) {
+    if (e.kind == hd::activity::send || e.kind == hd::activity::recv) flows[e.flow].push_back(e);
+    attended += e.kind == hd::activity::other;
+    if (e.kind != hd::activity::send) continue;
+    bytes += e.bytes;
+    for (const hd::event& back : events)
+      if (back.kind == hd::activity::send && back.rank == e.peer && back.peer == e.rank && e.rank < e.peer)
+        both_traced += 1e-9 * static_cast<double>((std::max)(
+                                  std::int64_t{0}, (std::min)(e.end_ns, back.end_ns) - (std::max)(e.begin_ns, back.begin_ns)));
+  }
+  for (const auto& t : travels) travelled += static_cast<std::int64_t>(t.bytes);
+  CHECK(bytes == travelled);
+  CHECK(attended == 4 * 4);
+  CHECK(both_traced >= call_seconds);
+  CHECK(flows.size() == travels.size());
+  for (const auto& [flow, ends] : flows) {
+    REQUIRE(ends.size() == 2);
+    CHECK(ends[0].kind != ends[1].kind);
+    CHECK((ends[0].rank == ends[1].peer && ends[1].rank == ends[0].peer && ends[0].bytes == ends[1].bytes));
+  }
 }
 
 TEST_CASE("what does not fit a program is refused before anything is sent", "[context]") {

@@ -6,11 +6,13 @@
 #include <heddle/context/cost.hpp>
 #include <heddle/context/kept_tail.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/observe/recorder.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/save.hpp>
 
 #include <cmath>
+#include <map>
 #include <mutex>
 
 using namespace document_training;
@@ -81,6 +83,38 @@ TEST_CASE("activations that leave memory and come back give the gradients of one
                          setup{"dp=2,cp=3", "gather,striped,flex", "gpipe", 6, 14}}) {
     INFO(s.mesh << ", " << s.context << ", " << s.schedule);
     check_same(document_training::train<model, hd::zero<3>, away>(settings, s), serial);
+  }
+}
+
+TEST_CASE("the messages of attention are in the trace of a trainer, with the ranks that they join", "[train][context][observe][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("dp=2,cp=2");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 6));
+  using watched = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, language_training::recompute, hd::observe::recorder>;
+  hd::observe::recorder recorder(4);
+  std::vector<double> losses(4);
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    hd::train::options<md::llama_config> o;
+    o.model = settings;
+    o.batch = 9;
+    o.steps = 3;
+    o.clip_norm = 0.05;
+    o.threads_per_rank = 1;
+    o.rows_per_rank = 20;
+    o.context = "token-ring";
+    hd::train::trainer<model, watched, std::remove_reference_t<decltype(world)>> trainer(world, o, when, recorder);
+    losses[static_cast<std::size_t>(world.rank())] = trainer.step(all.documents()).loss;
+  });
+  CHECK(std::abs(losses[0] - train({.microbatches = 1, .rows = 400}).losses[0]) <= 1e-10);
+  std::map<std::uint64_t, std::vector<hd::event>> flows;
+  for (const hd::event& e : recorder.events())
+    if (e.kind == hd::activity::send || e.kind == hd::activity::recv) flows[e.flow].push_back(e);
+  CHECK(flows.size() > 2 * 2 * 2 * 2);  // shares, blocks, passes, directions
+  for (const auto& [flow, ends] : flows) {
+    REQUIRE(ends.size() == 2);
+    CHECK(ends[0].kind != ends[1].kind);
+    CHECK((ends[0].rank == ends[1].peer && ends[1].rank == ends[0].peer && ends[0].bytes == ends[1].bytes && ends[0].step == 0));
+    CHECK(ends[0].rank / 2 == ends[1].rank / 2);  // of one data-parallel share: the last axis of more than one rank is cp
   }
 }
 

@@ -9,6 +9,7 @@
 #include <heddle/context/shape.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/observer.hpp>
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
@@ -18,7 +19,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -37,6 +40,10 @@ concept message_carrier = requires(C& c, std::span<const std::byte> in, std::spa
 namespace detail {
 template <bool Ok, class Backend>
 inline constexpr bool context_runs_on_host = Ok;
+// A communicator whose messages somebody watches: it takes events.
+template <class C>
+inline constexpr bool takes_events = requires(C& c, const event& e) { c.record(e); };
+struct no_event {};
 }  // namespace detail
 
 /// Attention of the documents whose rows lie on the ranks of a communicator, as tables say: each rank gives its own
@@ -45,7 +52,8 @@ inline constexpr bool context_runs_on_host = Ok;
 /// and serves one call at a time.
 ///
 /// Operands of messages are counted as bytes: `context_shape::row_bytes` times the rows. Messages take the tags
-/// [first_tag, first_tag + 4).
+/// [first_tag, first_tag + 4). A communicator that takes events (`ranks.record(event)`) is told of each message, from when it is started until
+/// it is known to be over, and of each call of the kernel.
 ///
 /// Errors (compile time): the backend lacks sliced attention or `merge_partials`, or computes in a device's memory.
 template <class T, class Backend, message_carrier Communicator>
@@ -82,6 +90,9 @@ class context_executor {
     run(program, context_pass::backward, x);
   }
 
+  /// How events name the ranks of the communicator: by these world ranks.
+  void name_ranks(std::vector<int> world_ranks) { names_ = std::move(world_ranks); }
+
   /// Bytes that it has kept for messages, partial results and the rank's own accumulators.
   std::int64_t room_bytes() const noexcept { return bytes_; }
 
@@ -97,9 +108,11 @@ class context_executor {
     heads<T> dq, dk, dv;
     sum scale;
   };
+  static constexpr bool observes = detail::takes_events<Communicator>;
   struct pending {
     request what;
     int needed_in;
+    [[no_unique_address]] std::conditional_t<observes, event, detail::no_event> told{};
   };
   // A partial result: what is added up, and forward the logarithms.
   struct result_rows {
@@ -154,38 +167,79 @@ class context_executor {
              std::vector<pending>& sends) {
     wait_for(sends, number);
     for (const context_message& m : r.receives)
-      receives.push_back({ranks_.irecv(bytes_of(m.rows), m.peer, tag_of(m.rows.buffer)), m.needed_in});
+      receives.push_back({ranks_.irecv(bytes_of(m.rows), m.peer, tag_of(m.rows.buffer)), m.needed_in, told_of(m, false)});
     wait_for(receives, number, r.receives.size());  // of earlier rounds
     for (const context_transfer& c : r.packs) pack(c, x);
     for (const context_message& m : r.sends) {
       const std::span<const std::byte> bytes = bytes_of(m.rows);
-      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), m.needed_in});
+      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), m.needed_in, told_of(m, true)});
     }
     for (const int b : r.fills) fill(b);
     for (const context_call& c : r.calls) {
+      [[maybe_unused]] const std::int64_t begin = observes ? now_ns() : 0;
       if (program_->pass == context_pass::forward)
         call(c, x);
       else
         call_backward(c, x);
-      for (pending& s : sends) s.what.test();  // some transports move nothing otherwise
-      for (pending& s : receives) s.what.test();
+      if constexpr (observes) {
+        event e;
+        e.name = "attention of context";
+        e.begin_ns = begin;
+        record(e);
+      }
+      for (pending& s : sends) test(s);  // some transports move nothing otherwise
+      for (pending& s : receives) test(s);
     }
     wait_for(sends, number);
     wait_for(receives, number);
     for (const context_transfer& f : r.folds) fold(f);
   }
+  void test(pending& p) {
+    const bool over = p.what.test();
+    if constexpr (observes)
+      if (over) record(p.told);
+  }
   // Waits for what is needed, but for the last `but` of the list.
-  static void wait_for(std::vector<pending>& list, int round, std::size_t but = 0) {
+  void wait_for(std::vector<pending>& list, int round, std::size_t but = 0) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (i + but < list.size() && list[i].needed_in <= round) {
         list[i].what.wait();
+        if constexpr (observes) record(list[i].told);
         continue;
       }
       if (kept != i) list[kept] = std::move(list[i]);
       ++kept;
     }
     while (list.size() > kept) list.pop_back();
+  }
+
+  // ---- what observers are told
+  auto told_of([[maybe_unused]] const context_message& m, [[maybe_unused]] bool sends) {
+    if constexpr (observes) {
+      static constexpr const char* names[2][4] = {
+          {"recv keys", "recv queries", "recv of queries", "recv of keys"}, {"send keys", "send queries", "send of queries", "send of keys"}};
+      const auto kind = static_cast<std::size_t>(buffer(m.rows.buffer).what);
+      const auto named = [&](int rank) { return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]; };
+      const int here = named(ranks_.rank()), there = named(m.peer);
+      event e;
+      e.kind = sends ? activity::send : activity::recv;
+      e.name = names[sends ? 1 : 0][kind];
+      e.peer = there;
+      e.bytes = static_cast<std::int64_t>(bytes_of(m.rows).size());
+      e.begin_ns = now_ns();
+      // Both ends count the messages of a pair and kind alike. Flows of pipelines are lower.
+      const auto way = static_cast<std::uint64_t>(sends ? here : there) << 16 | static_cast<std::uint64_t>(sends ? there : here);
+      e.flow = std::uint64_t{1} << 63 | way << 31 | kind << 29 | (counts_[{m.peer, static_cast<int>(kind), sends}]++ & ((1U << 29) - 1));
+      return e;
+    } else {
+      return detail::no_event{};
+    }
+  }
+  void record(event& e) {
+    if (e.end_ns != 0) return;
+    e.end_ns = now_ns();
+    ranks_.record(e);
   }
 
   // ---- where things lie
@@ -459,6 +513,8 @@ class context_executor {
   Backend& backend_;
   Communicator& ranks_;
   int first_tag_;
+  std::vector<int> names_{};
+  [[no_unique_address]] std::conditional_t<observes, std::map<std::tuple<int, int, bool>, std::uint32_t>, detail::no_event> counts_{};
   // Of the call that runs.
   context_shape shape_{};
   const context_program* program_ = nullptr;

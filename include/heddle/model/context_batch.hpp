@@ -129,21 +129,40 @@ struct context_rows {
 template <class T, class Context, class Layouts, class Backend, class World>
 class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   template <class Axis>
-  static auto& along(World& world, type_list<Axis>) {
+  static decltype(auto) along(World& world, type_list<Axis>) {
     return world.template along_if<Axis>();
   }
+  template <class Axis>
+  static std::vector<int> names_along(World& world, type_list<Axis>) {
+    if constexpr (std::remove_cvref_t<decltype(world.mesh())>::template has<Axis>) {
+      const auto members = group<Axis>(world.mesh(), world.rank());
+      return {members.begin(), members.end()};
+    } else {
+      return {world.rank()};
+    }
+  }
   using axes = typename Layouts::context_axes;
-  using communicator_type = std::remove_reference_t<decltype(along(std::declval<World&>(), axes{}))>;
-  using executor_type = context_executor<T, Backend, communicator_type>;
+  // A reference, or one that reports to an observer and is kept.
+  using communicator_type = decltype(along(std::declval<World&>(), axes{}));
+  using executor_type = context_executor<T, Backend, std::remove_reference_t<communicator_type>>;
   // Other messages along the axis have lower ones.
   static constexpr int first_tag = 1 << 10;
+  struct carrier_of_stage {
+    communicator_type ranks;
+    executor_type executor;
+    carrier_of_stage(World& world, Backend& backend)
+        : ranks(along(world, axes{})), executor(backend, ranks, first_tag) {
+      if constexpr (heddle::v0::detail::takes_events<std::remove_reference_t<communicator_type>>)
+        executor.name_ranks(names_along(world, axes{}));
+    }
+  };
 
  public:
   static constexpr bool of_samples = false;
   using seen = context_rows<T, executor_type>;
 
   rows_of_batch(World& world, Backend& backend, int places)
-      : executor_(std::make_unique<executor_type>(backend, along(world, axes{}), first_tag)),
+      : attention_(std::make_unique<carrier_of_stage>(world, backend)),
         places_(static_cast<std::size_t>(places)) {}
   template <class Config>
   static constexpr std::int64_t of_sample(const Config&) noexcept {
@@ -160,7 +179,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   void show(int place, Run& run) const {
     const given& g = places_[static_cast<std::size_t>(place)];
     run.positions = g.positions;
-    run.cache = {executor_.get(), g.programs};
+    run.cache = {&attention_->executor, g.programs};
   }
 
  private:
@@ -168,7 +187,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
     std::span<const std::int32_t> positions{};
     const context_programs* programs = nullptr;
   };
-  std::unique_ptr<executor_type> executor_;  // layers have its address
+  std::unique_ptr<carrier_of_stage> attention_;  // layers have its address
   std::vector<given> places_;
 };
 
