@@ -366,6 +366,41 @@ TEST_CASE("results are the same bits whatever the order in which messages arrive
   CHECK(runs >= 1000);
 }
 
+TEST_CASE("results are the same bits whatever the threads of a rank", "[context]") {
+  constexpr sizes z{8, 4, 32, 16};
+  constexpr int ranks = 2;
+  constexpr std::int64_t length = 260;
+  std::mt19937 random(41);
+  std::vector<rows<double>> whole(1, rows<double>(length, z));
+  randomise(whole[0], random);
+  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{length, {0, 1}, hd::masks::causal{}.slices(length)}}, ranks);
+  attend_alone(whole[0], cut.documents[0].mask);
+  for (const std::string_view name : {"kv-ring", "burst", "gather", "ulysses-2"}) {
+    INFO(name);
+    const hd::context_carrier& carrier = hd::named_context_carrier(name);
+    std::vector<int> wrong(ranks, 0);
+    hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
+      auto& group = world.template along<hd::cp>();
+      const auto to = hd::lower_context(make_context_table(carrier, cut, context_pass::forward), group.rank());
+      const auto back = hd::lower_context(make_context_table(carrier, cut, context_pass::backward), group.rank());
+      const auto with = [&](int threads) {
+        hc::host<> backend(threads);
+        rows<double> own = rows_of(cut, group.rank(), whole, z);
+        hd::context_executor<double, hc::host<>, std::remove_reference_t<decltype(group)>> executor(backend, group);
+        attend(executor, to, own);
+        attend_backward(executor, back, own);
+        return own;
+      };
+      rows<double> one = with(1), three = with(3);
+      int& mine = wrong[static_cast<std::size_t>(group.rank())];
+      mine += difference(cut, group.rank(), three, whole) > 1e-11;
+      one.each_result(three, [&](auto& x, auto& y, std::int64_t) { mine += x != y; });
+      mine += one.lse != three.lse;
+    });
+    CHECK(std::accumulate(wrong.begin(), wrong.end(), 0) == 0);
+  }
+}
+
 // ---- overlap ----
 namespace {
 
@@ -428,28 +463,53 @@ double bandwidth(double calls, hd::context_kind what = hd::context_kind::keys) {
          (calls * call_seconds);
 }
 
-// The machine may have other things to do: the best of three.
-template <class Make>
-double best_of_three(Make make, std::string_view carrier, int ranks) {
-  double best = 1e9;
-  for (int i = 0; i < 3; ++i) {
-    hd::testing::slow_network network = make();
-    best = (std::min)(best, seconds_on(network, carrier, ranks));
+// Of each rank: the receives, in the order in which they were started, and the calls of the kernel.
+struct trace {
+  std::vector<hd::event> receives{}, calls{};
+};
+std::vector<trace> traces_of(hd::testing::slow_network&& network, std::string_view carrier, int ranks) {
+  hd::observe::recorder recorder(ranks);
+  seconds_on(network, carrier, ranks, &recorder);
+  std::vector<trace> all(static_cast<std::size_t>(ranks));
+  for (const hd::event& e : recorder.events()) {
+    trace& own = all[static_cast<std::size_t>(e.rank)];
+    if (e.kind == hd::activity::recv) own.receives.push_back(e);
+    if (e.kind == hd::activity::other) own.calls.push_back(e);
   }
-  return best;
+  return all;
 }
 
 }  // namespace
 
-TEST_CASE("messages travel while ranks compute: a round takes the longer of both", "[context]") {
+TEST_CASE("messages travel while ranks compute", "[context]") {
   using hd::testing::slow_network;
-  // Four calls, three messages.
-  CHECK(best_of_three([] { return slow_network(bandwidth(1)); }, "kv-ring", 4) <= 1.10 * 4 * call_seconds);
-  CHECK(best_of_three([] { return slow_network(bandwidth(2)); }, "kv-ring", 4) <= 1.10 * (3 * 2 + 1) * call_seconds);
-  // Two nodes of four ranks. What goes from node to node takes three calls, and is needed in the fourth round.
-  const auto nodes = [] { return slow_network(bandwidth(0.5), 4, bandwidth(3)); };
-  CHECK(best_of_three(nodes, "double-ring-4", 8) <= 1.10 * 8 * call_seconds);
-  CHECK(best_of_three(nodes, "kv-ring", 8) >= 12 * call_seconds);
+  // Four calls, three messages: each is on its way from before a call begins until it has ended. How long it all takes is measured by
+  // benchmarks/context_bench.
+  for (const double calls : {1.0, 2.0})
+    for (const trace& own : traces_of(slow_network(bandwidth(calls)), "kv-ring", 4)) {
+      REQUIRE(own.calls.size() == 4);
+      REQUIRE(own.receives.size() == 3);
+      for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(own.receives[i].begin_ns <= own.calls[i].begin_ns);
+        CHECK(own.receives[i].end_ns >= own.calls[i].end_ns);
+        CHECK(own.receives[i].end_ns <= own.calls[i + 1].begin_ns);
+      }
+    }
+  // Two nodes of four ranks. What goes from node to node is needed in the fifth round, and is sent before the first.
+  for (const trace& own : traces_of(slow_network(bandwidth(0.5), 4, bandwidth(3)), "double-ring-4", 8)) {
+    REQUIRE(own.calls.size() == 8);
+    int between = 0;
+    for (const hd::event& e : own.receives) {
+      if (e.rank / 4 == e.peer / 4) continue;
+      ++between;
+      CHECK(e.begin_ns <= own.calls[0].begin_ns);
+      CHECK(e.end_ns >= own.calls[0].end_ns);
+      CHECK(e.end_ns <= own.calls[4].begin_ns);
+    }
+    CHECK(between == 1);
+  }
+  slow_network nodes(bandwidth(0.5), 4, bandwidth(3));
+  CHECK(seconds_on(nodes, "kv-ring", 8) >= 12 * call_seconds);
 }
 
 TEST_CASE("TokenRing keeps both directions of a link busy", "[context]") {

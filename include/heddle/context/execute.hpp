@@ -350,8 +350,8 @@ class context_executor {
     call_dq_ = reinterpret_cast<T*>(room_ + dq);
     call_dk_ = reinterpret_cast<T*>(room_ + dk);
     call_dv_ = reinterpret_cast<T*>(room_ + dv);
-    std::fill_n(own_queries_, p.rows * own_width, sum(0));
-    std::fill_n(own_keys_, p.rows * key_width, sum(0));
+    zero(own_queries_, p.rows, own_width);
+    zero(own_keys_, p.rows, key_width);
     if (forward)
       for (int i = 0; i < p.parts; ++i)
         nothing_seen({static_cast<int>(context_kind::of_queries) * p.parts + i, 0, p.rows});
@@ -363,8 +363,24 @@ class context_executor {
   }
   void fill(int b) {
     const context_range all{b, 0, buffer(b).rows};
-    std::fill_n(as<sum>(all), bytes_of(all).size() / sizeof(sum), sum(0));
+    zero(as<sum>(all), all.rows, row_bytes(buffer(b).what) / static_cast<std::int64_t>(sizeof(sum)));
     if (program_->pass == context_pass::forward) nothing_seen(all);
+  }
+
+  // f(row) for every row of so many numbers, by the threads of the backend where it has some.
+  template <class F>
+  void each_row(std::int64_t rows, std::int64_t numbers, F f) {
+    constexpr std::int64_t grain = 1 << 14;  // numbers that are worth a thread
+    const auto some = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) f(r);
+    };
+    if constexpr (requires { backend_.workers().split(rows, rows, 1, some); })
+      backend_.workers().split(rows, grain / (std::max)(numbers, std::int64_t{1}) + 1, 1, some);
+    else
+      some(0, rows);
+  }
+  void zero(sum* first, std::int64_t rows, std::int64_t width) {
+    each_row(rows, width, [&](std::int64_t r) { std::fill_n(first + r * width, width, sum(0)); });
   }
 
   // ---- messages
@@ -385,11 +401,11 @@ class context_executor {
     const heads<const T> second = keys      ? keys_at(c.from, x, true)
                                   : forward ? heads<const T>{}
                                             : gradients_at(c.from, x);
-    for (std::int64_t row = 0; row < c.from.rows; ++row) {
+    each_row(c.from.rows, first.width() + second.width(), [&](std::int64_t row) {
       std::byte* at = address({c.to, c.to_row + row, 1});
       copy(at, first, row);
       if (second.rows > 0) copy(at, second, row);
-      if (keys || forward) continue;
+      if (keys || forward) return;
       const std::int64_t head = buffer(c.from.buffer).part * q_heads(), own = c.from.row + row;
       for (std::int64_t h = 0; h < q_heads(); ++h) {
         const sum lse = x.lse[static_cast<std::size_t>((head + h) * program_->rows + own)];
@@ -397,7 +413,7 @@ class context_executor {
         std::memcpy(at + h * static_cast<std::int64_t>(sizeof(sum)), &lse, sizeof(sum));
         std::memcpy(at + (q_heads() + h) * static_cast<std::int64_t>(sizeof(sum)), &product, sizeof(sum));
       }
-    }
+    });
   }
   sum dot(const T* a, const T* b) const {
     sum product = 0;
@@ -429,11 +445,12 @@ class context_executor {
       for (std::int64_t h = 0; h < q_heads(); ++h)
         std::copy_n(x.lse.data() + (head + h) * program_->rows + c.queries.row, n, call_lse_ + h * n);
     } else {
-      for (std::int64_t r = 0; r < n; ++r)
+      each_row(n, q_heads() * e, [&](std::int64_t r) {
         for (std::int64_t h = 0; h < q_heads(); ++h) {
           stand_in(dout.row(r, h), number_of(c.queries, r, 1, h), call_out_ + (r * q_heads() + h) * e);
           call_lse_[h * n + r] = number_of(c.queries, r, 0, h);
         }
+      });
     }
     const heads<T> dq{call_dq_, n, q_heads(), shape_.head_dim, q_heads() * shape_.head_dim};
     const heads<T> dk{call_dk_, c.keys.rows, k_heads(), shape_.head_dim, k_heads() * shape_.head_dim};
@@ -470,13 +487,14 @@ class context_executor {
   }
 
   template <class U>
-  static void add(const heads<U>& from, const heads<sum>& to) {
-    for (std::int64_t r = 0; r < to.rows; ++r)
+  void add(const heads<U>& from, const heads<sum>& to) {
+    each_row(to.rows, to.width(), [&](std::int64_t r) {
       for (std::int64_t h = 0; h < to.heads; ++h) {
         const U* const a = from.row(r, h);
         sum* const b = to.row(r, h);
         for (std::int64_t i = 0; i < to.head_dim; ++i) b[i] += static_cast<sum>(a[i]);
       }
+    });
   }
   // Of a partial result that came.
   void fold(const context_transfer& f) {
@@ -493,8 +511,9 @@ class context_executor {
   void finish(const tensors& x) {
     const std::int64_t rows = program_->rows, d = shape_.head_dim, e = shape_.value_dim;
     const auto write = [&](const sum* from, std::int64_t stride, const heads<T>& to) {
-      for (std::int64_t r = 0; r < rows; ++r)
+      each_row(rows, to.width(), [&](std::int64_t r) {
         for (std::int64_t i = 0; i < to.width(); ++i) to.row(r, 0)[i] = static_cast<T>(from[r * stride + i]);
+      });
     };
     if (program_->pass == context_pass::forward) {
       const std::int64_t stride = shape_.query_heads * (e + 1);
