@@ -13,6 +13,7 @@
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -192,6 +193,7 @@ class context_executor {
     }
     wait_for(sends, number);
     wait_for(receives, number);
+    if (!r.calls.empty()) add_results(r.calls.back(), r.late_of_queries, r.late_of_keys);
     for (const context_transfer& f : r.folds) fold(f);
   }
   void test(pending& p) {
@@ -452,16 +454,26 @@ class context_executor {
         }
       });
     }
-    const heads<T> dq{call_dq_, n, q_heads(), shape_.head_dim, q_heads() * shape_.head_dim};
-    const heads<T> dk{call_dk_, c.keys.rows, k_heads(), shape_.head_dim, k_heads() * shape_.head_dim};
-    const heads<T> dv{call_dv_, c.keys.rows, k_heads(), e, k_heads() * e};
+    const auto [dq, dk, dv] = results_of(c);
     backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
                                 out, std::span<const sum>(call_lse_, static_cast<std::size_t>(n * q_heads())),
                                 std::span<const compute::attention_slice>(c.slices), x.scale, dq, dk, dv,
                                 compute::key_pages{});
-    for (const context_transfer& f : c.of_queries)
+    add_results(c, c.of_queries, c.of_keys);
+  }
+  // Of a backward call: gradients of its queries, keys and values.
+  std::array<heads<T>, 3> results_of(const context_call& c) const {
+    const std::int64_t d = shape_.head_dim, e = shape_.value_dim;
+    return {heads<T>{call_dq_, c.queries.rows, q_heads(), d, q_heads() * d},
+            heads<T>{call_dk_, c.keys.rows, k_heads(), d, k_heads() * d},
+            heads<T>{call_dv_, c.keys.rows, k_heads(), e, k_heads() * e}};
+  }
+  void add_results(const context_call& c, std::span<const context_transfer> of_queries,
+                   std::span<const context_transfer> of_keys) {
+    const auto [dq, dk, dv] = results_of(c);
+    for (const context_transfer& f : of_queries)
       add(some(dq, f.from.row, f.from.rows, 0, q_heads()), results_at({f.to, f.to_row, f.from.rows}).values);
-    for (const context_transfer& f : c.of_keys) {
+    for (const context_transfer& f : of_keys) {
       const result_rows to = results_at({f.to, f.to_row, f.from.rows});
       add(some(dk, f.from.row, f.from.rows, 0, k_heads()), to.values);
       add(some(dv, f.from.row, f.from.rows, 0, k_heads()), to.more_values);
