@@ -84,6 +84,23 @@ TEST_CASE("activations that leave memory and come back give the gradients of one
     INFO(s.mesh << ", " << s.context << ", " << s.schedule);
     check_same(document_training::train<model, hd::zero<3>, away>(settings, s), serial);
   }
+  // They have left: the input of each block, and half of its outputs of attention with their log-sum-exp.
+  const corpus all(30, settings.context, settings.vocabulary);
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>("cp=2"), [&](auto& world) {
+    hd::train::options<md::llama_config> o;
+    o.model = settings;
+    o.batch = 9;
+    o.threads_per_rank = 1;
+    o.rows_per_rank = 32;
+    const hd::schedule::tabled when(train_test::table_named("gpipe", 1, 6));
+    hd::train::trainer<model, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, away>, std::remove_reference_t<decltype(world)>>
+        trainer(world, o, when);
+    trainer.step(all.documents());
+    const auto report = trainer.stage().saved_layers().report();
+    const std::int64_t each = (32 * 16 + 16 * 16 + 16 * 4) * 8;
+    if (world.rank() == 0) CHECK(report.tensors.bytes_stored >= 2 * 5 * each);
+    if (world.rank() == 0) CHECK(report.tensors.bytes_stored % each == 0);
+  });
 }
 
 TEST_CASE("the messages of attention are in the trace of a trainer, with the ranks that they join", "[train][context][observe][ranks]") {
