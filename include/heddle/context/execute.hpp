@@ -53,8 +53,8 @@ struct no_event {};
 /// and serves one call at a time.
 ///
 /// Operands of messages are counted as bytes: `context_shape::row_bytes` times the rows. Messages take the tags
-/// [first_tag, first_tag + 4). A communicator that takes events (`ranks.record(event)`) is told of each message, from when it is started until
-/// it is known to be over, and of each call of the kernel.
+/// [first_tag, first_tag + 4). A communicator that takes events (`ranks.record(event)`) is told of each message, from
+/// when it is started until it is known to be over, and of each call of the kernel.
 ///
 /// Errors (compile time): the backend lacks sliced attention or `merge_partials`, or computes in a device's memory.
 template <class T, class Backend, message_carrier Communicator>
@@ -219,8 +219,8 @@ class context_executor {
   // ---- what observers are told
   auto told_of([[maybe_unused]] const context_message& m, [[maybe_unused]] bool sends) {
     if constexpr (observes) {
-      static constexpr const char* names[2][4] = {
-          {"recv keys", "recv queries", "recv of queries", "recv of keys"}, {"send keys", "send queries", "send of queries", "send of keys"}};
+      static constexpr const char* names[2][4] = {{"recv keys", "recv queries", "recv of queries", "recv of keys"},
+                                                  {"send keys", "send queries", "send of queries", "send of keys"}};
       const auto kind = static_cast<std::size_t>(buffer(m.rows.buffer).what);
       const auto named = [&](int rank) { return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]; };
       const int here = named(ranks_.rank()), there = named(m.peer);
@@ -231,8 +231,10 @@ class context_executor {
       e.bytes = static_cast<std::int64_t>(bytes_of(m.rows).size());
       e.begin_ns = now_ns();
       // Both ends count the messages of a pair and kind alike. Flows of pipelines are lower.
-      const auto way = static_cast<std::uint64_t>(sends ? here : there) << 16 | static_cast<std::uint64_t>(sends ? there : here);
-      e.flow = std::uint64_t{1} << 63 | way << 31 | kind << 29 | (counts_[{m.peer, static_cast<int>(kind), sends}]++ & ((1U << 29) - 1));
+      const auto way = static_cast<std::uint64_t>(sends ? here : there) << 16 |
+                       static_cast<std::uint64_t>(sends ? there : here);
+      const std::uint32_t number = counts_[{m.peer, static_cast<int>(kind), sends}]++ & ((1U << 29) - 1);
+      e.flow = std::uint64_t{1} << 63 | way << 31 | kind << 29 | number;
       return e;
     } else {
       return detail::no_event{};

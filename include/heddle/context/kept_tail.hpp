@@ -1,4 +1,4 @@
-// heddle/context/kept_tail.hpp: attention of a rank's first rows alone, where outputs of its last ones are kept, and what keeping them saves.
+// heddle/context/kept_tail.hpp: attention of a rank's first rows alone, where outputs of its last ones are kept.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -11,13 +11,13 @@
 
 namespace heddle::inline v0 {
 
-/// The same pieces, with masks in which the last `part / of` of each rank's rows see nothing: the table of a forward pass over it attends the
-/// other queries alone. In the order `split::zigzag` these are the early halves of documents.
+/// The same pieces, with masks in which the last `part / of` of each rank's rows see nothing: the table of a forward pass
+/// over it attends the other queries alone. In the order `split::zigzag` these are the early halves of documents.
 /// Source: Sun et al. 2025, arXiv:2509.19836 (sequence-level selective checkpointing).
 HEDDLE_INLINE context_cut without_tail(context_cut cut, std::int64_t part, std::int64_t of);
 
-/// A transformer that is trained on one document under a causal mask, to compare what is recomputed. Units: tokens, layers and elements.
-/// `ffn`: of a gated MLP, three matrices.
+/// A transformer that is trained on one document under a causal mask, to compare what is recomputed. Units: tokens, layers
+/// and elements. `ffn`: of a gated MLP, three matrices.
 /// Source: Sun et al. 2025, arXiv:2509.19836.
 struct attention_recompute {
   double sequence = 0, layers = 0, width = 0, ffn = 0, vocabulary = 0;
@@ -33,8 +33,8 @@ struct attention_recompute {
     const double rest = 2 * (4 * width * width + 3 * width * ffn + vocabulary * width / layers);
     return rest / (2 * sequence * width);
   }
-  /// A step in units of attention forward, where blocks are computed again and outputs of the last `kept` of the rows are not: attention is 1
-  /// forward, (1 - kept)^2 again and 2.5 backward; the rest 1, 1 and 2.
+  /// A step in units of attention forward, where blocks are computed again and outputs of the last `kept` of the rows are
+  /// not: attention is 1 forward, (1 - kept)^2 again and 2.5 backward; the rest 1, 1 and 2.
   constexpr double step(double kept) const noexcept {
     return 3.5 + (1 - kept) * (1 - kept) + 4 * rest_over_attention();
   }

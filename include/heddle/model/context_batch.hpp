@@ -22,8 +22,8 @@
 
 namespace heddle::inline v0::model {
 
-/// What a rank does for attention in the two passes over a microbatch. `again`: forward once more, where outputs of its last `kept` rows
-/// are there yet.
+/// What a rank does for attention in the two passes over a microbatch. `again`: forward once more, where outputs of its last
+/// `kept` rows are there yet.
 struct context_programs {
   context_program forward{}, backward{}, again{};
   std::int64_t kept = 0;

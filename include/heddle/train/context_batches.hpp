@@ -134,8 +134,8 @@ class step_batches<model::context_batch<T, Context>> {
   using target = std::int32_t;
   using balance = plan::balance;
 
-  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split; `kept`: of the outputs of attention
-  /// that are dropped, where some are.
+  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split; `kept`: of the outputs of
+  /// attention that are dropped, where some are.
   template <class Ranks, class Options>
   step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_rows, Ranks& ranks,
                const Options& options, balance by, model::row_share kept = {})
@@ -212,8 +212,8 @@ class step_batches<model::context_batch<T, Context>> {
     waves_ = std::move(planned.waves);
   }
 
-  /// Does `work` while a thread plans another step, the next one: its `load` finds waves and programs made if it has the same documents. What
-  /// planning throws, that `load` throws.
+  /// Does `work` while a thread plans another step, the next one: its `load` finds waves and programs made if it has the same
+  /// documents. What planning throws, that `load` throws.
   template <sample_source<batch_type> Data, class Work>
   void plan_beside(const Data& data, detail::block_of_samples step, detail::block_of_samples share, Work&& work) {
     if (!planner_) planner_ = std::make_unique<model::companion>();

@@ -67,7 +67,9 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
     }
   }
   if (plan.tail.any() && !plan.drops_attention())
-    throw config_error("heddle: recompute \"keep-tail\" keeps rows of attn.out where it is dropped; say \"full\", \"every <k>\" or \"attn.out\", too");
+    throw config_error(
+        "heddle: recompute \"keep-tail\" keeps rows of attn.out where it is dropped; say \"full\", \"every <k>\" or "
+        "\"attn.out\", too");
   return plan;
 }
 

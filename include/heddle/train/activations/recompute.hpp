@@ -148,8 +148,8 @@ struct kept_in<Kept, T, Space> {
 }  // namespace detail
 
 /// Drops saved activations after forward and computes them again in backward: `none`, `full`, `every<K>`, `named<...>`,
-/// or several of these together; `full, named<"head.logits">` keeps the least, `keep_tail<Part, Of>` more. A policy among them says how the rest is
-/// kept, as `offload<...>`; without one, in memory.
+/// or several of these together; `full, named<"head.logits">` keeps the least, `keep_tail<Part, Of>` more. A policy
+/// among them says how the rest is kept, as `offload<...>`; without one, in memory.
 ///
 /// Gradients are the same bits as with `keep`. A backward computes everything once: with a split backward in
 /// backward_input, and what backward_weight needs waits for it. What the last forward before it has computed of its own
