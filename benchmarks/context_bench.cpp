@@ -1,6 +1,8 @@
 // Masks by carriers by ranks, in the manner of the Long-Context Attention Benchmark (arXiv:2510.17896): seconds of both passes on ranks that are
-// threads of this machine, and of each table its balance, its bytes and its time on a simulated machine. And how long tables take to make.
+// threads of this machine, and of each table its balance, its bytes and its time on a simulated machine. How long tables take to make. And
+// rings whose links are as slow as their kernels, or half as fast: a pass over what the longer of both takes in each round, and a picture of it.
 //
+//   context_bench --benchmark_filter=slow --svg=.                         writes context_bench_kv_ring_2_1.svg and the others
 //   context_bench --benchmark_filter='^causal/.*/8/'                      one mask on eight ranks
 //   context_bench --benchmark_out=context.json --benchmark_out_format=json
 #include <heddle/comm/launch.hpp>
@@ -13,14 +15,22 @@
 #include <heddle/context/masks.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/topologies.hpp>
+#include <heddle/observe/recorder.hpp>
+#include <heddle/observe/text_file.hpp>
+#include <heddle/observe/timeline_svg.hpp>
 #include <heddle/sim/network.hpp>
+#include <heddle/testing/slow_links.hpp>
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -123,9 +133,117 @@ void table_of_64_ranks(benchmark::State& state) {
 }
 BENCHMARK(table_of_64_ranks)->Unit(benchmark::kMillisecond);
 
+// ---- overlap ----
+constexpr std::int64_t slow_tokens = 512;  // of each rank
+constexpr hd::context_shape slow_heads{4, 4, 64, 64, sizeof(float), sizeof(float)};
+
+// Slow links that somebody watches.
+template <class Links>
+struct watched : Links {
+  hd::observe::recorder* recorder;
+  watched(Links links, hd::observe::recorder& r) : Links(links), recorder(&r) {}
+  void record(hd::event e) {
+    e.rank = this->rank();
+    recorder->record(e);
+  }
+};
+
+// Seconds of a forward pass under a full mask, in which all calls are alike.
+double seconds_on(hd::testing::slow_network& network, const hd::context_table& table, hd::observe::recorder& recorder) {
+  std::vector<double> seconds(static_cast<std::size_t>(table.ranks()), 0);
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::cp>>{table.ranks()}, [&](auto& world) {
+    auto& group = world.template along<hd::cp>();
+    using links = watched<hd::testing::slow_links<std::remove_reference_t<decltype(group)>>>;
+    links ranks({group, network}, recorder);
+    const std::int64_t h = slow_heads.query_heads, d = slow_heads.head_dim;
+    std::vector<float> q(static_cast<std::size_t>(slow_tokens * h * d), 0.1F), k = q, v = q, out = q;
+    std::vector<float> lse(static_cast<std::size_t>(slow_tokens * h));
+    const auto view = [&](std::vector<float>& x) { return hc::head_rows<float>{x.data(), slow_tokens, h, d, h * d}; };
+    hc::host<> backend(1);
+    hd::context_executor<float, hc::host<>, links> attention(backend, ranks);
+    const hd::context_program program = hd::lower_context(table, group.rank());
+    group.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    attention.attend(program, view(q), view(k), view(v), 0.125F, view(out), lse);
+    seconds[static_cast<std::size_t>(group.rank())] =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  });
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+// Of one call of the kernel, while all ranks compute.
+double seconds_of_call(const std::vector<hd::event>& events) {
+  std::vector<double> calls;
+  for (const hd::event& e : events)
+    if (e.kind == hd::activity::other) calls.push_back(static_cast<double>(e.end_ns - e.begin_ns) * 1e-9);
+  std::nth_element(calls.begin(), calls.begin() + std::ssize(calls) / 2, calls.end());
+  return calls[calls.size() / 2];
+}
+void draw(const std::string& path, const std::string& title, int ranks, const std::vector<hd::event>& events) {
+  hd::observe::timeline_chart chart{title, {}, {}, {}};
+  for (int r = 0; r < ranks; ++r) chart.rows.push_back("rank " + std::to_string(r));
+  std::int64_t first = events.front().begin_ns;
+  for (const hd::event& e : events) first = (std::min)(first, e.begin_ns);
+  for (const hd::event& e : events) chart.boxes.push_back({e.rank, e.kind, "", e.begin_ns - first, e.end_ns - first});
+  hd::observe::write_text_file(path, hd::observe::timeline_svg(std::span(&chart, 1)));
+}
+
+// A message of operands takes `messages` times as long as a call of the kernel.
+void slow(benchmark::State& state, std::string_view carrier, int ranks, int messages, const std::string& pictures) {
+  hd::context_document document{slow_tokens * ranks, {}, hd::masks::full{}.slices(slow_tokens * ranks)};
+  for (int r = 0; r < ranks; ++r) document.ranks.push_back(r);
+  const hd::context_cut cut = hd::cut_documents<hd::split::balanced>({document}, ranks);
+  const auto table = make_context_table(hd::named_context_carrier(carrier), cut, hd::context_pass::forward);
+  const auto kind = carrier == "kv-ring" ? hd::context_kind::keys : hd::context_kind::queries;
+  const double bytes = static_cast<double>(slow_tokens * slow_heads.row_bytes(kind, hd::context_pass::forward));
+  double call = 0, over = 0;
+  std::vector<double> all;
+  for (auto _ : state) {
+    {
+      hd::testing::slow_network fast(1e12);
+      hd::observe::recorder recorder(ranks);
+      seconds_on(fast, table, recorder);
+      call = seconds_of_call(recorder.events());
+    }
+    hd::testing::slow_network network(bytes / (messages * call));
+    hd::observe::recorder recorder(ranks);
+    const double one = seconds_on(network, table, recorder);
+    state.SetIterationTime(one);
+    // The kernels of this pass and the messages between them; behind the last kernel of TokenRing a result goes home, as large as queries are.
+    const double now = seconds_of_call(recorder.events()), tail = carrier == "kv-ring" ? 0 : messages * call;
+    all.push_back(one / ((ranks - 1) * (std::max)(now, messages * call) + now + tail));
+    if (!pictures.empty()) {
+      std::string name(carrier);
+      std::replace(name.begin(), name.end(), '-', '_');
+      draw(pictures + "/context_bench_" + name + "_" + std::to_string(ranks) + "_" + std::to_string(messages) + ".svg",
+           std::string(carrier) + " on " + std::to_string(ranks) + " ranks, a message " + std::to_string(messages) + " times a call", ranks,
+           recorder.events());
+    }
+  }
+  std::sort(all.begin(), all.end());
+  over = all[all.size() / 2];
+  state.counters["call_ms"] = call * 1e3;
+  state.counters["over_longer"] = over;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::string pictures;
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view one = argv[i]; one.starts_with("--svg=")) {
+      pictures = one.substr(6);
+      std::rotate(argv + i, argv + i + 1, argv + argc);
+      --argc;
+    }
+  for (const std::string_view carrier : {"kv-ring", "token-ring"})
+    for (const int ranks : {2, 4})
+      for (const int messages : {1, 2})
+        benchmark::RegisterBenchmark(
+            ("slow/" + std::string(carrier) + "/" + std::to_string(ranks) + "/" + std::to_string(messages)).c_str(),
+            [carrier, ranks, messages, pictures](benchmark::State& state) { slow(state, carrier, ranks, messages, pictures); })
+            ->UseManualTime()
+            ->Iterations(7)
+            ->Unit(benchmark::kMillisecond);
   for (const std::string_view mask : hd::context_mask_names())
     for (const hd::context_carrier& carrier : hd::context_carriers())
       for (const int ranks : {1, 2, 4, 8})

@@ -5,6 +5,7 @@
 #include <heddle/context/check.hpp>
 #include <heddle/context/cost.hpp>
 #include <heddle/context/execute.hpp>
+#include <heddle/context/kept_tail.hpp>
 #include <heddle/context/masks.hpp>
 #include <heddle/context/picture.hpp>
 #include <heddle/context/pieces.hpp>

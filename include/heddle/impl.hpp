@@ -27,6 +27,7 @@
 #include <heddle/compute/impl/host_kernels.hpp>
 #include <heddle/context/impl/carriers.hpp>
 #include <heddle/context/impl/check.hpp>
+#include <heddle/context/impl/kept_tail.hpp>
 #include <heddle/context/impl/masks.hpp>
 #include <heddle/context/impl/picture.hpp>
 #include <heddle/context/impl/pieces.hpp>

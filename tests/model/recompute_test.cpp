@@ -170,6 +170,11 @@ TEST_CASE("what is to be computed again is part of a type or read from text", "[
                         Catch::Matchers::Contains("mlp.hidden"));
   CHECK_THROWS_WITH(md::parse_recompute("every 0"), Catch::Matchers::Contains("every how many blocks"));
   CHECK_THROWS_WITH(md::parse_recompute("every 2x"), Catch::Matchers::Contains("every how many blocks"));
+  CHECK(md::parse_recompute("full,keep-tail 1/2") == md::recompute_plan{{}, 1, {1, 2}});
+  CHECK(md::to_string(md::parse_recompute("keep-tail 2/3,attn.out")) == "keep-tail 2/3,attn.out");
+  for (const char* text : {"full,keep-tail 1", "full,keep-tail 0/2", "full,keep-tail 3/2", "full,keep-tail 1/2x", "full,keep-tail a/2"})
+    CHECK_THROWS_WITH(md::parse_recompute(text), Catch::Matchers::Contains("which share of the rows is kept"));
+  CHECK_THROWS_WITH(md::parse_recompute("keep-tail 1/2,mid"), Catch::Matchers::Contains("where it is dropped"));
 
   const result kept = run<act::keep>(order::split_late);
   check_same(run<full>(order::split_late), kept);

@@ -16,6 +16,8 @@ inline hd::topology named(const std::string& name) {
   if (name == "torus") return hd::topologies::torus({4, 4, 8}, optical);
   if (name == "nodes") return hd::topologies::nodes(16, 8, nvlink, ib, 4);
   if (name == "fat_tree") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core, 8);
+  if (name == "full") return hd::topologies::full(64, {1e-6, 1e8, hd::link_kind::other});
+  if (name == "star") return hd::topologies::star(64, {1e-6, 1e8, hd::link_kind::other});
   std::fprintf(stderr, "no topology is called %s\n", name.c_str());
   std::exit(2);
 }

@@ -3,6 +3,9 @@
 
 #include <heddle/model/gpt2.hpp>
 
+#include <stdexcept>
+#include <string>
+
 using namespace document_training;
 
 namespace {
@@ -46,7 +49,58 @@ struct half_a_ring : hd::carrier::kv_ring {
   static constexpr void backward(hd::context_builder& b, std::span<const int> ranks) { forgetful::backward(b, ranks); }
 };
 
+// Refuses steps in which the sum of lengths is odd.
+struct even_planner {
+  using kind = hd::document_planner_kind;
+  static std::vector<hd::plan::document_wave> plan(std::span<const std::int64_t> lengths, int ranks, std::int64_t rows,
+                                                   const hd::plan::sequence_costs&, hd::plan::balance) {
+    std::int64_t sum = 0;
+    for (const std::int64_t n : lengths) sum += n;
+    if (sum % 2 != 0) throw std::runtime_error("the planner wants an even number of tokens, not " + std::to_string(sum));
+    return hd::plan::whole_axis(lengths, ranks, rows);
+  }
+};
+// Documents of 2 tokens, and behind the first 20 of 3.
+struct even_at_first {
+  std::int64_t documents() const { return 40; }
+  std::int64_t length(std::int64_t d) const { return d < 20 ? 2 : 3; }
+  void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      inputs[i] = targets[i] = static_cast<std::int32_t>((d + first + static_cast<std::int64_t>(i)) % settings.vocabulary);
+  }
+};
+
 }  // namespace
+
+TEST_CASE("an error of the planner arrives at the step that it plans for, beside the step before or not", "[train][context][error]") {
+  using model = md::gpt2<double, md::megatron_context<hd::dp, hd::tp, hd::cp, hd::context<even_planner>>>;
+  for (const bool plan_ahead : {true, false}) {
+    std::vector<std::int64_t> done(2, 0), ahead(2, 0);
+    const auto mesh = hd::parse_mesh<mesh_type>("cp=2");
+    const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 1));
+    CHECK_THROWS_WITH(hd::launch<hd::threads>(mesh,
+                                              [&](auto& world) {
+                                                hd::train::options<md::gpt2_config> o;
+                                                o.model = settings;
+                                                o.batch = 9;
+                                                o.steps = 4;
+                                                o.rows_per_rank = 20;
+                                                o.threads_per_rank = 1;
+                                                o.plan_ahead = plan_ahead;
+                                                hd::train::trainer<model, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<2>>,
+                                                                   std::remove_reference_t<decltype(world)>>
+                                                    trainer(world, o, when);
+                                                while (trainer.steps_done() < o.steps) {
+                                                  trainer.step(even_at_first{});
+                                                  done[static_cast<std::size_t>(world.rank())] = trainer.steps_done();
+                                                  ahead[static_cast<std::size_t>(world.rank())] = trainer.batches().planned_ahead();
+                                                }
+                                              }),
+                      Catch::Matchers::Contains("the planner wants an even number of tokens, not 25"));
+    CHECK(done == std::vector<std::int64_t>(2, 2));
+    CHECK(ahead == std::vector<std::int64_t>(2, plan_ahead ? 1 : 0));
+  }
+}
 
 TEST_CASE("a GPT-2 trained on documents that ranks share is that of one rank, in double", "[train][context][ranks]") {
   using mine = hd::context<every_rank, hd::split::balanced, hd::planner::hybrid>;

@@ -24,6 +24,34 @@ constexpr md::mixtral_config settings{{.layers = 2,
                                        .head_elements = 4},
                                       5,
                                       2};
+// Documents of 13 to 24 tokens: no two of them fit into a wave of 24, and a microbatch is one document on any mesh.
+struct one_a_wave {
+  std::int64_t documents() const { return 16; }
+  std::int64_t length(std::int64_t d) const { return 13 + d * 7 % 12; }
+  void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    const hd::counter_random random(23, static_cast<std::uint64_t>(d));
+    const auto token = [&](std::int64_t at) {
+      return static_cast<std::int32_t>(random.integer(static_cast<std::uint64_t>(at)) % static_cast<std::uint64_t>(settings.vocabulary));
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = token(first + static_cast<std::int64_t>(i));
+      targets[i] = token(first + static_cast<std::int64_t>(i) + 1);
+    }
+  }
+  std::int64_t validation_samples() const { return 2; }
+};
+outcome train_balanced(const char* mesh, const char* context, int microbatches, std::int64_t rows, double balance) {
+  hd::train::options<md::mixtral_config> o;
+  o.model = settings;
+  o.model.balance = balance;
+  o.batch = 8;
+  o.steps = 3;
+  o.clip_norm = 0.05;
+  o.threads_per_rank = 1;
+  o.context = context;
+  o.rows_per_rank = rows;
+  return language_training::train_on<mesh_type, md::mixtral<double, how>, hd::zero<1>>(o, mesh, "1f1b", microbatches, one_a_wave{});
+}
 outcome train(const setup& s) { return document_training::train<md::mixtral<double, how>, hd::zero<1>>(settings, s); }
 
 }  // namespace
@@ -41,4 +69,11 @@ TEST_CASE("a Mixtral trained on documents that ranks share is that of one rank, 
     INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.microbatches << " microbatches");
     check_same(train(s), serial);
   }
+}
+
+TEST_CASE("how evenly experts are chosen counts over all ranks that share a document", "[train][context][ranks]") {
+  const outcome serial = train_balanced("", "", 8, 24, 2.0), without = train_balanced("", "", 8, 24, 0.0);
+  REQUIRE(language_training::relative_difference(serial.weights, without.weights) > 1e-4);
+  check_same(train_balanced("cp=4,ep=2", "token-ring,zigzag,whole", 4, 6, 2.0), serial);
+  check_same(train_balanced("dp=2,cp=3", "kv-ring,striped,whole", 4, 8, 2.0), serial);
 }

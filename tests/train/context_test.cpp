@@ -3,10 +3,16 @@
 
 #include "folder.hpp"
 
+#include <heddle/context/cost.hpp>
+#include <heddle/context/kept_tail.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/observe/recorder.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/save.hpp>
 
 #include <cmath>
+#include <map>
 #include <mutex>
 
 using namespace document_training;
@@ -17,6 +23,15 @@ namespace md = heddle::model;
 constexpr md::llama_config settings{
     .layers = 2, .heads = 4, .kv_heads = 2, .width = 16, .ffn = 13, .context = 40, .vocabulary = 31};
 using model = md::llama<double, md::megatron_context<>>;
+// Documents as they come, of which the thirteenth is too long.
+struct with_a_long_one {
+  hd::io::basic_documents<std::int32_t> of;
+  std::int64_t documents() const { return 18; }
+  std::int64_t length(std::int64_t d) const { return d == 12 ? settings.context + 1 : std::min<std::int64_t>(of.length(d), settings.context - 3); }
+  void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    of.fill(d, first, inputs, targets);
+  }
+};
 using policies = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, language_training::recompute>;
 outcome train(const setup& s) { return document_training::train<model, hd::zero<3>, language_training::recompute>(settings, s); }
 
@@ -40,6 +55,213 @@ TEST_CASE("a Llama trained on documents that ranks share is that of one rank, in
   for (const setup& s : runs) {
     INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.microbatches << " microbatches");
     check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("outputs of attention that are kept of late rows give the gradients of a run that keeps all", "[train][context][ranks]") {
+  const outcome serial = train({.microbatches = 1, .rows = 400});
+  const setup runs[] = {
+      {"cp=4", "kv-ring,zigzag,whole", "1f1b", 8, 12, "full,keep-tail 1/2"},
+      {"cp=3", "token-ring,striped,flex", "gpipe", 8, 20, "attn.out,keep-tail 2/3"},
+      {"cp=2,pp=2", "burst,contiguous,hybrid", "zb-h1", 8, 20, "every 2,keep-tail 1/3"},
+      {"cp=2,tp=2", "gather,zigzag,whole", "gpipe", 5, 20, "full,mlp.hidden,keep-tail 1/1"},
+      {"dp=2", "", "gpipe", 2, 200, "full,keep-tail 1/2"},
+  };
+  for (const setup& s : runs) {
+    INFO(s.mesh << ", " << s.context << ", " << s.schedule << ", " << s.again);
+    check_same(train(s), serial);
+  }
+}
+
+TEST_CASE("activations that leave memory and come back give the gradients of one rank", "[train][context][offload][ranks]") {
+  namespace act = hd::activations;
+  // All of them leave, the tails of attention's outputs among them.
+  using away = act::recompute<act::full, act::keep_tail<1, 2>,
+                              act::offload<act::memory_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>>;
+  const outcome serial = train({.microbatches = 1, .rows = 400});
+  for (const setup& s : {setup{"cp=4", "kv-ring,zigzag,whole", "gpipe", 8, 12}, setup{"cp=2,pp=2", "burst,zigzag,hybrid", "1f1b", 8, 20},
+                         setup{"dp=2,cp=3", "gather,striped,flex", "gpipe", 6, 14}}) {
+    INFO(s.mesh << ", " << s.context << ", " << s.schedule);
+    check_same(document_training::train<model, hd::zero<3>, away>(settings, s), serial);
+  }
+  // They have left: the input of each block, and half of its outputs of attention with their log-sum-exp.
+  const corpus all(30, settings.context, settings.vocabulary);
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>("cp=2"), [&](auto& world) {
+    hd::train::options<md::llama_config> o;
+    o.model = settings;
+    o.batch = 9;
+    o.threads_per_rank = 1;
+    o.rows_per_rank = 32;
+    const hd::schedule::tabled when(train_test::table_named("gpipe", 1, 6));
+    hd::train::trainer<model, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, away>, std::remove_reference_t<decltype(world)>>
+        trainer(world, o, when);
+    trainer.step(all.documents());
+    const auto report = trainer.stage().saved_layers().report();
+    const std::int64_t each = (32 * 16 + 16 * 16 + 16 * 4) * 8;
+    if (world.rank() == 0) CHECK(report.tensors.bytes_stored >= 2 * 5 * each);
+    if (world.rank() == 0) CHECK(report.tensors.bytes_stored % each == 0);
+  });
+}
+
+TEST_CASE("the messages of attention are in the trace of a trainer, with the ranks that they join", "[train][context][observe][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("dp=2,cp=2");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 6));
+  using watched = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, language_training::recompute, hd::observe::recorder>;
+  hd::observe::recorder recorder(4);
+  std::vector<double> losses(4);
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    hd::train::options<md::llama_config> o;
+    o.model = settings;
+    o.batch = 9;
+    o.steps = 3;
+    o.clip_norm = 0.05;
+    o.threads_per_rank = 1;
+    o.rows_per_rank = 20;
+    o.context = "token-ring";
+    hd::train::trainer<model, watched, std::remove_reference_t<decltype(world)>> trainer(world, o, when, recorder);
+    losses[static_cast<std::size_t>(world.rank())] = trainer.step(all.documents()).loss;
+  });
+  CHECK(std::abs(losses[0] - train({.microbatches = 1, .rows = 400}).losses[0]) <= 1e-10);
+  std::map<std::uint64_t, std::vector<hd::event>> flows;
+  for (const hd::event& e : recorder.events())
+    if (e.kind == hd::activity::send || e.kind == hd::activity::recv) flows[e.flow].push_back(e);
+  CHECK(flows.size() > 2 * 2 * 2 * 2);  // shares, blocks, passes, directions
+  for (const auto& [flow, ends] : flows) {
+    REQUIRE(ends.size() == 2);
+    CHECK(ends[0].kind != ends[1].kind);
+    CHECK((ends[0].rank == ends[1].peer && ends[1].rank == ends[0].peer && ends[0].bytes == ends[1].bytes && ends[0].step == 0));
+    CHECK(ends[0].rank / 2 == ends[1].rank / 2);  // of one data-parallel share: the last axis of more than one rank is cp
+  }
+}
+
+TEST_CASE("plans that are made beside the step before give the same waves and the same bits", "[train][context][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary), other(30, settings.context - 7, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("dp=2,cp=2");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 8));
+  struct seen {
+    std::vector<double> losses{};
+    std::vector<std::vector<hd::plan::document_wave>> waves{};
+    std::int64_t ahead = 0;
+  };
+  // `changing`: every other step, and none that was looked at ahead, is of another corpus.
+  const auto run = [&](bool plan_ahead, bool changing) {
+    std::vector<seen> ranks(4);
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<md::llama_config> o;
+      o.model = settings;
+      o.batch = 9;
+      o.steps = 5;
+      o.threads_per_rank = 1;
+      o.rows_per_rank = 20;
+      o.context = "kv-ring,zigzag,hybrid";
+      o.plan_ahead = plan_ahead;
+      hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      seen& mine = ranks[static_cast<std::size_t>(world.rank())];
+      while (trainer.steps_done() < o.steps) {
+        mine.losses.push_back(trainer.step((changing && trainer.steps_done() % 2 == 1 ? other : all).documents()).loss);
+        const auto waves = trainer.batches().waves();
+        mine.waves.emplace_back(waves.begin(), waves.end());
+      }
+      mine.ahead = trainer.batches().planned_ahead();
+    });
+    return ranks;
+  };
+  for (const bool changing : {false, true}) {
+    const auto with = run(true, changing), without = run(false, changing);
+    for (std::size_t r = 0; r < 4; ++r) {
+      CHECK(with[r].losses == without[r].losses);
+      CHECK(with[r].waves == without[r].waves);
+      CHECK(with[r].ahead == (changing ? 0 : 4));
+      CHECK(without[r].ahead == 0);
+    }
+  }
+}
+
+TEST_CASE("what a planner throws beside a step is the error of the step that it plans for", "[train][context][error]") {
+  // The documents of the second step hold one that is longer than the model's context.
+  corpus all(18, settings.context, settings.vocabulary);
+  for (const bool plan_ahead : {false, true}) {
+    std::vector<std::int64_t> done(2, -1);
+    const auto mesh = hd::parse_mesh<mesh_type>("cp=2");
+    const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 9));
+    const auto run = [&] {
+      hd::launch<hd::threads>(mesh, [&](auto& world) {
+        hd::train::options<md::llama_config> o;
+        o.model = settings;
+        o.batch = 9;
+        o.steps = 3;
+        o.threads_per_rank = 1;
+        o.rows_per_rank = 20;
+        o.plan_ahead = plan_ahead;
+        hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+        with_a_long_one data{all.documents()};
+        while (trainer.steps_done() < o.steps) {
+          trainer.step(data);
+          done[static_cast<std::size_t>(world.rank())] = trainer.steps_done();
+        }
+      });
+    };
+    CHECK_THROWS_WITH(run(), Catch::Matchers::Contains("document 12 has 41 tokens; expected at most the model's context, 40"));
+    CHECK(done == std::vector<std::int64_t>{1, 1});
+  }
+}
+
+TEST_CASE("what is kept of attention takes the memory of the model, and only the rest of it is sent again", "[train][context][ranks]") {
+  const corpus all(30, settings.context, settings.vocabulary);
+  const auto mesh = hd::parse_mesh<mesh_type>("cp=4");
+  const hd::schedule::tabled when(train_test::table_named("gpipe", 1, 8));  // no backward follows its forward, but for the last
+  constexpr std::int64_t rows = 16, width = 16, heads = 4;
+  struct seen {
+    std::int64_t saved = 0, sent = 0, again = 0, forward = 0;
+  };
+  const auto run = [&](const char* recompute) {
+    std::vector<seen> ranks(4);
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<md::llama_config> o;
+      o.model = settings;
+      o.batch = 9;
+      o.threads_per_rank = 1;
+      o.rows_per_rank = rows;
+      o.recompute = recompute;
+      hd::train::trainer<model, policies, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      auto& group = world.template along<hd::cp>();
+      seen& mine = ranks[static_cast<std::size_t>(world.rank())];
+      const std::int64_t before = group.counters().bytes_sent();
+      trainer.step(all.documents());
+      mine.sent = group.counters().bytes_sent() - before;
+      mine.saved = trainer.saved_activation_bytes() / trainer.plan().storage.slots(0);
+      const auto waves = trainer.batches().waves();
+      for (std::size_t w = 0; w < waves.size(); ++w) {
+        std::vector<hd::context_document> documents;
+        for (const auto& d : waves[w].documents) {
+          const std::int64_t length = trainer.batches().lengths()[static_cast<std::size_t>(d.document)];
+          documents.push_back({length, d.ranks, hd::masks::causal{}.slices(length)});
+        }
+        const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>(documents, 4);
+        const auto sent = [&](const hd::context_cut& c) {
+          return bytes_sent(hd::make_context_table<hd::carrier::kv_ring>(c, hd::context_pass::forward), {4, 2, 4, 4, 8, 8}, world.rank()).total();
+        };
+        mine.forward += sent(cut);
+        mine.again += sent(without_tail(cut, 1, 2));
+      }
+    });
+    return ranks;
+  };
+  const auto none = run(""), full = run("full"), half = run("full,keep-tail 1/2"), whole = run("full,keep-tail 1/1");
+  // Outputs and their log-sum-exp, of so many rows in each of two blocks; both are whole cache lines.
+  constexpr auto kept_bytes = [](std::int64_t of) { return 2 * of * (width + heads) * 8; };
+  constexpr hd::attention_recompute formula{settings.context, 2, width, 13, 31};
+  static_assert(formula.kept_bytes(rows, 8, 0.5) + 2 * rows / 2 * heads * 8 == kept_bytes(rows / 2));
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(half[r].saved - full[r].saved == kept_bytes(rows / 2));
+    CHECK(whole[r].saved - full[r].saved == kept_bytes(rows));
+    REQUIRE(full[r].again > 0);
+    const std::int64_t all_again = full[r].sent - none[r].sent, half_again = half[r].sent - none[r].sent;
+    CHECK(whole[r].sent == none[r].sent);
+    CHECK(all_again == 2 * full[r].forward);
+    CHECK(half_again == 2 * full[r].again);
+    CHECK(half_again < all_again);
   }
 }
 

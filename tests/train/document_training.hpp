@@ -49,6 +49,7 @@ struct setup {
   int microbatches = 6;
   std::int64_t rows = 0;
   std::string again = "";
+  bool plan_ahead = true;
 };
 template <class Model, class... Policies>
 outcome train(const typename Model::config& settings, const setup& s) {
@@ -62,6 +63,7 @@ outcome train(const typename Model::config& settings, const setup& s) {
   o.recompute = s.again;
   o.context = s.context;
   o.rows_per_rank = s.rows;
+  o.plan_ahead = s.plan_ahead;
   return language_training::train_on<mesh_type, Model, Policies...>(o, s.mesh, s.schedule, s.microbatches,
                                                                     all.documents());
 }

@@ -209,6 +209,7 @@ TEST_CASE("what cannot be recomputed is refused at start-up", "[train][recompute
   CHECK_THROWS_WITH(
       train<chosen>("", table, "mlp"),
       Catch::Matchers::Contains("heddle: recompute \"mlp\" names no saved activation; there are none, full"));
+  CHECK_THROWS_WITH(train<chosen>("", table, "full,keep-tail 1/2"), Catch::Matchers::Contains("for models whose sharding has a context split"));
   CHECK_THROWS_WITH(train<act::keep>("", table, "full"),
                     Catch::Matchers::Contains("this strategy does not recompute; give it activations::recompute<>"));
 }

@@ -58,15 +58,26 @@ struct context_facet {
 
 namespace detail {
 
-/// One row of one head. The exponentials are taken relative to the larger log-sum-exp, so that none overflows.
+/// The log-sum-exp of both, and the shares of each.
+template <class S>
+struct merge_factors {
+  static constexpr S nothing = -std::numeric_limits<S>::infinity();  ///< lse of a row without keys; device code reads it
+  S lse, own, more;
+};
+/// One of the two has a key. The exponentials are taken relative to the larger log-sum-exp, so that none overflows.
+template <class S>
+HEDDLE_HD merge_factors<S> factors_of(S lse, S more_lse) {
+  const S most = lse < more_lse ? more_lse : lse;
+  const S both = most + std::log1p(std::exp((lse < more_lse ? lse : more_lse) - most));
+  return {both, std::exp(lse - both), std::exp(more_lse - both)};
+}
+/// One row of one head.
 template <class S, class M>
 HEDDLE_HD void merge_head(S* out, S& lse, const M* more, S more_lse, std::int64_t size) {
-  const S most = lse < more_lse ? more_lse : lse;
-  if (!(most > -std::numeric_limits<S>::infinity())) return;  // neither has a key
-  const S both = most + std::log1p(std::exp((lse < more_lse ? lse : more_lse) - most));
-  const S a = std::exp(lse - both), b = std::exp(more_lse - both);
-  for (std::int64_t i = 0; i < size; ++i) out[i] = out[i] * a + static_cast<S>(more[i]) * b;
-  lse = both;
+  if (!((lse < more_lse ? more_lse : lse) > merge_factors<S>::nothing)) return;  // neither has a key
+  const merge_factors<S> with = factors_of(lse, more_lse);
+  for (std::int64_t i = 0; i < size; ++i) out[i] = out[i] * with.own + static_cast<S>(more[i]) * with.more;
+  lse = with.lse;
 }
 
 template <class S, class M, class Space>

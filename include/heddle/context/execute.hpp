@@ -9,16 +9,20 @@
 #include <heddle/context/shape.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/observer.hpp>
 #include <heddle/core/text.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -37,6 +41,10 @@ concept message_carrier = requires(C& c, std::span<const std::byte> in, std::spa
 namespace detail {
 template <bool Ok, class Backend>
 inline constexpr bool context_runs_on_host = Ok;
+// A communicator whose messages somebody watches: it takes events.
+template <class C>
+inline constexpr bool takes_events = requires(C& c, const event& e) { c.record(e); };
+struct no_event {};
 }  // namespace detail
 
 /// Attention of the documents whose rows lie on the ranks of a communicator, as tables say: each rank gives its own
@@ -45,7 +53,8 @@ inline constexpr bool context_runs_on_host = Ok;
 /// and serves one call at a time.
 ///
 /// Operands of messages are counted as bytes: `context_shape::row_bytes` times the rows. Messages take the tags
-/// [first_tag, first_tag + 4).
+/// [first_tag, first_tag + 4). A communicator that takes events (`ranks.record(event)`) is told of each message, from
+/// when it is started until it is known to be over, and of each call of the kernel.
 ///
 /// Errors (compile time): the backend lacks sliced attention or `merge_partials`, or computes in a device's memory.
 template <class T, class Backend, message_carrier Communicator>
@@ -82,6 +91,9 @@ class context_executor {
     run(program, context_pass::backward, x);
   }
 
+  /// How events name the ranks of the communicator: by these world ranks.
+  void name_ranks(std::vector<int> world_ranks) { names_ = std::move(world_ranks); }
+
   /// Bytes that it has kept for messages, partial results and the rank's own accumulators.
   std::int64_t room_bytes() const noexcept { return bytes_; }
 
@@ -97,9 +109,11 @@ class context_executor {
     heads<T> dq, dk, dv;
     sum scale;
   };
+  static constexpr bool observes = detail::takes_events<Communicator>;
   struct pending {
     request what;
     int needed_in;
+    [[no_unique_address]] std::conditional_t<observes, event, detail::no_event> told{};
   };
   // A partial result: what is added up, and forward the logarithms.
   struct result_rows {
@@ -154,38 +168,82 @@ class context_executor {
              std::vector<pending>& sends) {
     wait_for(sends, number);
     for (const context_message& m : r.receives)
-      receives.push_back({ranks_.irecv(bytes_of(m.rows), m.peer, tag_of(m.rows.buffer)), m.needed_in});
+      receives.push_back({ranks_.irecv(bytes_of(m.rows), m.peer, tag_of(m.rows.buffer)), m.needed_in, told_of(m, false)});
     wait_for(receives, number, r.receives.size());  // of earlier rounds
     for (const context_transfer& c : r.packs) pack(c, x);
     for (const context_message& m : r.sends) {
       const std::span<const std::byte> bytes = bytes_of(m.rows);
-      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), m.needed_in});
+      sends.push_back({ranks_.isend(bytes, m.peer, tag_of(m.rows.buffer)), m.needed_in, told_of(m, true)});
     }
     for (const int b : r.fills) fill(b);
     for (const context_call& c : r.calls) {
+      [[maybe_unused]] const std::int64_t begin = observes ? now_ns() : 0;
       if (program_->pass == context_pass::forward)
         call(c, x);
       else
         call_backward(c, x);
-      for (pending& s : sends) s.what.test();  // some transports move nothing otherwise
-      for (pending& s : receives) s.what.test();
+      if constexpr (observes) {
+        event e;
+        e.name = "attention of context";
+        e.begin_ns = begin;
+        record(e);
+      }
+      for (pending& s : sends) test(s);  // some transports move nothing otherwise
+      for (pending& s : receives) test(s);
     }
     wait_for(sends, number);
     wait_for(receives, number);
+    if (!r.calls.empty()) add_results(r.calls.back(), r.late_of_queries, r.late_of_keys);
     for (const context_transfer& f : r.folds) fold(f);
   }
+  void test(pending& p) {
+    const bool over = p.what.test();
+    if constexpr (observes)
+      if (over) record(p.told);
+  }
   // Waits for what is needed, but for the last `but` of the list.
-  static void wait_for(std::vector<pending>& list, int round, std::size_t but = 0) {
+  void wait_for(std::vector<pending>& list, int round, std::size_t but = 0) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (i + but < list.size() && list[i].needed_in <= round) {
         list[i].what.wait();
+        if constexpr (observes) record(list[i].told);
         continue;
       }
       if (kept != i) list[kept] = std::move(list[i]);
       ++kept;
     }
     while (list.size() > kept) list.pop_back();
+  }
+
+  // ---- what observers are told
+  auto told_of([[maybe_unused]] const context_message& m, [[maybe_unused]] bool sends) {
+    if constexpr (observes) {
+      static constexpr const char* names[2][4] = {{"recv keys", "recv queries", "recv of queries", "recv of keys"},
+                                                  {"send keys", "send queries", "send of queries", "send of keys"}};
+      const auto kind = static_cast<std::size_t>(buffer(m.rows.buffer).what);
+      const auto named = [&](int rank) { return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]; };
+      const int here = named(ranks_.rank()), there = named(m.peer);
+      event e;
+      e.kind = sends ? activity::send : activity::recv;
+      e.name = names[sends ? 1 : 0][kind];
+      e.peer = there;
+      e.bytes = static_cast<std::int64_t>(bytes_of(m.rows).size());
+      e.begin_ns = now_ns();
+      // Both ends count the messages of a pair and kind alike. Flows of pipelines are lower.
+      const auto way = static_cast<std::uint64_t>(sends ? here : there) << 16 |
+                       static_cast<std::uint64_t>(sends ? there : here);
+      const std::uint32_t number = counts_[{m.peer, static_cast<int>(kind), sends}]++ & ((1U << 29) - 1);
+      e.flow = std::uint64_t{1} << 63 | way << 31 | kind << 29 | number;
+      return e;
+    } else {
+      return detail::no_event{};
+    }
+  }
+  void record(event& e) {
+    if (e.end_ns != 0) return;
+    e.end_ns = now_ns();
+    ranks_.record(e);
   }
 
   // ---- where things lie
@@ -296,8 +354,8 @@ class context_executor {
     call_dq_ = reinterpret_cast<T*>(room_ + dq);
     call_dk_ = reinterpret_cast<T*>(room_ + dk);
     call_dv_ = reinterpret_cast<T*>(room_ + dv);
-    std::fill_n(own_queries_, p.rows * own_width, sum(0));
-    std::fill_n(own_keys_, p.rows * key_width, sum(0));
+    zero(own_queries_, p.rows, own_width);
+    zero(own_keys_, p.rows, key_width);
     if (forward)
       for (int i = 0; i < p.parts; ++i)
         nothing_seen({static_cast<int>(context_kind::of_queries) * p.parts + i, 0, p.rows});
@@ -309,8 +367,24 @@ class context_executor {
   }
   void fill(int b) {
     const context_range all{b, 0, buffer(b).rows};
-    std::fill_n(as<sum>(all), bytes_of(all).size() / sizeof(sum), sum(0));
+    zero(as<sum>(all), all.rows, row_bytes(buffer(b).what) / static_cast<std::int64_t>(sizeof(sum)));
     if (program_->pass == context_pass::forward) nothing_seen(all);
+  }
+
+  // f(row) for every row of so many numbers, by the threads of the backend where it has some.
+  template <class F>
+  void each_row(std::int64_t rows, std::int64_t numbers, F f) {
+    constexpr std::int64_t grain = 1 << 14;  // numbers that are worth a thread
+    const auto some = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) f(r);
+    };
+    if constexpr (requires { backend_.workers().split(rows, rows, 1, some); })
+      backend_.workers().split(rows, grain / (std::max)(numbers, std::int64_t{1}) + 1, 1, some);
+    else
+      some(0, rows);
+  }
+  void zero(sum* first, std::int64_t rows, std::int64_t width) {
+    each_row(rows, width, [&](std::int64_t r) { std::fill_n(first + r * width, width, sum(0)); });
   }
 
   // ---- messages
@@ -331,11 +405,11 @@ class context_executor {
     const heads<const T> second = keys      ? keys_at(c.from, x, true)
                                   : forward ? heads<const T>{}
                                             : gradients_at(c.from, x);
-    for (std::int64_t row = 0; row < c.from.rows; ++row) {
+    each_row(c.from.rows, first.width() + second.width(), [&](std::int64_t row) {
       std::byte* at = address({c.to, c.to_row + row, 1});
       copy(at, first, row);
       if (second.rows > 0) copy(at, second, row);
-      if (keys || forward) continue;
+      if (keys || forward) return;
       const std::int64_t head = buffer(c.from.buffer).part * q_heads(), own = c.from.row + row;
       for (std::int64_t h = 0; h < q_heads(); ++h) {
         const sum lse = x.lse[static_cast<std::size_t>((head + h) * program_->rows + own)];
@@ -343,7 +417,7 @@ class context_executor {
         std::memcpy(at + h * static_cast<std::int64_t>(sizeof(sum)), &lse, sizeof(sum));
         std::memcpy(at + (q_heads() + h) * static_cast<std::int64_t>(sizeof(sum)), &product, sizeof(sum));
       }
-    }
+    });
   }
   sum dot(const T* a, const T* b) const {
     sum product = 0;
@@ -375,22 +449,33 @@ class context_executor {
       for (std::int64_t h = 0; h < q_heads(); ++h)
         std::copy_n(x.lse.data() + (head + h) * program_->rows + c.queries.row, n, call_lse_ + h * n);
     } else {
-      for (std::int64_t r = 0; r < n; ++r)
+      each_row(n, q_heads() * e, [&](std::int64_t r) {
         for (std::int64_t h = 0; h < q_heads(); ++h) {
           stand_in(dout.row(r, h), number_of(c.queries, r, 1, h), call_out_ + (r * q_heads() + h) * e);
           call_lse_[h * n + r] = number_of(c.queries, r, 0, h);
         }
+      });
     }
-    const heads<T> dq{call_dq_, n, q_heads(), shape_.head_dim, q_heads() * shape_.head_dim};
-    const heads<T> dk{call_dk_, c.keys.rows, k_heads(), shape_.head_dim, k_heads() * shape_.head_dim};
-    const heads<T> dv{call_dv_, c.keys.rows, k_heads(), e, k_heads() * e};
+    const auto [dq, dk, dv] = results_of(c);
     backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
                                 out, std::span<const sum>(call_lse_, static_cast<std::size_t>(n * q_heads())),
                                 std::span<const compute::attention_slice>(c.slices), x.scale, dq, dk, dv,
                                 compute::key_pages{});
-    for (const context_transfer& f : c.of_queries)
+    add_results(c, c.of_queries, c.of_keys);
+  }
+  // Of a backward call: gradients of its queries, keys and values.
+  std::array<heads<T>, 3> results_of(const context_call& c) const {
+    const std::int64_t d = shape_.head_dim, e = shape_.value_dim;
+    return {heads<T>{call_dq_, c.queries.rows, q_heads(), d, q_heads() * d},
+            heads<T>{call_dk_, c.keys.rows, k_heads(), d, k_heads() * d},
+            heads<T>{call_dv_, c.keys.rows, k_heads(), e, k_heads() * e}};
+  }
+  void add_results(const context_call& c, std::span<const context_transfer> of_queries,
+                   std::span<const context_transfer> of_keys) {
+    const auto [dq, dk, dv] = results_of(c);
+    for (const context_transfer& f : of_queries)
       add(some(dq, f.from.row, f.from.rows, 0, q_heads()), results_at({f.to, f.to_row, f.from.rows}).values);
-    for (const context_transfer& f : c.of_keys) {
+    for (const context_transfer& f : of_keys) {
       const result_rows to = results_at({f.to, f.to_row, f.from.rows});
       add(some(dk, f.from.row, f.from.rows, 0, k_heads()), to.values);
       add(some(dv, f.from.row, f.from.rows, 0, k_heads()), to.more_values);
@@ -416,13 +501,14 @@ class context_executor {
   }
 
   template <class U>
-  static void add(const heads<U>& from, const heads<sum>& to) {
-    for (std::int64_t r = 0; r < to.rows; ++r)
+  void add(const heads<U>& from, const heads<sum>& to) {
+    each_row(to.rows, to.width(), [&](std::int64_t r) {
       for (std::int64_t h = 0; h < to.heads; ++h) {
         const U* const a = from.row(r, h);
         sum* const b = to.row(r, h);
         for (std::int64_t i = 0; i < to.head_dim; ++i) b[i] += static_cast<sum>(a[i]);
       }
+    });
   }
   // Of a partial result that came.
   void fold(const context_transfer& f) {
@@ -439,8 +525,9 @@ class context_executor {
   void finish(const tensors& x) {
     const std::int64_t rows = program_->rows, d = shape_.head_dim, e = shape_.value_dim;
     const auto write = [&](const sum* from, std::int64_t stride, const heads<T>& to) {
-      for (std::int64_t r = 0; r < rows; ++r)
+      each_row(rows, to.width(), [&](std::int64_t r) {
         for (std::int64_t i = 0; i < to.width(); ++i) to.row(r, 0)[i] = static_cast<T>(from[r * stride + i]);
+      });
     };
     if (program_->pass == context_pass::forward) {
       const std::int64_t stride = shape_.query_heads * (e + 1);
@@ -459,6 +546,8 @@ class context_executor {
   Backend& backend_;
   Communicator& ranks_;
   int first_tag_;
+  std::vector<int> names_{};
+  [[no_unique_address]] std::conditional_t<observes, std::map<std::tuple<int, int, bool>, std::uint32_t>, detail::no_event> counts_{};
   // Of the call that runs.
   context_shape shape_{};
   const context_program* program_ = nullptr;

@@ -69,6 +69,9 @@ struct context_round {
   std::vector<int> fills{};  ///< buffers of partial results that begin empty
   std::vector<context_call> calls{};
   std::vector<context_transfer> folds{};  ///< of partial results that came
+  /// Backward: results of the last call, which are added to partial results that came, when these are there: they need no
+  /// buffer of their own.
+  std::vector<context_transfer> late_of_queries{}, late_of_keys{};
 };
 
 /// The program of one rank. The first 4 * parts buffers are its own rows: of kind k and part p number k * parts + p.

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,9 +22,11 @@
 
 namespace heddle::inline v0::model {
 
-/// What a rank does for attention in the two passes over a microbatch.
+/// What a rank does for attention in the two passes over a microbatch. `again`: forward once more, where outputs of its last
+/// `kept` rows are there yet.
 struct context_programs {
-  context_program forward{}, backward{};
+  context_program forward{}, backward{}, again{};
+  std::int64_t kept = 0;
 };
 
 /// One microbatch of the rows that a rank has of some documents: `samples` rows, each with its position in its document. `tokens` are
@@ -87,14 +90,34 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
 }
 
 /// What layers see of such a microbatch: attention by its programs. As `Cache` of a `layer_run`.
-template <class Executor>
+template <class T, class Executor>
 struct context_rows {
   Executor* executor = nullptr;
   const context_programs* programs = nullptr;
+  T* tail = nullptr;  ///< where the block at work keeps outputs of the last rows, and their log-sum-exp; null where it does not
 
-  template <class... X>
-  void attend(const X&... x) const {
-    executor->attend(programs->forward, x...);
+  /// `again`: as it was computed before, for what was dropped since.
+  void attend(bool again, const compute::head_rows<const T>& q, const compute::head_rows<const T>& k,
+              const compute::head_rows<const T>& v, sum_of_type<T> scale, const compute::head_rows<T>& out,
+              std::span<sum_of_type<T>> lse) {
+    executor->attend(again && tail != nullptr ? programs->again : programs->forward, q, k, v, scale, out, lse);
+    if (tail == nullptr) return;
+    const auto copy = [&](void* of_rows, std::int64_t bytes) {  // and on to the next cache line, as memory is placed
+      std::memcpy(again ? of_rows : tail, again ? tail : of_rows, static_cast<std::size_t>(bytes));
+      tail += bytes / static_cast<std::int64_t>(sizeof(T));
+    };
+    const auto to_line = [first = tail, this] {
+      constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+      tail = first + (tail - first + line - 1) / line * line;
+    };
+    const std::int64_t first = out.rows - programs->kept;
+    for (std::int64_t r = first; r < out.rows; ++r)
+      copy(out.row(r, 0), out.width() * static_cast<std::int64_t>(sizeof(T)));
+    to_line();
+    for (std::int64_t h = 0; h < out.heads && programs->kept > 0; ++h)
+      copy(&lse[static_cast<std::size_t>(h * out.rows + first)],
+           programs->kept * static_cast<std::int64_t>(sizeof(sum_of_type<T>)));
+    to_line();
   }
   template <class... X>
   void attend_backward(const X&... x) const {
@@ -106,21 +129,40 @@ struct context_rows {
 template <class T, class Context, class Layouts, class Backend, class World>
 class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   template <class Axis>
-  static auto& along(World& world, type_list<Axis>) {
+  static decltype(auto) along(World& world, type_list<Axis>) {
     return world.template along_if<Axis>();
   }
+  template <class Axis>
+  static std::vector<int> names_along(World& world, type_list<Axis>) {
+    if constexpr (std::remove_cvref_t<decltype(world.mesh())>::template has<Axis>) {
+      const auto members = group<Axis>(world.mesh(), world.rank());
+      return {members.begin(), members.end()};
+    } else {
+      return {world.rank()};
+    }
+  }
   using axes = typename Layouts::context_axes;
-  using communicator_type = std::remove_reference_t<decltype(along(std::declval<World&>(), axes{}))>;
-  using executor_type = context_executor<T, Backend, communicator_type>;
+  // A reference, or one that reports to an observer and is kept.
+  using communicator_type = decltype(along(std::declval<World&>(), axes{}));
+  using executor_type = context_executor<T, Backend, std::remove_reference_t<communicator_type>>;
   // Other messages along the axis have lower ones.
   static constexpr int first_tag = 1 << 10;
+  struct carrier_of_stage {
+    communicator_type ranks;
+    executor_type executor;
+    carrier_of_stage(World& world, Backend& backend)
+        : ranks(along(world, axes{})), executor(backend, ranks, first_tag) {
+      if constexpr (heddle::v0::detail::takes_events<std::remove_reference_t<communicator_type>>)
+        executor.name_ranks(names_along(world, axes{}));
+    }
+  };
 
  public:
   static constexpr bool of_samples = false;
-  using seen = context_rows<executor_type>;
+  using seen = context_rows<T, executor_type>;
 
   rows_of_batch(World& world, Backend& backend, int places)
-      : executor_(std::make_unique<executor_type>(backend, along(world, axes{}), first_tag)),
+      : attention_(std::make_unique<carrier_of_stage>(world, backend)),
         places_(static_cast<std::size_t>(places)) {}
   template <class Config>
   static constexpr std::int64_t of_sample(const Config&) noexcept {
@@ -137,7 +179,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   void show(int place, Run& run) const {
     const given& g = places_[static_cast<std::size_t>(place)];
     run.positions = g.positions;
-    run.cache = {executor_.get(), g.programs};
+    run.cache = {&attention_->executor, g.programs};
   }
 
  private:
@@ -145,7 +187,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
     std::span<const std::int32_t> positions{};
     const context_programs* programs = nullptr;
   };
-  std::unique_ptr<executor_type> executor_;  // layers have its address
+  std::unique_ptr<carrier_of_stage> attention_;  // layers have its address
   std::vector<given> places_;
 };
 

@@ -8,6 +8,7 @@
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
+#include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/sharding.hpp>
 
 #include <concepts>
@@ -62,6 +63,23 @@ consteval bool description_checked() {
            layer_checked<decltype(Description::other)>() && layer_checked<decltype(Description::out)>();
   else
     return false;
+}
+
+// A tail of the rows of documents is kept by models of documents.
+template <class Activations, class Layouts>
+consteval bool tail_checked() {
+  constexpr bool keeps = requires { requires Activations::again.tail.any(); };
+  static_assert(stage_can_run<!keeps || Layouts::context_axes::size == 1, Activations>,
+                "heddle: activations::keep_tail keeps outputs of attention of the last rows of documents: it needs a "
+                "sharding with a context split, such as model::megatron_context");
+  return true;
+}
+
+template <class Layouts>
+const recompute_plan& checked_plan(const recompute_plan& plan) {
+  if (plan.tail.any() && Layouts::context_axes::size == 0)
+    throw config_error("heddle: recompute \"keep-tail\" is for models whose sharding has a context split");
+  return plan;
 }
 
 // What a batch holds, against the layers that read it.

@@ -47,6 +47,7 @@ struct language_places {
         stream(place.stream_elements(rows, width)) {
     if (Layouts::template splits_rows<dims<dim::width>>) all_of_stream = in_lines(rows * width);
     own_activations own;  // in the order of `own_activations_of`
+    of_block.tail_rows = of_other.tail_rows = again.tail.of_rows(rows);
     place.place_activations(in, of_start, rows, {}, true, own);
     place.place_activations(block, of_block, rows, again.named & block_activations, true, own);
     place.place_activations(other, of_other, rows, again.named & block_activations, true, own);
@@ -83,6 +84,14 @@ struct language_places {
     if constexpr (has_others)
       if (const int l = first_of(true, first, count); l >= 0) f(other, l);
   }
+  /// Elements that block `layer` keeps of a microbatch: its input, what it saves, and a tail of what it drops.
+  constexpr std::int64_t kept(const recompute_plan& again, int layer) const noexcept {
+    return stream + saved_of(again, layer) + (again.keeps_tail(layer) ? sizes_of(layer).tail : 0);
+  }
+  /// Where that tail lies, behind what the block saves; null where it keeps none.
+  constexpr T* tail_in(const recompute_plan& again, int layer, T* saved) const noexcept {
+    return saved != nullptr && again.keeps_tail(layer) ? saved + saved_of(again, layer) : nullptr;
+  }
   /// The sizes of the block of a layer of the model.
   constexpr const layers::arena_sizes& sizes_of(int layer) const noexcept {
     return has_others && others.has(layer) ? of_other : of_block;
@@ -118,6 +127,9 @@ struct language_places {
   }
 
  private:
+  constexpr std::int64_t saved_of(const recompute_plan& again, int layer) const noexcept {
+    return sizes_of(layer).saved[static_cast<std::size_t>(drops(again, layer))];
+  }
   static constexpr bool has_others = !std::is_same_v<other_block, layers::no_block>;
   // The first of layers [first, first + count) with this kind of block; -1 without.
   constexpr int first_of(bool second, int first, int count) const noexcept {

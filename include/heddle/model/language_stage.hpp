@@ -83,7 +83,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       "activations::keep, recompute or offload, or give the policy layers_in<T, Space>");
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
-                detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value);
+                detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value &&
+                detail::tail_checked<Activations, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
   static constexpr bool only_queues =
@@ -105,7 +106,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
         backend_(&backend),
         part_(part),
         max_samples_(max_samples),
-        again_(recompute_plan_of(saving)),
+        again_(detail::checked_plan<layouts>(recompute_plan_of(saving))),
         description_(Model::describe(config)),
         at_(description_,
             {make_stage_mesh<mesh_type>(world.mesh()), rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())},
@@ -401,8 +402,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   // ---- memory -----------------------------------------------------------------------------------------------------
   layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
     std::vector<std::int64_t> elements;
-    for (int l = 0; l < part_.count; ++l)
-      elements.push_back(at_.stream + at_.sizes_of(part_.first + l).saved[static_cast<std::size_t>(drops_of(l))]);
+    for (int l = 0; l < part_.count; ++l) elements.push_back(at_.kept(again_, part_.first + l));
     return make_layer_memory<layers_memory>(queue(), saving, slots, std::span<const std::int64_t>(elements));
   }
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
@@ -444,6 +444,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     c.constants = memory_.constants() + at_.constants_of(part_.first + layer, part_.first, part_.count);
     c.deferred = deferred;
     c.drops = drops_of(layer);
+    if constexpr (!rows_type::of_samples) c.cache.tail = at_.tail_in(again_, part_.first + layer, saved);
   }
   void at_end(run_type& c, T* saved, T* deferred) {
     held_.place(c);
@@ -537,7 +538,6 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     }
     return x;
   }
-
   template <class F>  // f(head, rows, targets, first row) for some samples at a time, whose logits only need memory
   void each_head(const batch_type& b, extent_of_batch e, const T* x, F&& f) {
     const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());

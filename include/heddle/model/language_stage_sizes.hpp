@@ -58,8 +58,7 @@ struct sizes_of_stage<language_stage<Model, World, Backend, Activations, Pipelin
     const auto bytes = [](std::int64_t elements) { return elements * static_cast<std::int64_t>(sizeof(T)); };
     const stage_memory<T, places, space> memory(at, part, again);
     std::int64_t saved = memory.slot_elements();
-    for (int l = part.first; l < part.first + part.count; ++l)
-      saved += at.stream + at.sizes_of(l).saved[static_cast<std::size_t>(places::drops(again, l))];
+    for (int l = part.first; l < part.first + part.count; ++l) saved += at.kept(again, l);
     sizes.saved_bytes_per_slot = bytes(saved);
     sizes.deferred_bytes = bytes(memory.set_elements());
     sizes.workspace_bytes = bytes(memory.work_elements());

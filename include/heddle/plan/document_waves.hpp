@@ -23,6 +23,7 @@ struct placed_document {
 struct document_wave {
   std::vector<placed_document> documents{};
   double seconds = 0;
+  friend bool operator==(const document_wave&, const document_wave&) = default;
 };
 
 /// The most tokens that one of so many ranks has of a document.

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <heddle/context/check.hpp>
+#include <heddle/context/kept_tail.hpp>
 #include <heddle/context/program.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/io/checksum.hpp>
 #include <heddle/model/context_batch.hpp>
+#include <heddle/model/pipeline/companion.hpp>
+#include <heddle/model/recompute_plan.hpp>
 #include <heddle/plan/document_waves.hpp>
 #include <heddle/plan/sequence_costs.hpp>
 #include <heddle/schedule/table.hpp>
@@ -20,6 +23,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,11 +33,6 @@
 namespace heddle::inline v0::train {
 
 namespace detail {
-
-// A block of an endless order of samples or documents.
-struct block_of_samples {
-  std::int64_t first = 0, count = 0;
-};
 
 // Documents as a trainer reads them: of a `document_source`, or samples of one length, each a document.
 template <class Data>
@@ -134,14 +134,16 @@ class step_batches<model::context_batch<T, Context>> {
   using target = std::int32_t;
   using balance = plan::balance;
 
-  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split.
+  /// `max_rows`: of one microbatch; `ranks`: this rank's group along the axis of the context split; `kept`: of the outputs of
+  /// attention that are dropped, where some are.
   template <class Ranks, class Options>
   step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_rows, Ranks& ranks,
-               const Options& options, balance by)
+               const Options& options, balance by, model::row_share kept = {})
       : settings_(settings_of_context<Context>::make(options.context)),
         group_(ranks),
         costs_(options.costs == nullptr ? detail::costs_of_sizes(options.model) : *options.costs),
         balance_(by),
+        kept_(kept),
         rank_(ranks.rank()),
         ranks_(ranks.size()),
         rows_(max_rows),
@@ -184,33 +186,49 @@ class step_batches<model::context_batch<T, Context>> {
   template <sample_source<batch_type> Data>
   void load(const Data& data, detail::block_of_samples step, detail::block_of_samples share) {
     const detail::documents_of<Data> documents(data);
-    std::int64_t tokens = 0;
-    std::vector<std::int64_t> ids;
-    lengths_.clear();
-    for (std::int64_t i = step.first; i < step.first + step.count; ++i) {
-      const std::int64_t id = documents.id(i, false), length = checked_length(id, documents.length(id));
-      tokens += length;
-      if (i < share.first || i >= share.first + share.count) continue;
-      ids.push_back(id);
-      lengths_.push_back(length);
+    const documents_of_step those = documents_in(documents, step, share);
+    plan_of_step planned;
+    if (ahead_.is_for(those)) {
+      planned = std::exchange(ahead_, {});
+      if (planned.error) std::rethrow_exception(planned.error);
+      ++planned_ahead_;
+    } else {
+      planned = plan_for(those);
     }
-    std::vector<plan::document_wave> waves = settings_.plan(lengths_, ranks_, rows_, costs_, balance_);
-    plan::require_waves(waves, lengths_, ranks_, rows_);
-    if (!group_(detail::checksum_of(lengths_, waves)))
+    if (!group_(detail::checksum_of(those.lengths, planned.waves)))
       throw comm_error("heddle: ranks that share documents have different documents, or another plan for them; data and planner "
                        "must be the same on all");
-    if (waves.size() > microbatches_.size())
-      throw config_error("heddle: the documents of this step need " + std::to_string(waves.size()) +
+    if (planned.waves.size() > microbatches_.size())
+      throw config_error("heddle: the documents of this step need " + std::to_string(planned.waves.size()) +
                          " microbatches of " + std::to_string(rows_) + " rows on each of " + std::to_string(ranks_) +
                          " ranks; options.microbatches is " + std::to_string(microbatches_.size()));
-    tokens_ = tokens;
-    waves_ = std::move(waves);
+    tokens_ = those.tokens;
+    lengths_ = those.lengths;
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      place(documents, false, i < waves_.size() ? waves_[i] : plan::document_wave{}, ids, lengths_, microbatches_[i],
-            batches_[i]);
-      batches_[i].loss_scale = static_cast<decltype(batches_[i].loss_scale)>(1.0 / static_cast<double>((std::max)(tokens, std::int64_t{1})));
+      fill(documents, false, i < planned.waves.size() ? planned.waves[i] : plan::document_wave{}, those.ids,
+           std::move(planned.placed[i]), microbatches_[i], batches_[i]);
+      batches_[i].loss_scale = static_cast<decltype(batches_[i].loss_scale)>(1.0 / static_cast<double>((std::max)(tokens_, std::int64_t{1})));
     }
+    waves_ = std::move(planned.waves);
   }
+
+  /// Does `work` while a thread plans another step, the next one: its `load` finds waves and programs made if it has the same
+  /// documents. What planning throws, that `load` throws.
+  template <sample_source<batch_type> Data, class Work>
+  void plan_beside(const Data& data, detail::block_of_samples step, detail::block_of_samples share, Work&& work) {
+    if (!planner_) planner_ = std::make_unique<model::companion>();
+    ahead_ = {};
+    planner_->together(std::forward<Work>(work), [&] {
+      try {
+        ahead_.documents = documents_in(detail::documents_of<Data>(data), step, share);
+        ahead_ = plan_for(ahead_.documents);
+      } catch (...) {
+        ahead_.error = std::current_exception();
+      }
+    });
+  }
+  /// Of how many steps the plan was there when they began.
+  std::int64_t planned_ahead() const noexcept { return planned_ahead_; }
 
   /// Held-out document `first`, on all ranks; or none. It takes the place of the step's first microbatch.
   template <sample_source<batch_type> Data>
@@ -221,11 +239,12 @@ class step_batches<model::context_batch<T, Context>> {
       ids.push_back(documents.id(i, true));
       lengths.push_back(checked_length(ids.back(), documents.length(ids.back())));
     }
-    const std::vector<plan::document_wave> waves = plan::whole_axis(lengths, ranks_, rows_);
+    std::vector<plan::document_wave> waves = plan::whole_axis(lengths, ranks_, rows_);
+    waves.resize(1);
     microbatch& m = microbatches_.front();
     const bool begins = std::exchange(m.begins, true), ends = std::exchange(m.ends, true);
     batch_type b;
-    place(documents, true, waves.empty() ? plan::document_wave{} : waves.front(), ids, lengths, m, b);
+    fill(documents, true, waves.front(), ids, place(waves.front(), lengths), m, b);
     m.begins = begins, m.ends = ends;
     return b;
   }
@@ -263,7 +282,47 @@ class step_batches<model::context_batch<T, Context>> {
     std::vector<std::int32_t> tokens{}, targets{}, positions{};
     bool begins = false, ends = false;
   };
+  // The documents of a step, of all ranks, and of those that share this rank's.
+  struct documents_of_step {
+    std::int64_t tokens = 0;
+    std::vector<std::int64_t> ids{}, lengths{};
+    friend bool operator==(const documents_of_step&, const documents_of_step&) = default;
+  };
+  struct placed_wave {
+    context_cut cut{};
+    model::context_programs programs{};
+  };
+  struct plan_of_step {
+    documents_of_step documents{};
+    std::vector<plan::document_wave> waves{};
+    std::vector<placed_wave> placed{};  // of each microbatch; none where nothing is planned
+    std::exception_ptr error{};
+    bool is_for(const documents_of_step& d) const { return (error || !placed.empty()) && documents == d; }
+  };
   microbatch& of(int i) { return microbatches_[static_cast<std::size_t>(i)]; }
+  template <class Documents>
+  documents_of_step documents_in(const Documents& documents, detail::block_of_samples step,
+                                 detail::block_of_samples share) const {
+    documents_of_step those;
+    for (std::int64_t i = step.first; i < step.first + step.count; ++i) {
+      const std::int64_t id = documents.id(i, false), length = checked_length(id, documents.length(id));
+      those.tokens += length;
+      if (i < share.first || i >= share.first + share.count) continue;
+      those.ids.push_back(id);
+      those.lengths.push_back(length);
+    }
+    return those;
+  }
+  plan_of_step plan_for(documents_of_step those) const {
+    plan_of_step planned;
+    planned.waves = settings_.plan(those.lengths, ranks_, rows_, costs_, balance_);
+    plan::require_waves(planned.waves, those.lengths, ranks_, rows_);
+    planned.placed.resize(batches_.size());
+    for (std::size_t i = 0; i < planned.placed.size(); ++i)
+      planned.placed[i] = place(i < planned.waves.size() ? planned.waves[i] : plan::document_wave{}, those.lengths);
+    planned.documents = std::move(those);
+    return planned;
+  }
   std::int64_t checked_length(std::int64_t document, std::int64_t length) const {
     if (length < 0 || length > context_)
       throw config_error("heddle: document " + std::to_string(document) + " has " + std::to_string(length) +
@@ -282,18 +341,27 @@ class step_batches<model::context_batch<T, Context>> {
     return lower_context(table, rank_);
   }
 
-  template <class Documents>
-  void place(const Documents& documents, bool held_out, const plan::document_wave& wave,
-             std::span<const std::int64_t> ids, std::span<const std::int64_t> lengths, microbatch& m, batch_type& b) {
+  placed_wave place(const plan::document_wave& wave, std::span<const std::int64_t> lengths) const {
     std::vector<context_document> placed;
     for (const plan::placed_document& d : wave.documents) {
       const std::int64_t length = lengths[static_cast<std::size_t>(d.document)];
       placed.push_back({length, d.ranks, settings_.mask(length)});
     }
-    const context_cut cut = settings_.cut(std::move(placed), ranks_);
-    m.programs = {program_of(settings_.forward, cut, context_pass::forward),
-                  program_of(settings_.backward, cut, context_pass::backward)};
-    const auto rows = static_cast<std::size_t>(cut.rows[static_cast<std::size_t>(rank_)]);
+    placed_wave w{settings_.cut(std::move(placed), ranks_), {}};
+    w.programs = {program_of(settings_.forward, w.cut, context_pass::forward),
+                  program_of(settings_.backward, w.cut, context_pass::backward)};
+    if (kept_.any()) {
+      w.programs.again = program_of(settings_.forward, without_tail(w.cut, kept_.part, kept_.of), context_pass::forward);
+      w.programs.kept = kept_.of_rows(w.programs.forward.rows);
+    }
+    return w;
+  }
+  template <class Documents>
+  void fill(const Documents& documents, bool held_out, const plan::document_wave& wave, std::span<const std::int64_t> ids,
+            placed_wave&& placed, microbatch& m, batch_type& b) {
+    const context_cut& cut = placed.cut;
+    m.programs = std::move(placed.programs);
+    const auto rows = static_cast<std::size_t>(m.programs.forward.rows);
     m.positions.resize(rows);
     m.tokens.resize(m.begins || m.ends ? rows : 0);
     m.targets.resize(m.tokens.size());
@@ -325,6 +393,7 @@ class step_batches<model::context_batch<T, Context>> {
   detail::same_on_all group_;
   plan::sequence_costs costs_;
   plan::balance balance_;
+  model::row_share kept_;
   int rank_, ranks_;
   std::int64_t rows_, context_;
   std::int64_t tokens_ = 0;
@@ -332,6 +401,9 @@ class step_batches<model::context_batch<T, Context>> {
   std::vector<batch_type> batches_;
   std::vector<std::int64_t> lengths_{};
   std::vector<plan::document_wave> waves_{};
+  std::int64_t planned_ahead_ = 0;
+  plan_of_step ahead_{};                       // of the next step, once its planner is done
+  std::unique_ptr<model::companion> planner_;  // last: it uses all of the above
 };
 
 }  // namespace heddle::inline v0::train

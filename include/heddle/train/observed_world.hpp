@@ -17,6 +17,15 @@ namespace detail {
 // A communicator whose calls can be put in the order of a queue: on its stream, or in the memory of a device that ranks share.
 template <class C, class Queue>
 concept can_follow = heddle::detail::goes_on_stream_of<C, Queue> || heddle::detail::shares_device_of<C, Queue>;
+template <class C>
+struct request_of {
+  using type = void;
+};
+template <class C>
+  requires requires { typename C::request; }
+struct request_of<C> {
+  using type = typename C::request;
+};
 }  // namespace detail
 
 /// Passes calls on to a communicator and reports the collectives to an observer: all that a layer or a stage uses.
@@ -31,6 +40,13 @@ class observed_communicator {
 
   int rank() const noexcept { return to_.rank(); }
   int size() const noexcept { return to_.size(); }
+  using request = typename detail::request_of<communicator>::type;
+  /// Reports what a layer has done by itself, on this rank in the step at work: messages along an axis, say.
+  void record(event e) {
+    e.rank = now_.rank;
+    e.step = now_.step;
+    observer_.record(e);
+  }
 
   /// The same communicator in the order of a queue of a device, where it can have its calls there. Units of what is then reported: the
   /// time that the host takes to put the call in the queue.

@@ -71,6 +71,8 @@ struct options {
                             ///< planner, such as "token-ring,zigzag"; empty: "kv-ring,zigzag"
   /// What planners of documents expect (`<heddle/plan/sequence_costs.hpp>`), the same on all ranks; null: from the model's sizes. It must outlive the run.
   const plan::sequence_costs* costs = nullptr;
+  /// For a sharding with a context split: a thread plans for the documents of the next step while a step runs.
+  bool plan_ahead = true;
   int threads_per_rank = 0;                 ///< 0: this machine's cores shared out evenly, at least one each
   std::int64_t validate_every = 0;          ///< steps between validations; 0: never
   std::int64_t validation_samples = 0;      ///< at most so many held-out samples; 0: all there are
@@ -118,6 +120,7 @@ struct options {
             rows_per_rank,
             context,
             costs,
+            plan_ahead,
             threads_per_rank,
             validate_every,
             validation_samples,

@@ -161,13 +161,25 @@ struct run_state {
   template <class Data>
   void load(const Data& data) {
     watched.set_step(at.step);  // what is not part of a step (validation, sampling) has none
-    const balanced_split shares{options.batch, sample_ranks.size()};
-    const int share = sample_ranks.rank();
     if constexpr (of_documents)
-      batches.load(data, {at.consumed, options.batch}, {at.consumed + shares.offset(share), shares.size(share)});
+      batches.load(data, {at.consumed, options.batch}, share_from(at.consumed));
     else
-      batches.load(data, at.consumed + shares.offset(share), shares.size(share),
+      batches.load(data, share_from(at.consumed).first, share_from(at.consumed).count,
                    1.0 / static_cast<double>(targets_of_a_step()));
+  }
+  // This rank's part of the samples of a step.
+  block_of_samples share_from(std::int64_t first) const {
+    const balanced_split shares{options.batch, sample_ranks.size()};
+    return {first + shares.offset(sample_ranks.rank()), shares.size(sample_ranks.rank())};
+  }
+  // Does the work of a step while a thread plans for the documents of the next one, where there are some.
+  template <class Data, class Work>
+  void with_next_planned([[maybe_unused]] const Data& data, Work&& work) {
+    if constexpr (of_documents) {
+      if (const std::int64_t next = at.consumed + options.batch; options.plan_ahead && at.step + 1 < options.steps)
+        return batches.plan_beside(data, {next, options.batch}, share_from(next), work);
+    }
+    work();
   }
   void begin_gradients() {
     held.for_each([](held_type& h) {
@@ -198,7 +210,7 @@ struct run_state {
   template <class Data, class Hooks>
   step_result compute_gradients(const Data& data, const Hooks& hooks) {
     load(data);
-    run_backward(hooks);
+    with_next_planned(data, [&] { run_backward(hooks); });
     const step_sums mine = my_sums();
     std::array<double, 4> sums{mine.loss, mine.targets, mine.squares, mine.stops};
     const std::span<double> used(sums.data(), options.stop == nullptr ? 3 : 4);
@@ -254,7 +266,8 @@ struct run_state {
   step_batches<batch_type> make_batches(World& of_run) {
     if constexpr (of_documents)
       return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples,
-                                      group_along(of_run, typename axes::context{}), options, waves_are_met());
+                                      group_along(of_run, typename axes::context{}), options, waves_are_met(),
+                                      model::recompute_plan_of(settings_of<stage_type>(options, {}, 0)).tail);
     else
       return step_batches<batch_type>(table(), parts, pipeline.rank(), max_samples, sample_extents());
   }

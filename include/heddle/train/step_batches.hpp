@@ -26,6 +26,10 @@ inline constexpr bool is_batch_of_model = !requires { Batch::is_refused; };
 // Whether microbatches are of documents of any length.
 template <class Batch>
 inline constexpr bool takes_documents = requires(const Batch& b) { b.positions; };
+// A block of an endless order of samples or documents.
+struct block_of_samples {
+  std::int64_t first = 0, count = 0;
+};
 }  // namespace detail
 
 /// Documents of any length: `length(d)` tokens has document d of `documents()`. `fill(d, first, inputs, targets)` writes tokens [first,

@@ -40,6 +40,10 @@
 
 namespace heddle::inline v0::compute {
 
+namespace detail::on_cuda {
+struct partial_merging;
+}  // namespace detail::on_cuda
+
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), rows of a cache, softmax cross-entropy, squared errors, sums, casts, attention, AdamW, the routing and products of experts, parts of heads and images are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
@@ -239,6 +243,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::launched_experts<basic_cuda, cuda_memory>;
   friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
   friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
+  friend struct detail::on_cuda::partial_merging;  // compute/cuda/merge_partials.hpp
   friend class detail::launched_images<basic_cuda, cuda_memory>;
   // Of a norm: as many elements of w as x has columns, and all of `others` as large as x.
   template <class X, class... Others>

@@ -315,8 +315,16 @@ class host : detail::argument_checks,
     same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
     detail::expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
     within("expert_balance_backward", "ids", ids.elements(), -1, logits.extent(1));
-    detail::expert_balance_backward(logits.extent(0), logits.extent(1), ids.extent(1), logits.data(), ids.data(), scale,
-                                    dlogits.data());
+    const auto counts = detail::choices_of_experts<sum_of_type<T>>(ids.size(), logits.extent(1), ids.data());
+    expert_balance_backward(logits, std::span<const sum_of_type<T>>(counts), scale, dlogits);
+  }
+  /// The same where rows of other ranks have chosen, too: `counts` [experts] are all that have.
+  template <class T>
+  void expert_balance_backward(input_matrix<T> logits, std::type_identity_t<std::span<const sum_of_type<T>>> counts,
+                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
+    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
+    detail::expect("expert_balance_backward", "elements of counts", logits.extent(1), counts.size());
+    detail::expert_balance_backward(logits.extent(0), logits.extent(1), logits.data(), counts, scale, dlogits.data());
   }
   template <class Rule, class T>
   void limit_choices(matrix_view<const std::int32_t> ids, matrix_view<T> weights, std::int64_t experts,

@@ -144,10 +144,9 @@ void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, c
 }
 /// dlogits += scale p (c - sum of p c).
 template <class T>
-void expert_balance_backward(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                             const std::int32_t* ids, sum_of_type<T> scale, T* dlogits) {
+void expert_balance_backward(std::int64_t tokens, std::int64_t experts, const T* logits,
+                             std::span<const sum_of_type<T>> count, sum_of_type<T> scale, T* dlogits) {
   using S = sum_of_type<T>;
-  const auto count = choices_of_experts<S>(tokens * k, experts, ids);
   for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const auto& p) {
     S mean = 0;
     for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * count[e];

@@ -177,6 +177,7 @@ class context_lowering {
     const std::int64_t rows = rows_of(m);
     const int b = new_buffer(t_.kind_of(items[0]), t_.part_of(items[0]), rows);
     here().receives.push_back({m.from, {b, 0, rows}, round_});
+    if (add_late(items, b)) return;
     // Beside what this rank has made of operands that lie together there is room for what it has not made.
     bool nowhere = false;
     for (const int item : items) {
@@ -209,6 +210,56 @@ class context_lowering {
       if (keep) own = {b, row, count};
       row += count;
     }
+  }
+
+  // If the last call alone has made partial results of these items, and of no others, in this round, they are added to what comes.
+  bool add_late(std::span<const int> items, int b) {
+    if (p_.pass != context_pass::backward || here().calls.empty()) return false;
+    int mirror = -1;
+    for (const int item : items)
+      if (at(item).buffer >= 0) mirror = mirror < 0 || mirror == at(item).buffer ? at(item).buffer : own_ - 1;
+    if (mirror < own_ || buffer(mirror).first_round != round_) return false;
+    for (const context_transfer& f : here().folds)
+      if (f.to == mirror || f.from.buffer == mirror) return false;
+    const bool keys = t_.kind_of(items[0]) == context_kind::of_keys;
+    const auto made = [&](context_call& c) -> std::vector<context_transfer>& { return keys ? c.of_keys : c.of_queries; };
+    std::vector<context_transfer>& results = made(here().calls.back());
+    std::int64_t left = 0;
+    for (std::size_t i = 0; i < here().calls.size(); ++i)
+      for (const context_transfer& f : made(here().calls[i])) {
+        if (f.to != mirror) continue;
+        if (i + 1 < here().calls.size()) return false;
+        left += f.from.rows;
+      }
+    std::vector<context_transfer> late;
+    std::int64_t row = 0;
+    for (const int item : items) {
+      const context_range& own = at(item);
+      for (const context_transfer& f : results) {
+        if (own.buffer != mirror || f.to != mirror) continue;
+        const std::int64_t begin = (std::max)(own.row, f.to_row), end = (std::min)(own.row + own.rows, f.to_row + f.from.rows);
+        if (begin >= end) continue;
+        append(late, {0, f.from.row + begin - f.to_row, end - begin}, b, row + begin - own.row);
+        left -= end - begin;
+      }
+      row += t_.cut[t_.piece_of(item)].count;
+    }
+    if (left != 0) return false;
+    std::erase_if(results, [&](const context_transfer& f) { return f.to == mirror; });
+    std::erase(here().fills, mirror);
+    for (int& m : mirrors_)
+      if (m == mirror) m = -1;
+    buffer(mirror).rows = 0;
+    std::vector<context_transfer>& all = keys ? here().late_of_keys : here().late_of_queries;
+    all.insert(all.end(), late.begin(), late.end());
+    read(b);
+    row = 0;
+    for (const int item : items) {
+      const std::int64_t count = t_.cut[t_.piece_of(item)].count;
+      at(item) = {b, row, count};
+      row += count;
+    }
+    return true;
   }
 
   void attend(std::span<const context_task> tasks) {
@@ -301,6 +352,10 @@ class context_lowering {
     std::vector<int> busy_until;
     for (int b = own_; b < static_cast<int>(p_.buffers.size()); ++b) {  // in the order of their first rounds
       context_buffer& own = buffer(b);
+      if (own.rows == 0) {  // nothing is there
+        own.slot = 0;
+        continue;
+      }
       int found = -1;
       for (int s = 0; s < static_cast<int>(p_.slots.size()); ++s) {
         const context_slot& slot = p_.slots[static_cast<std::size_t>(s)];

@@ -32,7 +32,7 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
     const std::string_view one = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     if (one == "none") continue;
-    constexpr std::string_view every = "every ";
+    constexpr std::string_view every = "every ", keep_tail = "keep-tail ";
     if (one == "full") {
       plan.every = 1;
     } else if (one.substr(0, every.size()) == every) {
@@ -42,12 +42,21 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
         throw config_error(
             heddle::detail::text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
       }
+    } else if (one.substr(0, keep_tail.size()) == keep_tail) {
+      const char* const end = one.data() + one.size();
+      const auto [slash, error] = std::from_chars(one.data() + keep_tail.size(), end, plan.tail.part);
+      const bool cut = error == std::errc{} && slash != end && *slash == '/';
+      const auto [last, wrong] = std::from_chars(cut ? slash + 1 : end, end, plan.tail.of);
+      if (!cut || wrong != std::errc{} || last != end || plan.tail.part < 1 || plan.tail.of < plan.tail.part) {
+        throw config_error(heddle::detail::text_of(
+            {"heddle: recompute \"", one, "\": which share of the rows is kept? Write \"keep-tail 1/2\""}));
+      }
     } else {
       const activation_set known = detail::activation_if_named(one) | own.find(one);
       if (!known.any()) {
         std::string message = "heddle: recompute \"";
         message += one;
-        message += "\" names no saved activation; there are none, full, every <k>";
+        message += "\" names no saved activation; there are none, full, every <k>, keep-tail <part>/<of>";
         for (const std::string_view name : activation_names) (message += ", ") += name;
         for (unsigned i = 0; i < own.count; ++i) (message += ", ") += own.names[i];
         if (own.count == 0)
@@ -57,6 +66,10 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       plan.named = plan.named | known;
     }
   }
+  if (plan.tail.any() && !plan.drops_attention())
+    throw config_error(
+        "heddle: recompute \"keep-tail\" keeps rows of attn.out where it is dropped; say \"full\", \"every <k>\" or "
+        "\"attn.out\", too");
   return plan;
 }
 
@@ -68,6 +81,7 @@ HEDDLE_INLINE std::string to_string(const recompute_plan& plan, const own_activa
   };
   if (plan.every == 1) add("full");
   if (plan.every > 1) add("every " + std::to_string(plan.every));
+  if (plan.tail.any()) add("keep-tail " + std::to_string(plan.tail.part) + '/' + std::to_string(plan.tail.of));
   for (std::size_t i = 0; i < activation_names.size(); ++i)
     if (plan.named.has(static_cast<activation>(i))) add(activation_names[i]);
   for (unsigned i = 0; i < own.count; ++i)

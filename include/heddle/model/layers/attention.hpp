@@ -62,7 +62,7 @@ template <class B>
 void attend(const B& b, const const_heads_of_call<B>& q, const const_heads_of_call<B>& k,
             const const_heads_of_call<B>& v, typename B::sum scale, const heads_of_call<B>& out) {
   if constexpr (B::has_context)
-    b.run().cache.attend(q, k, v, scale, out, b.vector(log_sum_exp{}));
+    b.run().cache.attend(b.run().replays, q, k, v, scale, out, b.vector(log_sum_exp{}));
   else
     b.compute().attention(q, k, v, b.run().sequences, scale, out, b.vector(log_sum_exp{}),
                           compute::key_pages_in<typename B::space>{});

@@ -1,6 +1,8 @@
 // heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs of which each token takes a few.
 #pragma once
 
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/type_list.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
 #include <heddle/model/layers/expert_layouts.hpp>
@@ -13,7 +15,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::model::layers {
 
@@ -60,7 +64,7 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 ///
 /// `balance` is the weight of a term of the loss that is least where experts are chosen alike: of T rows, with c_e the choices of expert e and p
 /// the softmax of their logits, balance * experts / (chosen T^2) * sum over e of c_e (sum of p_e), which is `balance` where all are. Each
-/// rank and microbatch has a term of its own rows, weighted by the number of these. Gradients have it, the loss that is reported does not;
+/// rank and microbatch has a term of its own rows, weighted by the number of these; ranks that share documents have one of all their rows. Gradients have it, the loss that is reported does not;
 /// `compute().expert_balance` gives the sum.
 ///
 /// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one
@@ -257,8 +261,7 @@ struct experts {
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     score.layer().choose_backward(score, b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
-    if (balance > 0 && own_rows(b) > 0)
-      b.compute().expert_balance_backward(b[scores{}], at.ids, balance_scale(b), b[d_scores{}]);
+    if (balance > 0) add_balance(b, at.ids);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
     detail::require_settled<router_layer, dual<typename l::in::x_edge>>(made<routed_dx>{});
     score.backward_input(x, b[d_scores{}], dx, true);
@@ -281,10 +284,29 @@ struct experts {
   }
 
  private:
+  // The gradient of the term that is least where experts are chosen alike.
+  template <class B, class Ids>
+  void add_balance(const B& b, const Ids& ids) const {
+    if constexpr (B::has_context) {  // of the rows of all ranks that share documents
+      using sum = typename B::sum;
+      std::vector<sum> all(static_cast<std::size_t>(count) + 1);
+      all.back() = static_cast<sum>(own_rows(b));
+      for (const std::int32_t e : ids.elements())
+        if (e >= 0) ++all[static_cast<std::size_t>(e)];
+      [&]<class... Axes>(type_list<Axes...>) {
+        (b.run().world.template along_if<Axes>().all_reduce(std::span(all), plus{}), ...);
+      }(typename B::layouts::context_axes{});
+      if (own_rows(b) > 0)
+        b.compute().expert_balance_backward(b[scores{}], std::span<const sum>(all).first(static_cast<std::size_t>(count)),
+                                            balance_scale(b, static_cast<double>(all.back())), b[d_scores{}]);
+    } else if (const std::int64_t rows = own_rows(b); rows > 0) {
+      b.compute().expert_balance_backward(b[scores{}], ids, balance_scale(b, static_cast<double>(rows)), b[d_scores{}]);
+    }
+  }
   // A microbatch counts as its rows do in the step's loss.
   template <class B>
-  typename B::sum balance_scale(const B& b) const {
-    const double alike = static_cast<double>(chosen) * static_cast<double>(own_rows(b));
+  typename B::sum balance_scale(const B& b, double rows) const {
+    const double alike = static_cast<double>(chosen) * rows;
     return static_cast<typename B::sum>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
   }
   // Whether rows go to other ranks; `route` refuses to gather them elsewhere than on the host.

@@ -107,6 +107,8 @@ struct arena_sizes {
   std::int64_t deferred = 0;
   std::int64_t scratch = 0;  ///< children use it in turn
   std::int64_t constants = 0;
+  std::int64_t tail_rows = 0;  ///< of `attn.out`, which are kept where it is dropped
+  std::int64_t tail = 0;       ///< elements of these
 };
 
 /// Gives the tensors of layers their places on one rank.
@@ -216,6 +218,8 @@ class placer {
         } else {
           const activation_set role = detail::role_of(described, own);
           place.dropped = {(role & named).any(), role.any()};
+          if (role.has(model::activation::attn_out))
+            take(sizes.tail, sizes.tail_rows * columns * memory_of<typename described_type::tag>);
           for (std::size_t v = 0; v < 2; ++v) {
             if (!place.dropped[v])
               place.saved[v] = take(sizes.saved[v], elements);

@@ -101,7 +101,7 @@ struct language_memory {
   }
   /// What block `layer` of the model keeps of a microbatch.
   static constexpr std::int64_t block_bytes(int layer) noexcept {
-    return stream + in_bytes(at.sizes_of(layer).saved[dropping(layer)]);
+    return in_bytes(at.kept(again, layer));
   }
   /// What the final norm and the head keep of one.
   static constexpr std::int64_t end_bytes() noexcept { return stream + in_bytes(at.of_end.saved[0]); }

@@ -60,6 +60,24 @@ struct named {
   static constexpr model::recompute_plan again{detail::named_activations<Names...>(), 0};
 };
 
+namespace detail {
+template <int Part, int Of>
+constexpr model::row_share checked_tail() {
+  static_assert(0 < Part && Part <= Of,
+                "heddle: activations::keep_tail<Part, Of>: a share of the rows: 0 < Part <= Of, such as keep_tail<1, 2>");
+  return 0 < Part && Part <= Of ? model::row_share{Part, Of} : model::row_share{1, 2};
+}
+}  // namespace detail
+
+/// Where outputs of attention are dropped, those of a rank's last rows are kept all the same, Part / Of of them, and only the queries
+/// before them attend again. In the order `split::zigzag` the last rows are the late halves of documents, which see most keys: with
+/// `keep_tail<1, 2>` a quarter of the attention is done again for half of the memory. For models with a context split.
+/// Source: Sun et al. 2025, arXiv:2509.19836 (sequence-level selective checkpointing).
+template <int Part, int Of>
+struct keep_tail {
+  static constexpr model::recompute_plan again{{}, 0, detail::checked_tail<Part, Of>()};
+};
+
 // ---- the policy -------------------------------------------------------------------------------------------------
 namespace detail {
 template <class T>
@@ -96,8 +114,15 @@ template <class... Whats>
 constexpr model::recompute_plan again_of_all() noexcept {
   static_assert(((again_of<Whats>().every > 0 ? 1 : 0) + ... + 0) <= 1,
                 "heddle: activations::recompute<...> got two of full and every<K>; keep one of them");
+  constexpr int tails = ((again_of<Whats>().tail.any() ? 1 : 0) + ... + 0);
+  static_assert(tails <= 1, "heddle: activations::recompute<...> got two of keep_tail<Part, Of>; keep one of them");
+  static_assert(tails == 0 || (again_of<Whats>().drops_attention() || ...),
+                "heddle: activations::keep_tail<Part, Of> keeps rows of attn.out where it is dropped: add full, every<K> or "
+                "named<\"attn.out\">");
   model::recompute_plan plan;
-  ((plan.named = plan.named | again_of<Whats>().named, plan.every = plan.every | again_of<Whats>().every), ...);
+  ((plan.named = plan.named | again_of<Whats>().named, plan.every = plan.every | again_of<Whats>().every,
+    plan.tail = again_of<Whats>().tail.any() ? again_of<Whats>().tail : plan.tail),
+   ...);
   return plan;
 }
 template <class... Whats>
@@ -123,8 +148,8 @@ struct kept_in<Kept, T, Space> {
 }  // namespace detail
 
 /// Drops saved activations after forward and computes them again in backward: `none`, `full`, `every<K>`, `named<...>`,
-/// or several of these together; `full, named<"head.logits">` keeps the least. A policy among them says how the rest is
-/// kept, as `offload<...>`; without one, in memory.
+/// or several of these together; `full, named<"head.logits">` keeps the least, `keep_tail<Part, Of>` more. A policy
+/// among them says how the rest is kept, as `offload<...>`; without one, in memory.
 ///
 /// Gradients are the same bits as with `keep`. A backward computes everything once: with a split backward in
 /// backward_input, and what backward_weight needs waits for it. What the last forward before it has computed of its own
