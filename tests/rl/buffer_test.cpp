@@ -3,8 +3,10 @@
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
+#include <heddle/plan/m2flow.hpp>
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/pipeline.hpp>
+#include <heddle/rl/planned.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -159,4 +161,28 @@ TEST_CASE("pipelines say what they decide", "[rl][run]") {
   CHECK(zero::flow == split_sync::flow);
   using all_of_one = rl::pipeline<rl::partial<1>>;
   CHECK(all_of_one::flow == rl::hybridflow::flow);
+}
+
+TEST_CASE("a plan says whether a run is in turn or side by side, and on how many ranks", "[rl][run]") {
+  hd::plan::workflow work{.tasks = {"rollout", "training"}, .edges = {{0, 1}}};
+  const auto planned = [&](double switching, double rollout_at_least) {
+    work.seconds = [=](int task, int devices) { return task == 0 ? rollout_at_least + 8.0 / devices : 24.0 / devices; };
+    work.switching = [=](int, int) { return switching; };
+    return rl::planned_run(hd::plan::m2flow(work, 8), work, "training", "rollout");
+  };
+  // Loading costs nothing, and both use all devices as well as some: in turn. Loading costs much: side by side.
+  const rl::planned in_turn = planned(0, 0), beside = planned(30, 0);
+  CHECK_FALSE(in_turn.flow.apart);
+  CHECK(in_turn.train == 8);
+  CHECK(in_turn.generate == 8);
+  CHECK(beside.flow.apart);
+  CHECK(beside.train == 6);  // 24 / 6 = 8 / 2
+  CHECK(beside.generate == 2);
+  CHECK_THROWS_WITH(rl::planned_run(hd::plan::m2flow(work, 8), work, "training", "judge"),
+                    "heddle: rl::planned_run: the workflow has no task \"judge\"");
+  hd::plan::flow_plan odd = hd::plan::m2flow(work, 8);
+  for (hd::plan::flow_step& s : odd.steps)
+    if (s.task == 1) s.first = 1, s.devices = 7;
+  CHECK_THROWS_WITH(rl::planned_run(odd, work, "training", "rollout"),
+                    Catch::Contains("training and rollout share some of their devices in this plan"));
 }
