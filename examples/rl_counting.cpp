@@ -39,18 +39,19 @@ double reward_of(std::span<const std::int32_t> prompt, std::span<const std::int3
 
 struct settings {
   std::string system = "hybridflow", train = "dp=2", generate = "dp=2";
-  std::int64_t steps = 300, prompts = 32, answers = 8, seed = 1;
-  double lr = 1e-3;
+  std::int64_t steps = 400, prompts = 32, answers = 8, seed = 1, ahead = -1;
+  double lr = 1e-3, cap = 5;
 };
 
 int count(const settings& s) {
-  const rl::flow how = rl::flow_named(s.system);
+  const rl::flow how = s.ahead < 0 ? rl::flow_named(s.system) : rl::flow{.apart = true, .ahead = s.ahead};
   const rl::meshes<train_mesh, generate_mesh> where{hd::parse_mesh<train_mesh>(s.train),
                                                     hd::parse_mesh<generate_mesh>(s.generate)};
   hd::train::options<policy::config> options;
+  // Small weights to begin with: nearly all answers are equally likely, so that all of them are tried.
   static_cast<hd::model::gpt2_config&>(options.model) = {
-      .layers = 1, .heads = 2, .width = 32, .context = 16, .vocabulary = 13, .initial_deviation = 0.15};
-  options.model.objective = rl::reinforce{};
+      .layers = 1, .heads = 2, .width = 32, .context = 16, .vocabulary = 13, .initial_deviation = 0.05};
+  options.model.objective = rl::reinforce{.cap = s.cap};
   options.learning_rate = {.peak = s.lr, .minimum = 0, .warmup_steps = 0};
   options.adamw = {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0};
   options.seed = static_cast<std::uint64_t>(s.seed);
@@ -71,13 +72,15 @@ int count(const settings& s) {
           }};
 
   const int ranks = how.apart ? where.train.size() + where.generate.size() : where.train.size();
-  std::printf("%s: %s\ntrain %s, generate %s: %d ranks\n", s.system.c_str(), to_string(how).c_str(),
+  std::printf("%s: %s\ntrain %s, generate %s: %d ranks\n", s.ahead < 0 ? s.system.c_str() : "ahead", to_string(how).c_str(),
               hd::to_string(where.train).c_str(), hd::to_string(where.generate).c_str(), ranks);
   hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>{ranks}, [&](auto& world) {
-    double greedy = 0;
+    double greedy = 0, weights = 0, lag = 0;
     const rl::run_result all = rl::run<hd::strategy<train_mesh, hd::zero<1>>>(
         world, how, where, policy{}, options, of_run, task, [&](const rl::run_report& r, auto& trainer) {
           const std::int64_t n = r.batch + 1;
+          weights += r.statistics.effective_share() / static_cast<double>(s.steps);
+          lag += r.mean_lag / static_cast<double>(s.steps);
           if (world.rank() == 0 && (n % 20 == 0 || n == s.steps))
             std::printf("batch %4lld/%lld  reward %.3f  lag %.2f (most %lld)  weights %.3f  given up %lld  %.0f tok/s\n",
                         static_cast<long long>(n), static_cast<long long>(s.steps), r.reward, r.mean_lag,
@@ -92,8 +95,8 @@ int count(const settings& s) {
           }
         });
     if (world.rank() == 0)
-      std::printf("greedy %.3f  groups %lld, given up %lld, batches without a step %lld\n%s\n", greedy,
-                  static_cast<long long>(all.groups), static_cast<long long>(all.given_up),
+      std::printf("greedy %.3f  mean lag %.2f, weights %.3f  groups %lld, given up %lld, batches without a step %lld\n%s\n",
+                  greedy, lag, weights, static_cast<long long>(all.groups), static_cast<long long>(all.given_up),
                   static_cast<long long>(all.skipped),
                   all.groups >= all.batches * s.prompts + all.given_up
                       ? "every answer was used, given up or left at the end"
@@ -114,6 +117,9 @@ int main(int argc, char** argv) {
   app.add_option("--steps", s.steps, "batches")->range(1, 1000000000);
   app.add_option("--prompts", s.prompts, "of a batch")->range(1, 1 << 20);
   app.add_option("--answers", s.answers, "to each prompt")->range(2, 1 << 16);
+  app.add_option("--ahead", s.ahead, "in place of a system: generators on their own ranks, this many batches ahead")
+      ->range(0, 1 << 10);
+  app.add_option("--cap", s.cap, "of the weights of what older versions drew; 0: no weights")->at_least(0);
   app.add_option("--lr", s.lr, "the highest learning rate")->more_than(0);
   app.add_option("--seed", s.seed, "of weights, prompts and answers")->range(0, 1 << 30);
   return tool::run(app, argc, argv, [&] { return count(s); });

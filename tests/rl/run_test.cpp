@@ -1,5 +1,5 @@
 // tests/rl/run_test.cpp: runs of all pipelines on many meshes: degenerate ones are the synchronous one bit for bit, tokens
-// are as old as pipelines say, each answer is used once, and rewards that fail cost their answer only.
+// are as old as pipelines and simulations say, each answer is used once, and rewards that fail cost their answer only.
 #include "catch.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -8,6 +8,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/rl/run.hpp>
+#include <heddle/rl/simulated.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +23,7 @@
 
 namespace hd = heddle;
 namespace rl = heddle::rl;
+namespace sim = heddle::sim;
 using hd::dp, hd::pp, hd::tp;
 
 namespace {
@@ -195,6 +197,36 @@ TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", 
       if (e.how.greatest_lag() >= 0) CHECK(greatest <= e.how.greatest_lag());
       if (e.greatest >= 0) CHECK(greatest == e.greatest);
     }
+}
+
+TEST_CASE("tokens of a run are as old as its simulation says", "[rl][run][ranks]") {
+  using off = rl::pipeline<rl::split, rl::one_step_off>;
+  using half = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>>>;
+  using far = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<4>>>;
+  using seldom = rl::pipeline<rl::bounded_stale<rl::eta<0>, 3>>;
+  using both = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1>, 2>>;
+  using over = rl::pipeline<rl::partial<2>>;
+  // Answers have equal lengths, and a step takes far longer than a batch of them.
+  sim::rl_times times{.step = 1, .train = 10000};
+  times.length = [](std::int64_t, int) { return 5; };
+  run_case c;
+  c.s.steps = 8;
+  c.s.end_tokens = {};
+  c.s.sequences = 32;
+  for (const char* generate : {"dp=1", "dp=2"})
+    for (const rl::flow& how :
+         {rl::flow{}, apart(rl::flow{}), off::flow, half::flow, far::flow, seldom::flow, both::flow, over::flow}) {
+      INFO(to_string(how) << ", generate " << generate);
+      c.how = how;
+      c.train = how.apart ? "dp=1" : generate;
+      c.generate = generate;
+      const run_outcome got = run_on_ranks(c);
+      const int generators = generate == std::string("dp=1") ? 1 : 2;
+      CHECK(got.result.lags == sim::simulate(rl::simulated(how, c.s, generators), times, 8).tokens_of_lag);
+    }
+  CHECK_THROWS_WITH(rl::simulated(rl::pipeline<rl::split, rl::one_step_off, rl::partial<2>>::flow, c.s, 1),
+                    Catch::Contains("interrupted answers are simulated with synchronous weights after each step, got "
+                                    "apart, ahead by 1/1 batch, interrupted, 2 batches begun"));
 }
 
 TEST_CASE("a guard gives up what older versions wrote, and the run goes on", "[rl][run][ranks]") {

@@ -294,7 +294,11 @@ class session {
       runner_->follow();
       return;
     }
-    if (how_.apart) listen();
+    if (how_.apart) {
+      listen();
+      if (!begun_) wait_until_asked();  // the trainer has nothing, and asks at once
+      begun_ = true;
+    }
     for (;;) {
       const bool asked = !how_.apart || was_asked();
       begin_groups(asked);
@@ -306,10 +310,10 @@ class session {
     if (how_.apart) wait_until_asked();
     runner_->interrupt();
   }
-  // Groups of this generator, in order, as far as its weights may; where it is asked for a batch, only those of that.
+  // Groups of this generator, in order, as far as its weights may; where the trainer lacks a batch, only those of that.
   void begin_groups(bool asked) {
     std::int64_t bound = how_.may_begin(base_, settings_.prompts);
-    if (asked && !how_.overtakes()) bound = (std::min)(bound, until_);
+    if (asked && !how_.overtakes() && (asked_for_ > 0 || !how_.apart)) bound = (std::min)(bound, until_);
     if (next_ < 0) next_ = own_;
     for (; next_ < bound; next_ += generators_) rollout_->add({next_, task_->prompt(next_)});
   }
@@ -366,8 +370,8 @@ class session {
   template <class Report>
   void take_or_ask(Report& report) {
     if (take_batches(report)) {
-      if (!how_.in_flight) return;
-      ask(0);
+      if (!how_.in_flight && (done() || turn_due() < 0)) return;
+      ask(0);  // each step sends its weights, so that generators are as far ahead as they may, and no further
     } else {
       ask(each_lacks());
     }
@@ -533,7 +537,7 @@ class session {
   std::vector<std::int64_t> say_;
   // Of a leader: its window's begin, its next group, and what waits for a meeting.
   std::int64_t base_ = 0, next_ = -1, asked_for_ = 0;
-  bool heard_ = false;
+  bool heard_ = false, begun_ = false;
   std::optional<typename World::control_communicator::request> asked_;
   std::vector<std::vector<sample>> finished_;
   std::vector<question> questions_;
