@@ -359,6 +359,7 @@ TEST_CASE("states in which groups are lost or twice are refused", "[rl][save]") 
   };
   refused([](auto& o) { o.generators[1].next = 5; }, "5 groups have begun, 2 came");
   refused([](auto& o) { o.generators[1].next = 4; }, "group 4 is the next of another generator");
+  refused([](auto& o) { o.generators[1].next = (std::int64_t{1} << 62) + 1; }, "and those before it are nowhere");
   refused([](auto& o) { o.generators[0].answers.prompts[0].group = 1; }, "group 1 is in two places");
   refused([](auto& o) { o.generators[0].answers.prompts[0].group = 6; }, "group 6 is with a generator that has not begun it");
   refused([](auto& o) { o.buffer.numbers[0] = 3; }, "group 3 is in the buffer and did not come");

@@ -10,6 +10,7 @@
 #include <heddle/rl/words.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -51,8 +52,9 @@ std::vector<std::int64_t> to_words(const run_state& state);
 /// groups are lost or twice.
 run_state run_state_of(std::span<const std::int64_t> words);
 
-/// A generator's state as words, and back. Errors: as above.
+/// A generator's state as numbers.
 std::vector<std::int64_t> to_words(const generator_state& state);
+/// The generator's state of which these are the numbers. Errors: `config_error` for words that are none.
 generator_state generator_state_of(std::span<const std::int64_t> words);
 
 /// What generator `own` of `count` goes on with. As many as before: what it had. Else groups are dealt out again by their
@@ -60,9 +62,20 @@ generator_state generator_state_of(std::span<const std::int64_t> words);
 generator_state dealt_to(std::span<const generator_state> from, std::int64_t own, std::int64_t count,
                          const std::function<std::vector<std::int32_t>(std::int64_t)>& prompt);
 
-/// Errors: `config_error` naming the first setting that differs. `save`: its path.
+/// Refuses a save of a run with other settings. `save`: its path. Errors: `config_error` naming the first that differs.
 void require_same_settings(const std::string& save, std::span<const fixed_setting> saved,
                            std::span<const fixed_setting> own);
+
+/// The state of a run in a complete save, such as `folder`/step-00000100.
+/// Errors: `io_error` for one that cannot be read; `config_error` for one of a training without such a state, or with
+/// words that are none, naming it.
+run_state state_in_save(const std::filesystem::path& save);
+
+namespace detail {
+// The words of a save; none: it has none. `state_of_save` gives them a meaning.
+std::vector<std::int64_t> words_in_save(const std::filesystem::path& save);
+run_state state_of_save(const std::string& save, std::span<const std::int64_t> words);
+}  // namespace detail
 
 }  // namespace heddle::inline v0::rl
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>
-#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/rl/run.hpp>
@@ -45,16 +44,7 @@ struct saves {
   }
 };
 
-/// The state of a run in a complete save, such as `folder`/step-00000100.
-/// Errors: `io_error` for one that cannot be read; `config_error` for one of a training without such a state, or with
-/// words that are none, naming it.
-run_state state_in_save(const std::filesystem::path& save);
-
 namespace detail {
-
-// The words of a save; none: it has none. `state_of_save` gives them a meaning.
-std::vector<std::int64_t> words_in_save(const std::filesystem::path& save);
-run_state state_of_save(const std::string& save, std::span<const std::int64_t> words);
 
 template <class Session>
 class run_saver<Session, saves> {
@@ -155,7 +145,3 @@ class run_saver<Session, saves> {
 }  // namespace detail
 
 }  // namespace heddle::inline v0::rl
-
-#if !defined(HEDDLE_SEPARATE_COMPILATION)
-#include <heddle/rl/impl/save.hpp>
-#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/text.hpp>
+#include <heddle/io/checkpoint.hpp>
 #include <heddle/rl/impl/words.hpp>
 #include <heddle/rl/run_state.hpp>
 
@@ -52,7 +53,8 @@ inline void require_each_once(const run_state& s) {
     throw config_error("heddle: rl: in the state of a run group " + std::to_string(group) + what);
   };
   const auto n = std::ssize(s.generators);
-  std::int64_t begun = 0, last = -1, placed = s.buffer.came;
+  std::int64_t begun = 0, last = -1, placed = s.buffer.came, most = std::ssize(s.buffer.seen);
+  for (const generator_state& g : s.generators) most += std::ssize(g.answers.groups) + std::ssize(g.answers.prompts);
   std::vector<bool> known = s.buffer.seen;
   const auto place = [&](std::int64_t group, std::int64_t next) {
     if (group < 0 || group >= next) fail(group, " is with a generator that has not begun it");
@@ -64,6 +66,7 @@ inline void require_each_once(const run_state& s) {
   for (std::int64_t g = 0; g < n; ++g) {
     const generator_state& own = s.generators[static_cast<std::size_t>(g)];
     if (own.next < g || (own.next - g) % n != 0) fail(own.next, " is the next of another generator");
+    if ((own.next - g) / n > most) fail(own.next, " is the next of a generator, and those before it are nowhere");
     begun += (own.next - g) / n;
     for (const auto& answers : own.answers.groups) place(answers.empty() ? -1 : answers.front().group, own.next);
     for (const rollout_prompt& p : own.answers.prompts) place(p.group, own.next);
@@ -149,6 +152,33 @@ HEDDLE_INLINE void require_same_settings(const std::string& save, std::span<cons
       throw config_error("heddle: rl: '" + save + "' is a save of a run with " + s.name + " " +
                          (at == saved.end() ? "unknown" : at->value) + "; this run's is " + s.value);
   }
+}
+
+namespace detail {
+HEDDLE_INLINE std::vector<std::int64_t> words_in_save(const std::filesystem::path& save) {
+  const io::checkpoint_reader reader(save);
+  for (const io::tensor_entry& e : reader.tensors(0))
+    if (e.name == "words") {
+      std::vector<std::int64_t> words(static_cast<std::size_t>(e.region.count()));
+      reader.read(0, "words", std::span(words));
+      return words;
+    }
+  return {};
+}
+
+HEDDLE_INLINE run_state state_of_save(const std::string& save, std::span<const std::int64_t> words) {
+  if (words.empty())
+    throw config_error("heddle: rl: '" + save + "' is a save of a training that is no run of rl::run: it has no state of one");
+  try {
+    return run_state_of(words);
+  } catch (const config_error& e) {
+    throw config_error("heddle: rl: '" + save + "' has no state of a run that can go on: " + e.what());
+  }
+}
+}  // namespace detail
+
+HEDDLE_INLINE run_state state_in_save(const std::filesystem::path& save) {
+  return detail::state_of_save(save.string(), detail::words_in_save(save));
 }
 
 }  // namespace heddle::inline v0::rl
