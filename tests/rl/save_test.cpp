@@ -199,19 +199,21 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
   using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::split, rl::partial<3>, rl::ess_below<1, 1>>;
+  using here = rl::pipeline<rl::bounded_stale<rl::eta<1, 2>, 2>>;
   std::size_t unfinished = 0;
-  for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow}) {
+  for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow, rl::april::flow}) {
     INFO(to_string(how));
     const save_folder saves("goes-on");
     save_case c{.how = how, .train = "dp=1", .generate = "dp=2"};
     c.saves = {.folder = saves.path, .every = 1, .resume = true, .keep = 1};
     // Also with another number of generators, and another mesh of the trainer.
-    const char* generators[] = {"dp=2", "dp=2", "dp=1", "dp=3", "dp=2"};
+    const char* apart[] = {"dp=2", "dp=2", "dp=1", "dp=3", "dp=2"};
+    const char* same[] = {"dp=2", "dp=2", "tp=2", "replica=2", "pp=2"};
     for (std::int64_t steps = 1; steps <= 5; ++steps) {
       INFO("up to " << steps << " batches");
       c.s.steps = steps;
-      c.generate = generators[steps - 1];
-      c.train = steps == 5 ? "dp=2" : "dp=1";
+      c.generate = (how.apart ? apart : same)[steps - 1];
+      c.train = !how.apart || steps == 5 ? "dp=2" : "dp=1";
       const save_outcome got = run_saved(c);
       CHECK(got.rewards.size() == 1);
       CHECK(got.result.batches == steps);
@@ -222,7 +224,23 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
           for (const rl::sample& x : answers) unfinished += !x.tokens.empty() && x.finish == hd::infer::finish_reason::none;
       CHECK(s.result.batches == steps);
       CHECK(s.version == got.result.version);
+      CHECK(s.buffer.came <= got.result.groups);
     }
+    // The saves of one run, behind each of its batches.
+    const save_folder others("each");
+    c.saves = {.folder = others.path, .every = 1, .keep = 9};
+    const save_outcome got = run_saved(c);
+    std::set<std::int64_t> batches, versions;
+    for (const auto& entry : fs::directory_iterator(others.path)) {
+      if (!entry.is_directory()) continue;
+      const rl::run_state s = rl::state_in_save(entry.path());
+      require_each_once(s);
+      batches.insert(s.result.batches), versions.insert(s.version);
+    }
+    // One behind another of the same step, as a batch needed none, takes its place.
+    CHECK(batches.count(5) == 1);
+    CHECK(versions.size() == batches.size());
+    if (got.result.skipped == 0) CHECK(batches == std::set<std::int64_t>{1, 2, 3, 4, 5});
   }
   CHECK(unfinished > 0);  // else no answer was cut, and nothing was shown of them
 }
