@@ -95,6 +95,7 @@
 #include <heddle/rl/impl/reward.hpp>
 #include <heddle/rl/impl/rollout.hpp>
 #include <heddle/rl/impl/row_board.hpp>
+#include <heddle/rl/impl/run_state.hpp>
 #include <heddle/rl/impl/transfer_protocol.hpp>
 #include <heddle/rl/impl/words.hpp>
 #include <heddle/schedule/impl/actor/actor_graph.hpp>

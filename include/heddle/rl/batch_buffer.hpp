@@ -23,6 +23,15 @@ inline std::pair<std::int64_t, std::int64_t> versions_of(const sample& s) {
   return {s.segments.front().version, s.segments.back().version};
 }
 
+/// All that a `batch_buffer` has to save. Units: groups.
+struct batch_buffer_state {
+  std::int64_t next = 0, came = 0, used = 0, given_up = 0, fresh_from = 0;
+  std::vector<bool> seen{};                 ///< by number: those that came
+  std::vector<std::int64_t> numbers{};      ///< ascending: of those that are here
+  std::vector<std::vector<sample>> here{};  ///< as many; without answers: given up
+  friend bool operator==(const batch_buffer_state&, const batch_buffer_state&) = default;
+};
+
 /// Groups that are finished, until a step takes them. A batch is the next `groups` of them in the order of their
 /// numbers, or, where answers overtake each other (`flow::overtakes`), the first that came, those with the oldest tokens
 /// first. Nothing is lost and nothing used twice: each group that came is used, given up or here.
@@ -96,6 +105,19 @@ class batch_buffer {
   std::int64_t came() const noexcept { return came_; }
   std::int64_t here() const noexcept { return came_ - left(); }
   std::int64_t given_up() const noexcept { return given_up_; }
+
+  batch_buffer_state state() const {
+    batch_buffer_state s{next_, came_, used_, given_up_, fresh_from_, seen_};
+    for (const auto& [id, answers] : here_) s.numbers.push_back(id), s.here.push_back(answers);
+    return s;
+  }
+  /// Goes on from a state, of a buffer for the same flow and batch.
+  void restore(batch_buffer_state s) {
+    next_ = s.next, came_ = s.came, used_ = s.used, given_up_ = s.given_up, fresh_from_ = s.fresh_from;
+    seen_ = std::move(s.seen);
+    here_.clear();
+    for (std::size_t i = 0; i < s.here.size(); ++i) here_.emplace(s.numbers.at(i), std::move(s.here[i]));
+  }
 
  private:
   static std::int64_t oldest_of(const std::vector<sample>& answers) {

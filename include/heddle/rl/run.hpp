@@ -48,7 +48,22 @@ struct meshes {
   Generate generate{};
 };
 
+/// A run that is not saved: `run` takes `saves` (heddle/rl/save.hpp) in its place.
+struct no_saves {};
+
 namespace detail {
+
+// What a session does for its saves. Without: nothing, and nothing is compiled.
+template <class Session, class Saves>
+class run_saver;
+template <class Session>
+class run_saver<Session, no_saves> {
+ public:
+  constexpr run_saver(Session&, const no_saves&) noexcept {}
+  static constexpr bool resumed() noexcept { return false; }
+  static constexpr bool is_due() noexcept { return false; }
+  static constexpr void save() noexcept {}
+};
 
 template <class Mesh, class Split>
 struct axes_beside;
@@ -69,6 +84,8 @@ auto world_of_generator(const World& all, type_list<Tags...>) {
 /// A run on one rank. `World`: of all ranks.
 template <class World, class Strategy, class Policy, class GenerateMesh>
 class session {
+  template <class Session, class Saves>
+  friend class run_saver;
   using base = typename Policy::base;
   using T = typename base::scalar;
   using train_mesh = typename Strategy::mesh;
@@ -105,22 +122,24 @@ class session {
   }
 
   /// `report(const run_report&)` on ranks that train, behind each batch.
-  template <class Report>
-  run_result run(Report&& report) {
+  template <class Report, class Saves>
+  run_result run(Report&& report, const Saves& saves) {
     last_ = now_ns();
-    for (int turn = 0; turn < turns_; ++turn) meet();  // all begin with the same weights
+    run_saver<session, Saves> saver(*this, saves);
+    if (rollout_ && !saver.resumed()) rollout_->start(most_groups);
+    for (int turn = 0; turn < turns_; ++turn) meet(saver);  // all begin with the same weights
     if (!training_) {
-      while (!stopped_) write(), meet();
+      while (!stopped_) write(), meet(saver);
     } else if (how_.apart) {
-      while (!done()) take_or_ask(report);
+      while (!done()) take_or_ask(report, saver);
       stopped_ = true;
       ask(0);
-      meet();
+      meet(saver);
     } else {
       while (!done()) {
         write();
-        meet();
-        if (take_batches(report) && !done()) meet();
+        meet(saver);
+        if (take_batches(report, saver) && (!done() || saver.is_due())) meet(saver);
       }
     }
     end_generator();
@@ -193,7 +212,6 @@ class session {
                                      .max_tokens = settings_.most_tokens,
                                      .sampling = {.temperature = settings_.temperature, .seed = settings_.seed},
                                      .stop_tokens = settings_.end_tokens});
-    rollout_->start(most_groups);
   }
   // One route to all generators, or where they take weights in turn, one to each turn's.
   void route_weights() {
@@ -222,10 +240,11 @@ class session {
 
   // ---- what all ranks do together ----
 
-  // Exchanges finished groups, and weights where they are due. Every rank calls it equally often.
-  void meet() {
+  // Exchanges finished groups, and weights where they are due, and saves. Every rank calls it equally often.
+  template <class Saver>
+  void meet(Saver& saver) {
     say_.clear();
-    if (world_->rank() == 0) say_as_trainer();
+    if (world_->rank() == 0) say_as_trainer(saver.is_due());
     if (rollout_) say_as_leader();
     const gathered_words all = gather_words(world_->control(), say_);
     std::span<const std::int64_t> said = all.of(0);
@@ -238,10 +257,12 @@ class session {
     const std::int64_t version = next();
     const auto turn = static_cast<int>(next());
     until_ = next();
+    const bool saves = next() != 0;
     const auto bases = said.first(static_cast<std::size_t>(generators_));
     said = said.subspan(bases.size());
     if (training_)
       for (int r = 0; r < world_->size(); ++r) take_groups(r == 0 ? said : all.of(r));
+    if (saves) saver.save();  // while the trainer has its weights
     if (turn >= 0) {
       if (copy_)
         copy_->to_generation(*world_, backend());
@@ -257,10 +278,10 @@ class session {
   backend_type& backend() { return backend_ ? *backend_ : trainer_->backend(); }
 
   // Of rank 0: whether it is over, the version of weights and whose turn it is to take them, what the trainer waits for,
-  // and from where the window of each generator is counted.
-  void say_as_trainer() {
+  // whether all save, and from where the window of each generator is counted.
+  void say_as_trainer(bool saves) {
     const int turn = turn_due();
-    say_.assign({stopped_ ? 1 : 0, version_, turn, buffer_.until()});
+    say_.assign({stopped_ ? 1 : 0, version_, turn, buffer_.until(), saves ? 1 : 0});
     for (int g = 0; g < generators_; ++g)
       say_.push_back(turn >= 0 && in_turn(g, turn) ? buffer_.left() : base_of(g));
   }
@@ -367,15 +388,15 @@ class session {
   bool done() const noexcept { return result_.batches >= settings_.steps; }
   // Of the groups that the next batch lacks, those of one generator.
   std::int64_t each_lacks() const { return (buffer_.missing() + generators_ - 1) / generators_; }
-  template <class Report>
-  void take_or_ask(Report& report) {
-    if (take_batches(report)) {
-      if (!how_.in_flight && (done() || turn_due() < 0)) return;
+  template <class Report, class Saver>
+  void take_or_ask(Report& report, Saver& saver) {
+    if (take_batches(report, saver)) {
+      if (!how_.in_flight && (done() || (turn_due() < 0 && !saver.is_due()))) return;
       ask(0);  // each step sends its weights, so that generators are as far ahead as they may, and no further
     } else {
       ask(each_lacks());
     }
-    meet();
+    meet(saver);
   }
   // Tells the leaders of generators that the trainer waits, for so many groups of each.
   void ask(std::int64_t groups) {
@@ -400,15 +421,15 @@ class session {
     given_up_ += n;
   }
   // Steps on the batches that are there; true if there was one.
-  template <class Report>
-  bool take_batches(Report& report) {
+  template <class Report, class Saver>
+  bool take_batches(Report& report, Saver& saver) {
     bool any = false;
     while (!done()) {
       auto batch = buffer_.take();
       if (!batch) break;
       use(*batch, report);
       any = true;
-      if (how_.apart || turn_due() >= 0) break;
+      if (how_.apart || turn_due() >= 0 || saver.is_due()) break;
     }
     return any;
   }
@@ -563,25 +584,28 @@ class session {
 ///
 /// Errors: `config_error` naming the setting; `schedule_error` for a token that is older than the pipeline allows; what
 /// the trainer, the engine and the task throw.
-template <class Strategy, class World, class Generate, class Base, class Objective, class Report>
+///
+/// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on.
+template <class Strategy, class World, class Generate, class Base, class Objective, class Report, class Saves = no_saves>
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
-               const settings& s, const task& t, Report&& report) {
+               const settings& s, const task& t, Report&& report, const Saves& saves = {}) {
   if constexpr (requires { options.model.objective.knows_what_drew(); })
     if (how.overtakes() && !how.as_is && !options.model.objective.knows_what_drew())
       throw config_error("heddle: rl: this pipeline writes one answer with several versions of the weights, and " +
                          to_string(options.model.objective) + " does not read what drew a token");
   detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t);
-  return all.run(report);
+  return all.run(report, saves);
 }
 
 /// The same by a `pipeline`, such as `pipelinerl`, whose policies have been checked by the compiler.
-template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report>
+template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report,
+          class Saves = no_saves>
 run_result run(World& world, const meshes<typename Strategy::mesh, Generate>& where, policy<Base, Objective> of,
                const train::options<typename policy<Base, Objective>::config>& options, const settings& s,
-               const task& t, Report&& report) {
+               const task& t, Report&& report, const Saves& saves = {}) {
   if constexpr (System::template takes<Objective>())
-    return run<Strategy>(world, System::flow, where, of, options, s, t, report);
+    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves);
   else
     return {};
 }

@@ -82,6 +82,8 @@ struct save_facts {
   /// Samples of a step at the most, where each has consumed at least one: the position of a save that cannot be that
   /// of so many steps is refused. 0: any position.
   std::int64_t most_batch = 0;
+  /// Of rank 0: numbers of whoever trains, kept in the same save as the tensor "words"; empty: none.
+  std::span<const std::int64_t> words{};
 };
 
 /// What `save` did beside saving.
@@ -106,6 +108,7 @@ template <communicator Communicator>
 save_result finish_save(Communicator& all, progress& run, io::checkpoint_writer& writer,
                         const std::filesystem::path& folder, const save_facts& facts, io::manifest m) {
   save_result result;
+  if (all.rank() == 0 && !facts.words.empty()) writer.add("words", facts.words);
   const io::rank_file mine = writer.finish();
   m.files.resize(static_cast<std::size_t>(all.rank() == 0 ? all.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(m.files), 0);
@@ -179,6 +182,33 @@ struct resume_result {
   std::vector<std::string> skipped{};  ///< incomplete or damaged saves that were passed over, on rank 0
 };
 
+namespace detail {
+
+// Goes on from the complete save in `path`.
+template <class Trainer>
+void resume_from(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result) {
+  refuse_ahead(trainer);
+  const io::checkpoint_reader reader{std::filesystem::path(path)};
+  const io::manifest& manifest = reader.manifest();
+  using saved = saved_optimizer<typename Trainer::optimizer_type>;
+  const std::string plain = model_of(trainer) + saved::rule();
+  require_same_training(reader, plain + saved::types(), plain, facts);
+  for (int k = 0; k < trainer.stages(); ++k) {
+    read_frozen(reader, trainer.stage(k));
+    for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
+                    [&](auto& stage, auto& optimizer, auto) { read_stage(reader, stage, optimizer); });
+  }
+  require_finite_state(trainer, "'" + path + "' is no save to go on from");
+  trainer.set_position(manifest.step, manifest.position.consumed);
+  trainer.set_run_name(io::detail::run_of(manifest));
+  result.resumed = true;
+  result.step = manifest.step;
+  result.mesh = manifest.mesh;
+  trainer.ranks().control().barrier();
+}
+
+}  // namespace detail
+
 /// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
 /// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
 /// The trainer and its stages are what `save` asks for.
@@ -191,28 +221,9 @@ struct resume_result {
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);
-  auto& all = trainer.ranks().control();
   resume_result result;
-  const std::string path = detail::find_save(all, folder, result.skipped);
-  if (path.empty()) return result;
-
-  const io::checkpoint_reader reader{std::filesystem::path(path)};
-  const io::manifest& manifest = reader.manifest();
-  using saved = detail::saved_optimizer<typename Trainer::optimizer_type>;
-  const std::string plain = detail::model_of(trainer) + saved::rule();
-  detail::require_same_training(reader, plain + saved::types(), plain, facts);
-  for (int k = 0; k < trainer.stages(); ++k) {
-    detail::read_frozen(reader, trainer.stage(k));
-    detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
-                            [&](auto& stage, auto& optimizer, auto) { detail::read_stage(reader, stage, optimizer); });
-  }
-  require_finite_state(trainer, "'" + path + "' is no save to go on from");
-  trainer.set_position(manifest.step, manifest.position.consumed);
-  trainer.set_run_name(io::detail::run_of(manifest));
-  result.resumed = true;
-  result.step = manifest.step;
-  result.mesh = manifest.mesh;
-  all.barrier();
+  const std::string path = detail::find_save(trainer.ranks().control(), folder, result.skipped);
+  if (!path.empty()) detail::resume_from(trainer, path, facts, result);
   return result;
 }
 

@@ -1,0 +1,147 @@
+// heddle/rl/save.hpp: saves of runs of reinforcement learning, from which they go on: no group is lost, none comes twice.
+#pragma once
+
+#include <heddle/comm/gathered_words.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/io/save_folder.hpp>
+#include <heddle/rl/run.hpp>
+#include <heddle/rl/run_state.hpp>
+#include <heddle/train/save.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::rl {
+
+/// Saves of a run, for `run`: after every `every`-th batch (0: after none of these) and after the last. A save is one of
+/// `train::save`, whose first file also has the state of the run (`run_state`), unfinished answers included: it is there
+/// with all of this, or it is not there, whenever a process is killed.
+///
+/// A run that goes on may have other meshes than the one that saved; generators take the newest weights first. Where the
+/// meshes are the same and nothing is ahead (`sync`), it ends with the bits of an undisturbed one.
+struct saves {
+  std::filesystem::path folder{};  ///< of this run alone while it lives
+  std::int64_t every = 0;          ///< batches
+  bool resume = false;             ///< goes on from the newest complete save, where there is one
+  int keep = 2;                    ///< complete saves that stay
+  std::function<void(const std::string&)> note{};  ///< of rank 0: which save it went on from, which were passed over
+
+  /// Errors: `config_error` naming the setting.
+  void validate() const {
+    const auto require = [](bool holds, const std::string& what) {
+      if (!holds) throw config_error("heddle: rl::saves." + what);
+    };
+    require(!folder.empty(), "folder must name a folder, got \"\"");
+    require(every >= 0, "every must be at least 0, got " + std::to_string(every));
+    require(keep >= 1, "keep must be at least 1, got " + std::to_string(keep));
+  }
+};
+
+namespace detail {
+
+template <class Session>
+class run_saver<Session, saves> {
+ public:
+  // Called on all ranks together, as everything here.
+  run_saver(Session& s, const saves& how) : s_(&s), how_(&how) {
+    how.validate();
+    claim_ = train::claim_saves(*s.world_, how.folder);
+    if (how.resume) resume();
+  }
+  bool resumed() const noexcept { return resumed_; }
+  // On ranks that train: whether the next meeting is one of a save.
+  bool is_due() const noexcept {
+    const std::int64_t done = s_->result_.batches;
+    return done > saved_ && (done >= s_->settings_.steps || (how_->every > 0 && done / how_->every > saved_ / how_->every));
+  }
+
+  void save() {
+    std::vector<std::int64_t> words;
+    if (s_->rollout_)
+      words = to_words(generator_state{s_->next_ < 0 ? s_->own_ : s_->next_, s_->rollout_->state()});
+    const gathered_words all = gather_words(s_->world_->control(), words);
+    if (!s_->training_) return;
+    saved_ = s_->result_.batches;
+    if (s_->world_->rank() == 0) words = to_words(state_with(all));
+    train::save_facts facts = this->facts();
+    facts.words = words;
+    for (const std::string& left : train::save(*s_->trainer_, how_->folder, facts).left) note(left);
+  }
+
+ private:
+  train::save_facts facts() const {
+    return {.keep = how_->keep, .most_batch = s_->settings_.prompts * s_->settings_.answers};
+  }
+  void note(const std::string& text) const {
+    if (how_->note && s_->world_->rank() == 0) how_->note(text);
+  }
+  run_state state_with(const gathered_words& all) const {
+    run_state state{.settings = fixed_settings(s_->settings_, s_->how_),
+                    .version = s_->version_,
+                    .given_up = s_->given_up_,
+                    .result = s_->result_,
+                    .buffer = s_->buffer_.state(),
+                    .generators = std::vector<generator_state>(static_cast<std::size_t>(s_->generators_))};
+    for (int r = 0; r < s_->world_->size(); ++r)
+      if (const auto words = all.of(r); !words.empty()) {
+        generator_state g = generator_state_of(words);
+        const auto own = static_cast<std::size_t>(g.next % s_->generators_);
+        state.generators[own] = std::move(g);
+      }
+    return state;
+  }
+
+  void resume() {
+    auto& all = s_->world_->control();
+    std::vector<std::string> skipped;
+    const std::string path = train::detail::find_save(all, how_->folder, skipped);
+    for (const std::string& why : skipped) note(why);
+    if (path.empty()) return;
+    // As rank 0 reads them, so that all go on alike, or throw alike.
+    const std::string bytes = train::detail::on_first_rank(all, [&] {
+      const std::vector<std::int64_t> words = words_in_save(path);
+      return std::string(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(std::int64_t));
+    });
+    std::vector<std::int64_t> words(bytes.size() / sizeof(std::int64_t));
+    if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+    take(path, state_of_save(path, words));
+    resumed_ = true;
+    note("heddle: rl: goes on from '" + path + "', after " + std::to_string(saved_) + " batches");
+  }
+  void take(const std::string& path, run_state state) {
+    require_same_settings(path, state.settings, fixed_settings(s_->settings_, s_->how_));
+    saved_ = state.result.batches;
+    if (s_->rollout_) {
+      generator_state mine = dealt_to(state.generators, s_->own_, s_->generators_, s_->task_->prompt);
+      s_->next_ = mine.next;
+      s_->rollout_->restore(std::move(mine.answers));
+    }
+    if (!s_->training_) return;
+    train::resume_result result;
+    train::detail::resume_from(*s_->trainer_, path, facts(), result);
+    if (result.step != state.version)
+      throw io_error("heddle: rl: '" + path + "' is of step " + std::to_string(result.step) +
+                     ", the state of the run in it of version " + std::to_string(state.version));
+    s_->version_ = state.version;
+    s_->given_up_ = state.given_up;
+    s_->result_ = std::move(state.result);
+    s_->buffer_.restore(std::move(state.buffer));
+  }
+
+  Session* s_;
+  const saves* how_;
+  io::save_folder claim_;
+  bool resumed_ = false;
+  std::int64_t saved_ = 0;  // batches
+};
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0::rl
