@@ -199,7 +199,7 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
   using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::split, rl::partial<3>, rl::ess_below<1, 1>>;
-  using here = rl::pipeline<rl::bounded_stale<rl::eta<1, 2>, 2>>;
+  using here = rl::pipeline<rl::bounded_stale<rl::eta<0>, 2>>;
   std::size_t unfinished = 0;
   for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow, rl::april::flow}) {
     INFO(to_string(how));

@@ -48,10 +48,14 @@ class batch_buffer {
     here_.emplace(id, std::move(answers));
     ++came_;
   }
+  /// The oldest version that the guard takes, for a trainer of this one.
+  std::int64_t oldest_usable(std::int64_t version) const noexcept {
+    return (std::max)(how_.most_age < 0 ? 0 : version - how_.most_age, fresh_from_);
+  }
   /// Gives up groups with a token that is older than the guard says, for a trainer of this version; they count as left.
   /// Returns how many.
   std::int64_t give_up(std::int64_t version) {
-    const std::int64_t oldest = (std::max)(how_.most_age < 0 ? 0 : version - how_.most_age, fresh_from_);
+    const std::int64_t oldest = oldest_usable(version);
     std::int64_t n = 0;
     for (auto& [id, answers] : here_) {
       if (answers.empty() || oldest_of(answers) >= oldest) continue;
@@ -65,7 +69,7 @@ class batch_buffer {
   /// From now on, groups with a token of a version before this one are given up.
   void only_from(std::int64_t version) noexcept { fresh_from_ = (std::max)(fresh_from_, version); }
 
-  /// Groups that a batch lacks.
+  /// Groups that a batch lacks; in order, all from the first that is missing on.
   std::int64_t missing() const {
     std::int64_t n = 0;
     each_of_batch([&](auto) { ++n; });

@@ -1,6 +1,7 @@
 // heddle/rl/flow.hpp: a pipeline of reinforcement learning as values, which runs, simulations and planners read.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/infer/kv.hpp>
 
@@ -41,6 +42,23 @@ struct flow {
     return overtakes() ? -1 : (updates * (of + ahead) + of - 1) / of - 1;
   }
   friend bool operator==(const flow&, const flow&) = default;
+
+  /// Errors: `config_error` naming the choice that cannot be, and why.
+  void validate() const {
+    const auto require = [](bool holds, const std::string& what) {
+      if (!holds) throw config_error("heddle: rl::flow." + what);
+    };
+    require(of >= 1 && ahead >= 0, "ahead / of must be a fraction of at least 0, got " + std::to_string(ahead) + " / " +
+                                       std::to_string(of));
+    require(updates >= 1, "updates must be at least 1, got " + std::to_string(updates));
+    require(rolling >= 0, "rolling must be at least 0, got " + std::to_string(rolling));
+    require(over >= 1, "over must be at least 1, got " + std::to_string(over));
+    require(slots >= 0, "slots must be at least 0, got " + std::to_string(slots));
+    require(least_share >= 0 && least_share <= 1, "least_share must be 0 to 1, got " + number_text(least_share));
+    require(apart || !in_flight, "in_flight replaces weights while answers are written: generators need ranks of their own");
+    require(apart || ahead == 0, "ahead: generators on the trainer's own ranks cannot be ahead of it");
+    require(apart || rolling == 0, "rolling: generators on the trainer's own ranks take weights together");
+  }
 };
 
 /// In words, one line.

@@ -42,6 +42,13 @@ inline constexpr bool reads_behaviour = [] {
   return false;
 }();
 
+/// Whether an objective reads the reference: a member `static constexpr bool reads_reference = true`.
+template <class Objective>
+inline constexpr bool reads_reference = [] {
+  if constexpr (requires { Objective::reads_reference; }) return bool{Objective::reads_reference};
+  return false;
+}();
+
 namespace detail {
 template <class Objective>
 void validate_objective(const Objective& o) {
@@ -145,7 +152,7 @@ inline term divergence(kl_form form, double lp, double reference) {
 /// `of`, and `beta` times the divergence from the reference.
 template <objective Of>
 struct with_kl {
-  static constexpr bool reads_behaviour = rl::reads_behaviour<Of>;
+  static constexpr bool reads_behaviour = rl::reads_behaviour<Of>, reads_reference = true;
   Of of{};
   double beta = 1e-3;
   kl_form form = kl_form::k3;
@@ -182,6 +189,8 @@ class any_objective {
   void validate() const { verbs_->validate(of_.get()); }
   /// `reads_behaviour` of the one that it holds.
   bool knows_what_drew() const noexcept { return verbs_->knows; }
+  /// `reads_reference` of the one that it holds.
+  bool knows_reference() const noexcept { return verbs_->knows_reference; }
   friend std::string to_string(const any_objective& o) { return o.verbs_->text(o.of_.get()); }
 
  private:
@@ -189,14 +198,14 @@ class any_objective {
     term (*term_of)(const void*, double, const token&);
     void (*validate)(const void*);
     std::string (*text)(const void*);
-    bool knows;
+    bool knows, knows_reference;
   };
   template <class Objective>
   static constexpr verbs verbs_of{
       [](const void* o, double lp, const token& t) { return (*static_cast<const Objective*>(o))(lp, t); },
       [](const void* o) { detail::validate_objective(*static_cast<const Objective*>(o)); },
       [](const void* o) { return std::string(to_string(*static_cast<const Objective*>(o))); },
-      rl::reads_behaviour<Objective>};
+      rl::reads_behaviour<Objective>, rl::reads_reference<Objective>};
 
   std::shared_ptr<const void> of_;
   const verbs* verbs_;

@@ -42,7 +42,7 @@ namespace load {
 struct together {
   static constexpr std::int64_t rolling = 0;
 };
-/// `R` generators at each meeting, in turn, while the others go on.
+/// `R` generators take them at a meeting, in turn: less memory and fewer messages at once. All ranks attend.
 template <int R>
 struct rolling_by {
   static_assert(R > 0, "heddle: rl::load::rolling_by<R>: at least one generator takes weights at a meeting");
@@ -56,7 +56,8 @@ struct sync {
   static constexpr void set(flow& f) noexcept { f.ahead = 0; }
 };
 /// Step rule: a version writes the batch of the next step but `Eta`, weights are sent after each `Updates` steps, and
-/// answers begin and end with one version. `bounded_stale<eta<0>>` is `sync`.
+/// answers begin and end with one version. `bounded_stale<eta<0>>` is `sync`. Generators fill their window before they
+/// take weights, so that lags do not depend on who is faster: a sending waits for the slowest.
 /// Source: AsyncFlow, arXiv:2507.01663.
 template <class Eta, int Updates = 1, class Load = load::together>
 struct bounded_stale {
@@ -126,6 +127,10 @@ template <class Placement, class StepRule>
 inline constexpr bool step_rule_has_ranks = true;
 template <infer::kv Cache, class Ahead>
 inline constexpr bool step_rule_has_ranks<colocated, in_flight<Cache, Ahead>> = false;
+template <class Placement, class StepRule>
+inline constexpr bool step_rule_has_time = true;
+template <class Eta, int Updates, class Load>
+inline constexpr bool step_rule_has_time<colocated, bounded_stale<Eta, Updates, Load>> = Eta::numerator == 0;
 
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class... Ps>
@@ -148,7 +153,11 @@ constexpr bool pipeline_checked() {
     static_assert(step_rule_has_ranks<placement, rule>,
                   "heddle: rl::in_flight replaces weights while answers are written, so that generators need ranks of "
                   "their own: take split in the place of colocated");
-    return step_rule_has_ranks<placement, rule>;
+    if constexpr (step_rule_has_ranks<placement, rule>)
+      static_assert(step_rule_has_time<placement, rule>,
+                    "heddle: rl::bounded_stale and one_step_off write batches while the trainer steps, so that generators "
+                    "need ranks of their own: take split in the place of colocated");
+    return step_rule_has_ranks<placement, rule> && step_rule_has_time<placement, rule>;
   }
 }
 template <class... Ps>
@@ -210,7 +219,7 @@ using hybridflow = pipeline<colocated, sync, wait_all>;
 /// LlamaRL: generators on ranks of their own write the next batch while the trainer steps, for `aipo`.
 /// Source: Wu et al. 2025, arXiv:2505.24034.
 using llamarl = pipeline<split, one_step_off, wait_all>;
-/// AsyncFlow: as that, with generators that take weights in turn, while the others go on.
+/// AsyncFlow: as that, with generators that take weights in turn.
 /// Source: arXiv:2507.01663.
 using asyncflow = pipeline<split, bounded_stale<eta<1>, 1, load::rolling_by<1>>, wait_all>;
 /// APRIL: twice the groups are begun, and what a step does not take is gone on with in the next round.

@@ -20,7 +20,8 @@ struct planned {
 /// The run that a plan of a workflow with tasks of these names means: in turn on the same ranks, or each on its own.
 /// Other tasks, such as the inference of a reference, have no ranks in a run. `how`: the other choices, such as how far
 /// generators may be ahead; it is synchronous without.
-/// Errors: `config_error` for a name that is no task, and for tasks that share some devices only.
+/// Errors: `config_error` for a name that is no task, and for tasks that share some devices only, and for
+/// choices that the placement does not have.
 /// Source: Yu et al. 2025, arXiv:2509.15965 (RLinf).
 inline planned planned_run(const plan::flow_plan& by, const plan::workflow& work, std::string_view training,
                            std::string_view generation, rl::flow how = {}) {
@@ -37,6 +38,7 @@ inline planned planned_run(const plan::flow_plan& by, const plan::workflow& work
                        " share some of their devices in this plan: " + to_string(by, work) +
                        "; a run has both on the same ranks, or each on its own");
   how.apart = !same;
+  how.validate();
   return {how, t.devices, g.devices};
 }
 

@@ -81,6 +81,23 @@ auto world_of_generator(const World& all, type_list<Tags...>) {
   return all.template sub<Tags...>();
 }
 
+// Errors: `config_error` for an objective that reads what a run does not know.
+template <class Objective>
+void require_objective(const Objective& o, const flow& how) {
+  const auto reads = [&](bool by_type, auto by_value) {
+    if constexpr (requires { by_value(o); }) return bool{by_value(o)};
+    return by_type;
+  };
+  if (reads(reads_reference<Objective>, [](const auto& x) -> decltype(x.knows_reference()) { return x.knows_reference(); }))
+    throw config_error("heddle: rl: " + to_string(o) +
+                       " reads log-probabilities of a reference, which a run does not compute; leave the divergence out, "
+                       "or write the loop with an rl::scorer");
+  if (how.overtakes() && !how.as_is &&
+      !reads(reads_behaviour<Objective>, [](const auto& x) -> decltype(x.knows_what_drew()) { return x.knows_what_drew(); }))
+    throw config_error("heddle: rl: this pipeline writes one answer with several versions of the weights, and " +
+                       to_string(o) + " does not read what drew a token");
+}
+
 /// A run on one rank. `World`: of all ranks.
 template <class World, class Strategy, class Policy, class GenerateMesh>
 class session {
@@ -133,7 +150,7 @@ class session {
     } else if (how_.apart) {
       while (!done()) take_or_ask(report, saver);
       stopped_ = true;
-      ask(0);
+      ask(at_once);
       meet(saver);
     } else {
       while (!done()) {
@@ -150,6 +167,7 @@ class session {
 
  private:
   static constexpr int ask_tag = 7301;
+  static constexpr std::int64_t at_once = -1;  // asks for nothing that has not been written
   static constexpr std::int64_t most_groups = std::int64_t{1} << 60;  // one round for the whole run
   static std::vector<int> ranks_from(int first, int count) {
     std::vector<int> all(static_cast<std::size_t>(count));
@@ -166,9 +184,7 @@ class session {
   }
   static const settings& checked(const settings& s, const flow& how) {
     s.validate();
-    if (how.overtakes() && how.may_begin(0, s.prompts) < s.prompts)
-      throw config_error("heddle: rl: a window of " + std::to_string(how.may_begin(0, s.prompts)) +
-                         " groups is less than a batch of " + std::to_string(s.prompts));
+    how.validate();
     return s;
   }
   static const meshes<train_mesh, GenerateMesh>& checked(const meshes<train_mesh, GenerateMesh>& m, const flow& how,
@@ -261,7 +277,7 @@ class session {
     const auto bases = said.first(static_cast<std::size_t>(generators_));
     said = said.subspan(bases.size());
     if (training_)
-      for (int r = 0; r < world_->size(); ++r) take_groups(r == 0 ? said : all.of(r));
+      take_groups(all, said);
     if (saves) saver.save();  // while the trainer has its weights
     if (turn >= 0) {
       if (copy_)
@@ -293,8 +309,10 @@ class session {
   // The turn whose generators are the furthest behind, if weights are due; -1: none.
   int turn_due() const {
     const auto oldest = std::min_element(sent_.begin(), sent_.end());
-    const bool due = *oldest < 0 || version_ - *oldest >= how_.updates || (copy_ && !copy_->generating());
-    return due ? static_cast<int>(oldest - sent_.begin()) : -1;
+    // Also earlier, where a guard would give up all that older weights write.
+    const bool due = *oldest < 0 || version_ - *oldest >= how_.updates || *oldest < buffer_.oldest_usable(version_) ||
+                     (copy_ && !copy_->generating());
+    return due && !stopped_ ? static_cast<int>(oldest - sent_.begin()) : -1;
   }
   void sent(int turn, std::int64_t version) {
     sent_[static_cast<std::size_t>(turn)] = version;
@@ -304,7 +322,6 @@ class session {
         without_before_[static_cast<std::size_t>(g)] = without_version_;
       }
   }
-
 
   // ---- on ranks that generate ----
 
@@ -322,6 +339,7 @@ class session {
     }
     for (;;) {
       const bool asked = !how_.apart || was_asked();
+      if (how_.apart && asked && asked_for_ == at_once) break;
       begin_groups(asked);
       if (should_meet(asked)) break;
       rollout_->step();
@@ -407,12 +425,14 @@ class session {
         asks_.push_back(world_->control().isend(std::span<const std::int64_t>(&asking_for_, 1),
                                                 where_.train.size() + r, ask_tag));
   }
-  void take_groups(std::span<const std::int64_t> words) {
-    while (!words.empty()) {
-      std::vector<sample> answers = take_samples(words);
-      const std::int64_t id = answers.front().group;
-      buffer_.add(id, std::move(answers));
-    }
+  // Those of all leaders; rank 0 has said more.
+  void take_groups(const gathered_words& all, std::span<const std::int64_t> words) {
+    for (int r = 0; r < world_->size(); ++r)
+      for (words = r == 0 ? words : all.of(r); !words.empty();) {
+        std::vector<sample> answers = take_samples(words);
+        const std::int64_t id = answers.front().group;
+        buffer_.add(id, std::move(answers));
+      }
     give_up();
   }
   void give_up() {
@@ -590,10 +610,7 @@ template <class Strategy, class World, class Generate, class Base, class Objecti
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
                const settings& s, const task& t, Report&& report, const Saves& saves = {}) {
-  if constexpr (requires { options.model.objective.knows_what_drew(); })
-    if (how.overtakes() && !how.as_is && !options.model.objective.knows_what_drew())
-      throw config_error("heddle: rl: this pipeline writes one answer with several versions of the weights, and " +
-                         to_string(options.model.objective) + " does not read what drew a token");
+  detail::require_objective(options.model.objective, how);
   detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t);
   return all.run(report, saves);
 }

@@ -17,7 +17,8 @@
 
 namespace heddle::inline v0::rl {
 
-/// What is to be learned. Both are called on the ranks that lead generators, each for its own groups.
+/// What is to be learned. Both are called on the ranks that lead generators, each for its own groups; where ranks are
+/// threads, by several at the same time.
 struct task {
   /// The prompt of group 0, 1, ...: the same whoever asks. Token ids, at least one.
   std::function<std::vector<std::int32_t>(std::int64_t group)> prompt{};
@@ -26,7 +27,8 @@ struct task {
   std::function<std::vector<judgement>(std::span<const question>)> reward{};
 };
 
-/// From what the advantage of an answer follows: `group_normalised` and `leave_one_out` compare it with its group, `reward` is the reward itself.
+/// From what the advantage of an answer follows: `group_normalised` and `leave_one_out` compare it with its group,
+/// `reward` is the reward itself.
 enum class advantage_of { group_normalised, leave_one_out, reward };
 /// How terms of tokens become a loss, see `aggregate`; `constant` is over `settings.most_tokens`.
 enum class aggregation_of { token_mean, sequence_mean, constant };
