@@ -200,12 +200,15 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::split, rl::partial<3>, rl::ess_below<1, 1>>;
   using here = rl::pipeline<rl::bounded_stale<rl::eta<0>, 2>>;
+  using in_a_row = rl::pipeline<rl::bounded_stale<rl::eta<0>, 4>, rl::partial<4>>;  // batches without a meeting between
   std::size_t unfinished = 0;
-  for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow, rl::april::flow}) {
+  for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow,
+                             in_a_row::flow, rl::april::flow}) {
     INFO(to_string(how));
     const save_folder saves("goes-on");
     save_case c{.how = how, .train = "dp=1", .generate = "dp=2"};
     c.saves = {.folder = saves.path, .every = 1, .resume = true, .keep = 1};
+    if (how == in_a_row::flow) c.s.sequences = 64, c.s.end_tokens = {};  // all groups end at once
     // Also with another number of generators, and another mesh of the trainer.
     const char* apart[] = {"dp=2", "dp=2", "dp=1", "dp=3", "dp=2"};
     const char* same[] = {"dp=2", "dp=2", "tp=2", "replica=2", "pp=2"};
