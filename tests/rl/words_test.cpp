@@ -76,7 +76,7 @@ TEST_CASE("samples and states come back from their words, in any cut of them an 
     CHECK(left.empty());
   }
   CHECK_THROWS_WITH(rl::rollout_state_of(std::vector<std::int64_t>{1, 2}), Catch::Contains("end too early"));
-  auto more = rl::to_words({});
+  auto more = rl::to_words(rl::rollout_state{});
   more.push_back(0);
   CHECK_THROWS_WITH(rl::rollout_state_of(more), Catch::Contains("1 words follow"));
 }
