@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/rl/advantage.hpp>
+#include <heddle/rl/aggregate.hpp>
 #include <heddle/rl/completion.hpp>
 #include <heddle/rl/equal_parts.hpp>
 #include <heddle/rl/experience.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/rl/experience.hpp>
 #include <heddle/rl/flow.hpp>
+#include <heddle/rl/sample.hpp>
 
 #include <algorithm>
 #include <cstddef>

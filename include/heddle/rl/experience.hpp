@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/dataset.hpp>
+#include <heddle/rl/aggregate.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/sample.hpp>
 
@@ -16,27 +17,6 @@
 #include <vector>
 
 namespace heddle::inline v0::rl {
-
-/// How the terms of tokens become the loss of a step. An aggregation is a type with `double weight(double own, double
-/// answers, double all) const`: the weight of each token of an answer with `own` tokens that count, of so many answers
-/// that have any, with `all` tokens together; the trainer's loss is the sum of weighted terms over `all`. Other
-/// trainers take means of means over microbatches; here no mesh and no number of microbatches changes the loss.
-namespace aggregate {
-/// The mean over all tokens of the step (DAPO; "token-mean" of verl).
-struct token_mean {
-  static constexpr double weight(double, double, double) noexcept { return 1; }
-};
-/// The mean over answers of the mean over an answer's tokens (GRPO; "seq-mean-token-mean").
-struct sequence_mean {
-  static constexpr double weight(double own, double answers, double all) noexcept { return all / (answers * own); }
-};
-/// The mean over answers of the sum over an answer's tokens, over a constant, such as the longest answer (Dr. GRPO;
-/// "seq-mean-token-sum-norm").
-struct constant {
-  double of = 1;
-  constexpr double weight(double, double answers, double all) const noexcept { return all / (answers * of); }
-};
-}  // namespace aggregate
 
 /// The samples of one step, for `trainer.step` of an `rl::policy`: a `train::sample_source`. Samples of the step that
 /// are not there are empty, and none of their tokens counts. A step without any token that counts is an error of the

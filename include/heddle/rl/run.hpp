@@ -14,7 +14,9 @@
 #include <heddle/rl/advantage.hpp>
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/colocated_weights.hpp>
+#include <heddle/rl/experience.hpp>
 #include <heddle/rl/pipeline.hpp>
+#include <heddle/rl/policy.hpp>
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>

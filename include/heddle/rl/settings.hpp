@@ -3,7 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
-#include <heddle/rl/experience.hpp>
+#include <heddle/rl/aggregate.hpp>
 #include <heddle/rl/reward.hpp>
 #include <heddle/rl/statistics.hpp>
 #include <heddle/train/report.hpp>
@@ -30,19 +30,6 @@ struct task {
 /// From what the advantage of an answer follows: `group_normalised` and `leave_one_out` compare it with its group,
 /// `reward` is the reward itself.
 enum class advantage_of { group_normalised, leave_one_out, reward };
-/// How terms of tokens become a loss, see `aggregate`; `constant` is over `settings.most_tokens`.
-enum class aggregation_of { token_mean, sequence_mean, constant };
-/// An aggregation that is chosen at run time; `constant`: over `of`.
-struct any_aggregate {
-  aggregation_of how = aggregation_of::token_mean;
-  double of = 1;
-  double weight(double own, double answers, double all) const noexcept {
-    if (how == aggregation_of::token_mean) return aggregate::token_mean::weight(own, answers, all);
-    if (how == aggregation_of::sequence_mean) return aggregate::sequence_mean::weight(own, answers, all);
-    return aggregate::constant{of}.weight(own, answers, all);
-  }
-};
-
 /// Settings of a run. Units: groups of `answers` to one prompt; tokens.
 struct settings {
   std::int64_t prompts = 32;      ///< groups of a step
