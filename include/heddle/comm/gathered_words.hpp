@@ -1,4 +1,4 @@
-// heddle/comm/gathered_words.hpp: what every rank has to say, on all ranks, as numbers of 64 bits.
+// heddle/comm/gathered_words.hpp: numbers of 64 bits that each rank of a group says, on all of its ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/finish_reason.hpp: how requests end.
+// heddle/infer/finish_reason.hpp: reasons for which requests end, and their names.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// heddle/infer/kv.hpp: what becomes of keys and values in a cache when weights change.
+// heddle/infer/kv.hpp: `kv`: keys and values of running requests are kept or computed again when weights change.
 #pragma once
 
 #include <heddle/core/config.hpp>

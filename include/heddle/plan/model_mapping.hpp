@@ -1,4 +1,4 @@
-// heddle/plan/model_mapping.hpp: which models of a training run share devices, and how many each set of them has.
+// heddle/plan/model_mapping.hpp: mappings of the models of a training run to sets of devices that they share.
 #pragma once
 
 #include <heddle/core/config.hpp>

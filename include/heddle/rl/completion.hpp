@@ -1,4 +1,4 @@
-// heddle/rl/completion.hpp: when a round of a rollout is complete, and what becomes of answers that are not.
+// heddle/rl/completion.hpp: completion policies of rollouts: the end of a round, and the fate of answers that have not ended.
 #pragma once
 
 #include <heddle/core/policy.hpp>

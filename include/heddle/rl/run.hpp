@@ -39,9 +39,7 @@ namespace heddle::inline v0::rl {
 
 /// The axis of generators that share the ranks of one model-parallel group of a trainer, beside `dp`: a place in a mesh,
 /// such as `mesh<axis<dp>, axis<tp>, axis<replica>>`, whose order decides which weights a rank has already.
-struct replica {
-  static constexpr const char* name = "replica";
-};
+struct replica {};
 
 /// Meshes of a run: of the ranks that train, and of those that generate.
 template <class Train, class Generate>
@@ -106,7 +104,6 @@ class session {
   template <class Session, class Saves>
   friend class run_saver;
   using base = typename Policy::base;
-  using T = typename base::scalar;
   using train_mesh = typename Strategy::mesh;
   using backend_type = typename Strategy::backend;
   template <class Mesh>
