@@ -25,6 +25,7 @@ struct call_info {
   std::uint64_t counts_hash = 0;  // of the counts that must be equal on all ranks
   bool started = false;           // whether it is waited for later
   std::string_view memory{};      // whose the elements are, empty for the host's
+  std::int64_t mark = -1;         // the step that its world is at, see `world::mark`; not of messages
 
   friend bool operator==(const call_info&, const call_info&) = default;
 };
@@ -35,15 +36,15 @@ inline bool same_call(const call_info& a, const call_info& b) noexcept {
     return x.size() == y.size() && (x.data() == y.data() || x == y);
   };
   return a.what == b.what && a.count == b.count && a.element_size == b.element_size && a.root == b.root &&
-         a.tag == b.tag && a.counts_hash == b.counts_hash && a.started == b.started && same(a.element, b.element) &&
-         same(a.combine, b.combine) && same(a.memory, b.memory);
+         a.tag == b.tag && a.counts_hash == b.counts_hash && a.started == b.started && a.mark == b.mark &&
+         same(a.element, b.element) && same(a.combine, b.combine) && same(a.memory, b.memory);
 }
 
 inline bool is_message(comm_operation what) {
   return what == comm_operation::send || what == comm_operation::recv;
 }
 
-// "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
+// "all_reduce of 8 float with plus in step 13", "send of 4 double to rank 2 (tag 0)".
 HEDDLE_INLINE std::string describe(const call_info& call, const std::vector<int>& members);
 
 HEDDLE_INLINE std::string what_of(const std::exception_ptr& problem);

@@ -1,6 +1,7 @@
 // heddle/comm/world.hpp: one rank's view of all ranks: its place on the mesh and the communicators along its axes.
 #pragma once
 
+#include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_list.hpp>
@@ -133,6 +134,12 @@ class world {
     return control_along_all_of(typename Mesh::template tags_among<Tags...>{});
   }
 
+  /// The step that this rank is at: a number that the ranks of each checked collective must agree on, so that a rank which has
+  /// left out one of several equal calls is found at the latest at the first call of the next step, and errors say "in step 13".
+  /// It holds for the calls of this world's communicators, and of those that they are split into, from now on; -1: none. Worlds
+  /// made of this one have marks of their own. Trainers mark their steps.
+  void mark(std::int64_t step) noexcept { *mark_ = step; }
+
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
@@ -227,7 +234,7 @@ class world {
         return context_.group(name, ranks, index);
     };
     controls_.push_back(std::make_unique<control_entry>(control_entry{key, make()}));
-    return controls_.back()->value;
+    return marked(controls_.back()->value);
   }
 
   template <class... Tags>
@@ -242,7 +249,12 @@ class world {
   communicator& make(std::uint64_t key, const std::string& name, std::vector<int> ranks, int index) {
     for (int& r : ranks) r = members_[static_cast<std::size_t>(r)];
     made_.push_back({key, context_.group(name, ranks, index)});
-    return made_.back().value;
+    return marked(made_.back().value);
+  }
+  template <class Communicator>
+  Communicator& marked(Communicator& made) const {
+    if constexpr (requires { made.marked_by(detail::call_mark(mark_)); }) made.marked_by(detail::call_mark(mark_));
+    return made;
   }
 
   Mesh mesh_;
@@ -251,6 +263,7 @@ class world {
   std::vector<int> members_;
   std::deque<entry> made_;  // references into it stay valid
   std::vector<std::unique_ptr<control_entry>> controls_;
+  std::shared_ptr<std::int64_t> mark_ = std::make_shared<std::int64_t>(-1);
 };
 
 }  // namespace heddle::inline v0

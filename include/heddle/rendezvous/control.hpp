@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/split_part.hpp>
@@ -50,6 +51,8 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
   comm_counters counters() const { return state_->counters(); }
   /// Whether ranks compare their calls: `launch_options::check`.
   bool checked() const noexcept { return state_->checked(); }
+  /// Its collectives have the mark of this world from now on: `world::mark`.
+  void marked_by(detail::call_mark mark) noexcept { mark_ = std::move(mark); }
 
   void barrier() {
     state_->template meet<true>(call_of<void>(comm_operation::barrier, 0), {}, [](parts&, int) { return bytes{}; });
@@ -61,8 +64,10 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
     const std::int64_t mine[2] = {color, key};
     gather_all<std::int64_t>(call_of<void>(comm_operation::split, 0), mine, all);
     detail::split_part part = detail::part_of(*this, all, state_->next_split());
-    return rendezvous_control(std::make_shared<detail::control_state>(
+    rendezvous_control made(std::make_shared<detail::control_state>(
         state_->meeting(), std::move(part.label), std::move(part.members), part.rank, state_->options()));
+    made.marked_by(mark_);
+    return made;
   }
 
  private:
@@ -72,12 +77,13 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
   using counted_blocks = detail::counted_blocks;
 
   template <class T, class Op = void>
-  static detail::call_info call_of(comm_operation what, std::int64_t count, int root = -1, int tag = 0) {
+  detail::call_info call_of(comm_operation what, std::int64_t count, int root = -1, int tag = 0) const {
     detail::call_info call;
     call.what = what;
     call.count = count;
     call.root = root;
     call.tag = tag;
+    if (!heddle::detail::is_message(what)) call.mark = mark_.now();
     if constexpr (!std::is_void_v<T>) {
       call.element = short_type_name<T>();
       call.element_size = sizeof(T);
@@ -411,6 +417,7 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
   }
 
   std::shared_ptr<detail::control_state> state_;
+  detail::call_mark mark_;
 };
 
 static_assert(starting_communicator<rendezvous_control>);

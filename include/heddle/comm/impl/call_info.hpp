@@ -16,7 +16,8 @@ namespace heddle::inline v0::detail {
 HEDDLE_INLINE std::string describe(const call_info& call, const std::vector<int>& members) {
   std::string text(call.started ? "start_" : "");
   text += to_string(call.what);
-  if (call.what == comm_operation::split) return text;
+  const std::string step = call.mark < 0 ? std::string() : " in step " + std::to_string(call.mark);
+  if (call.what == comm_operation::split) return text + step;
   if (!call.element.empty())
     text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);
   if (!call.combine.empty()) text += " with " + std::string(call.combine);
@@ -26,7 +27,7 @@ HEDDLE_INLINE std::string describe(const call_info& call, const std::vector<int>
             std::to_string(members[static_cast<std::size_t>(call.root)]) + " (tag " + std::to_string(call.tag) + ")";
   else if (call.root >= 0)
     text += " with root " + std::to_string(call.root);
-  return text;
+  return text + step;
 }
 
 HEDDLE_INLINE std::string what_of(const std::exception_ptr& problem) {

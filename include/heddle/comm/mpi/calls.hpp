@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
 #include <heddle/comm/mpi/wait.hpp>
@@ -31,6 +32,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   const std::string& name() const noexcept { return group_->name(); }
   int world_rank(int rank) const { return group_->world_rank(rank); }
   MPI_Comm native() const noexcept { return group_->comm(); }
+  void marked_by(call_mark mark) noexcept { mark_ = std::move(mark); }
 
  protected:
   friend argument_checks<mpi_calls>;
@@ -61,6 +63,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
       call.what = what;
       call.count = count;
       call.root = root;
+      call.mark = mark_.now();
       if (!counts.empty()) call.counts_hash = hash_of(counts);
       if constexpr (!std::is_void_v<T>) {
         call.element = short_type_name<T>();
@@ -436,6 +439,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   std::shared_ptr<mpi_group> group_;
+  call_mark mark_;
 };
 
 }  // namespace heddle::inline v0::detail

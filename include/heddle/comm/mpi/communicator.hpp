@@ -72,6 +72,8 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
   /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
   /// the ranks agree on for what all of them start in the same order.
   std::int64_t ticket() noexcept { return group_->next_ticket(); }
+  /// Its collectives have the mark of this world from now on: `world::mark`.
+  using detail::mpi_calls::marked_by;
   /// One place per rank, for what goes on side by side on all of its communicators.
   std::weak_ptr<void>& work_under_way() noexcept { return group_->state().work_under_way(); }
   /// MPI's communicator, for calls that heddle does not have. It belongs to this one.
@@ -105,8 +107,10 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     MPI_Comm part = MPI_COMM_NULL;
     detail::mpi_check(MPI_Comm_split(native(), first, key, &part), "MPI_Comm_split");
     detail::split_part members = detail::part_of(*this, all, group_->next_split());
-    return mpi_communicator(std::make_shared<detail::mpi_group>(group_->shared_state(), part, true,
-                                                                std::move(members.label), std::move(members.members)));
+    mpi_communicator made(std::make_shared<detail::mpi_group>(group_->shared_state(), part, true,
+                                                              std::move(members.label), std::move(members.members)));
+    made.marked_by(mark_);
+    return made;
   }
 
   /// The largest count that is given to MPI at once, for tests of what happens beyond it.
@@ -259,6 +263,7 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     if constexpr (!std::is_void_v<Op>) call->call.combine = short_type_name<Op>();
     if (!counts.empty()) call->call.counts_hash = detail::hash_of(counts);
     call->bytes = given * static_cast<std::int64_t>(sizeof(T));
+    call->call.mark = mark_.now();
     group_->count(what, call->bytes);
     if (checked()) call->compare(*group_);
     return call;

@@ -118,7 +118,8 @@ inline std::uint64_t signature(const call_info& call) {
                                    call.element_size,
                                    static_cast<std::uint64_t>(call.root),
                                    call.counts_hash,
-                                   call.started ? 1u : 0u};
+                                   call.started ? 1u : 0u,
+                                   static_cast<std::uint64_t>(call.mark)};
   char bytes[sizeof numbers];
   std::memcpy(bytes, numbers, sizeof numbers);
   return mixed(chain, std::string_view(bytes, sizeof bytes));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/split_part.hpp>
@@ -42,8 +43,9 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   /// Its own collectives beat every algorithm of messages: comm/collectives.hpp takes them where none is named.
   static constexpr bool collectives_in_place = true;
 
-  threads_communicator(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int rank)
-      : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
+  threads_communicator(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int rank,
+                       detail::call_mark mark = {})
+      : world_(std::move(world)), group_(std::move(group)), rank_(rank), mark_(std::move(mark)) {}
   threads_communicator(threads_communicator&&) = default;
   threads_communicator& operator=(threads_communicator&&) = default;
 
@@ -59,6 +61,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
   /// the ranks agree on for what all of them start in the same order.
   std::int64_t ticket() noexcept { return group_->slot(rank_).tickets++; }
+  /// Its collectives have the mark of this world from now on: `world::mark`.
+  void marked_by(detail::call_mark mark) noexcept { mark_ = std::move(mark); }
   /// One place per rank, for what goes on side by side on all of its communicators.
   std::weak_ptr<void>& work_under_way() noexcept { return world_->rank(group_->world_rank(rank_)).work_under_way; }
 
@@ -148,6 +152,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       call.element = short_type_name<T>();
       call.element_size = sizeof(T);
     }
+    call.mark = mark_.now();
     detail::member_slot& mine = slot(rank_);
     mine.call = call;
     mine.in_count = mine.out_count = 0;
@@ -341,6 +346,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   started start_call(detail::call_info call, std::span<const T> x, std::span<T> y, std::int64_t elements,
                      const Work& work) {
     call.started = true;
+    call.mark = mark_.now();
     struct context {
       Work work;
       detail::chunks_of<T> cut;
@@ -448,6 +454,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   std::shared_ptr<detail::world_state> world_;
   std::shared_ptr<detail::group_state> group_;
   int rank_ = 0;
+  detail::call_mark mark_;
 };
 
 }  // namespace heddle::inline v0

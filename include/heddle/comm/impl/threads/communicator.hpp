@@ -19,7 +19,7 @@ HEDDLE_INLINE threads_communicator threads_communicator::split(int color, int ke
   const std::int64_t mine[2] = {color, key};
   all_gather_blocks<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
   detail::split_part part = detail::part_of(*this, all, slot(rank_).number.load(std::memory_order_relaxed));
-  return {world_, world_->group(part.label, part.members, false), part.rank};
+  return {world_, world_->group(part.label, part.members, false), part.rank, mark_};
 }
 
 HEDDLE_INLINE void threads_communicator::exchange(const detail::message_arguments& arguments, const void* device,
