@@ -44,21 +44,25 @@ std::string entered(int rank, bool started, int step) {
 
 }  // namespace
 
-TEST_CASE("a rank that leaves out, doubles or is early with one of equal calls is named with its step", "[comm][marks]") {
+TEST_CASE("a rank that leaves out, doubles or is early with one of equal calls is named with its step",
+          "[comm][marks]") {
   for (const bool started : {false, true}) {
     if (started && !on_threads) continue;  // who has started a call and gone on cannot be asked: see below
     for (const int ranks : rank_counts({2, 3, 5, 8}))
       for (const int culprit : {0, ranks - 1})
         for (const fault what : {fault::left_out, fault::twice, fault::early}) {
           if (ranks < 2) continue;
-          INFO(ranks << " ranks, culprit " << culprit << ", fault " << static_cast<int>(what) << ", started " << started);
+          INFO(ranks << " ranks, culprit " << culprit << ", fault " << static_cast<int>(what) << ", started "
+                     << started);
           // Whoever left a call out makes the first call of step 2 when the others make the last one of step 1.
           const int its = what == fault::twice ? 1 : 2, others = what == fault::twice ? 2 : 1;
           const int other = culprit == 0 ? 1 : culprit;  // the first that differs from rank 0
           for (const std::string& text : equal_calls(ranks, culprit, what, started)) {
             INFO(text);
             CHECK(contains(text, "ranks disagree about " + std::string(started ? "started " : "") + "call " +
-                                     std::to_string(what == fault::left_out ? 12 : what == fault::twice ? 13 : 10) +
+                                     std::to_string(what == fault::left_out ? 12
+                                                    : what == fault::twice  ? 13
+                                                                            : 10) +
                                      " on communicator (dp): " + entered(other, started, culprit == 0 ? others : its) +
                                      "; " + entered(0, started, culprit == 0 ? its : others)));
           }

@@ -74,7 +74,8 @@ inline std::int64_t now_ns() {
 }
 
 /// Runs `work` and records how long it took. With an observer that is off this is a plain call. One with members `begin(event)` and
-/// `end(event)` is told before and after on the same thread, nested as the work is; `end` also if the work throws.
+/// `end(event)` is told before and after on the same thread, nested as the work is; `end` also if the work throws. One with
+/// `around(event, work)` runs the work itself, and gives what it gives: what it adds is part of the time (`testing::faults`).
 template <observer O, class Work>
 decltype(auto) observed(O& observer, event what, Work&& work) {
   if constexpr (!O::enabled) {
@@ -91,7 +92,10 @@ decltype(auto) observed(O& observer, event what, Work&& work) {
     } guard{observer, what};
     if constexpr (requires { observer.begin(what); }) observer.begin(what);
     guard.e.begin_ns = now_ns();
-    return static_cast<Work&&>(work)();
+    if constexpr (requires { observer.around(what, static_cast<Work&&>(work)); })
+      return observer.around(what, static_cast<Work&&>(work));
+    else
+      return static_cast<Work&&>(work)();
   }
 }
 

@@ -19,6 +19,9 @@ concept times_messages_of = requires(O& o, const event& e, Queue& queue) {
   o.begin_message(e, queue);
   o.end_message(e, queue);
 };
+template <class O, class Work>
+concept runs_work =
+    O::enabled && requires(O& o, const event& e, Work&& work) { o.around(e, static_cast<Work&&>(work)); };
 }  // namespace detail
 
 /// Several observers as one: each is told of all events, in the order in which they are named, and of ends in the reverse of that.
@@ -57,6 +60,12 @@ class observers {
       if constexpr (requires { o.end(e); }) o.end(e);
     });
   }
+  /// Runs the work through those that do so (`around`), the first outermost.
+  template <class Work>
+    requires(detail::runs_work<Observers, Work> || ...)
+  decltype(auto) around(const event& e, Work&& work) {
+    return run_from<0>(e, static_cast<Work&&>(work));
+  }
   /// Tells those that follow queues (`cuda_device_times`) which one is this rank's.
   template <class Queue>
     requires(detail::follows_queues_like<Observers, Queue> || ...)
@@ -90,6 +99,19 @@ class observers {
   }
 
  private:
+  template <std::size_t I, class Work>
+  decltype(auto) run_from(const event& e, Work&& work) {
+    if constexpr (I == sizeof...(Observers)) {
+      return static_cast<Work&&>(work)();
+    } else {
+      using observer_type = std::remove_reference_t<decltype(std::get<I>(each_))>;
+      auto inner = [&]() -> decltype(auto) { return run_from<I + 1>(e, static_cast<Work&&>(work)); };
+      if constexpr (detail::runs_work<observer_type, decltype(inner)&>)
+        return std::get<I>(each_).around(e, inner);
+      else
+        return inner();
+    }
+  }
   template <class F>
   void for_each(const F& f) {
     std::apply([&](auto&... o) { (call(o, f), ...); }, each_);

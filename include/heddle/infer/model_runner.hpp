@@ -281,6 +281,7 @@ class model_runner {
     }
   }
   void compute(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws) {
+    if constexpr (requires { world_->mark(steps_); }) world_->mark(steps_++);
     stage_.move_rows(s.moves);
     stage_.copy_blocks(s.copies);
     if constexpr (draws_on_device)
@@ -377,6 +378,7 @@ class model_runner {
   [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space::queue> watched_{*world_,
                                                                                                     stage_.queue()};
   state state_ = state::ready;
+  std::int64_t steps_ = 0;  // that were computed: the world's mark
   step_message message_{};
   step step_{};
   step_rows rows_{};

@@ -120,7 +120,18 @@ class observed_communicator {
     e.kind = activity::collective;
     e.name = name;
     e.bytes = static_cast<std::int64_t>(bytes);
+    e.flow = flow();
     observed(observer_, e, std::forward<Work>(work));
+  }
+  // One number for all members of the next collective of this group: who leads the group, its axes, how many calls there were.
+  std::uint64_t flow() const {
+    if constexpr (requires { to_.world_rank(0), to_.name(), to_.counters().collectives(); }) {
+      std::uint64_t number = static_cast<std::uint64_t>(to_.counters().collectives()) * 0x9e3779b97f4a7c15u;
+      for (const char c : to_.name()) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+      return (number ^ static_cast<std::uint64_t>(to_.world_rank(0) + 1)) * 0x100000001b3u | 1u;
+    } else {
+      return 0;
+    }
   }
 
   Communicator to_;
