@@ -122,6 +122,7 @@
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
 #include <heddle/train/impl/optimizer_rule.hpp>
+#include <heddle/train/impl/same_copies.hpp>
 #include <heddle/train/impl/save.hpp>
 #include <heddle/train/impl/saved_boxes.hpp>
 #include <heddle/train/impl/saved_parameter.hpp>

@@ -74,6 +74,35 @@ TEST_CASE("where only gradients overflow, the last layer that does is named, on 
   }
 }
 
+TEST_CASE("copies of a weight that differ are named with tensor and rank", "[train][nonfinite][ranks]") {
+  struct copies {
+    const char* mesh;
+    const char* name;
+    int rank, zero;
+    const char* text;  // "": nobody has a copy
+  };
+  for (const copies& c : {copies{"dp=3", "h.1.mlp.c_fc.weight", 2, 0, "on rank 2 than on ranks 0, 1"},
+                          {"dp=3", "h.1.mlp.c_fc.weight", 0, 1, "on rank 0 than on ranks 1, 2"},
+                          {"dp=2", "h.1.mlp.c_fc.weight", 1, 1, "on rank 1 than on rank 0"},
+                          {"tp=2", "h.1.ln_1.weight", 1, 1, "on rank 1 than on rank 0"},
+                          {"tp=2", "h.1.mlp.c_fc.weight", 1, 1, ""},
+                          {"dp=2,pp=2,tp=2", "h.2.ln_1.weight", 6, 1, "on rank 6 than on ranks 2, 3, 7"},
+                          {"dp=2,pp=2,tp=2", "h.2.mlp.c_fc.weight", 7, 1, "on rank 7 than on rank 3"}}) {
+    if (!fits(c.mesh)) continue;
+    INFO("mesh " << c.mesh << ", " << c.name << " on rank " << c.rank);
+    setup s;
+    s.mesh = c.mesh;
+    s.zero = c.zero;
+    s.spoilt = c.name;
+    s.spoilt_rank = c.rank;
+    if (*c.text == '\0')
+      CHECK_NOTHROW(train_f64(s));
+    else
+      CHECK_THROWS_WITH(train_f64(s), Contains("heddle: after 1 steps weight " + std::string(c.name) +
+                                               " has other elements " + c.text + ", which should hold copies"));
+  }
+}
+
 TEST_CASE("validation without held-out samples is refused", "[train]") {
   setup s;
   s.validate_every = 1;

@@ -30,6 +30,8 @@ struct setup {
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;
+  std::string spoilt = "";  // a parameter of which one element changes after the first step, on this rank if it has it
+  int spoilt_rank = 0;
   std::int64_t held_out = -1;     // not negative: validation samples that the data says it has
   int odd_rank = -1;              // this rank gets another seed
   std::int64_t ignore_every = 0;  // every so many targets is ignored; 0: none

@@ -12,6 +12,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/same_copies.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -134,6 +135,11 @@ outcome train(const setup& s) {
       }
       if constexpr (sizeof...(Policies) == 0) trainer.apply_gradients(step);
       const auto dp_after = trainer.dp_group().counters();
+      if (trainer.steps_done() == 1 && world.rank() == s.spoilt_rank)
+        for (int k = 0; k < trainer.stages(); ++k)
+          for (const auto& p : trainer.stage(k).parameters())
+            if (p.name == s.spoilt) trainer.stage(k).weights()[static_cast<std::size_t>(p.offset)] *= T(1.001);
+      if (!trainer.is_ahead()) hd::train::require_same_copies(trainer);
       double validation = 0;
       if (validates) validation = trainer.validate(data);
       if (saves) hd::train::save(trainer, s.save_to, {.corpus = 77});
