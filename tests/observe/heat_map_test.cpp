@@ -204,6 +204,7 @@ TEST_CASE("stages that sleep: the one that is stretched is named with the step",
   INFO(text);
   REQUIRE(!named.empty());
   CHECK(named[0].name == "rank 3 (dp=0, pp=1, tp=1)");
+  CHECK(named[0].since_step >= 3);
   CHECK(named[0].since_step <= 12);
   CHECK(to_string(named[0]).find("longer than its peers since step ") != std::string::npos);
   CHECK(text.find("slow since step") != std::string::npos);

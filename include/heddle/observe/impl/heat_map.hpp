@@ -151,9 +151,14 @@ HEDDLE_INLINE std::vector<slow_part> heat_map::slow_rows(const std::vector<std::
     if (newest.empty()) newest = std::move(medians);
     if (!any) break;
   }
-  for (std::size_t r = 0; r < excess.size(); ++r)
-    if (windows - since[r] >= rule_.windows)
-      found.push_back({"rank " + std::to_string(r), static_cast<int>(r), newest[r], first_step_ + since[r]});
+  for (std::size_t r = 0; r < excess.size(); ++r) {
+    if (windows - since[r] < rule_.windows) continue;
+    // It began inside of its first window, where half of what it is now was reached.
+    const auto first = excess[r].begin() + since[r];
+    const auto began = std::find_if(first, first + rule_.over, [&](double e) { return e > newest[r] / 2; });
+    found.push_back(
+        {"rank " + std::to_string(r), static_cast<int>(r), newest[r], first_step_ + (began - excess[r].begin())});
+  }
   std::sort(found.begin(), found.end(), [](const slow_part& a, const slow_part& b) {
     return a.excess != b.excess ? a.excess > b.excess : a.rank < b.rank;
   });
