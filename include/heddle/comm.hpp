@@ -4,6 +4,7 @@
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/call_info.hpp>
+#include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/gathered_words.hpp>
