@@ -11,6 +11,7 @@
 #include <heddle/collective/impl/rounds_check.hpp>
 #include <heddle/collective/impl/rounds_text.hpp>
 #include <heddle/comm/impl/call_info.hpp>
+#include <heddle/comm/impl/flight_recorder.hpp>
 #include <heddle/comm/impl/launch_order.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
 #include <heddle/comm/impl/split_part.hpp>
@@ -70,6 +71,7 @@
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/model/impl/stage_layers.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
+#include <heddle/observe/impl/flight_report.hpp>
 #include <heddle/observe/impl/heat_map.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 namespace heddle::inline v0 {
 
@@ -50,6 +51,10 @@ struct launch_options {
   int threads_per_rank = 1;
   /// Messages of memory that the host cannot use (`mpi`).
   device_messages device = device_messages::automatic;
+  /// A folder in which each rank keeps its last `flight_calls` calls, in a file that outlives the rank: `observe::read_flights` says
+  /// from them who is missing, stuck or gone. Empty: none, or where the environment variable HEDDLE_FLIGHT says ("folder:256").
+  std::string flight{};
+  int flight_calls = 256;
 };
 
 /// A timeout of so many seconds, for `launch_options::timeout`: in whole milliseconds, rounded up, so that 0 alone is for ever. At most

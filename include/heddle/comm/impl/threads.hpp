@@ -91,7 +91,9 @@ HEDDLE_INLINE void run_ranks(world_state& state, const launch_options& options, 
       cores.bind(rank);
       body.call(body.context, rank);
       state.throw_late_error(rank);
+      if (state.rank(rank).flight != nullptr) state.rank(rank).flight->ended(nullptr);
     } catch (...) {
+      if (state.rank(rank).flight != nullptr) state.rank(rank).flight->ended(std::current_exception());
       state.abort(rank, std::current_exception());
     }
     state.finish(rank);

@@ -121,7 +121,8 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   [[gnu::noinline]] void send_with_more(std::span<const T> x, int to, int tag) {
     begin_message(comm_operation::send, bytes(x));
     if (checked()) return start_send<T>(x, to, tag).wait();
-    const in_message here(group_->state(), comm_operation::send, bytes(x), to);
+    const in_message here(
+        *group_, {comm_operation::send, length(x), short_type_name<T>(), {}, sizeof(T), to, tag, 0, false}, bytes(x));
     with_amount<T>(length(x), [&](mpi_amount n) {
       mpi_check(MPI_Send(x.data(), n.count, n.type, to, tag, native()), "MPI_Send");
     });
@@ -145,7 +146,8 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   [[gnu::noinline]] void recv_with_more(std::span<T> x, int from, int tag) {
     begin_message(comm_operation::recv, bytes(x));
     if (checked()) return start_recv<T>(x, from, tag).wait();
-    const in_message here(group_->state(), comm_operation::recv, bytes(x), from);
+    const in_message here(
+        *group_, {comm_operation::recv, length(x), short_type_name<T>(), {}, sizeof(T), from, tag, 0, false}, bytes(x));
     with_amount<T>(length(x), [&](mpi_amount n) {
       MPI_Status status;
       const int code = MPI_Recv(x.data(), n.count, n.type, from, tag, native(), &status);

@@ -265,6 +265,12 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     call->bytes = given * static_cast<std::int64_t>(sizeof(T));
     call->call.mark = mark_.now();
     group_->count(what, call->bytes);
+    if (detail::flight_recorder* const kept = group_->state().flight(); kept != nullptr) {
+      call->flight_number = group_->counters().collectives();
+      // It is entered, and left: the rank is inside of it when it waits.
+      const detail::flight_scope shown(kept, group_->flight_group(), group_->name(), group_->members(), call->call,
+                                       [&] { return call->flight_number; });
+    }
     if (checked()) call->compare(*group_);
     return call;
   }

@@ -113,6 +113,7 @@ class mpi_world {
     mpi_check(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     mpi_check(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank");
     mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
+    keep_flight(options);
     if ((size_ > 1 || virtual_ranks) && board_.open(all_)) {
       state_->show_on(board_, rank_);
       if (options.timeout.count() > 0 || virtual_ranks) {
@@ -142,6 +143,7 @@ class mpi_world {
 
   // Every rank comes here when its body has ended, with its error if there is one. Throws the same on all of them.
   void finish(const std::exception_ptr& problem) {
+    if (state_->flight() != nullptr) state_->flight()->ended(problem);
     if (problem != nullptr) {
       state_->fail();
       board_.fail(rank_, what_of(problem));
@@ -186,6 +188,24 @@ class mpi_world {
 
  private:
   static constexpr std::chrono::seconds grace{3};
+
+  // Where one rank cannot make its flight file none begins.
+  void keep_flight(const launch_options& options) {
+    std::exception_ptr problem;
+    bool kept = false;
+    try {
+      const flight_place place = flight_place_of(options.flight, options.flight_calls);
+      kept = !place.folder.empty();
+      if (kept) {
+        std::int64_t run = flight_time();
+        mpi_check(MPI_Bcast(&run, 1, MPI_INT64_T, 0, all_), "MPI_Bcast");
+        state_->keep_flight(std::make_unique<flight_recorder>(place, run, rank_, size_));
+      }
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    if (kept || problem != nullptr) agree_to_begin(all_, rank_, size_, problem);
+  }
 
   MPI_Comm make(const std::string& name, const std::vector<int>& members) const {
     MPI_Comm made = MPI_COMM_NULL;

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/mpi/api.hpp>
 #include <heddle/comm/mpi/board.hpp>
 #include <heddle/comm/mpi/operator.hpp>
@@ -32,8 +33,13 @@ class mpi_rank_state {
   mpi_rank_state& operator=(const mpi_rank_state&) = delete;
 
   bool checked() const noexcept { return options_.check == checking::on; }
+  flight_recorder* flight() const noexcept { return flight_.get(); }
+  void keep_flight(std::unique_ptr<flight_recorder> recorder) noexcept {
+    flight_ = std::move(recorder);
+    update();
+  }
   // Calls with fewer units than this are one of MPI's and nothing more than shown and counted; 0 while there is more to
-  // do: calls are checked, or an error is left to throw.
+  // do: calls are checked or kept in a flight file, or an error is left to throw.
   std::uint64_t plain_end() const noexcept { return plain_end_; }
   // From now on this rank shows on the board what it does; before, in a place of its own.
   void show_on(const mpi_board& board, int rank) noexcept {
@@ -86,7 +92,8 @@ class mpi_rank_state {
 
  private:
   void update() noexcept {
-    plain_end_ = checked() || late_error_ != nullptr ? 0 : static_cast<std::uint64_t>(count_limit_) + 1;
+    plain_end_ =
+        checked() || late_error_ != nullptr || flight_ != nullptr ? 0 : static_cast<std::uint64_t>(count_limit_) + 1;
   }
 
   std::uint64_t plain_end_ = 0;
@@ -99,6 +106,7 @@ class mpi_rank_state {
   std::exception_ptr late_error_;
   std::weak_ptr<void> work_under_way_;  // what all communicators of the rank share of a higher room's
   mpi_operators operators_;
+  std::unique_ptr<flight_recorder> flight_;
 };
 
 // One communicator of MPI's, and what heddle keeps beside it.
@@ -153,6 +161,9 @@ class mpi_group {
   // How many ranks there are, or, where that is more than a few, a length that no list has.
   std::size_t size_if_few() const noexcept { return size_if_few_; }
 
+  // Where the number of the group in the rank's flight file is kept.
+  int& flight_group() noexcept { return flight_group_; }
+
   // A call of so many units is one of MPI's and nothing more.
   bool plain(std::uint64_t units) const noexcept { return units < state_->plain_end(); }
   // Counts and shows such a call. `begin` comes before MPI's call, `end` after it, whatever it says.
@@ -182,6 +193,7 @@ class mpi_group {
   std::uint64_t chain_ = 0;
   std::int64_t tickets_ = 0;
   std::int64_t splits_ = 0;
+  int flight_group_ = -1;
   std::vector<int> int_scratch_;
   std::size_t size_if_few_ = 0;
 };

@@ -51,8 +51,11 @@ class mpi_calls;
 // A blocking message, shown on the board while it lasts.
 class in_message {
  public:
-  in_message(mpi_rank_state& state, comm_operation what, std::int64_t bytes, int other) : state_(state) {
-    state_.enter(what, bytes, other);
+  in_message(mpi_group& group, const call_info& call, std::int64_t bytes)
+      : state_(group.state()), kept_(state_.flight(), group.flight_group(), group.name(), group.members(), call, [] {
+          return std::int64_t{0};
+        }) {
+    state_.enter(call.what, bytes, call.root);
   }
   in_message(const in_message&) = delete;
   in_message& operator=(const in_message&) = delete;
@@ -60,6 +63,7 @@ class in_message {
 
  private:
   mpi_rank_state& state_;
+  flight_scope kept_;
 };
 
 // What goes ahead of a message where calls are checked: the sender's side of it.
@@ -111,6 +115,8 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     if (request_ == MPI_REQUEST_NULL) return;
     if (check_ != nullptr) return checked_wait();
     detail::mpi_rank_state& state = group_->state();
+    if (state.flight() != nullptr) [[unlikely]]
+      return kept_wait();
     MPI_Status status;
     detail::board_slot& shown = state.enter(message_.what, message_.bytes, message_.other);
     const int code = MPI_Wait(&request_, &status);
@@ -162,8 +168,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     };
     if (requests.empty() || any()) return;
     const mpi_request& first = *requests[0];
-    const detail::in_message here(first.group_->state(), first.message_.what, first.message_.bytes,
-                                  first.message_.other);
+    const detail::in_message here(*first.group_, first.call(), first.message_.bytes);
     if (first.check_ == nullptr)
       while (!any()) std::this_thread::yield();
     else
@@ -218,10 +223,17 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
             0};
   }
 
+  // Kept in the rank's flight file while it lasts.
+  [[gnu::noinline]] void kept_wait() {
+    MPI_Status status;
+    const detail::in_message here(*group_, call(), message_.bytes);
+    const int code = MPI_Wait(&request_, &status);
+    finish_plain(code, status);
+  }
   [[gnu::noinline]] void checked_wait() {
     MPI_Status status;
     int code = MPI_SUCCESS;
-    const detail::in_message here(group_->state(), message_.what, message_.bytes, message_.other);
+    const detail::in_message here(*group_, call(), message_.bytes);
     try {
       detail::wait_in_call(*group_, call(), 0, [&] {
         int done = 0;

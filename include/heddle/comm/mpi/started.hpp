@@ -31,6 +31,7 @@ struct mpi_started_call {
   // The comparison of the calls, where they are checked.
   MPI_Request check = MPI_REQUEST_NULL;
   std::int64_t number = 0;
+  std::int64_t flight_number = 0;  // in the rank's flight file
   call_comparison comparison;
 
   // An operator of the user's: a copy, and a type of its own at which it hangs, since others may be under way.
@@ -83,6 +84,8 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
   void wait() {
     if (call_ == nullptr) return;
     detail::mpi_rank_state& state = group_->state();
+    const detail::flight_scope kept(state.flight(), group_->flight_group(), group_->name(), group_->members(),
+                                    call_->call, [&] { return call_->flight_number; });
     if (call_->number == 0) {  // not checked
       detail::board_slot& shown = state.enter(call_->call.what, call_->bytes, call_->call.root);
       const int code = MPI_Wait(&call_->request, MPI_STATUS_IGNORE);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -210,9 +211,13 @@ class mpi_entered {
     state_.throw_late_error();
     group.count(what, bytes);
     state_.enter(what, bytes, other);
-    if (state_.checked()) [[unlikely]] {
+    if (state_.checked() || state_.flight() != nullptr) [[unlikely]] {
+      const call_info call = info();
+      if (state_.flight() != nullptr)
+        kept_.emplace(state_.flight(), group.flight_group(), group.name(), group.members(), call,
+                      [&] { return group.counters().collectives(); });
       try {
-        flag_ = agree(group, info(), flag);
+        if (state_.checked()) flag_ = agree(group, call, flag);
       } catch (...) {
         state_.leave();
         throw;
@@ -227,6 +232,7 @@ class mpi_entered {
  private:
   mpi_rank_state& state_;
   bool flag_;
+  std::optional<flight_scope> kept_{};
 };
 
 }  // namespace heddle::inline v0::detail

@@ -34,6 +34,7 @@ struct alignas(64) member_slot {
   std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
   comm_counters counters;                // touched by the rank alone
   std::int64_t tickets = 0;              // likewise
+  int flight_group = -1;                 // its number in the rank's flight file
 };
 
 // The part of a collective that can be done by any rank: `chunks` independent pieces.
@@ -74,7 +75,8 @@ struct started_collective {
     call_info call;
     const void* in = nullptr;
     void* out = nullptr;
-    std::int64_t after = 0;  // collectives that were not started, which this rank had entered before
+    std::int64_t after = 0;          // collectives that were not started, which this rank had entered before
+    std::int64_t flight_number = 0;  // its number in the rank's flight file
     std::atomic<bool> here{false};
   };
   started_collective(int ranks, std::int64_t k) : members(static_cast<std::size_t>(ranks)), number(k) {}

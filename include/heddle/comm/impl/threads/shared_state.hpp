@@ -38,6 +38,10 @@ HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
   const std::chrono::microseconds longest = std::chrono::hours(1);
   spin_ = options.spin.count() >= 0 ? (std::min)(options.spin, longest) : std::chrono::microseconds(50);
   for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
+  if (const flight_place place = flight_place_of(options.flight, options.flight_calls); !place.folder.empty()) {
+    const std::int64_t now = flight_time();
+    for (int r = 0; r < size; ++r) rank(r).flight = std::make_unique<flight_recorder>(place, now, r, size);
+  }
 }
 
 HEDDLE_INLINE world_state::~world_state() = default;

@@ -1,0 +1,182 @@
+// heddle/comm/impl/flight_recorder.hpp: bodies of heddle/comm/flight_recorder.hpp.
+#pragma once
+
+#include <heddle/comm/flight_recorder.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#if defined(__linux__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
+namespace heddle::inline v0::detail {
+
+HEDDLE_INLINE flight_place flight_place_of(const std::string& folder, int calls) {
+  flight_place place{folder, calls};
+  if (const char* const text = std::getenv("HEDDLE_FLIGHT"); place.folder.empty() && text != nullptr && *text != 0) {
+    place.folder = text;
+    const std::size_t colon = place.folder.rfind(':');
+    if (colon != std::string::npos && place.folder.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
+        colon + 1 < place.folder.size() && place.folder.size() - colon < 9) {
+      place.calls = std::atoi(place.folder.c_str() + colon + 1);
+      place.folder.resize(colon);
+    }
+  }
+  if (!place.folder.empty() && place.calls < 1)
+    throw config_error("heddle: a flight file should keep at least 1 call, flight_calls is " +
+                       std::to_string(place.calls));
+  return place;
+}
+
+HEDDLE_INLINE std::int64_t flight_time() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+#if defined(__linux__)
+
+HEDDLE_INLINE flight_recorder::flight_recorder(const flight_place& place, std::int64_t run_ns, int rank, int ranks) {
+  const auto refuse = [](const std::string& path) {
+    throw io_error("heddle: the flight file " + path + " cannot be made: " + std::generic_category().message(errno));
+  };
+  if (::mkdir(place.folder.c_str(), 0777) != 0 && errno != EEXIST) refuse(place.folder);
+  const std::string path = place.folder + "/rank-" + std::to_string(rank) + ".flight";
+  // A world has few groups of many ranks, or many of few.
+  const std::uint32_t groups = 64, members = 1024 + 8 * static_cast<std::uint32_t>(ranks);
+  const auto calls = static_cast<std::uint32_t>(place.calls);
+  static_assert((sizeof(flight_header) + 64 * sizeof(flight_group)) % alignof(flight_call) == 0);
+  bytes_ = sizeof(flight_header) + groups * sizeof(flight_group) + members * sizeof(std::int32_t) +
+           calls * sizeof(flight_call);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) refuse(path);
+  // All blocks are there before the first call: a store to a page that the disk has no room for would end the process.
+  if (const int full = ::posix_fallocate(file, 0, static_cast<::off_t>(bytes_)); full != 0) {
+    ::close(file);
+    errno = full;
+    refuse(path);
+  }
+  void* const at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int problem = errno;
+  ::close(file);
+  if (at == MAP_FAILED) {
+    errno = problem;
+    refuse(path);
+  }
+  header_ = static_cast<flight_header*>(at);
+  groups_ = reinterpret_cast<flight_group*>(header_ + 1);
+  members_ = reinterpret_cast<std::int32_t*>(groups_ + groups);
+  calls_ = reinterpret_cast<flight_call*>(members_ + members);
+  header_->version = flight_header::right_version;
+  header_->rank = rank;
+  header_->ranks = ranks;
+  header_->groups = groups;
+  header_->members = members;
+  header_->calls = calls;
+  header_->run_ns = run_ns;
+  header_->clock_ahead_ns = flight_time() - now_ns();
+  header_->pid = static_cast<std::int32_t>(::getpid());
+  char host[64] = {};
+  if (::gethostname(host, sizeof host - 1) == 0) put_text(header_->host, host);
+  if (const int boot = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC); boot >= 0) {
+    char text[40] = {};
+    const auto got = ::read(boot, text, sizeof text - 1);
+    ::close(boot);
+    put_text(header_->boot, std::string_view(text, got > 0 ? static_cast<std::size_t>(got) : 0));
+  }
+  std::atomic_thread_fence(std::memory_order_release);
+  header_->magic = flight_header::right_magic;
+}
+
+HEDDLE_INLINE flight_recorder::~flight_recorder() {
+  if (header_ != nullptr) ::munmap(header_, bytes_);
+}
+
+#else
+
+HEDDLE_INLINE flight_recorder::flight_recorder(const flight_place&, std::int64_t, int, int) {
+  throw config_error(
+      "heddle: flight files are mapped into memory, which this system is not asked for; leave `flight` empty");
+}
+HEDDLE_INLINE flight_recorder::~flight_recorder() = default;
+
+#endif
+
+HEDDLE_INLINE std::uint32_t flight_recorder::group(std::string_view name, const std::vector<int>& members) {
+  flight_group mine{};
+  put_text(mine.name, name);
+  const std::uint32_t used = header_->groups_used;
+  for (std::uint32_t g = 0; g < used; ++g)
+    if (groups_[g].name == mine.name && groups_[g].members == members.size() &&
+        std::equal(members.begin(), members.end(), members_ + groups_[g].first_member))
+      return g;
+  // The last one has no members: of groups for which there is no room.
+  const bool fits = used + 1 < header_->groups && header_->members_used + members.size() <= header_->members;
+  if (!fits && used == header_->groups) return used - 1;
+  if (!fits) put_text(mine.name, "others");
+  mine.first_member = header_->members_used;
+  mine.members = fits ? static_cast<std::uint32_t>(members.size()) : 0;
+  if (fits) std::copy(members.begin(), members.end(), members_ + header_->members_used);
+  header_->members_used += mine.members;
+  groups_[used] = mine;
+  std::atomic_ref(header_->groups_used).store(used + 1, std::memory_order_release);
+  return used;
+}
+
+HEDDLE_INLINE flight_call& flight_recorder::enter(std::uint32_t group, const call_info& call,
+                                                  std::int64_t number_in_group) noexcept {
+  const std::uint64_t number = header_->calls_made + 1;
+  flight_call& c = calls_[(number - 1) % header_->calls];
+  std::atomic_ref(c.number).store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  c.call = number_in_group;
+  c.count = call.count;
+  c.mark = call.mark;
+  c.counts_hash = call.counts_hash;
+  c.entered_ns = now_ns();
+  c.left_ns = 0;
+  c.group = group;
+  c.root = call.root;
+  c.tag = call.tag;
+  c.operation = static_cast<std::uint8_t>(call.what);
+  c.started = call.started ? 1 : 0;
+  c.element_size = static_cast<std::uint16_t>(call.element_size);
+  put_text(c.element, call.element);
+  put_text(c.combine, call.combine);
+  std::atomic_ref(c.number).store(number, std::memory_order_release);
+  std::atomic_ref(header_->calls_made).store(number, std::memory_order_release);
+  return c;
+}
+
+HEDDLE_INLINE void flight_recorder::leave(flight_call& call) noexcept {
+  std::atomic_ref(call.left_ns).store(now_ns(), std::memory_order_release);
+}
+
+HEDDLE_INLINE void flight_recorder::ended(const std::exception_ptr& problem) noexcept {
+  if (problem != nullptr) {
+    try {
+      put_text(header_->problem, what_of(problem));
+    } catch (...) {  // no memory for the text
+    }
+  }
+  std::atomic_ref(header_->state)
+      .store(problem != nullptr ? flight_header::failed : flight_header::returned, std::memory_order_release);
+}
+
+}  // namespace heddle::inline v0::detail
