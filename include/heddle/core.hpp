@@ -10,6 +10,7 @@
 #include <heddle/core/file_descriptor.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>
+#include <heddle/core/flight_format.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/launch_each.hpp>

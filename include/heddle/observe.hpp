@@ -3,6 +3,7 @@
 
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
+#include <heddle/observe/flight_report.hpp>
 #include <heddle/observe/gather.hpp>
 #include <heddle/observe/heat_map.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>

@@ -4,6 +4,7 @@
 #include <heddle/comm/threads.hpp>
 
 #include "catch.hpp"
+#include "flight_steps.hpp"
 #include "svg.hpp"
 
 #include <sys/wait.h>
@@ -28,9 +29,9 @@ namespace {
 
 namespace hd = heddle;
 namespace observe = heddle::observe;
-using hd::dp, hd::tp;
+using hd::dp;
 using kind = observe::flight_report::kind;
-using grid = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+using flight_steps::grid, flight_steps::steps;
 
 class folder {
  public:
@@ -53,39 +54,6 @@ hd::launch_options kept_in(const std::string& path, int timeout_ms) {
   options.flight_calls = 16;
   options.timeout = std::chrono::milliseconds(timeout_ms);
   return options;
-}
-
-// Four ranks, four steps of five calls; in step 2 rank `culprit` does what `fault` says.
-template <class World>
-void steps(World& world, int culprit, const std::string& fault) {
-  const bool mine = world.rank() == culprit;
-  for (int step = 0; step < 4; ++step) {
-    world.mark(step);
-    const bool now = mine && step == 2;
-    std::vector<float> x(8, 1.0f);
-    std::vector<double> y(8, 1.0);
-    world.all().all_reduce(x, hd::plus{});
-    if (now && fault == "throw") throw std::runtime_error("no more");
-    if (now && fault == "silent") std::this_thread::sleep_for(std::chrono::seconds(60));
-    if (now && fault == "kill") std::raise(SIGKILL);
-    if (now && fault == "return") return;
-    if (!(now && fault == "skip")) world.all().all_reduce(x, hd::plus{});
-    if (now && fault == "twice") world.all().all_reduce(x, hd::plus{});
-    if (now && fault == "size")
-      world.all().all_reduce(std::span(x).first(4), hd::plus{});
-    else if (now && fault == "type")
-      world.all().all_reduce(y, hd::plus{});
-    else if (now && fault == "operator")
-      world.all().all_reduce(x, hd::maximum{});
-    else if (fault == "root")
-      world.all().broadcast(x, now ? 1 : 0);
-    else if (!(now && fault == "order"))
-      world.all().all_reduce(x, hd::plus{});
-    if (fault == "skip" || fault == "twice") continue;  // equal calls only
-    world.template along<tp>().all_reduce(x, hd::plus{});
-    if (now && fault == "order") world.all().all_reduce(x, hd::plus{});  // behind the other group's
-    world.template along<dp>().all_reduce(x, hd::plus{});
-  }
 }
 
 // The verdict when the process is gone, or, for those that would hang, when it has been left alone for a while.

@@ -453,6 +453,7 @@ class flight_judge {
         report_.victims.push_back(r);
     std::string text = std::string(to_string(what)) + ":";
     for (const int r : report_.culprits) text += " " + sentence(r);
+    std::map<std::string, std::vector<int>> alike;
     for (const auto& [r, whom] : waits_) {
       if (std::find(report_.culprits.begin(), report_.culprits.end(), r) != report_.culprits.end()) continue;
       const flight_record& c = *inside_.at(r);
@@ -460,14 +461,19 @@ class flight_judge {
         report_.group = of_.at(r)->groups[c.group].name;
         report_.number = c.call;
       }
-      text += " " + place_of(r, c) + " for " + ranks_text(whom) + ".";
+      alike[place_of(r, c) + " for " + ranks_text(whom)].push_back(r);
     }
+    for (const auto& [place, ranks] : alike) {
+      std::string who = ranks_text(ranks);
+      who[0] = 'R';
+      text += " " + who + (ranks.size() == 1 ? " waits in " : " wait in ") + place + ".";
+    }
+    std::sort(report_.victims.begin(), report_.victims.end());
     report_.text = text;
     return report_;
   }
   std::string place_of(int r, const flight_record& c) const {
-    return "Rank " + std::to_string(r) + " waits in " + c.operation +
-           (c.call > 0 ? ", call " + std::to_string(c.call) : std::string()) + " on communicator (" +
+    return c.operation + (c.call > 0 ? ", call " + std::to_string(c.call) : std::string()) + " on communicator (" +
            of_.at(r)->groups[c.group].name + ")";
   }
   std::string sentence(int r) const {
@@ -475,7 +481,7 @@ class flight_judge {
     const std::string rank = "Rank " + std::to_string(r);
     if (f == of_.end()) return rank + " has no flight file here.";
     if (const auto wait = waits_.find(r); wait != waits_.end())
-      return place_of(r, *inside_.at(r)) + " for " + ranks_text(wait->second) + ".";
+      return rank + " waits in " + place_of(r, *inside_.at(r)) + " for " + ranks_text(wait->second) + ".";
     const auto& calls = f->second->calls;
     const std::string last = calls.empty() ? "it has made no call" : "its last call was " + calls.back().operation;
     switch (f->second->ended) {
