@@ -150,7 +150,9 @@ TEST_CASE("the files of a process that was killed say so", "[observe][flight]") 
   const folder place("heddle-flight-killed");
   const auto report = verdict_of(place.path(), 1, "kill", hd::checking::on);
   INFO(report.text);
-  CHECK(report.what == kind::lost);  // all ranks are threads of the process
+  CHECK(report.what ==
+        kind::lost);  // all ranks are threads of the process: the one that nobody waited for anything of is named
+  CHECK(std::find(report.culprits.begin(), report.culprits.end(), 1) != report.culprits.end());
   CHECK(report.text.find("Rank 1's process is gone; its last call was all_reduce of 8 float with plus in step 2") !=
         std::string::npos);
   const auto all = observe::read_flights(place.path());

@@ -26,6 +26,7 @@ struct flight_record {
   bool inside = false;     ///< the rank has not left it
   std::uint64_t what = 0;  ///< a number of all that must be equal on all ranks, without the mark
 };
+/// A group of ranks with calls of its own.
 struct flight_group_record {
   std::string name;
   std::vector<int> members;  ///< world ranks
@@ -48,6 +49,7 @@ struct rank_flight {
 struct unread_flight {
   std::string file, why;
 };
+/// The flight files of a launch.
 struct flights {
   std::vector<rank_flight> ranks;  ///< ascending
   std::vector<unread_flight> unread;
@@ -79,6 +81,7 @@ struct flight_report {
   std::vector<int> victims;   ///< ranks that wait, for a culprit or for another victim
   std::string text;           ///< all of it in sentences
 };
+/// "skipped"
 HEDDLE_INLINE std::string_view to_string(flight_report::kind what);
 
 /// The verdict over the files of a launch. Where ranks disagree, what most of them did counts as right.

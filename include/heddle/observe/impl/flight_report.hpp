@@ -284,7 +284,7 @@ class flight_judge {
       if (const auto found = ends.find(end); found != ends.end()) return blame(kind, found->second);
     // A rank that is in no call though it has failed elsewhere: nobody waits for it, yet its end ended the others.
     for (const auto& [r, f] : of_)
-      if (f->ended == rank_flight::end::lost) return blame(flight_report::kind::lost, {r});
+      if (f->ended == rank_flight::end::lost && !waits_.contains(r)) return blame(flight_report::kind::lost, {r});
     if (!unknown.empty()) return blame(flight_report::kind::undecided, unknown);
     if (const auto found = ends.find(rank_flight::end::running); found != ends.end())
       return blame(flight_report::kind::silent, found->second);
@@ -367,10 +367,9 @@ class flight_judge {
     report_.text += " A call was left out or made twice.";
   }
 
-  // For whom each rank inside of a call waits.
+  // For whom each rank inside of a call waits, or waited when it was ended: who ends a job ends those that wait, too.
   void find_waits() {
     for (const auto& [r, c] : inside_) {
-      if (of_.at(r)->ended == rank_flight::end::lost) continue;
       if (c->peer >= 0) {
         if (!meets(r, *c)) add_wait(r, c->peer);
         continue;
