@@ -51,6 +51,7 @@
 #include <heddle/io/impl/output_folder.hpp>
 #include <heddle/io/impl/safetensors/other_weights.hpp>
 #include <heddle/io/impl/save_folder.hpp>
+#include <heddle/io/impl/save_index.hpp>
 #include <heddle/io/impl/save_names.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
 #include <heddle/layout/impl/describe.hpp>

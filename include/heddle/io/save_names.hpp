@@ -33,6 +33,7 @@ inline std::filesystem::path partial_path(const std::filesystem::path& folder, s
 inline std::string rank_file_name(std::int64_t rank) {
   return "rank-" + padded_number(rank, 5) + ".tensors";
 }
+inline constexpr const char* index_name = "index";
 
 // What a name in a folder of saves says: "step-00000100" with what follows it, such as ".partial".
 struct save_name {
@@ -65,7 +66,7 @@ HEDDLE_INLINE void rename_path(const std::filesystem::path& from, const std::fil
 // Gives a save that must stay another name, because a new one takes its own.
 HEDDLE_INLINE void set_aside(const std::filesystem::path& save);
 
-// Whether saves give files this name: "manifest", or that of a rank's file.
+// Whether saves give files this name: "manifest", "index", or that of a rank's file.
 HEDDLE_INLINE bool is_written_name(std::string_view name);
 // Removes regular files of a folder, the manifest first: those of these names (`named`), or all others that have a name
 // that saves give. The folder is not reached through a link, and nothing in it through one. A folder that is then empty

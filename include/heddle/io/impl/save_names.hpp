@@ -35,7 +35,7 @@ HEDDLE_INLINE save_name parse_save_name(std::string_view name) {
 }
 
 HEDDLE_INLINE bool is_written_name(std::string_view name) {
-  if (name == "manifest") return true;
+  if (name == "manifest" || name == index_name) return true;
   constexpr std::string_view head = "rank-";
   if (name.substr(0, head.size()) != head) return false;
   std::int64_t rank = -1;
