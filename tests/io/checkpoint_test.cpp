@@ -188,8 +188,8 @@ TEST_CASE("saves of which none can be read are not the same as no saves", "[io][
   CAPTURE(what);
   for (const char* part :
        {"heddle: there are saves in '", "and none of them can be read: '",
-        "step-00000003/rank-00000.tensors' has 100 bytes, ",
-        "cannot read '", "step-00000002/rank-00000.tensors': it is a folder, not a file",
+        "step-00000003/rank-00000.tensors' has 100 bytes, ", "cannot read '",
+        "step-00000002/rank-00000.tensors': it is a folder, not a file",
         "step-00000001': it is a regular file, not a folder", "repair them", "without resuming into another one"})
     CHECK(what.find(part) != std::string::npos);
   CHECK(what.find("heddle: ", 1) == std::string::npos);

@@ -116,8 +116,12 @@ TEST_CASE("a reader of one tensor reads one block of the index", "[io][save_inde
   for (std::int64_t r = ranks; r-- > 0;)
     for (std::int64_t t = tensors; t-- > 0;)
       parts.push_back({r,
-                       {"second_moment/h." + std::to_string(t) + ".mlp.c_fc.weight", "f32",
-                        {{4096, 4096}, {r * 4, 0}, {4, 4096}}, 64 + t * 65536, 65536, 0x1234567890abcdefu}});
+                       {"second_moment/h." + std::to_string(t) + ".mlp.c_fc.weight",
+                        "f32",
+                        {{4096, 4096}, {r * 4, 0}, {4, 4096}},
+                        64 + t * 65536,
+                        65536,
+                        0x1234567890abcdefu}});
   io::detail::require_parts_fit(folder.path, parts, io::detail::coverage::whole);
   io::manifest m;
   const io::file_digest d = io::detail::write_index(folder / "index", parts);
@@ -198,9 +202,9 @@ TEST_CASE("a save has all elements of each tensor, each once", "[io][save_index]
   CHECK(twice == 100);
   std::vector<io::detail::saved_part> shapes{{0, {"t", "i8", io::tensor_region::whole({4}), 0, 4, 0}},
                                              {3, {"t", "i8", io::tensor_region::whole({2, 2}), 0, 4, 0}}};
-  CHECK(message_of<heddle::io_error>(
-            [&] { io::detail::require_parts_fit("save", shapes, io::detail::coverage::whole); }) ==
-        "heddle: 'save', tensor 't': rank 3 saved a part of shape [2,2], rank 0 of [4]");
+  CHECK(message_of<heddle::io_error>([&] {
+          io::detail::require_parts_fit("save", shapes, io::detail::coverage::whole);
+        }) == "heddle: 'save', tensor 't': rank 3 saved a part of shape [2,2], rank 0 of [4]");
 }
 
 TEST_CASE("a save of format 1 reads as one with an index", "[io][save_index]") {

@@ -39,8 +39,8 @@ namespace heddle::inline v0::io {
 /// How closely a save is looked at.
 enum class verify : std::uint8_t {
   manifest,  ///< the manifest alone
-  sizes,    ///< the manifest, and that each file it names is there with its size
-  contents  ///< also the checksum of every file: reads all of them
+  sizes,     ///< the manifest, and that each file it names is there with its size
+  contents   ///< also the checksum of every file: reads all of them
 };
 
 /// The manifest of the save in `path`, if the save is complete. `path` may be a link; files in it may not.
@@ -61,8 +61,8 @@ HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& s
                                                   verify how = verify::contents);
 // Checks the files of a save that are the `first`-th and every `stride`-th behind it, so that ranks may share them: of rank files in
 // the manifest's order and the index.
-HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how, std::size_t first = 0,
-                                 std::size_t stride = 1);
+HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how,
+                                 std::size_t first = 0, std::size_t stride = 1);
 // Removes a save of this run. Returns what stays there because no save wrote it, as a sentence, or nothing.
 HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run,
                                         verify how = verify::contents);
@@ -75,8 +75,8 @@ class checkpoint_writer final : public part_writer {
  public:
   checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
       : rank_(rank),
-        file_((detail::make_partial(folder, step),
-               detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
+        file_((detail::make_partial(folder, step), detail::partial_path(folder, step) / detail::rank_file_name(rank))) {
+  }
 
   void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
                 const tensor_region& region) override {

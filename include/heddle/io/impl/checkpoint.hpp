@@ -312,16 +312,14 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
         std::memcpy(out.data + r.to, bytes.data() + (r.from - begin), static_cast<std::size_t>(r.bytes));
     runs.clear();
   };
-  heddle::v0::detail::for_each_run(both, from.local, to.local,
-                                   [&](std::int64_t source, std::int64_t target, std::int64_t count) {
-                                     const run next{source * size, target * size, count * size};
-                                     if (!whole && !runs.empty() &&
-                                         (next.from - end > gap || next.from + next.bytes - begin > most))
-                                       read();
-                                     if (runs.empty()) begin = next.from;
-                                     end = next.from + next.bytes;
-                                     runs.push_back(next);
-                                   });
+  heddle::v0::detail::for_each_run(
+      both, from.local, to.local, [&](std::int64_t source, std::int64_t target, std::int64_t count) {
+        const run next{source * size, target * size, count * size};
+        if (!whole && !runs.empty() && (next.from - end > gap || next.from + next.bytes - begin > most)) read();
+        if (runs.empty()) begin = next.from;
+        end = next.from + next.bytes;
+        runs.push_back(next);
+      });
   read();
   return shared;
 }

@@ -73,8 +73,7 @@ HEDDLE_INLINE file_digest write_index(const std::filesystem::path& path, std::sp
     const tensor_entry& e = parts[i].entry;
     if (lines.size() >= block_bytes && e.name != parts[i - 1].entry.name) end_block();
     if (lines.empty()) first = e.name;
-    lines += std::to_string(parts[i].rank) + '\t' +
-             to_line(e.name, e.dtype, e.region, e.position, e.bytes, e.checksum);
+    lines += std::to_string(parts[i].rank) + '\t' + to_line(e.name, e.dtype, e.region, e.position, e.bytes, e.checksum);
   }
   end_block();
   const std::string tail = file_tail("blocks", file.bytes(), blocks);
@@ -89,7 +88,8 @@ HEDDLE_INLINE save_index::save_index(std::filesystem::path save, const manifest&
     block& all = blocks_.emplace_back();
     all.is_read = true;
     for (const rank_file& f : m.files)
-      for (tensor_entry& e : read_tensor_index(save_ / rank_file_name(f.rank))) all.parts.push_back({f.rank, std::move(e)});
+      for (tensor_entry& e : read_tensor_index(save_ / rank_file_name(f.rank)))
+        all.parts.push_back({f.rank, std::move(e)});
     require_parts_fit(save_, all.parts, coverage::any);
     return;
   }
@@ -98,8 +98,7 @@ HEDDLE_INLINE save_index::save_index(std::filesystem::path save, const manifest&
   const file_to_read file(path, links::refused);
   const auto head_bytes = static_cast<std::int64_t>(save_index_head.size());
   std::string head(save_index_head.size(), ' ');
-  if (m.index_bytes < head_bytes ||
-      (file.require(std::as_writable_bytes(std::span(head)), 0), head != save_index_head))
+  if (m.index_bytes < head_bytes || (file.require(std::as_writable_bytes(std::span(head)), 0), head != save_index_head))
     throw io_error(where + "is not an index of version 1 of a save");
   std::int64_t end = 0;
   const std::string list = read_tail_list(file, where, "blocks", m.index_bytes, head_bytes, end);

@@ -110,9 +110,9 @@ namespace detail {
 
 HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
                                   std::int64_t position, std::int64_t bytes, std::uint64_t checksum) {
-  return std::string(name) + '\t' + std::string(dtype) + '\t' + join(region.global) + '\t' + join(region.offset) + '\t' +
-         join(region.local) + '\t' + std::to_string(position) + '\t' + std::to_string(bytes) + '\t' + to_hex(checksum) +
-         '\n';
+  return std::string(name) + '\t' + std::string(dtype) + '\t' + join(region.global) + '\t' + join(region.offset) +
+         '\t' + join(region.local) + '\t' + std::to_string(position) + '\t' + std::to_string(bytes) + '\t' +
+         to_hex(checksum) + '\n';
 }
 
 HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where) {
@@ -190,8 +190,8 @@ HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::stri
   static constexpr std::array<std::byte, detail::tensor_alignment> zeros{};
   if (const std::int64_t over = file_.bytes() % detail::tensor_alignment; over > 0)
     file_.write(std::span<const std::byte>(zeros).first(static_cast<std::size_t>(detail::tensor_alignment - over)));
-  index_ += detail::to_line(name, dtype, region, file_.bytes(), static_cast<std::int64_t>(bytes.size()),
-                            io::checksum(bytes));
+  index_ +=
+      detail::to_line(name, dtype, region, file_.bytes(), static_cast<std::int64_t>(bytes.size()), io::checksum(bytes));
   file_.write(bytes);
 }
 
