@@ -27,10 +27,11 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "infer": ["any_model_runner", "families", "family_runner", "family_units"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload",
-                   "activations/store_files", "activations/threaded_store", "atomized", "context", "context_batches", "context_policies", "further_targets", "glancing_distillation",
+                   "activations/store_files", "activations/threaded_store", "atomized", "background_saves", "context", "context_batches", "context_policies", "further_targets", "glancing_distillation",
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
-                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
+                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "split_copies", "static_profile", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
+          "io": ["background_save", "save_snapshot"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",

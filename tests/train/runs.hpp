@@ -26,7 +26,7 @@ struct setup {
   bool ahead = false;            // with post_validation: steps are finished where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
-  bool in_background = false;  // saves
+  std::string in_background = "";  // saves in double: "ends" or "reports" what fails
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;
@@ -58,6 +58,8 @@ struct outcome {
   std::vector<rank_facts> ranks;
   std::int64_t first_step = 0;           // 0, or where a resumed run went on
   std::vector<std::int64_t> bytes_read;  // by each rank that resumed
+  std::vector<std::string> faults;       // of saves in the background, of each rank
+  std::int64_t saves_failed = 0;
 };
 
 /// Whether there can be as many ranks here as the mesh has.

@@ -11,6 +11,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/background_saves.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
@@ -19,6 +20,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -84,6 +86,7 @@ outcome train(const setup& s) {
   outcome result;
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   result.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
+  result.faults.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
   transport_test::launch(mesh, [&](auto& world) {
     auto mine = o;
@@ -99,6 +102,22 @@ outcome train(const setup& s) {
       if (world.rank() == 0) result.first_step = resumed.step;
       result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
+    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
+    std::conditional_t<may_save_in_background, std::optional<hd::train::background_saves<decltype(trainer)>>, bool>
+        background{};
+    if constexpr (may_save_in_background)
+      if (!s.in_background.empty())
+        background.emplace(
+            trainer, s.save_to, hd::train::save_facts{.corpus = 77},
+            hd::train::background_options{.on_failure = s.in_background == "ends" ? hd::train::save_failure::ends_run
+                                                                                  : hd::train::save_failure::reports});
+    const auto in_background = [&](auto&& work) {
+      try {
+        work();
+      } catch (const hd::io_error& e) {
+        result.faults[static_cast<std::size_t>(world.rank())] = e.what();
+      }
+    };
     while (trainer.steps_done() < s.steps) {
       const auto pipe_before = trainer.pp_group().counters();
       const auto tied_before = world.template along_if<pp>().counters();
@@ -139,7 +158,9 @@ outcome train(const setup& s) {
       const auto dp_after = trainer.dp_group().counters();
       double validation = 0;
       if (validates) validation = trainer.validate(data);
-      if (saves) hd::train::save(trainer, s.save_to, {.corpus = 77});
+      if constexpr (may_save_in_background)
+        if (saves && background) in_background([&] { (*background)(trainer); });
+      if (saves && !background) hd::train::save(trainer, s.save_to, {.corpus = 77});
       const std::lock_guard lock(guard);
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;
@@ -167,6 +188,11 @@ outcome train(const setup& s) {
       facts.dp_reduced = bytes(hd::comm_operation::reduce_scatter_v) + bytes(hd::comm_operation::all_reduce);
       facts.dp_gathered = bytes(hd::comm_operation::all_gather_v);
     }
+    if constexpr (may_save_in_background)
+      if (background) {
+        in_background([&] { background->wait(); });
+        if (world.rank() == 0) result.saves_failed = background->stats().failed;
+      }
     const std::lock_guard lock(guard);
     for (int k = 0; k < trainer.stages(); ++k) {
       auto& optimizer = trainer.optimizer_state(k);
@@ -185,6 +211,8 @@ outcome train(const setup& s) {
   transport_test::merge(result.weights, fill_in);
   transport_test::merge(result.moments, fill_in);
   transport_test::share(result.bytes_read);
+  transport_test::share(result.faults);
+  transport_test::tell(result.saves_failed, 0);
   return result;
 }
 

@@ -17,10 +17,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/resource.h>
 
 using namespace train_test;
 namespace fs = std::filesystem;
@@ -193,6 +196,89 @@ TEST_CASE("a save whose elements are damaged is passed over, read whole or in pa
     CHECK(resumed.first_step == 2);
     CHECK(largest_error(resumed.weights, whole.weights) <= 1e-10);
   }
+}
+
+TEST_CASE("saves in the background are those that a run makes which waits for them", "[train][save][ranks]") {
+  const auto bytes_of = [](const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  for (const int zero : {0, 1, 3}) {
+    setup s;
+    s.mesh = fits("dp=2,pp=2,tp=2") ? "dp=2,pp=2,tp=2" : fits("dp=2") ? "dp=2" : "";
+    s.zero = zero;
+    s.steps = 4;
+    s.save_every = 1;
+    INFO("mesh '" << s.mesh << "', zero " << zero);
+    const folder waited("waited"), passed("passed");
+    s.save_to = waited.path.string();
+    const outcome first = train_f64(s);
+    s.save_to = passed.path.string();
+    s.in_background = "ends";
+    const outcome second = train_f64(s);  // changes its weights as soon as they are copied
+    CHECK(second.weights == first.weights);
+    CHECK(second.faults == std::vector<std::string>(second.faults.size()));
+    CHECK(second.saves_failed == 0);
+    if (transport_test::process() != 0) continue;
+    int files = 0;
+    for (const char* step : {"step-00000003", "step-00000004"})
+      for (std::size_t r = 0; r < second.faults.size(); ++r, ++files) {
+        const std::string name = "rank-0000" + std::to_string(r) + ".tensors";
+        const std::string there = bytes_of(passed.path / step / name);
+        CHECK(there.size() > 1000);
+        CHECK(there == bytes_of(waited.path / step / name));
+      }
+    CHECK(files == 2 * static_cast<int>(second.faults.size()));
+    for (const char* step : {"step-00000003", "step-00000004"})
+      CHECK(bytes_of(passed.path / step / "index") == bytes_of(waited.path / step / "index"));
+    CHECK(std::distance(fs::directory_iterator(passed.path), fs::directory_iterator{}) == 2);
+  }
+}
+
+TEST_CASE("a save in the background that has no room is named on all ranks, and older ones stay",
+          "[train][save][ranks]") {
+  const folder saves("no-room");
+  setup s;
+  s.mesh = fits("dp=3") ? "dp=3" : "";
+  s.zero = 0;
+  s.steps = 2;
+  s.save_to = saves.path.string();
+  train_f64(s);
+  s.resume_from = s.save_to;
+  s.steps = 5;
+  s.save_every = 1;
+  const outcome whole = train_f64([&] {
+    setup other = s;
+    other.save_to = "";
+    return other;
+  }());
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  ::rlimit small = before;
+  small.rlim_cur = 4000;
+  for (const char* how : {"ends", "reports"}) {
+    INFO(how);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    s.in_background = how;
+    const outcome run = train_f64(s);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(run.weights == whole.weights);  // training goes on
+    for (const std::string& fault : run.faults) {
+      CHECK(fault == run.faults[0]);
+      if (std::string(how) == "ends")
+        CHECK_THAT(fault, Catch::Matchers::StartsWith("heddle: cannot write '" + saves.path.string()) &&
+                              Catch::Matchers::Contains("rank-0000") && Catch::Matchers::Contains("4000 bytes"));
+      else
+        CHECK(fault.empty());
+    }
+    CHECK(run.saves_failed >= 2);
+    const auto found = io::latest(saves.path);
+    REQUIRE(found.save);
+    CHECK(found.save->manifest.step == 2);
+  }
+  s.in_background = "ends";
+  train_f64(s);
+  CHECK(io::latest(saves.path).save->manifest.step == 5);
 }
 
 TEST_CASE("a damaged newest save is passed over for the one before", "[train][save][ranks]") {

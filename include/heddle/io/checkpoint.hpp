@@ -74,9 +74,10 @@ HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const
 class checkpoint_writer final : public part_writer {
  public:
   checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
-      : rank_(rank),
-        file_((detail::make_partial(folder, step), detail::partial_path(folder, step) / detail::rank_file_name(rank))) {
-  }
+      : checkpoint_writer(folder, rank, detail::partial_path(folder, step)) {}
+  /// The same for an attempt with a folder of its own, `commit_options::partial`.
+  checkpoint_writer(const std::filesystem::path& folder, int rank, const std::filesystem::path& partial)
+      : rank_(rank), file_((detail::make_partial(folder, partial), partial / detail::rank_file_name(rank))) {}
 
   void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
                 const tensor_region& region) override {
@@ -101,6 +102,8 @@ struct commit_options {
   std::vector<std::string>* left = nullptr;
   /// How saves that were there before are looked at, before they are counted, replaced or removed.
   verify older = verify::contents;
+  /// Where the ranks have written; empty: step-N.partial.
+  std::filesystem::path partial{};
 };
 
 namespace detail {

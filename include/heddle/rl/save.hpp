@@ -27,10 +27,10 @@ namespace heddle::inline v0::rl {
 /// A run that goes on may have other meshes than the one that saved; generators take the newest weights first. Where the
 /// meshes are the same and nothing is ahead (`sync`), it ends with the bits of an undisturbed one.
 struct saves {
-  std::filesystem::path folder{};                  ///< of this run alone while it lives
-  std::int64_t every = 0;                          ///< batches
-  bool resume = false;                             ///< goes on from the newest complete save, where there is one
-  int keep = 2;                                    ///< complete saves that stay
+  std::filesystem::path folder{};  ///< of this run alone while it lives
+  std::int64_t every = 0;          ///< batches
+  bool resume = false;             ///< goes on from the newest complete save, where there is one
+  int keep = 2;                    ///< complete saves that stay
   std::function<void(const std::string&)> note{};  ///< of rank 0: which save it went on from, which were passed over
 
   /// Errors: `config_error` naming the setting.
@@ -59,13 +59,13 @@ class run_saver<Session, saves> {
   // On ranks that train: whether the next meeting is one of a save.
   bool is_due() const noexcept {
     const std::int64_t done = s_->result_.batches;
-    return done > saved_ &&
-           (done >= s_->settings_.steps || (how_->every > 0 && done / how_->every > saved_ / how_->every));
+    return done > saved_ && (done >= s_->settings_.steps || (how_->every > 0 && done / how_->every > saved_ / how_->every));
   }
 
   void save() {
     std::vector<std::int64_t> words;
-    if (s_->rollout_) words = to_words(generator_state{s_->next_ < 0 ? s_->own_ : s_->next_, s_->rollout_->state()});
+    if (s_->rollout_)
+      words = to_words(generator_state{s_->next_ < 0 ? s_->own_ : s_->next_, s_->rollout_->state()});
     const gathered_words all = gather_words(s_->world_->control(), words);
     if (!s_->training_) return;
     saved_ = s_->result_.batches;

@@ -98,6 +98,7 @@ namespace detail {
 
 // The manifest of a save, on the rank that completes it: `m` has what depends on the trainer's type. The first save of a run names
 // it.
+HEDDLE_INLINE std::string random_name();
 HEDDLE_INLINE io::manifest named_manifest(progress& run, const save_facts& facts, io::manifest m);
 // Errors: `config_error` for a save of another training, `io_error` for a position that steps cannot lead to.
 // `config`: what this one trains, and `plain`, without a `precision`.

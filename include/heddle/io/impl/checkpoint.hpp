@@ -99,7 +99,7 @@ namespace detail {
 HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder, manifest m,
                                             const commit_options& options) {
   namespace fs = std::filesystem;
-  const fs::path partial = partial_path(folder, m.step);
+  const fs::path partial = options.partial.empty() ? partial_path(folder, m.step) : options.partial;
   const fs::path final_path = save_path(folder, m.step);
   const fs::path aside = with_suffix(final_path, ".replaced");
   std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
