@@ -113,7 +113,7 @@ TEST_CASE("a reader of one tensor reads one block of the index", "[io][save_inde
   const scratch_folder folder("save-index");
   std::vector<io::detail::saved_part> parts;
   constexpr std::int64_t tensors = 40, ranks = 1024;
-  for (std::int64_t r = ranks; r-- > 0;)
+  for (std::int64_t r = 0; r < ranks; ++r)
     for (std::int64_t t = tensors; t-- > 0;)
       parts.push_back({r,
                        {"second_moment/h." + std::to_string(t) + ".mlp.c_fc.weight",

@@ -27,10 +27,11 @@ struct saved_part {
 // Which parts a save must have.
 enum class coverage : std::uint8_t {
   any,   // some elements may be missing
-  whole  // all elements of each tensor, which has one shape
+  whole  // all elements of each tensor
 };
 // Parts of one tensor are apart or the same (replicas): else the value of an element would depend on the order of
-// reading, and the number of elements read would not tell whether all were. Sorts `parts` by tensor.
+// reading, and the number of elements read would not tell whether all were; and a tensor has one shape. Sorts `parts`, which come in
+// the order of ranks, by tensor.
 // Errors: `io_error` that names two parts that overlap, or the elements that are missing.
 HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vector<saved_part>& parts, coverage how);
 

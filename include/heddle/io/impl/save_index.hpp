@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,22 +22,46 @@ namespace heddle::inline v0::io::detail {
 
 inline constexpr std::string_view save_index_head = "heddle index 1\n";
 
+// By tensor, else in the order they are in. Only the names of tensors are compared, not those of all parts.
+inline void sort_by_tensor(std::vector<saved_part>& parts) {
+  std::unordered_map<std::string_view, std::size_t> number;
+  std::vector<std::string_view> names;
+  std::vector<std::size_t> tensor(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto [at, is_new] = number.try_emplace(parts[i].entry.name, names.size());
+    if (is_new) names.push_back(at->first);
+    tensor[i] = at->second;
+  }
+  std::vector<std::size_t> by_name(names.size()), begin(names.size(), 0), order(parts.size());
+  for (std::size_t n = 0; n < names.size(); ++n) by_name[n] = n;
+  std::sort(by_name.begin(), by_name.end(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  for (const std::size_t n : tensor) ++begin[n];
+  std::size_t next = 0;
+  for (const std::size_t n : by_name) next += std::exchange(begin[n], next);
+  for (std::size_t i = 0; i < parts.size(); ++i) order[begin[tensor[i]]++] = i;
+  std::vector<saved_part> sorted;
+  sorted.reserve(parts.size());
+  for (const std::size_t i : order) sorted.push_back(std::move(parts[i]));
+  parts = std::move(sorted);
+}
+
 HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vector<saved_part>& parts, coverage how) {
-  const auto is_before = [](const saved_part& a, const saved_part& b) {
-    if (const int order = a.entry.name.compare(b.entry.name); order != 0) return order < 0;
-    return std::tie(a.entry.region.global, a.rank, a.entry.position) <
-           std::tie(b.entry.region.global, b.rank, b.entry.position);
-  };
-  std::sort(parts.begin(), parts.end(), is_before);
+  sort_by_tensor(parts);
   std::vector<const tensor_region*> regions;
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     const saved_part& a = parts[first];
     const std::string what = "heddle: '" + save.string() + "', tensor '" + a.entry.name + "': ";
     regions.clear();
-    for (; end < parts.size() && parts[end].entry.name == a.entry.name &&
-           parts[end].entry.region.global == a.entry.region.global;
-         ++end)
-      regions.push_back(&parts[end].entry.region);
+    const saved_part* other = nullptr;  // of another shape
+    for (; end < parts.size() && parts[end].entry.name == a.entry.name; ++end)
+      if (parts[end].entry.region.global == a.entry.region.global)
+        regions.push_back(&parts[end].entry.region);
+      else
+        other = &parts[end];
+    if (other != nullptr)
+      throw io_error(what + "rank " + std::to_string(other->rank) + " saved a part of shape [" +
+                     join(other->entry.region.global) + "], rank " + std::to_string(a.rank) + " of [" +
+                     join(a.entry.region.global) + "]");
     std::int64_t covered = 0;
     if (const auto found = partial_overlap(regions, &covered)) {
       const saved_part &b = parts[first + found->first], &c = parts[first + found->second];
@@ -46,10 +70,6 @@ HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vec
                      "; parts of a tensor must be apart, or the same");
     }
     if (how == coverage::any) continue;
-    if (end < parts.size() && parts[end].entry.name == a.entry.name)
-      throw io_error(what + "rank " + std::to_string(a.rank) + " saved a part of shape [" +
-                     join(a.entry.region.global) + "], rank " + std::to_string(parts[end].rank) + " of [" +
-                     join(parts[end].entry.region.global) + "]");
     if (const std::int64_t all = tensor_region::elements_of(a.entry.region.global); covered != all)
       throw io_error(what + "the ranks saved " + std::to_string(covered) + " of the " + std::to_string(all) +
                      " elements of [" + join(a.entry.region.global) + "]; a save has all of each tensor");

@@ -12,8 +12,28 @@
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace heddle::inline v0::io {
+namespace detail {
+
+// Copies past the caches, which keep what the next step needs; and a line that is written whole need not be read first, a third
+// of the traffic. `to` lies at a multiple of 64 bytes.
+inline void copy_past_caches(std::byte* to, std::span<const std::byte> from) noexcept {
+  std::size_t done = 0;
+#if defined(__SSE2__)
+  for (; done + 64 <= from.size(); done += 64)
+    for (std::size_t i = 0; i < 64; i += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.data() + done + i)));
+  _mm_sfence();
+#endif
+  if (done < from.size()) std::memcpy(to + done, from.data() + done, from.size() - done);
+}
+
+}  // namespace detail
 
 HEDDLE_INLINE save_snapshot::~save_snapshot() {
   if (memory_ != nullptr) ::munmap(memory_, static_cast<std::size_t>(capacity_));
@@ -54,7 +74,7 @@ HEDDLE_INLINE void save_snapshot::add_part(std::string_view name, std::string_vi
   if (p.region != region) p.region = region;
   p.at = bytes_;
   p.bytes = count;
-  if (count > 0) std::memcpy(memory_ + bytes_, bytes.data(), bytes.size());
+  detail::copy_past_caches(memory_ + bytes_, bytes);
   bytes_ += part_sizes::padded(count);
 }
 
