@@ -45,6 +45,7 @@
 #include <heddle/infer/impl/sampling.hpp>
 #include <heddle/infer/impl/serve/request_queue.hpp>
 #include <heddle/infer/impl/serve/statistics.hpp>
+#include <heddle/io/impl/background_save.hpp>
 #include <heddle/io/impl/checkpoint.hpp>
 #include <heddle/io/impl/corpus.hpp>
 #include <heddle/io/impl/durable_file.hpp>
@@ -52,7 +53,9 @@
 #include <heddle/io/impl/output_folder.hpp>
 #include <heddle/io/impl/safetensors/other_weights.hpp>
 #include <heddle/io/impl/save_folder.hpp>
+#include <heddle/io/impl/save_index.hpp>
 #include <heddle/io/impl/save_names.hpp>
+#include <heddle/io/impl/save_snapshot.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>
@@ -115,6 +118,7 @@
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
+#include <heddle/train/impl/background_saves.hpp>
 #include <heddle/train/impl/context_policies.hpp>
 #include <heddle/train/impl/held_parts.hpp>
 #include <heddle/train/impl/held_stages.hpp>

@@ -19,5 +19,6 @@
 #include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/safetensors/other_weights.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/io/save_index.hpp>
 #include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>

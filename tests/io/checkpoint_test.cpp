@@ -188,8 +188,8 @@ TEST_CASE("saves of which none can be read are not the same as no saves", "[io][
   CAPTURE(what);
   for (const char* part :
        {"heddle: there are saves in '", "and none of them can be read: '",
-        "step-00000003/rank-00000.tensors' has 100 bytes, ",
-        "cannot read '", "step-00000002/rank-00000.tensors': it is a folder, not a file",
+        "step-00000003/rank-00000.tensors' has 100 bytes, ", "cannot read '",
+        "step-00000002/rank-00000.tensors': it is a folder, not a file",
         "step-00000001': it is a regular file, not a folder", "repair them", "without resuming into another one"})
     CHECK(what.find(part) != std::string::npos);
   CHECK(what.find("heddle: ", 1) == std::string::npos);
@@ -327,7 +327,14 @@ TEST_CASE("a region that no rank saved is an error", "[io][checkpoint]") {
   io::manifest m;
   m.step = 1;
   m.files = {writer.finish()};
-  const io::checkpoint_reader reader(io::commit(folder.path, m));
+  CHECK(message_of<heddle::io_error>([&] { io::commit(folder.path, m); }) ==
+        "heddle: '" + (folder / "step-00000001.partial").string() +
+            "', tensor 'x': the ranks saved 2 of the 4 elements of [4]; a save has all of each tensor");
+  // A save of format 1, of a program that did not look.
+  const fs::path made = folder / "step-00000001";
+  fs::rename(folder / "step-00000001.partial", made);
+  put(made / "manifest", io::to_text(m));
+  const io::checkpoint_reader reader(made);
   std::vector<float> out(4);
   CHECK(message_of<heddle::io_error>([&] { reader.read<float>("x", out, io::tensor_region::whole({4})); }) ==
         "heddle: '" + reader.path().string() +
@@ -498,9 +505,9 @@ TEST_CASE("the newest complete save is found, and why others were not", "[io][ch
   put(last / "manifest", "");
   damage("is not a heddle checkpoint manifest");
   std::string other = manifest;
-  other.replace(other.find("format=1"), 8, "format=9");
+  other.replace(other.find("format=2"), 8, "format=9");
   put(last / "manifest", other);
-  damage("format version 9; this program reads version 1");
+  damage("format version 9; this program reads versions 1 to 2");
   other = manifest;
   other.replace(other.find("seed=17"), 7, "seed=18");
   put(last / "manifest", other);
@@ -530,10 +537,10 @@ TEST_CASE("any flipped bit and any truncation is found", "[io][checkpoint]") {
   const scratch_folder folder("checkpoint");
   const fs::path path = save(folder.path, 5, 1);
   CHECK(message(path).empty());
-  for (const char* name : {"manifest", "rank-00000.tensors"}) {
+  for (const char* name : {"manifest", "index", "rank-00000.tensors"}) {
     const std::string good = get(path / name);
     // Every byte of the manifest; of the tensors a byte in seven, in every bit position.
-    const bool text = std::string(name) == "manifest";
+    const bool text = std::string(name) != "rank-00000.tensors";
     for (std::size_t at = 0; at < good.size(); at += text ? 1 : 7) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));

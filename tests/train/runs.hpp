@@ -1,7 +1,6 @@
 // tests/train/runs.hpp: whole training runs behind plain functions, so that the trainer is compiled in one file only.
 #pragma once
 
-
 #include <cstdint>
 #include <map>
 #include <string>
@@ -27,6 +26,7 @@ struct setup {
   bool ahead = false;            // with post_validation: steps are finished where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
+  std::string in_background = "";  // saves in double: "ends" or "reports" what fails
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;
@@ -56,8 +56,12 @@ struct outcome {
   std::vector<double> losses, norms, validation;
   std::map<std::string, std::vector<double>> gradients;  // of the last step, whole tensors by name, before clipping
   std::map<std::string, std::vector<double>> weights;    // after the last step
+  std::map<std::string, std::vector<double>> moments;    // of AdamW, then: "0 name" the first, "1 name" the second
   std::vector<rank_facts> ranks;
-  std::int64_t first_step = 0;  // 0, or where a resumed run went on
+  std::int64_t first_step = 0;           // 0, or where a resumed run went on
+  std::vector<std::int64_t> bytes_read;  // by each rank that resumed
+  std::vector<std::string> faults;       // of saves in the background, of each rank
+  std::int64_t saves_failed = 0;
 };
 
 /// Whether there can be as many ranks here as the mesh has.

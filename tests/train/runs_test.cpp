@@ -11,6 +11,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/background_saves.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/same_copies.hpp>
 #include <heddle/train/save.hpp>
@@ -20,6 +21,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -39,18 +41,19 @@ using trainer_of =
                        World>;
 using tensors = std::map<std::string, std::vector<double>>;
 
-// Puts the part [begin, end) of this rank's flat buffer into the whole tensors.
+// Puts the part [begin, end) of this rank's flat buffer into the whole tensors; `flat` begins at element `origin` of it.
 template <class Stage, class T>
 void assemble(const Stage& stage, std::span<const T> flat, std::int64_t begin, std::int64_t end, double scale,
-              tensors& whole) {
+              tensors& whole, std::int64_t origin = 0, const std::string& kind = "") {
   for (const auto& p : stage.parameters()) {
     if (p.tied_copy) continue;
-    auto& to = whole[p.name];
+    auto& to = whole[kind + p.name];
     to.resize(static_cast<std::size_t>(p.global_count()), std::nan(""));
     hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
       for (std::int64_t k = 0; k < length; ++k)
         if (const std::int64_t at = p.offset + local + k; at >= begin && at < end)
-          to[static_cast<std::size_t>(global + k)] = static_cast<double>(flat[static_cast<std::size_t>(at)]) * scale;
+          to[static_cast<std::size_t>(global + k)] =
+              static_cast<double>(flat[static_cast<std::size_t>(at - origin)]) * scale;
     });
   }
 }
@@ -83,6 +86,8 @@ outcome train(const setup& s) {
   const hd::schedule::tabled when(table_named(s.schedule, mesh.template extent<pp>(), s.microbatches));
   outcome result;
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
+  result.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
+  result.faults.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
   transport_test::launch(mesh, [&](auto& world) {
     auto mine = o;
@@ -96,7 +101,24 @@ outcome train(const setup& s) {
     if (!s.resume_from.empty()) {
       const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;
+      result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
+    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
+    std::conditional_t<may_save_in_background, std::optional<hd::train::background_saves<decltype(trainer)>>, bool>
+        background{};
+    if constexpr (may_save_in_background)
+      if (!s.in_background.empty())
+        background.emplace(
+            trainer, s.save_to, hd::train::save_facts{.corpus = 77},
+            hd::train::background_options{.on_failure = s.in_background == "ends" ? hd::train::save_failure::ends_run
+                                                                                  : hd::train::save_failure::reports});
+    const auto in_background = [&](auto&& work) {
+      try {
+        work();
+      } catch (const hd::io_error& e) {
+        result.faults[static_cast<std::size_t>(world.rank())] = e.what();
+      }
+    };
     while (trainer.steps_done() < s.steps) {
       const auto pipe_before = trainer.pp_group().counters();
       const auto tied_before = world.template along_if<pp>().counters();
@@ -129,9 +151,9 @@ outcome train(const setup& s) {
       if (last) {
         const std::lock_guard lock(guard);
         for (int k = 0; k < trainer.stages(); ++k)
-          assemble(trainer.stage(k), std::span<const T>(trainer.stage(k).gradients()),
+          assemble(trainer.stage(k), std::span<const T>(trainer.optimizer_state(k).gradients_of(trainer.stage(k))),
                    trainer.optimizer_state(k).owned_begin(), trainer.optimizer_state(k).owned_end(),
-                   step.gradient_scale, result.gradients);
+                   step.gradient_scale, result.gradients, trainer.optimizer_state(k).gradients_begin());
       }
       if constexpr (sizeof...(Policies) == 0) trainer.apply_gradients(step);
       const auto dp_after = trainer.dp_group().counters();
@@ -142,7 +164,9 @@ outcome train(const setup& s) {
       if (!trainer.is_ahead()) hd::train::require_same_copies(trainer);
       double validation = 0;
       if (validates) validation = trainer.validate(data);
-      if (saves) hd::train::save(trainer, s.save_to, {.corpus = 77});
+      if constexpr (may_save_in_background)
+        if (saves && background) in_background([&] { (*background)(trainer); });
+      if (saves && !background) hd::train::save(trainer, s.save_to, {.corpus = 77});
       const std::lock_guard lock(guard);
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;
@@ -170,16 +194,31 @@ outcome train(const setup& s) {
       facts.dp_reduced = bytes(hd::comm_operation::reduce_scatter_v) + bytes(hd::comm_operation::all_reduce);
       facts.dp_gathered = bytes(hd::comm_operation::all_gather_v);
     }
+    if constexpr (may_save_in_background)
+      if (background) {
+        in_background([&] { background->wait(); });
+        if (world.rank() == 0) result.saves_failed = background->stats().failed;
+      }
     const std::lock_guard lock(guard);
-    for (int k = 0; k < trainer.stages(); ++k)
-      assemble(trainer.stage(k), std::span<const T>(trainer.stage(k).weights()), 0,
-               static_cast<std::int64_t>(trainer.stage(k).weights().size()), 1.0, result.weights);
+    for (int k = 0; k < trainer.stages(); ++k) {
+      auto& optimizer = trainer.optimizer_state(k);
+      const std::span<const T> kept = optimizer.weights_of(trainer.stage(k));
+      const std::int64_t first = optimizer.weights_begin(), owned = optimizer.owned_begin();
+      assemble(trainer.stage(k), kept, first, first + std::ssize(kept), 1.0, result.weights, first);
+      for (int m = 0; m < 2; ++m)
+        assemble(trainer.stage(k), std::span<const T>(optimizer.moment(m)), owned, optimizer.owned_end(), 1.0,
+                 result.moments, owned, std::to_string(m) + " ");
+    }
   });
   for (auto* values : {&result.losses, &result.norms, &result.validation}) transport_test::tell(*values, 0);
   transport_test::tell(result.first_step, 0);
   transport_test::share(result.ranks);
   transport_test::merge(result.gradients, fill_in);
   transport_test::merge(result.weights, fill_in);
+  transport_test::merge(result.moments, fill_in);
+  transport_test::share(result.bytes_read);
+  transport_test::share(result.faults);
+  transport_test::tell(result.saves_failed, 0);
   return result;
 }
 
@@ -278,6 +317,7 @@ bool is_spared(std::string_view schedule, int microbatches) {
 outcome train_f64(const setup& s) {
   if (s.post_validation && s.with_copy) return train<double, 1, hd::post_validation_with_copy>(s);
   if (s.post_validation) return train<double, 1, hd::post_validation, hd::layers_by_cost>(s);
+  if (s.zero == 3) return train<double, 3>(s);
   return s.zero == 0 ? train<double, 0>(s) : train<double, 1>(s);
 }
 outcome train_f32(const setup& s) {

@@ -11,15 +11,19 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/train/save.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/resource.h>
 
 using namespace train_test;
 namespace fs = std::filesystem;
@@ -72,6 +76,209 @@ TEST_CASE("a save made on one mesh goes on, on any other", "[train][save][ranks]
       CHECK(std::abs(resumed.losses[i] - whole.losses[i + 2]) <= 1e-10 * whole.losses[i + 2]);
     CHECK(largest_error(resumed.weights, whole.weights) <= 1e-10);
   }
+}
+
+TEST_CASE("a save made on any layout is what every other one reads, bit for bit, and the next step is the same",
+          "[train][save][ranks]") {
+  struct layout {
+    const char* mesh;
+    int zero;
+  };
+  const std::vector<layout> all{{"", 0},     {"dp=2", 0},           {"dp=3", 1},           {"dp=4", 0},
+                                {"dp=6", 0}, {"dp=4,tp=2", 1},      {"tp=2", 1},           {"tp=3", 0},
+                                {"pp=3", 1}, {"dp=2,pp=2,tp=2", 0}, {"dp=2,pp=2,tp=2", 3}, {"dp=3,pp=2", 3}};
+  setup s;
+  s.batch = 12;
+  s.steps = 3;
+  const auto on = [&](const layout& l) {
+    setup here = s;
+    here.mesh = l.mesh;
+    here.zero = l.zero;
+    return here;
+  };
+  const outcome whole = train_f64(s);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!fits(all[i].mesh)) continue;
+    const folder saves("pairs");
+    setup first = on(all[i]);
+    first.steps = 2;
+    first.save_to = saves.path.string();
+    const outcome saved = train_f64(first);
+    REQUIRE(saved.moments.size() == 2 * saved.weights.size());
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      if (!fits(all[j].mesh)) continue;
+      INFO("saved on '" << all[i].mesh << "', zero " << all[i].zero << ", read on '" << all[j].mesh << "', zero "
+                        << all[j].zero);
+      setup second = on(all[j]);
+      second.resume_from = saves.path.string();
+      const bool trains = j == i || j == (i + 5) % all.size();
+      if (!trains) second.steps = 2;
+      const outcome read = train_f64(second);
+      CHECK(read.first_step == 2);
+      if (!trains) {
+        CHECK(read.weights == saved.weights);
+        CHECK(read.moments == saved.moments);
+      } else {
+        REQUIRE(read.losses.size() == 1);
+        CHECK(std::abs(read.losses[0] - whole.losses[2]) <= 1e-10 * whole.losses[2]);
+        CHECK(largest_error(read.weights, whole.weights) <= 1e-10);
+        CHECK(largest_error(read.moments, whole.moments) <= 1e-10);
+      }
+    }
+  }
+}
+
+TEST_CASE("of four ranks with the same elements each writes a quarter, and reads one", "[train][save][ranks]") {
+  if (!fits("dp=4")) return;
+  const folder saves("quarters");
+  setup s;
+  s.mesh = "dp=4";
+  s.zero = 0;
+  s.batch = 8;
+  s.layers = 2;
+  s.width = 48;
+  s.vocabulary = 320;
+  s.steps = 1;
+  s.save_to = saves.path.string();
+  const outcome saved = train_f64(s);
+  std::int64_t elements = 0, written = 0, most = 0;
+  for (const auto& [name, values] : saved.weights) elements += std::ssize(values);
+  for (int r = 0; r < 4; ++r) {
+    const auto bytes = static_cast<std::int64_t>(
+        fs::file_size(saves.path / "step-00000001" / ("rank-0000" + std::to_string(r) + ".tensors")));
+    written += bytes;
+    most = std::max(most, bytes);
+  }
+  const std::int64_t unique = 3 * 8 * elements;
+  INFO(written << " bytes written, " << unique << " are there, " << most << " by one rank");
+  CHECK(written >= unique);
+  CHECK(100 * written <= 101 * unique);
+  CHECK(100 * most <= 105 * written / 4);
+  s.save_to = "";
+  s.resume_from = saves.path.string();
+  for (const char* mesh : {"dp=4", "dp=2", ""}) {
+    s.mesh = mesh;
+    const outcome read = train_f64(s);
+    CHECK(read.weights == saved.weights);
+    std::int64_t bytes = 0;
+    for (const std::int64_t b : read.bytes_read) bytes += b;
+    CHECK(bytes == unique);  // each once over all ranks
+  }
+}
+
+TEST_CASE("a save whose elements are damaged is passed over, read whole or in parts", "[train][save][ranks]") {
+  const folder saves("flipped");
+  setup s;
+  s.mesh = fits("dp=2") ? "dp=2" : "";
+  s.zero = 0;
+  s.steps = 3;
+  s.save_every = 1;
+  s.save_to = saves.path.string();
+  const outcome whole = train_f64(s);
+  if (transport_test::process() == 0) {
+    const fs::path victim = saves.path / "step-00000003" / "rank-00000.tensors";
+    std::fstream file(victim, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(5000);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(5000);
+    file.put(byte);
+  }
+  bool done = true;
+  transport_test::tell(done, 0);
+  setup again = s;
+  again.save_to = "";
+  again.resume_from = saves.path.string();
+  for (const char* mesh : {"", "dp=2", "tp=2"}) {
+    if (!fits(mesh)) continue;
+    INFO("mesh '" << mesh << "'");
+    again.mesh = mesh;
+    const outcome resumed = train_f64(again);
+    CHECK(resumed.first_step == 2);
+    CHECK(largest_error(resumed.weights, whole.weights) <= 1e-10);
+  }
+}
+
+TEST_CASE("saves in the background are those that a run makes which waits for them", "[train][save][ranks]") {
+  const auto bytes_of = [](const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  for (const int zero : {0, 1, 3}) {
+    setup s;
+    s.mesh = fits("dp=2,pp=2,tp=2") ? "dp=2,pp=2,tp=2" : fits("dp=2") ? "dp=2" : "";
+    s.zero = zero;
+    s.steps = 4;
+    s.save_every = 1;
+    INFO("mesh '" << s.mesh << "', zero " << zero);
+    const folder waited("waited"), passed("passed");
+    s.save_to = waited.path.string();
+    const outcome first = train_f64(s);
+    s.save_to = passed.path.string();
+    s.in_background = "ends";
+    const outcome second = train_f64(s);  // changes its weights as soon as they are copied
+    CHECK(second.weights == first.weights);
+    CHECK(second.faults == std::vector<std::string>(second.faults.size()));
+    CHECK(second.saves_failed == 0);
+    if (transport_test::process() != 0) continue;
+    int files = 0;
+    for (const char* step : {"step-00000003", "step-00000004"})
+      for (std::size_t r = 0; r < second.faults.size(); ++r, ++files) {
+        const std::string name = "rank-0000" + std::to_string(r) + ".tensors";
+        const std::string there = bytes_of(passed.path / step / name);
+        CHECK(there.size() > 1000);
+        CHECK(there == bytes_of(waited.path / step / name));
+      }
+    CHECK(files == 2 * static_cast<int>(second.faults.size()));
+    for (const char* step : {"step-00000003", "step-00000004"})
+      CHECK(bytes_of(passed.path / step / "index") == bytes_of(waited.path / step / "index"));
+    CHECK(std::distance(fs::directory_iterator(passed.path), fs::directory_iterator{}) == 2);
+  }
+}
+
+TEST_CASE("a save in the background that has no room is named on all ranks, and older ones stay",
+          "[train][save][ranks]") {
+  const folder saves("no-room");
+  setup s;
+  s.mesh = fits("dp=3") ? "dp=3" : "";
+  s.zero = 0;
+  s.steps = 2;
+  s.save_to = saves.path.string();
+  train_f64(s);
+  s.resume_from = s.save_to;
+  s.steps = 5;
+  s.save_every = 1;
+  const outcome whole = train_f64([&] {
+    setup other = s;
+    other.save_to = "";
+    return other;
+  }());
+  ::rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  ::rlimit small = before;
+  small.rlim_cur = 4000;
+  for (const char* how : {"ends", "reports"}) {
+    INFO(how);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    s.in_background = how;
+    const outcome run = train_f64(s);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(run.weights == whole.weights);  // training goes on
+    for (const std::string& fault : run.faults) {
+      CHECK(fault == run.faults[0]);
+      if (std::string(how) == "ends")
+        CHECK_THAT(fault, Catch::Matchers::StartsWith("heddle: cannot write '" + saves.path.string()) &&
+                              Catch::Matchers::Contains("rank-0000") && Catch::Matchers::Contains("4000 bytes"));
+      else
+        CHECK(fault.empty());
+    }
+    CHECK(run.saves_failed >= 2);
+    const auto found = io::latest(saves.path);
+    REQUIRE(found.save);
+    CHECK(found.save->manifest.step == 2);
+  }
+  s.in_background = "ends";
+  train_f64(s);
+  CHECK(io::latest(saves.path).save->manifest.step == 5);
 }
 
 TEST_CASE("a damaged newest save is passed over for the one before", "[train][save][ranks]") {
@@ -235,9 +442,8 @@ TEST_CASE("a position that so many steps cannot lead to is refused", "[train][sa
   CHECK(refused(0, 0).empty());
   for (const auto& [step, consumed] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {2, 2 * batch + 1}, {2, 1}, {2, 0}, {0, 1}, {2, io::manifest::most_samples}})
-    CHECK_THAT(refused(step, consumed),
-               Catch::Matchers::Contains("says " + std::to_string(consumed) + " samples after " + std::to_string(step) +
-                                         " steps"));
+    CHECK_THAT(refused(step, consumed), Catch::Matchers::Contains("says " + std::to_string(consumed) +
+                                                                  " samples after " + std::to_string(step) + " steps"));
   facts.most_batch = 0;
   CHECK(refused(2, io::manifest::most_samples).empty());
 }

@@ -2,10 +2,11 @@
 //
 //   DIR/step-00000100/rank-00000.tensors   what rank 0 holds (io/tensor_file.hpp)
 //   DIR/step-00000100/rank-00001.tensors   ...
-//   DIR/step-00000100/manifest             what the save is, with size and checksum of every rank file
+//   DIR/step-00000100/index                the parts of every tensor, sorted by tensor (io/save_index.hpp)
+//   DIR/step-00000100/manifest             what the save is, with size and checksum of every other file
 //
 // A save is written under the name step-00000100.partial. Every rank writes its file (`checkpoint_writer`); when all
-// are done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: manifest
+// are done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: index, manifest
 // last, everything on the disk, then the folder gets its name. A reader sees a complete save or none.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
+#include <heddle/io/save_index.hpp>
 #include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>
 
@@ -23,6 +25,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,22 +36,11 @@
 
 namespace heddle::inline v0::io {
 
-namespace detail {
-
-// Parts of one tensor are apart or the same (replicas): else the value of an element would depend on the order of
-// reading, and the number of elements read would not tell whether all were.
-struct saved_part {
-  std::int64_t rank = 0;
-  tensor_entry entry;
-};
-HEDDLE_INLINE void require_parts_apart(const std::filesystem::path& save, std::span<const saved_part> parts);
-
-}  // namespace detail
-
 /// How closely a save is looked at.
 enum class verify : std::uint8_t {
-  sizes,    ///< the manifest, and that each file it names is there with its size
-  contents  ///< also the checksum of every file: reads all of them
+  manifest,  ///< the manifest alone
+  sizes,     ///< the manifest, and that each file it names is there with its size
+  contents   ///< also the checksum of every file: reads all of them
 };
 
 /// The manifest of the save in `path`, if the save is complete. `path` may be a link; files in it may not.
@@ -65,31 +57,31 @@ inline std::string run_of(const manifest& m) {
 }
 // The manifest of a save that can be read, to its last byte, and is of this run: no other may be removed, or counted
 // as one to go back to.
-HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run);
+HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run,
+                                                  verify how = verify::contents);
+// Checks the files of a save that are the `first`-th and every `stride`-th behind it, so that ranks may share them: of rank files in
+// the manifest's order and the index.
+HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how,
+                                 std::size_t first = 0, std::size_t stride = 1);
 // Removes a save of this run. Returns what stays there because no save wrote it, as a sentence, or nothing.
-HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run);
+HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run,
+                                        verify how = verify::contents);
 
 }  // namespace detail
 
 /// Writes what one rank holds into a save that is being made. Every rank has one; they need not wait for each other.
 /// Errors: `io_error` that names file and tensor. A save that is never committed is never read.
-class checkpoint_writer {
+class checkpoint_writer final : public part_writer {
  public:
   checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
-      : rank_(rank),
-        file_((detail::make_partial(folder, step),
-               detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
+      : checkpoint_writer(folder, rank, detail::partial_path(folder, step)) {}
+  /// The same for an attempt with a folder of its own, `commit_options::partial`.
+  checkpoint_writer(const std::filesystem::path& folder, int rank, const std::filesystem::path& partial)
+      : rank_(rank), file_((detail::make_partial(folder, partial), partial / detail::rank_file_name(rank))) {}
 
-  /// Adds a part of tensor `name` that this rank holds; there may be several. Shapes: `values` has `region.count()`
-  /// elements, row-major.
-  template <class T>
-  void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
-    file_.add(name, values, region);
-  }
-  /// Adds a one-dimensional tensor that this rank holds whole.
-  template <class T>
-  void add(std::string_view name, std::span<const T> values) {
-    file_.add(name, values, tensor_region::whole({static_cast<std::int64_t>(values.size())}));
+  void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
+                const tensor_region& region) override {
+    file_.add_part(name, dtype, bytes, region);
   }
 
   /// Returns when the file is on the disk. Gather the result on the rank that commits.
@@ -108,7 +100,18 @@ struct commit_options {
   int keep = 2;  ///< complete saves of this run that stay, this one counted; 0 keeps all
   /// Gets a sentence for each old save in whose folder files stay that no save wrote.
   std::vector<std::string>* left = nullptr;
+  /// How saves that were there before are looked at, before they are counted, replaced or removed.
+  verify older = verify::contents;
+  /// Where the ranks have written; empty: step-N.partial.
+  std::filesystem::path partial{};
 };
+
+namespace detail {
+// The two halves of `commit`: the new save gets its name, and, once it has been read back, older ones go.
+HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder, manifest m,
+                                            const commit_options& options);
+HEDDLE_INLINE void retire(const std::filesystem::path& folder, const manifest& m, const commit_options& options);
+}  // namespace detail
 
 /// Completes the save of step `m.step`: for one rank to call, after every rank's `finish`. `m.files` holds every rank's
 /// record. A save of the same step that is there already is replaced; older saves are removed, beyond `keep`, only when
@@ -116,9 +119,9 @@ struct commit_options {
 /// this one) are replaced, removed and counted: what another run wrote, or what is damaged, stays; if the new save
 /// needs its name, as step-N.set-aside. Of a save that goes, only the files that its manifest lists are removed; others
 /// stay in its folder (`options.left`). Nothing is reached through links. The new save, those that are kept and those
-/// that go are read once each. Returns the folder of the save.
-/// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same,
-/// the save cannot be read back as it was written (two runs in one folder, say), or the disk refuses; the saves that were
+/// that go are read once each (the older ones as `options.older` says). Returns the folder of the save.
+/// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same, or
+/// have not all of its elements together, the save cannot be read back as it was written (two runs in one folder, say), or the disk refuses; the saves that were
 /// complete before stay as they were.
 HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, manifest m,
                                            commit_options options = {});
@@ -135,11 +138,15 @@ struct search_result {
   std::vector<std::string> skipped;  ///< why newer ones were passed over, newest first
 };
 
+/// Saves that are to be passed over, by path, and why.
+using failed_saves = std::map<std::string, std::string>;
+
 /// The newest complete save in a folder; incomplete and damaged ones are passed over, and why is said. Nothing found,
 /// or no such folder: no save. For one rank to call, and tell the others; with `verify::contents` it reads the whole
-/// save.
+/// save. `failed`: those of which it is known already that they cannot be read.
 /// Errors: `io_error` if the folder is there but cannot be read.
-HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify how = verify::contents);
+HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify how = verify::contents,
+                                   const failed_saves& failed = {});
 
 /// Refuses to begin anew, in a run that was told to go on, beside saves that cannot be read. Errors: `io_error` if
 /// `latest` passed over saves in `folder` and found none that can be read: whoever starts anew there trains over them.
@@ -147,18 +154,21 @@ HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify h
 HEDDLE_INLINE void require_readable(const search_result& found, const std::filesystem::path& folder);
 
 /// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks
-/// saved. Construction checks the manifest, reads the index of every rank file and refuses parts of a tensor that overlap
-/// without being the same; each tensor's checksum is checked when it is read. Several readers may read one save at once.
+/// saved. Construction checks the manifest and sizes and reads the list of the index's blocks; of a save without an index (format 1) the
+/// indexes of all rank files, and refuses parts of a tensor that overlap without being the same. The checksum of a part that is
+/// read whole is checked; of one of which less is wanted, that alone is read, and gaps of up to 4 KiB in it, without a
+/// checksum (`bytes_unchecked`). Several readers may read one save at once, and several threads one reader.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:
-  explicit checkpoint_reader(std::filesystem::path save);
+  /// `how`: `verify::manifest` where somebody else has looked at the files.
+  explicit checkpoint_reader(std::filesystem::path save, verify how = verify::sizes);
 
   const io::manifest& manifest() const noexcept { return manifest_; }
   const std::filesystem::path& path() const noexcept { return path_; }
 
   /// Whether any rank saved a tensor of this name.
-  bool contains(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
+  bool contains(std::string_view name) const { return !index_->parts(name).empty(); }
 
   /// What rank `rank` saved, in the order it was added.
   std::vector<tensor_entry> tensors(std::int64_t rank) const;
@@ -180,8 +190,17 @@ class checkpoint_reader {
     read_region(name, typed<T>(out), region);
   }
 
+  /// Of elements, so far, by this reader and its copies; of the index; and of those, elements whose checksum was not looked at.
+  std::int64_t bytes_read() const noexcept { return index_->bytes_read; }
+  std::int64_t index_bytes_read() const noexcept { return index_->index_bytes_read(); }
+  std::int64_t bytes_unchecked() const noexcept { return index_->bytes_unchecked; }
+
  private:
   using held = detail::saved_part;
+  // Bytes of a part in its file, and where they go.
+  struct run {
+    std::int64_t from = 0, to = 0, bytes = 0;
+  };
 
   // Where elements of one type go.
   struct destination {
@@ -195,10 +214,6 @@ class checkpoint_reader {
     return {dtype_name<T>(), reinterpret_cast<std::byte*>(out.data()), out.size(), sizeof(T)};
   }
 
-  std::span<const std::size_t> parts_of(std::string_view name) const noexcept {
-    const auto at = by_name_.find(name);
-    return at == by_name_.end() ? std::span<const std::size_t>{} : std::span<const std::size_t>(at->second);
-  }
   std::string where(const held& h) const {
     return "heddle: '" + (path_ / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
   }
@@ -214,8 +229,7 @@ class checkpoint_reader {
 
   std::filesystem::path path_;
   io::manifest manifest_;
-  std::vector<held> entries_;
-  std::map<std::string, std::vector<std::size_t>, std::less<>> by_name_;
+  std::shared_ptr<detail::save_index> index_;
 };
 
 }  // namespace heddle::inline v0::io

@@ -31,7 +31,8 @@ static_assert(std::is_trivially_copyable_v<rank_file>);
 
 /// A save in a page of text. It is written last, so a save with a valid manifest is complete.
 struct manifest {
-  static constexpr int format = 1;
+  /// Of saves with an index; 1: of those without, which are still read.
+  static constexpr int format = 2;
   /// More than these no run does: 10^12 steps, of 2^20 samples each, with room for as many again in 64 bits.
   static constexpr std::int64_t most_steps = 1000000000000, most_samples = std::int64_t{1} << 60;
 
@@ -43,6 +44,8 @@ struct manifest {
   std::string config = {};                        ///< model and training settings; any text
   std::map<std::string, std::string> facts = {};  ///< whatever else the program wants to find again
   std::vector<rank_file> files = {};              ///< one per rank, in rank order
+  std::int64_t index_bytes = 0;                   ///< of the file `index`; 0: there is none (format 1)
+  std::uint64_t index_checksum = 0;
 
   friend bool operator==(const manifest&, const manifest&) = default;
 };

@@ -33,6 +33,14 @@ inline std::filesystem::path partial_path(const std::filesystem::path& folder, s
 inline std::string rank_file_name(std::int64_t rank) {
   return "rank-" + padded_number(rank, 5) + ".tensors";
 }
+inline constexpr const char* index_name = "index";
+// What a rank leaves beside its file in a save that is being made, for the rank that completes it: that the file is done, or why it is not.
+inline std::string saved_name(std::int64_t rank) {
+  return "rank-" + padded_number(rank, 5) + ".saved";
+}
+inline std::string failed_name(std::int64_t rank) {
+  return "rank-" + padded_number(rank, 5) + ".failed";
+}
 
 // What a name in a folder of saves says: "step-00000100" with what follows it, such as ".partial".
 struct save_name {
@@ -41,6 +49,10 @@ struct save_name {
 
   bool is_replaced() const noexcept { return suffix == ".replaced"; }
   bool may_be_read() const noexcept { return step >= 0 && (suffix.empty() || is_replaced()); }
+  // ".partial", or ".partial-" and the name of an attempt.
+  bool is_attempt() const noexcept {
+    return step >= 0 && (suffix == ".partial" || std::string_view(suffix).substr(0, 9) == ".partial-");
+  }
 };
 HEDDLE_INLINE save_name parse_save_name(std::string_view name);
 
@@ -59,13 +71,13 @@ inline bool is_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, ec);
 }
 // Makes the folder of a save that is being made. Errors: `io_error` that names what stands under its name.
-HEDDLE_INLINE void make_partial(const std::filesystem::path& folder, std::int64_t step);
+HEDDLE_INLINE void make_partial(const std::filesystem::path& folder, const std::filesystem::path& partial);
 
 HEDDLE_INLINE void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 // Gives a save that must stay another name, because a new one takes its own.
 HEDDLE_INLINE void set_aside(const std::filesystem::path& save);
 
-// Whether saves give files this name: "manifest", or that of a rank's file.
+// Whether saves give files this name: "manifest", "index", or that of a rank's file or of what lies beside it.
 HEDDLE_INLINE bool is_written_name(std::string_view name);
 // Removes regular files of a folder, the manifest first: those of these names (`named`), or all others that have a name
 // that saves give. The folder is not reached through a link, and nothing in it through one. A folder that is then empty

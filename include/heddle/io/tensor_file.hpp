@@ -74,8 +74,19 @@ inline std::string describe(const tensor_region& r) {
 
 // Two parts of one tensor that share some elements without being the same, or nothing. Boxes that touch the sweep along
 // one dimension together are compared with each other; it is the dimension in which the most of them begin apart.
+// `covered`: gets the elements of all parts, replicas counted once, where nothing is found.
 HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap(
-    std::span<const tensor_region* const> parts);
+    std::span<const tensor_region* const> parts, std::int64_t* covered = nullptr);
+
+// A line of an index, and back. `where` names the file in messages. Errors: `io_error`.
+HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
+                                  std::int64_t position, std::int64_t bytes, std::uint64_t checksum);
+HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where);
+// The end of a file, of 64 bytes, that says where the list behind its contents begins: `word`, and the checksum of that list.
+HEDDLE_INLINE std::string file_tail(std::string_view word, std::int64_t begin, std::string_view list);
+// The list, and where it begins. Errors: `io_error` if the file is cut off or damaged.
+HEDDLE_INLINE std::string read_tail_list(const file_to_read& file, const std::string& where, std::string_view word,
+                                         std::int64_t size, std::int64_t head, std::int64_t& begin);
 
 inline constexpr std::string_view tensor_file_head = "heddle tensors 1\n";
 inline constexpr std::size_t tensor_file_tail = 64;
@@ -83,22 +94,40 @@ inline constexpr std::int64_t tensor_alignment = 64;
 
 }  // namespace detail
 
+/// Where parts of tensors are written to: a file of a save, or memory of one to come.
+class part_writer {
+ public:
+  /// Adds a part of tensor `name`; there may be several. Shapes: `values` has `region.count()` elements, row-major.
+  template <class T>
+  void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
+    static_assert(std::endian::native == std::endian::little,
+                  "heddle: checkpoints are written on little-endian machines");
+    add_part(name, dtype_name<T>(), std::as_bytes(values), region);
+  }
+  /// Adds a one-dimensional tensor that is whole here.
+  template <class T>
+  void add(std::string_view name, std::span<const T> values) {
+    add(name, values, tensor_region::whole({static_cast<std::int64_t>(values.size())}));
+  }
+  /// The same of bytes of elements of a named type (`dtype_name`).
+  virtual void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
+                        const tensor_region& region) = 0;
+
+ protected:
+  ~part_writer() = default;
+};
+
 /// Writes tensors one after another, each at a multiple of 64 bytes, then an index of them as text, then a tail of 64
 /// bytes that says where the index is. Elements are little-endian and row-major.
 /// Errors: `io_error` that names file and tensor.
-class tensor_file_writer {
+class tensor_file_writer final : public part_writer {
  public:
   explicit tensor_file_writer(std::filesystem::path path) : file_(std::move(path)) {
     file_.write(detail::tensor_file_head);
   }
 
-  /// Adds a part of a tensor. Shapes: `values` has `region.count()` elements, row-major.
-  template <class T>
-  void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
-    static_assert(std::endian::native == std::endian::little,
-                  "heddle: checkpoints are written on little-endian machines");
-    add_part(name, dtype_name<T>(), values.size(), std::as_bytes(values), region);
-  }
+  void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
+                const tensor_region& region) override;
 
   /// Writes index and tail; returns when everything is on the disk, with the size and checksum of the file.
   file_digest finish();
@@ -106,9 +135,6 @@ class tensor_file_writer {
   const std::filesystem::path& path() const noexcept { return file_.path(); }
 
  private:
-  void add_part(std::string_view name, std::string_view dtype, std::size_t count, std::span<const std::byte> bytes,
-                const tensor_region& region);
-
   durable_file file_;
   std::string index_;
   std::map<std::string, std::vector<tensor_region>, std::less<>> parts_;  // a tensor may come in several

@@ -101,7 +101,7 @@ class run_saver<Session, saves> {
   void resume() {
     auto& all = s_->world_->control();
     std::vector<std::string> skipped;
-    const std::string path = train::detail::find_save(all, how_->folder, skipped);
+    const std::string path = train::detail::find_checked_save(all, how_->folder, skipped);
     for (const std::string& why : skipped) note(why);
     if (path.empty()) return;
     // As rank 0 reads them, so that all go on alike, or throw alike.

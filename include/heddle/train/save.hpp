@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -94,38 +96,72 @@ struct save_result {
 
 namespace detail {
 
-// Completes a save, on one rank, when all have written theirs: `m` has what depends on the trainer's type. The first save of a
-// run names it.
-HEDDLE_INLINE save_result complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
-                                        io::manifest m);
+// The manifest of a save, on the rank that completes it: `m` has what depends on the trainer's type. The first save of a run names
+// it.
+HEDDLE_INLINE std::string random_name();
+HEDDLE_INLINE io::manifest named_manifest(progress& run, const save_facts& facts, io::manifest m);
 // Errors: `config_error` for a save of another training, `io_error` for a position that steps cannot lead to.
 // `config`: what this one trains, and `plain`, without a `precision`.
 HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
                                          const std::string& plain, const save_facts& facts);
 
-// Gathers what all ranks have written, and completes the save. Returns when it is there.
+// Reads a save back, each file by one of the ranks: what is wrong with it, on all of them, or nothing.
 template <communicator Communicator>
-save_result finish_save(Communicator& all, progress& run, io::checkpoint_writer& writer,
-                        const std::filesystem::path& folder, const save_facts& facts, io::manifest m) {
+std::string fault_of_files(Communicator& all, const std::string& path) {
+  std::string fault;
+  try {
+    const io::manifest m = io::require_save(path, io::verify::manifest);
+    io::detail::require_files(path, m, io::verify::contents, static_cast<std::size_t>(all.rank()),
+                              static_cast<std::size_t>(all.size()));
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  return first_fault(all, fault);
+}
+
+// Completes a save of which all ranks have written theirs. Returns when it is there and has been read back. Older ones go, or are
+// kept, by their sizes: this one is known to be good.
+template <communicator Communicator>
+save_result finish_save(Communicator& all, progress& run, io::rank_file mine, const std::filesystem::path& folder,
+                        const save_facts& facts, io::manifest m) {
   save_result result;
-  if (all.rank() == 0 && !facts.words.empty()) writer.add("words", facts.words);
-  const io::rank_file mine = writer.finish();
   m.files.resize(static_cast<std::size_t>(all.rank() == 0 ? all.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(m.files), 0);
-  if (all.rank() == 0) result = complete_save(run, folder, facts, std::move(m));
-  all.barrier();  // nobody goes on before the save is complete
+  const io::commit_options options{.keep = facts.keep, .left = &result.left, .older = io::verify::sizes};
+  const std::string path = on_first_rank(all, [&] {
+    m = named_manifest(run, facts, std::move(m));
+    return io::detail::publish(folder, m, options).string();
+  });
+  if (const std::string fault = fault_of_files(all, path); !fault.empty()) throw io_error(fault);
+  on_first_rank(all, [&] {
+    io::detail::retire(folder, m, options);
+    return std::string();
+  });
   return result;
 }
 
-// The newest complete save, found by one rank, so that all take the same; nothing if there is none.
+// The newest complete save by its sizes, found by one rank, so that all take the same; nothing if there is none. `failed`: those that are
+// known to be damaged.
 template <communicator Communicator>
-std::string find_save(Communicator& all, const std::filesystem::path& folder, std::vector<std::string>& skipped) {
+std::string find_save(Communicator& all, const std::filesystem::path& folder, std::vector<std::string>& skipped,
+                      const io::failed_saves& failed) {
   return on_first_rank(all, [&] {
-    io::search_result found = io::latest(folder);
+    io::search_result found = io::latest(folder, io::verify::sizes, failed);
     io::require_readable(found, folder);
     skipped = std::move(found.skipped);
     return found.save ? found.save->path.string() : std::string();
   });
+}
+// The newest that the ranks have read, each file by one of them.
+template <communicator Communicator>
+std::string find_checked_save(Communicator& all, const std::filesystem::path& folder,
+                              std::vector<std::string>& skipped) {
+  for (io::failed_saves failed;;) {
+    const std::string path = find_save(all, folder, skipped, failed);
+    const std::string fault = path.empty() ? std::string() : fault_of_files(all, path);
+    if (fault.empty()) return path;
+    failed[path] = fault;
+  }
 }
 
 // The model and the element types of its weights and activations, as a manifest has them.
@@ -134,17 +170,46 @@ std::string model_of(Trainer& trainer) {
   return heddle::detail::text_of({to_string(trainer.options().model), ' ', io::dtype_name<typename Trainer::scalar>()});
 }
 
+// Calls f(stage, optimizer, group) for each bucket of this rank's stages, in an order that is the same on the ranks of its group.
+template <class Trainer, class F>
+void each_saved_bucket(Trainer& trainer, F&& f) {
+  for (int k = 0; k < trainer.stages(); ++k)
+    for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto bucket) {
+      f(stage, optimizer, group_of_bucket<decltype(bucket)::value>(trainer.gradient_group()));
+    });
+}
+
+// What this rank writes of a trainer's state.
+template <class Trainer>
+void write_state(io::part_writer& writer, Trainer& trainer, const save_facts& facts) {
+  for (int k = 0; k < trainer.stages(); ++k) write_frozen(writer, trainer.stage(k));
+  each_saved_bucket(trainer,
+                    [&](auto& stage, auto& optimizer, auto& group) { write_stage(writer, stage, optimizer, group); });
+  if (trainer.ranks().rank() == 0 && !facts.words.empty()) writer.add("words", facts.words);
+}
+// What the manifest of a save has of its trainer's type.
+template <class Trainer>
+io::manifest manifest_of(Trainer& trainer) {
+  io::manifest m;
+  m.step = trainer.steps_done();
+  m.seed = trainer.options().seed;
+  m.mesh = to_string(trainer.ranks().mesh());
+  using saved = saved_optimizer<typename Trainer::optimizer_type>;
+  m.config = model_of(trainer) + saved::rule() + saved::types();
+  return m;
+}
+
 }  // namespace detail
 
 /// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into
 /// `folder`/step-N. Called on all ranks together.
 /// The stages' parameters need `logical`, `local` and `start`, as `model::parameter` has them; others are refused when
 /// compiled. `Trainer` derives from `progress`.
-/// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
-/// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
+/// Every logical element is written once: of r ranks that hold the same copy of a flat buffer each writes an r-th. Each file is read
+/// back by one rank. A save is complete or it is not there, whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
 /// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others; files that no
 /// save wrote stay (`save_result::left`).
-/// Errors: `io_error` on the rank that failed; older saves stay as they were. `numeric_error` on all ranks, before
+/// Errors: `io_error` on all ranks, the same; older saves stay as they were. `numeric_error` on all ranks, before
 /// anything is written, if weights or moments are not finite. `config_error` while a step waits for its gradient norm
 /// (`post_validation`).
 template <class Trainer>
@@ -152,26 +217,20 @@ save_result save(Trainer& trainer, const std::filesystem::path& folder, const sa
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
-  // An attempt that found no room for itself would leave none for this one.
-  if (world.rank() == 0) io::detail::clear_attempts(folder, trainer.steps_done());
-  io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
-  for (int k = 0; k < trainer.stages(); ++k) {
-    detail::write_frozen(writer, trainer.stage(k));
-    detail::for_each_bucket(
-        trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto bucket) {
-          // What is whole is the same on every rank of the group; a share is held once.
-          const bool first = detail::group_of_bucket<decltype(bucket)::value>(trainer.gradient_group()).rank() == 0;
-          detail::write_stage(writer, stage, optimizer, Trainer::zero_stage >= 3 || first,
-                              Trainer::zero_stage >= 1 || first);
-        });
+  auto& all = world.control();
+  io::rank_file mine;
+  std::string fault;
+  try {
+    // An attempt that found no room for itself would leave none for this one.
+    if (world.rank() == 0) io::detail::clear_attempts(folder, trainer.steps_done());
+    io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
+    detail::write_state(writer, trainer, facts);
+    mine = writer.finish();
+  } catch (const io_error& e) {
+    fault = e.what();
   }
-  io::manifest manifest;
-  manifest.step = trainer.steps_done();
-  manifest.seed = trainer.options().seed;
-  manifest.mesh = to_string(world.mesh());
-  using saved = detail::saved_optimizer<typename Trainer::optimizer_type>;
-  manifest.config = detail::model_of(trainer) + saved::rule() + saved::types();
-  return detail::finish_save(world.control(), trainer, writer, folder, facts, std::move(manifest));
+  detail::throw_together<io_error>(all, fault);
+  return detail::finish_save(all, trainer, mine, folder, facts, detail::manifest_of(trainer));
 }
 
 /// What `resume` did.
@@ -180,31 +239,63 @@ struct resume_result {
   std::int64_t step = 0;
   std::string mesh{};                  ///< of the run that saved
   std::vector<std::string> skipped{};  ///< incomplete or damaged saves that were passed over, on rank 0
+  std::int64_t bytes_read = 0;         ///< of weights and moments, by this rank
 };
 
 namespace detail {
 
-// Goes on from the complete save in `path`.
+// Goes on from the save in `path`, whose sizes somebody has checked. Returns why it cannot be read, on all ranks the same, or nothing:
+// then weights and moments are not those of a training. `checked`: so are its files. Each rank reads an r-th of what it holds
+// like r - 1 others, and gets the rest from them. A part that is read whole is checked by that; the files are read for their
+// checksums only where less of some part was wanted: on another mesh.
 template <class Trainer>
-void resume_from(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result) {
-  refuse_ahead(trainer);
-  const io::checkpoint_reader reader{std::filesystem::path(path)};
-  const io::manifest& manifest = reader.manifest();
+std::string fault_of_resume(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result,
+                            bool checked) {
+  auto& all = trainer.ranks().control();
+  std::string fault;
+  const auto tried = [&](auto&& read) {
+    try {
+      read();
+    } catch (const io_error& e) {
+      fault = e.what();
+    }
+    return first_fault(all, fault);
+  };
+  std::optional<io::checkpoint_reader> reader;
+  if (fault = tried([&] { reader.emplace(std::filesystem::path(path), io::verify::manifest); }); !fault.empty())
+    return fault;
+  const io::manifest& manifest = reader->manifest();
   using saved = saved_optimizer<typename Trainer::optimizer_type>;
   const std::string plain = model_of(trainer) + saved::rule();
-  require_same_training(reader, plain + saved::types(), plain, facts);
-  for (int k = 0; k < trainer.stages(); ++k) {
-    read_frozen(reader, trainer.stage(k));
-    for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
-                    [&](auto& stage, auto& optimizer, auto) { read_stage(reader, stage, optimizer); });
-  }
+  require_same_training(*reader, plain + saved::types(), plain, facts);
+  fault = tried([&] {
+    for (int k = 0; k < trainer.stages(); ++k) read_frozen(*reader, trainer.stage(k));
+    each_saved_bucket(trainer,
+                      [&](auto& stage, auto& optimizer, auto& group) { read_stage(*reader, stage, optimizer, group); });
+  });
+  if (!fault.empty()) return fault;
+  std::int64_t unchecked = reader->bytes_unchecked();
+  if (!checked) all.all_reduce(std::span<std::int64_t>(&unchecked, 1), maximum{});
+  if (!checked && unchecked > 0) fault = fault_of_files(all, path);
+  if (!fault.empty()) return fault;
+  each_saved_bucket(trainer,
+                    [&](auto& stage, auto& optimizer, auto& group) { gather_stage(*reader, stage, optimizer, group); });
   require_finite_state(trainer, "'" + path + "' is no save to go on from");
   trainer.set_position(manifest.step, manifest.position.consumed);
   trainer.set_run_name(io::detail::run_of(manifest));
   result.resumed = true;
   result.step = manifest.step;
   result.mesh = manifest.mesh;
-  trainer.ranks().control().barrier();
+  result.bytes_read = reader->bytes_read();
+  all.barrier();
+  return {};
+}
+// The same of a save that all ranks have read. Errors: `io_error` on all ranks if it cannot be read any more.
+template <class Trainer>
+void resume_from(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result) {
+  refuse_ahead(trainer);
+  if (const std::string fault = fault_of_resume(trainer, path, facts, result, true); !fault.empty())
+    throw io_error(fault);
 }
 
 }  // namespace detail
@@ -214,17 +305,23 @@ void resume_from(Trainer& trainer, const std::string& path, const save_facts& fa
 /// The trainer and its stages are what `save` asks for.
 /// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
 /// weights, masters or moments is refused; those of reduced gradients and products, and how is rounded, may differ.
-/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons, or the position cannot
-/// be (`facts.most_batch`); `config_error` if the
+/// A save that turns out to be damaged is passed over for the one before. Each rank reads its share of what others hold, too, and
+/// gathers the rest.
+/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons (weights and moments are then
+/// undefined), or the position cannot be (`facts.most_batch`); `config_error` if the
 /// save is of another model, element types or data; `numeric_error` if its weights or moments are not finite, or a
 /// second moment is negative.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);
   resume_result result;
-  const std::string path = detail::find_save(trainer.ranks().control(), folder, result.skipped);
-  if (!path.empty()) detail::resume_from(trainer, path, facts, result);
-  return result;
+  for (io::failed_saves failed;;) {
+    const std::string path = detail::find_save(trainer.ranks().control(), folder, result.skipped, failed);
+    if (path.empty()) return result;
+    const std::string fault = detail::fault_of_resume(trainer, path, facts, result, false);
+    if (fault.empty()) return result;
+    failed[path] = fault;
+  }
 }
 
 }  // namespace heddle::inline v0::train

@@ -37,7 +37,7 @@ void each_saved_frozen(Stage& stage, F&& f) {
 
 // Each logical element once over all ranks. Returns the bytes that this rank wrote.
 template <class Stage>
-std::int64_t write_frozen([[maybe_unused]] io::checkpoint_writer& writer, [[maybe_unused]] Stage& stage) {
+std::int64_t write_frozen([[maybe_unused]] io::part_writer& writer, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
   if constexpr (may_save_frozen<Stage>) {  // else a stage need not have a memory space and a queue
     if (!saves_frozen_of(stage)) return 0;

@@ -12,6 +12,7 @@
 #include <heddle/train/saved_boxes.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
+#include <heddle/train/split_copies.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,8 @@ struct saved_optimizer<bucketed_optimizer<Optimizer, Buckets>> : saved_optimizer
 
 // What this rank keeps of tensor `kind`/`p.name`, in a buffer that begins at element `begin` of the flat one.
 template <class T>
-void write_parts(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
-                 std::span<const T> kept, std::int64_t begin) {
+void write_parts(io::part_writer& writer, std::string_view kind, const saved_parameter& p, std::span<const T> kept,
+                 std::int64_t begin) {
   const std::string name = std::string(kind) + p.name;
   for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
     writer.add(name, kept.subspan(b.at, b.count), b.region);
@@ -64,8 +65,8 @@ void read_parts(const io::checkpoint_reader& reader, std::string_view kind, cons
 
 // The same of elements that are saved in another type.
 template <class Saved, class T>
-void write_parts_as(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
-                    std::span<const T> kept, std::int64_t begin) {
+void write_parts_as(io::part_writer& writer, std::string_view kind, const saved_parameter& p, std::span<const T> kept,
+                    std::int64_t begin) {
   if constexpr (std::is_same_v<Saved, T>) {
     write_parts(writer, kind, p, kept, begin);
   } else {
@@ -95,66 +96,86 @@ std::string kind_of_moment(std::size_t k) {
   return slot_name<typename Optimizer::rule>(static_cast<int>(k)) + "/";
 }
 
-// What this rank writes of one stage: each logical element once over all ranks.
-template <class Stage, class Optimizer>
-void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
-                 bool state_here) {
+// What this rank writes of one stage: each logical element once over all ranks, of `group` those that hold the same bucket.
+template <class Stage, class Optimizer, class Group>
+void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group) {
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
   const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
-  [[maybe_unused]] const std::int64_t begin = optimizer.owned_begin();
+  const place_in_group of_weights = copies_of_weights<Optimizer>(group), of_state = copies_of_state<Optimizer>(group);
+  const auto mine = share_of_copies(weights.elements(), of_weights);
   for (const saved_parameter& p : parameters_to_save(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-    if (weights_here)
-      write_parts_as<typename Optimizer::weight_type>(writer, "weight/", p, weights.elements(),
-                                                      optimizer.weights_begin());
-    if (!state_here) continue;
-    if constexpr (Optimizer::keeps_masters) write_parts(writer, "master/", p, masters.elements(), begin);
+    write_parts_as<typename Optimizer::weight_type>(writer, "weight/", p, mine.elements,
+                                                    optimizer.weights_begin() + mine.begin);
+    if constexpr (Optimizer::keeps_masters) {
+      const auto share = share_of_copies(masters.elements(), of_state);
+      write_parts(writer, "master/", p, share.elements, optimizer.owned_begin() + share.begin);
+    }
     for (std::size_t k = 0; k < moments.size(); ++k)
-      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& mine, std::int64_t first) {
-        write_parts(writer, kind_of_moment<Optimizer>(k), mine, moments[k].elements(), first);
+      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& slot, std::int64_t first) {
+        const auto share = share_of_copies(moments[k].elements(), of_state);
+        write_parts(writer, kind_of_moment<Optimizer>(k), slot, share.elements, first + share.begin);
       });
   }
 }
 
-// `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
-template <bool Plain, class Stage, class Optimizer>
-void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
+// Reads this rank's share of it. `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
+template <bool Plain, class Stage, class Optimizer, class Group>
+void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
   using T = typename Stage::scalar;
   using W = std::conditional_t<Plain, T, typename Optimizer::weight_type>;
   using V = std::conditional_t<Plain, T, typename Optimizer::moment_type>;
+  const place_in_group of_weights = copies_of_weights<Optimizer>(group), of_state = copies_of_state<Optimizer>(group);
   const auto each = [&](auto&& read) {
     for (const saved_parameter& p : parameters_to_save(stage))
       if (p.count != 0) read(p);
   };
   auto weights = written_of_stage(stage, optimizer.weights_of(stage));
   auto moments = each_moment(optimizer, [&](auto row) { return written_of_stage(stage, row); });
-  [[maybe_unused]] const std::int64_t begin = optimizer.owned_begin();
+  const auto mine = share_of_copies(weights.elements(), of_weights);
   each([&](const saved_parameter& p) {
-    read_parts_as<W>(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
+    read_parts_as<W>(reader, "weight/", p, mine.elements, optimizer.weights_begin() + mine.begin);
     for (std::size_t k = 0; k < moments.size(); ++k)
-      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& mine, std::int64_t first) {
-        read_parts_as<V>(reader, kind_of_moment<Optimizer>(k), mine, moments[k].elements(), first);
+      with_moment(optimizer, p, static_cast<int>(k), [&](const saved_parameter& slot, std::int64_t first) {
+        const auto share = share_of_copies(moments[k].elements(), of_state);
+        read_parts_as<V>(reader, kind_of_moment<Optimizer>(k), slot, share.elements, first + share.begin);
       });
   });
   weights.finish();
   for (auto& m : moments) m.finish();
   if constexpr (!Plain && Optimizer::keeps_masters) {
     auto masters = written_of_stage(stage, optimizer.masters());
-    each([&](const saved_parameter& p) { read_parts(reader, "master/", p, masters.elements(), begin); });
+    const auto share = share_of_copies(masters.elements(), of_state);
+    each([&](const saved_parameter& p) {
+      read_parts(reader, "master/", p, share.elements, optimizer.owned_begin() + share.begin);
+    });
     masters.finish();
   }
 }
-template <class Stage, class Optimizer>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  if constexpr (Optimizer::is_plain) {
-    read_state<true>(reader, stage, optimizer);
-  } else if (reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types())) {
-    read_state<false>(reader, stage, optimizer);
-  } else {
-    read_state<true>(reader, stage, optimizer);
-    optimizer.adopt(optimizer.weights_of(stage));
+// Whether a save has the element types of an optimizer with a `precision`; else it is one of a trainer without.
+template <class Optimizer>
+bool has_types_of(const io::checkpoint_reader& reader) {
+  return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
+}
+template <class Stage, class Optimizer, class Group>
+void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
+  if constexpr (!Optimizer::is_plain)
+    if (has_types_of<Optimizer>(reader)) return read_state<false>(reader, stage, optimizer, group);
+  read_state<true>(reader, stage, optimizer, group);
+}
+// Puts the shares of all ranks of the group together. Called on all of them, when all have read theirs.
+template <class Stage, class Optimizer, class Group>
+void gather_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, Group& group) {
+  [[maybe_unused]] const bool typed = has_types_of<Optimizer>(reader);
+  if constexpr (Optimizer::zero_stage < 3) gather_copies(stage, group, optimizer.weights_of(stage));
+  if constexpr (Optimizer::zero_stage < 1) {
+    for (int k = 0; k < Optimizer::moments; ++k) gather_copies(stage, group, optimizer.moment(k));
+    if constexpr (Optimizer::keeps_masters)
+      if (typed) gather_copies(stage, group, optimizer.masters());
   }
+  if constexpr (!Optimizer::is_plain)
+    if (!typed) optimizer.adopt(optimizer.weights_of(stage));
 }
 
 }  // namespace heddle::inline v0::train::detail

@@ -25,28 +25,6 @@
 #include <vector>
 
 namespace heddle::inline v0::io {
-namespace detail {
-
-HEDDLE_INLINE void require_parts_apart(const std::filesystem::path& save, std::span<const saved_part> parts) {
-  std::map<std::pair<std::string_view, std::vector<std::int64_t>>, std::vector<const saved_part*>> tensors;
-  for (const saved_part& p : parts) tensors[{p.entry.name, p.entry.region.global}].push_back(&p);
-  std::vector<const tensor_region*> regions;
-  for (const auto& [tensor, held] : tensors) {
-    regions.clear();
-    for (const saved_part* p : held) regions.push_back(&p->entry.region);
-    const auto found = partial_overlap(regions);
-    if (!found) continue;
-    const saved_part &a = *held[found->first], &b = *held[found->second];
-    throw io_error("heddle: '" + save.string() + "', tensor '" + a.entry.name + "': rank " + std::to_string(b.rank) +
-                   " saved " + describe(b.entry.region) + ", which overlaps " + describe(a.entry.region) + " of rank " +
-                   std::to_string(a.rank) + "; parts of a tensor must be apart, or the same");
-  }
-}
-
-}  // namespace detail
-}  // namespace heddle::inline v0::io
-
-namespace heddle::inline v0::io {
 
 HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify how) {
   const std::filesystem::path file = path / "manifest";
@@ -59,19 +37,7 @@ HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify ho
   if (name.may_be_read() && name.step != m.step)
     throw io_error("heddle: '" + file.string() + "' says step " + std::to_string(m.step) +
                    ", the name of its folder step " + std::to_string(name.step));
-  for (const rank_file& f : m.files) {
-    const std::filesystem::path rank_path = path / detail::rank_file_name(f.rank);
-    const std::string where = "heddle: '" + rank_path.string() + "' ";
-    if (detail::kind_of_entry(rank_path).empty()) throw io_error(where + "is missing");
-    if (const std::int64_t there = detail::bytes_of_file(rank_path); there != f.bytes)
-      throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(f.bytes) + " were written");
-    if (how == verify::contents) {
-      const file_digest d = digest(rank_path, detail::links::refused);
-      if (d.checksum != f.checksum)
-        throw io_error(where + "is damaged: its checksum is " + to_hex(d.checksum) + ", " + to_hex(f.checksum) +
-                       " was written");
-    }
-  }
+  if (how != verify::manifest) detail::require_files(path, m, how);
   return m;
 }
 
@@ -80,20 +46,40 @@ HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify ho
 namespace heddle::inline v0::io {
 namespace detail {
 
-HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run) {
+HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how, std::size_t first,
+                                 std::size_t stride) {
+  const auto require = [&](const std::string& name, std::int64_t bytes, std::uint64_t checksum) {
+    const std::filesystem::path path = save / name;
+    const std::string where = "heddle: '" + path.string() + "' ";
+    if (kind_of_entry(path).empty()) throw io_error(where + "is missing");
+    if (const std::int64_t there = bytes_of_file(path); there != bytes)
+      throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(bytes) + " were written");
+    if (how != verify::contents) return;
+    if (const file_digest d = digest(path, links::refused); d.checksum != checksum)
+      throw io_error(where + "is damaged: its checksum is " + to_hex(d.checksum) + ", " + to_hex(checksum) +
+                     " was written");
+  };
+  for (std::size_t i = first; i < m.files.size(); i += stride)
+    require(rank_file_name(m.files[i].rank), m.files[i].bytes, m.files[i].checksum);
+  if (m.index_bytes > 0 && m.files.size() % stride == first) require(index_name, m.index_bytes, m.index_checksum);
+}
+
+HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run,
+                                                  verify how) {
   try {
     require_folder(save);
-    manifest m = require_save(save, verify::contents);
+    manifest m = require_save(save, how);
     if (run_of(m) == run) return m;
   } catch (const io_error&) {
   }
   return {};
 }
 
-HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run) {
-  const std::optional<manifest> m = save_of_run(save, run);
+HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run, verify how) {
+  const std::optional<manifest> m = save_of_run(save, run, how);
   if (!m) return {};
   std::vector<std::string> names{"manifest"};
+  if (m->index_bytes > 0) names.emplace_back(index_name);
   for (const rank_file& f : m->files) names.push_back(rank_file_name(f.rank));
   const std::vector<std::string> left = remove_save(save, names);
   if (left.empty()) return {};
@@ -108,81 +94,100 @@ HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const
 
 namespace heddle::inline v0::io {
 
-HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options) {
+namespace detail {
+
+HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder, manifest m,
+                                            const commit_options& options) {
   namespace fs = std::filesystem;
-  const fs::path partial = detail::partial_path(folder, m.step);
-  const fs::path final_path = detail::save_path(folder, m.step);
-  const fs::path aside = detail::with_suffix(final_path, ".replaced");
+  const fs::path partial = options.partial.empty() ? partial_path(folder, m.step) : options.partial;
+  const fs::path final_path = save_path(folder, m.step);
+  const fs::path aside = with_suffix(final_path, ".replaced");
   std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
-  detail::require_folder(partial);
+  require_folder(partial);
   for (std::size_t i = 0; i < m.files.size(); ++i) {
     const rank_file& f = m.files[i];
     if (i > 0 && f.rank == m.files[i - 1].rank)
       throw io_error("heddle: the manifest of step " + std::to_string(m.step) + " lists rank " +
                      std::to_string(f.rank) + " twice");
-    const fs::path path = partial / detail::rank_file_name(f.rank);
-    if (detail::kind_of_entry(path).empty()) throw io_error("heddle: '" + path.string() + "' is missing");
-    if (const std::int64_t there = detail::bytes_of_file(path); there != f.bytes)
+    const fs::path path = partial / rank_file_name(f.rank);
+    if (kind_of_entry(path).empty()) throw io_error("heddle: '" + path.string() + "' is missing");
+    if (const std::int64_t there = bytes_of_file(path); there != f.bytes)
       throw io_error("heddle: '" + path.string() + "' has " + std::to_string(there) + " bytes, rank " +
                      std::to_string(f.rank) + " says " + std::to_string(f.bytes));
   }
   // An attempt that was killed may have left files of ranks that this mesh does not have.
   std::vector<std::string> names;
-  for (const rank_file& f : m.files) names.push_back(detail::rank_file_name(f.rank));
-  detail::remove_files(partial, names, false);
-  std::vector<detail::saved_part> parts;
+  for (const rank_file& f : m.files) names.push_back(rank_file_name(f.rank));
+  remove_files(partial, names, false);
+  std::vector<saved_part> parts;
   for (const rank_file& f : m.files)
-    for (tensor_entry& e : read_tensor_index(partial / detail::rank_file_name(f.rank)))
-      parts.push_back({f.rank, std::move(e)});
-  detail::require_parts_apart(partial, parts);
+    for (tensor_entry& e : read_tensor_index(partial / rank_file_name(f.rank))) parts.push_back({f.rank, std::move(e)});
+  require_parts_fit(partial, parts, coverage::whole);
+  const file_digest index = write_index(partial / index_name, parts);
+  m.index_bytes = index.bytes;
+  m.index_checksum = index.checksum;
   durable_file file(partial / "manifest");
   file.write(to_text(m));
   file.close();
   sync_folder(partial);
 
-  const std::string run = detail::run_of(m);
-  const auto tell = [&options](std::string text) {
-    if (options.left != nullptr && !text.empty()) options.left->push_back(std::move(text));
-  };
-  if (!detail::kind_of_entry(final_path).empty()) {
-    if (detail::save_of_run(final_path, run)) {
+  if (!kind_of_entry(final_path).empty()) {
+    const std::string run = run_of(m);
+    if (save_of_run(final_path, run, options.older)) {
       // One that was set aside by a commit that was killed.
-      tell(detail::remove_of_run(aside, run));
-      if (!detail::kind_of_entry(aside).empty()) detail::set_aside(aside);
-      detail::rename_path(final_path, aside);
+      const std::string left = remove_of_run(aside, run, options.older);
+      if (options.left != nullptr && !left.empty()) options.left->push_back(left);
+      if (!kind_of_entry(aside).empty()) set_aside(aside);
+      rename_path(final_path, aside);
     } else {
-      detail::set_aside(final_path);
+      set_aside(final_path);
     }
   }
-  detail::rename_path(partial, final_path);
+  rename_path(partial, final_path);
   sync_folder(folder);
-
-  // Only now may anything older go, and only if what was written can be read: another run that writes into the same folder
-  // would be noticed here, while the older saves are still there.
-  require_save(final_path, verify::contents);
-  // What cannot be removed (somebody reads it, or owns it) stays: the new save is complete all the same.
-  const auto remove_if_possible = [&](const fs::path& save) {
-    try {
-      tell(detail::remove_of_run(save, run));
-    } catch (const io_error&) {
-    }
-  };
-  remove_if_possible(aside);
-  int kept = 1;
-  for (const detail::listed_save& s : detail::list_saves(folder)) {
-    if (options.keep <= 0 || s.step >= m.step) continue;
-    if (kept >= options.keep)
-      remove_if_possible(s.path);
-    else if (detail::save_of_run(s.path, run))
-      ++kept;
-  }
-  detail::clear_attempts(folder, m.step);
   return final_path;
 }
 
-HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify how) {
+HEDDLE_INLINE void retire(const std::filesystem::path& folder, const manifest& m, const commit_options& options) {
+  const std::string run = run_of(m);
+  // What cannot be removed (somebody reads it, or owns it) stays: the new save is complete all the same.
+  const auto remove_if_possible = [&](const std::filesystem::path& save) {
+    try {
+      std::string left = remove_of_run(save, run, options.older);
+      if (options.left != nullptr && !left.empty()) options.left->push_back(std::move(left));
+    } catch (const io_error&) {
+    }
+  };
+  remove_if_possible(with_suffix(save_path(folder, m.step), ".replaced"));
+  int kept = 1;
+  for (const listed_save& s : list_saves(folder)) {
+    if (options.keep <= 0 || s.step >= m.step) continue;
+    if (kept >= options.keep)
+      remove_if_possible(s.path);
+    else if (save_of_run(s.path, run, options.older))
+      ++kept;
+  }
+  clear_attempts(folder, m.step);
+}
+
+}  // namespace detail
+
+HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options) {
+  const std::filesystem::path path = detail::publish(folder, m, options);
+  // Only now may anything older go, and only if what was written can be read: another run that writes into the same folder
+  // would be noticed here, while the older saves are still there.
+  require_save(path, verify::contents);
+  detail::retire(folder, m, options);
+  return path;
+}
+
+HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify how, const failed_saves& failed) {
   search_result result;
   for (const detail::listed_save& s : detail::list_saves(folder)) {
+    if (const auto known = failed.find(s.path.string()); known != failed.end()) {
+      result.skipped.push_back(known->second);
+      continue;
+    }
     try {
       detail::require_folder(s.path);
       result.save = found_save{s.path, require_save(s.path, how)};
@@ -210,28 +215,21 @@ HEDDLE_INLINE void require_readable(const search_result& found, const std::files
                  "resuming into another one. Nothing was changed");
 }
 
-HEDDLE_INLINE checkpoint_reader::checkpoint_reader(std::filesystem::path save) : path_(std::move(save)) {
-  manifest_ = require_save(path_, verify::sizes);
-  for (const rank_file& f : manifest_.files)
-    for (tensor_entry& e : read_tensor_index(path_ / detail::rank_file_name(f.rank))) {
-      by_name_[e.name].push_back(entries_.size());
-      entries_.push_back({f.rank, std::move(e)});
-    }
-  detail::require_parts_apart(path_, entries_);
+HEDDLE_INLINE checkpoint_reader::checkpoint_reader(std::filesystem::path save, verify how) : path_(std::move(save)) {
+  manifest_ = require_save(path_, how);
+  index_ = std::make_shared<detail::save_index>(path_, manifest_);
 }
 
 HEDDLE_INLINE std::vector<tensor_entry> checkpoint_reader::tensors(std::int64_t rank) const {
-  std::vector<tensor_entry> list;
-  for (const held& h : entries_)
-    if (h.rank == rank) list.push_back(h.entry);
-  return list;
+  for (const rank_file& f : manifest_.files)
+    if (f.rank == rank) return read_tensor_index(path_ / detail::rank_file_name(rank));
+  return {};
 }
 
 HEDDLE_INLINE void checkpoint_reader::read_part(std::int64_t rank, std::string_view name, destination out,
                                                 const tensor_region& region) const {
   const held* other = nullptr;
-  for (const std::size_t i : parts_of(name)) {
-    const held& h = entries_[i];
+  for (const held& h : index_->parts(name)) {
     if (h.rank != rank) continue;
     require_dtype(h, out.dtype);
     if (h.entry.region == region) {
@@ -253,19 +251,20 @@ HEDDLE_INLINE void checkpoint_reader::read_region(std::string_view name, destina
   if (const std::string fault = detail::region_fault(region); !fault.empty()) throw io_error(what + fault);
   std::vector<const held*> used;
   std::int64_t found = 0;
-  for (const std::size_t i : parts_of(name)) {
-    const held& h = entries_[i];
+  const auto parts = index_->parts(name);
+  for (const held& h : parts) {
     require_dtype(h, out.dtype);
     if (h.entry.region.global != region.global)
       throw io_error(where(h) + "expected global shape [" + detail::join(region.global) + "], the file has [" +
                      detail::join(h.entry.region.global) + "]");
+    if (!detail::overlap(h.entry.region, region)) continue;
     const bool replica =
         std::any_of(used.begin(), used.end(), [&](const held* u) { return u->entry.region == h.entry.region; });
     if (replica) continue;
     used.push_back(&h);
     found += copy_box(h, region, out);
   }
-  if (!contains(name)) throw io_error(what + "no rank saved it");
+  if (parts.empty()) throw io_error(what + "no rank saved it");
   if (found != region.count())
     throw io_error(what + "the ranks saved " + std::to_string(found) + " of the " + std::to_string(region.count()) +
                    " elements of " + detail::describe(region));
@@ -285,13 +284,43 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
     both.push_back(heddle::v0::detail::stretch_list({begin - from.offset[d], begin - to.offset[d], end - begin}));
     shared *= end - begin;
   }
-  const auto bytes = read_tensor_bytes(path_ / detail::rank_file_name(h.rank), h.entry);
-  heddle::v0::detail::for_each_run(both, from.local, to.local,
-                                   [&](std::int64_t source, std::int64_t target, std::int64_t count) {
-                                     std::memcpy(out.data + static_cast<std::size_t>(target) * out.element_bytes,
-                                                 bytes.data() + static_cast<std::size_t>(source) * out.element_bytes,
-                                                 static_cast<std::size_t>(count) * out.element_bytes);
-                                   });
+  const auto size = static_cast<std::int64_t>(out.element_bytes);
+  const std::filesystem::path path = path_ / detail::rank_file_name(h.rank);
+  // Runs that follow each other closely are read at once.
+  constexpr std::int64_t gap = 4096, most = std::int64_t{1} << 20;
+  std::vector<run> runs;
+  std::int64_t begin = 0, end = 0;
+  const bool whole = shared == from.count();
+  std::vector<std::byte> bytes;
+  const detail::file_to_read file(path, detail::links::refused);
+  const auto read = [&] {
+    if (runs.empty()) return;
+    const auto count = static_cast<std::size_t>(end - begin);
+    // One run goes where it is wanted.
+    const bool direct = runs.size() == 1;
+    if (!direct) bytes.resize(count);
+    const std::span<std::byte> there = direct ? std::span(out.data + runs[0].to, count) : std::span(bytes).first(count);
+    file.require(there, h.entry.position + begin);
+    index_->bytes_read += end - begin;
+    if (!whole)
+      index_->bytes_unchecked += end - begin;
+    else if (const std::uint64_t sum = checksum(there); sum != h.entry.checksum)
+      throw io_error(where(h) + "is damaged: its checksum is " + to_hex(sum) + ", " + to_hex(h.entry.checksum) +
+                     " was written");
+    if (!direct)
+      for (const run& r : runs)
+        std::memcpy(out.data + r.to, bytes.data() + (r.from - begin), static_cast<std::size_t>(r.bytes));
+    runs.clear();
+  };
+  heddle::v0::detail::for_each_run(
+      both, from.local, to.local, [&](std::int64_t source, std::int64_t target, std::int64_t count) {
+        const run next{source * size, target * size, count * size};
+        if (!whole && !runs.empty() && (next.from - end > gap || next.from + next.bytes - begin > most)) read();
+        if (runs.empty()) begin = next.from;
+        end = next.from + next.bytes;
+        runs.push_back(next);
+      });
+  read();
   return shared;
 }
 

@@ -127,31 +127,22 @@ HEDDLE_INLINE void sync_folder(const std::filesystem::path& folder) {
 }
 
 namespace detail {
-/// A file that is open for reading; POSIX's calls, for <fstream> costs every program that saves a tenth of a second.
-class file_to_read {
- public:
-  file_to_read(const std::filesystem::path& path, links how) : path_(path), fd_(open_to_read(path, how)) {}
-  file_to_read(const file_to_read&) = delete;
-  file_to_read& operator=(const file_to_read&) = delete;
-  ~file_to_read() { ::close(fd_); }
-
-  /// As many bytes from `offset` as there are, at most those of `bytes`; returns how many.
-  std::size_t read(std::span<std::byte> bytes, std::int64_t offset) const {
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-      const auto n = ::pread(fd_, bytes.data() + done, bytes.size() - done,
-                             static_cast<::off_t>(offset) + static_cast<::off_t>(done));
-      if (n < 0 && errno != EINTR) throw_file_error("read", path_, errno);
-      if (n == 0) break;
-      if (n > 0) done += static_cast<std::size_t>(n);
-    }
-    return done;
+HEDDLE_INLINE std::size_t file_to_read::read(std::span<std::byte> bytes, std::int64_t offset) const {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto n = ::pread(fd_, bytes.data() + done, bytes.size() - done,
+                           static_cast<::off_t>(offset) + static_cast<::off_t>(done));
+    if (n < 0 && errno != EINTR) throw_file_error("read", path_, errno);
+    if (n == 0) break;
+    if (n > 0) done += static_cast<std::size_t>(n);
   }
-
- private:
-  const std::filesystem::path& path_;
-  int fd_;
-};
+  return done;
+}
+HEDDLE_INLINE void file_to_read::require(std::span<std::byte> bytes, std::int64_t offset) const {
+  if (offset < 0 || read(bytes, offset) != bytes.size())
+    throw io_error("heddle: '" + path_.string() + "' ends early: " + std::to_string(bytes.size()) + " bytes at " +
+                   std::to_string(offset) + " expected");
+}
 }  // namespace detail
 
 HEDDLE_INLINE std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::int64_t offset,
@@ -163,9 +154,7 @@ HEDDLE_INLINE std::vector<std::byte> read_bytes(const std::filesystem::path& pat
   } catch (const std::exception&) {  // bad_alloc, length_error
     throw io_error("heddle: no memory for " + std::to_string(count) + " bytes of '" + path.string() + "'");
   }
-  if (offset < 0 || in.read(bytes, offset) != bytes.size())
-    throw io_error("heddle: '" + path.string() + "' ends early: " + std::to_string(count) + " bytes at " +
-                   std::to_string(offset) + " expected");
+  in.require(bytes, offset);
   return bytes;
 }
 

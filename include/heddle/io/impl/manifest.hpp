@@ -80,7 +80,7 @@ HEDDLE_INLINE std::string to_text(const manifest& m) {
     t += '=';
     t += value;
   };
-  line("format", std::to_string(manifest::format));
+  line("format", std::to_string(m.index_bytes > 0 ? manifest::format : 1));
   line("step", std::to_string(m.step));
   line("seed", std::to_string(m.seed));
   line("consumed", std::to_string(m.position.consumed));
@@ -95,6 +95,7 @@ HEDDLE_INLINE std::string to_text(const manifest& m) {
   line("files", std::to_string(m.files.size()));
   for (const rank_file& f : m.files)
     line("file", std::to_string(f.rank) + " " + std::to_string(f.bytes) + " " + to_hex(f.checksum));
+  if (m.index_bytes > 0) line("index", std::to_string(m.index_bytes) + " " + to_hex(m.index_checksum));
   t += '\n';
   return t + "checksum=" + to_hex(checksum(std::as_bytes(std::span<const char>(t)))) + "\n";
 }
@@ -107,9 +108,10 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
   // The version first: a later format may be checked differently.
   const std::string_view version = detail::next_field(rest, '\n');
   if (version.substr(0, 7) != "format=") throw io_error("heddle: " + at + "has no format version");
-  if (const int v = detail::parse_number<int>(version.substr(7), 10, at + "format"); v != manifest::format)
-    throw io_error("heddle: " + at + "format version " + std::to_string(v) + "; this program reads version " +
-                   std::to_string(manifest::format));
+  const int format = detail::parse_number<int>(version.substr(7), 10, at + "format");
+  if (format < 1 || format > manifest::format)
+    throw io_error("heddle: " + at + "format version " + std::to_string(format) +
+                   "; this program reads versions 1 to " + std::to_string(manifest::format));
   const std::size_t last = text.rfind("\nchecksum=");
   if (last == std::string_view::npos || text.back() != '\n') throw io_error("heddle: " + at + "is cut off");
   const std::string_view stated = text.substr(last + 10, text.size() - last - 11);
@@ -147,7 +149,10 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
       m.config = detail::unescape_line(value);
     else if (key == "files")
       files = detail::parse_count(value, any, what);
-    else if (key == "file") {
+    else if (key == "index" && format > 1 && m.index_bytes == 0) {
+      m.index_bytes = detail::parse_count(detail::next_field(value, ' '), any, what);
+      m.index_checksum = detail::parse_number<std::uint64_t>(value, 16, what);
+    } else if (key == "file") {
       rank_file f;
       f.rank = detail::parse_count(detail::next_field(value, ' '), any, what);
       f.bytes = detail::parse_count(detail::next_field(value, ' '), any, what);
@@ -164,6 +169,7 @@ HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& 
   for (const std::string_view key : needed)
     if (std::find(seen.begin(), seen.end(), key) == seen.end())
       throw io_error("heddle: " + at + "has no " + std::string(key));
+  if (format > 1 && m.index_bytes == 0) throw io_error("heddle: " + at + "has no index");
   if (static_cast<std::int64_t>(m.files.size()) != files)
     throw io_error("heddle: " + at + "lists " + std::to_string(m.files.size()) + " rank files, it says " +
                    std::to_string(files));

@@ -35,12 +35,16 @@ HEDDLE_INLINE save_name parse_save_name(std::string_view name) {
 }
 
 HEDDLE_INLINE bool is_written_name(std::string_view name) {
-  if (name == "manifest") return true;
+  if (name == "manifest" || name == index_name) return true;
   constexpr std::string_view head = "rank-";
   if (name.substr(0, head.size()) != head) return false;
   std::int64_t rank = -1;
   std::from_chars(name.data() + head.size(), name.data() + name.size(), rank);
-  return rank >= 0 && name == rank_file_name(rank);
+  if (rank < 0) return false;
+  // As they are renamed to when they are whole.
+  if (constexpr std::string_view part = ".part"; name.size() > part.size() && name.substr(name.size() - 5) == part)
+    name.remove_suffix(part.size());
+  return name == rank_file_name(rank) || name == saved_name(rank) || name == failed_name(rank);
 }
 
 HEDDLE_INLINE std::vector<listed_save> list_saves(const std::filesystem::path& folder) {
@@ -66,9 +70,8 @@ HEDDLE_INLINE void require_folder(const std::filesystem::path& path) {
   if (!S_ISDIR(s.st_mode)) throw_wrong_entry("open", path, "folder", ENOTDIR);
 }
 
-HEDDLE_INLINE void make_partial(const std::filesystem::path& folder, std::int64_t step) {
+HEDDLE_INLINE void make_partial(const std::filesystem::path& folder, const std::filesystem::path& path) {
   make_folder(folder);
-  const std::filesystem::path path = partial_path(folder, step);
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) throw_file_error("create the folder", path, errno);
   require_folder(path);
 }
@@ -173,8 +176,7 @@ HEDDLE_INLINE void clear_attempts(const std::filesystem::path& folder, std::int6
   std::error_code ec;
   for (fs::directory_iterator entry(folder, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
     const save_name name = parse_save_name(entry->path().filename().string());
-    if ((name.suffix == ".partial" && name.step < before) || name.suffix == ".removed" ||
-        name.suffix == ".replaced.removed")
+    if ((name.is_attempt() && name.step < before) || name.suffix == ".removed" || name.suffix == ".replaced.removed")
       old.push_back(entry->path());
   }
   for (const fs::path& path : old) {
@@ -190,7 +192,7 @@ HEDDLE_INLINE void require_clear(const std::filesystem::path& folder) {
   std::vector<fs::path> partial;
   std::error_code ec;
   for (fs::directory_iterator entry(folder, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec))
-    if (parse_save_name(entry->path().filename().string()).suffix == ".partial") partial.push_back(entry->path());
+    if (parse_save_name(entry->path().filename().string()).is_attempt()) partial.push_back(entry->path());
   if (ec) throw io_error("heddle: cannot read the folder '" + folder.string() + "': " + ec.message());
   for (const fs::path& path : partial)
     for (const std::string& name : remove_files(path, {}, false))

@@ -64,8 +64,9 @@ HEDDLE_INLINE bool overlap(const tensor_region& a, const tensor_region& b) noexc
 }
 
 HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap(
-    std::span<const tensor_region* const> parts) {
-  if (parts.size() < 2) return {};
+    std::span<const tensor_region* const> parts, std::int64_t* covered) {
+  if (covered != nullptr) *covered = 0;
+  if (parts.empty()) return {};
   const std::size_t dims = parts[0]->global.size();
   std::size_t sweep = 0, most = 0;
   for (std::size_t d = 0; d < dims; ++d) {
@@ -89,6 +90,7 @@ HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap
     const tensor_region& r = *parts[i];
     if (last != nullptr && r == *last) continue;  // a replica
     last = &r;
+    if (covered != nullptr) *covered += r.count();
     std::size_t kept = 0;
     for (const std::size_t k : open) {
       if (overlap(*parts[k], r)) return std::pair((std::min)(i, k), (std::max)(i, k));
@@ -104,24 +106,76 @@ HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap
 }  // namespace heddle::inline v0::io
 
 namespace heddle::inline v0::io {
+namespace detail {
+
+HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
+                                  std::int64_t position, std::int64_t bytes, std::uint64_t checksum) {
+  return std::string(name) + '\t' + std::string(dtype) + '\t' + join(region.global) + '\t' + join(region.offset) +
+         '\t' + join(region.local) + '\t' + std::to_string(position) + '\t' + std::to_string(bytes) + '\t' +
+         to_hex(checksum) + '\n';
+}
+
+HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where) {
+  tensor_entry e;
+  e.name = std::string(next_field(line, '\t'));
+  const std::string what = where + "tensor '" + e.name + "'";
+  e.dtype = std::string(next_field(line, '\t'));
+  e.region.global = split_numbers(next_field(line, '\t'), what);
+  e.region.offset = split_numbers(next_field(line, '\t'), what);
+  e.region.local = split_numbers(next_field(line, '\t'), what);
+  e.position = parse_number<std::int64_t>(next_field(line, '\t'), 10, what);
+  e.bytes = parse_number<std::int64_t>(next_field(line, '\t'), 10, what);
+  e.checksum = parse_number<std::uint64_t>(line, 16, what);
+  const std::string fault = region_fault(e.region);
+  if (!fault.empty()) throw io_error(what + ": " + fault);
+  if (dtype_bytes(e.dtype) == 0 || e.bytes != e.region.count() * dtype_bytes(e.dtype))
+    throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) + " do not fit " +
+                   e.dtype + " [" + join(e.region.local) + "]");
+  return e;
+}
+
+HEDDLE_INLINE std::string file_tail(std::string_view word, std::int64_t begin, std::string_view list) {
+  std::string tail = '\n' + std::string(word) + ' ' + to_hex(static_cast<std::uint64_t>(begin)) + ' ' +
+                     to_hex(io::checksum(std::as_bytes(std::span<const char>(list))));
+  tail.resize(tensor_file_tail - 1, ' ');
+  return tail + '\n';
+}
+
+HEDDLE_INLINE std::string read_tail_list(const file_to_read& file, const std::string& where, std::string_view word,
+                                         std::int64_t size, std::int64_t head, std::int64_t& begin) {
+  const auto tail_bytes = static_cast<std::int64_t>(tensor_file_tail);
+  std::string tail(tensor_file_tail, ' ');
+  if (size >= head + tail_bytes) file.require(std::as_writable_bytes(std::span(tail)), size - tail_bytes);
+  const std::string mark = '\n' + std::string(word) + ' ';
+  if (tail.substr(0, mark.size()) != mark) throw io_error(where + "is cut off: it has no index");
+  begin = static_cast<std::int64_t>(
+      parse_number<std::uint64_t>(std::string_view(tail).substr(mark.size(), 16), 16, where + "index offset"));
+  if (begin < head || begin > size - tail_bytes) throw io_error(where + "is damaged: its index lies outside it");
+  std::string list(static_cast<std::size_t>(size - tail_bytes - begin), ' ');
+  file.require(std::as_writable_bytes(std::span(list)), begin);
+  if (to_hex(checksum(std::as_bytes(std::span<const char>(list)))) != tail.substr(mark.size() + 17, 16))
+    throw io_error(where + "is damaged: the checksum of its index is wrong");
+  return list;
+}
+
+}  // namespace detail
 
 HEDDLE_INLINE file_digest tensor_file_writer::finish() {
-  std::string tail = "\nindex " + to_hex(static_cast<std::uint64_t>(file_.bytes())) + " " +
-                     to_hex(io::checksum(std::as_bytes(std::span<const char>(index_))));
-  tail.resize(detail::tensor_file_tail - 1, ' ');
+  const std::string tail = detail::file_tail("index", file_.bytes(), index_);
   file_.write(index_);
-  file_.write(tail + "\n");
+  file_.write(tail);
   file_.close();
   return {file_.bytes(), file_.checksum()};
 }
 
-HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::string_view dtype, std::size_t count,
+HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::string_view dtype,
                                                 std::span<const std::byte> bytes, const tensor_region& region) {
   const std::string where = "heddle: '" + file_.path().string() + "', tensor '" + std::string(name) + "': ";
   if (name.empty() || name.find_first_of("\t\n") != std::string_view::npos)
     throw io_error(where + "a name needs at least one character, and no tab or line break");
   if (const std::string fault = detail::region_fault(region); !fault.empty()) throw io_error(where + fault);
-  if (static_cast<std::int64_t>(count) != region.count())
+  const auto count = static_cast<std::int64_t>(bytes.size()) / (std::max)(dtype_bytes(dtype), 1);
+  if (count != region.count())
     throw io_error(where + "the local shape [" + detail::join(region.local) + "] has " +
                    std::to_string(region.count()) + " elements, got " + std::to_string(count));
   std::vector<tensor_region>& parts = parts_[std::string(name)];
@@ -136,9 +190,8 @@ HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::stri
   static constexpr std::array<std::byte, detail::tensor_alignment> zeros{};
   if (const std::int64_t over = file_.bytes() % detail::tensor_alignment; over > 0)
     file_.write(std::span<const std::byte>(zeros).first(static_cast<std::size_t>(detail::tensor_alignment - over)));
-  index_ += std::string(name) + '\t' + std::string(dtype) + '\t' + detail::join(region.global) + '\t' +
-            detail::join(region.offset) + '\t' + detail::join(region.local) + '\t' + std::to_string(file_.bytes()) +
-            '\t' + std::to_string(bytes.size()) + '\t' + to_hex(io::checksum(bytes)) + '\n';
+  index_ +=
+      detail::to_line(name, dtype, region, file_.bytes(), static_cast<std::int64_t>(bytes.size()), io::checksum(bytes));
   file_.write(bytes);
 }
 
@@ -146,40 +199,18 @@ HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem:
   const std::string where = "heddle: '" + path.string() + "': ";
   const std::int64_t size = detail::bytes_of_file(path);
   const auto head_bytes = static_cast<std::int64_t>(detail::tensor_file_head.size());
-  const auto tail_bytes = static_cast<std::int64_t>(detail::tensor_file_tail);
-  const auto text_at = [&path](std::int64_t offset, std::int64_t count) {
-    const auto bytes = read_bytes(path, offset, count, detail::links::refused);
-    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  };
-  if (size < head_bytes || text_at(0, head_bytes) != detail::tensor_file_head)
+  const detail::file_to_read file(path, detail::links::refused);
+  std::string head(detail::tensor_file_head.size(), ' ');
+  if (size < head_bytes || (file.require(std::as_writable_bytes(std::span(head)), 0), head != detail::tensor_file_head))
     throw io_error(where + "is not a heddle tensor file of version 1");
-  const std::string tail = size < head_bytes + tail_bytes ? std::string{} : text_at(size - tail_bytes, tail_bytes);
-  if (tail.substr(0, 7) != "\nindex ") throw io_error(where + "is cut off: it has no index");
-  const auto begin = static_cast<std::int64_t>(
-      detail::parse_number<std::uint64_t>(std::string_view(tail).substr(7, 16), 16, where + "index offset"));
-  if (begin < head_bytes || begin > size - tail_bytes) throw io_error(where + "is damaged: its index lies outside it");
-  const std::string index = text_at(begin, size - tail_bytes - begin);
-  if (to_hex(checksum(std::as_bytes(std::span<const char>(index)))) != tail.substr(24, 16))
-    throw io_error(where + "is damaged: the checksum of its index is wrong");
+  std::int64_t begin = 0;
+  const std::string index = detail::read_tail_list(file, where, "index", size, head_bytes, begin);
   std::vector<tensor_entry> entries;
   for (std::string_view rest = index; !rest.empty();) {
-    std::string_view line = detail::next_field(rest, '\n');
-    tensor_entry e;
-    e.name = std::string(detail::next_field(line, '\t'));
-    const std::string what = where + "tensor '" + e.name + "'";
-    e.dtype = std::string(detail::next_field(line, '\t'));
-    e.region.global = detail::split_numbers(detail::next_field(line, '\t'), what);
-    e.region.offset = detail::split_numbers(detail::next_field(line, '\t'), what);
-    e.region.local = detail::split_numbers(detail::next_field(line, '\t'), what);
-    e.position = detail::parse_number<std::int64_t>(detail::next_field(line, '\t'), 10, what);
-    e.bytes = detail::parse_number<std::int64_t>(detail::next_field(line, '\t'), 10, what);
-    e.checksum = detail::parse_number<std::uint64_t>(line, 16, what);
-    const std::string fault = detail::region_fault(e.region);
-    if (!fault.empty()) throw io_error(what + ": " + fault);
-    if (dtype_bytes(e.dtype) == 0 || e.bytes != e.region.count() * dtype_bytes(e.dtype) || e.position < head_bytes ||
-        e.position > begin || e.bytes > begin - e.position)
-      throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) +
-                     " do not fit " + e.dtype + " [" + detail::join(e.region.local) + "]");
+    tensor_entry e = detail::parse_entry(detail::next_field(rest, '\n'), where);
+    if (e.position < head_bytes || e.position > begin || e.bytes > begin - e.position)
+      throw io_error(where + "tensor '" + e.name + "': " + std::to_string(e.bytes) + " bytes at " +
+                     std::to_string(e.position) + " do not fit " + e.dtype + " [" + detail::join(e.region.local) + "]");
     entries.push_back(std::move(e));
   }
   return entries;

@@ -15,17 +15,17 @@
 #include <vector>
 
 // As HEDDLE_HOST_TRAINING.
-#define HEDDLE_HOST_SAVES(KIND, T)                                                                         \
-  KIND template void write_parts<T>(io::checkpoint_writer&, std::string_view, const saved_parameter&,      \
-                                    std::span<const T>, std::int64_t);                                     \
-  KIND template void read_parts<T>(const io::checkpoint_reader&, std::string_view, const saved_parameter&, \
+#define HEDDLE_HOST_SAVES(KIND, T)                                                                                  \
+  KIND template void write_parts<T>(io::part_writer&, std::string_view, const saved_parameter&, std::span<const T>, \
+                                    std::int64_t);                                                                  \
+  KIND template void read_parts<T>(const io::checkpoint_reader&, std::string_view, const saved_parameter&,          \
                                    std::span<T>, std::int64_t)
-#define HEDDLE_THREADS_SAVES(KIND)                                                                               \
-  KIND template save_result finish_save<threads_communicator>(                                                   \
-      threads_communicator&, progress&, io::checkpoint_writer&, const std::filesystem::path&, const save_facts&, \
-      io::manifest);                                                                                             \
-  KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&, \
-                                                            std::vector<std::string>&)
+#define HEDDLE_THREADS_SAVES(KIND)                                                                                     \
+  KIND template save_result finish_save<threads_communicator>(                                                         \
+      threads_communicator&, progress&, io::rank_file, const std::filesystem::path&, const save_facts&, io::manifest); \
+  KIND template std::string fault_of_files<threads_communicator>(threads_communicator&, const std::string&);           \
+  KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&,       \
+                                                            std::vector<std::string>&, const io::failed_saves&)
 
 namespace heddle::inline v0::train::detail {
 

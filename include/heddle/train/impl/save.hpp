@@ -16,21 +16,21 @@
 
 namespace heddle::inline v0::train::detail {
 
-HEDDLE_INLINE save_result complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
-                                        io::manifest m) {
-  if (!run.run_name()) {                    // 128 random bits: no two runs have the same
-    std::array<std::uint64_t, 2> random{};  // <random> is a tenth of a second in each unit
-    if (::getentropy(random.data(), sizeof random) != 0)
-      throw io_error("heddle: the system has no random bytes for the name of a run");
-    run.set_run_name(io::to_hex(random[0]) + io::to_hex(random[1]));
-  }
+// 128 random bits: no two runs have the same.
+HEDDLE_INLINE std::string random_name() {
+  std::array<std::uint64_t, 2> random{};  // <random> is a tenth of a second in each unit
+  if (::getentropy(random.data(), sizeof random) != 0)
+    throw io_error("heddle: the system has no random bytes for the name of a run");
+  return io::to_hex(random[0]) + io::to_hex(random[1]);
+}
+
+HEDDLE_INLINE io::manifest named_manifest(progress& run, const save_facts& facts, io::manifest m) {
+  if (!run.run_name()) run.set_run_name(random_name());
   m.position.consumed = run.samples_consumed();
   m.corpus = facts.corpus;
   if (!facts.order.empty()) m.facts["order"] = facts.order;
   if (!run.run_name()->empty()) m.facts["run"] = *run.run_name();
-  save_result result;
-  io::commit(folder, std::move(m), {.keep = facts.keep, .left = &result.left});
-  return result;
+  return m;
 }
 
 HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,

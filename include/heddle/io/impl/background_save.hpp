@@ -1,0 +1,219 @@
+// heddle/io/impl/background_save.hpp: bodies of heddle/io/background_save.hpp.
+#pragma once
+
+#include <heddle/io/background_save.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/io/durable_file.hpp>
+#include <heddle/io/save_names.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+#include <signal.h>
+
+namespace heddle::inline v0::io {
+namespace detail {
+
+HEDDLE_INLINE void put_text(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path part = with_suffix(path, ".part");
+  durable_file file(part);
+  file.write(text);
+  file.close();
+  rename_path(part, path);
+}
+
+}  // namespace detail
+
+HEDDLE_INLINE background_writer::background_writer() {
+  // Signals are for the threads that were there before.
+  ::sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+HEDDLE_INLINE background_writer::~background_writer() {
+  close();
+  {
+    const std::lock_guard lock(mutex_);
+    next_ = task::end;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+HEDDLE_INLINE void background_writer::close() {
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return next_ == task::none; });
+}
+
+HEDDLE_INLINE bool background_writer::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return next_ != task::none;
+}
+HEDDLE_INLINE void background_writer::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return next_ == task::none; });
+}
+HEDDLE_INLINE void background_writer::touch() {
+  wait();
+  const std::lock_guard lock(mutex_);
+  next_ = task::touch;
+  changed_.notify_all();
+}
+HEDDLE_INLINE void background_writer::start(background_save save) {
+  wait();
+  const std::lock_guard lock(mutex_);
+  save_ = std::move(save);
+  next_ = task::save;
+  changed_.notify_all();
+}
+HEDDLE_INLINE std::vector<finished_save> background_writer::take_finished() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(finished_, {});
+}
+
+HEDDLE_INLINE void background_writer::run() {
+  for (;;) {
+    task mine;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return next_ != task::none; });
+      mine = next_;
+    }
+    if (mine == task::end) return;
+    finished_save done{.step = save_.step};
+    if (mine == task::touch) {
+      snapshot_.touch();
+    } else {
+      try {
+        const std::int64_t begin = now_ns();
+        write(save_, done);
+        done.write_ns = now_ns() - begin;
+        if (save_.rank == 0) complete(save_, done);
+        done.there_ns = now_ns() - begin;
+      } catch (const std::exception& e) {  // also what memory lacks
+        done.fault = e.what();
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    if (mine == task::save) finished_.push_back(std::move(done));
+    next_ = task::none;
+    changed_.notify_all();
+  }
+}
+
+HEDDLE_INLINE void background_writer::write(const background_save& save, finished_save& done) const {
+  const std::filesystem::path partial = detail::attempt_path(save);
+  try {
+    if (save.fault_of != nullptr)
+      if (const std::string fault = save.fault_of(snapshot_); !fault.empty())
+        throw io_error("heddle: step " + std::to_string(save.step) + " is not saved, older saves stay: " + fault +
+                       " of the part of rank " + std::to_string(save.rank));
+    // An attempt that found no room for itself would leave none for this one.
+    if (save.rank == 0) detail::clear_attempts(save.folder, save.step);
+    checkpoint_writer file(save.folder, save.rank, partial);
+    snapshot_.write(file);
+    const rank_file mine = file.finish();
+    const std::filesystem::path path = partial / detail::rank_file_name(save.rank);
+    if (const file_digest d = digest(path, detail::links::refused);
+        d.bytes != mine.bytes || d.checksum != mine.checksum)
+      throw io_error("heddle: '" + path.string() + "' is damaged: its checksum is " + to_hex(d.checksum) + ", " +
+                     to_hex(mine.checksum) + " was written");
+    detail::put_text(partial / detail::saved_name(save.rank),
+                     std::to_string(mine.bytes) + ' ' + to_hex(mine.checksum) + '\n');
+    done.bytes = mine.bytes;
+  } catch (const std::exception& e) {
+    // So that rank 0 need not wait; where not even this has room it does.
+    try {
+      detail::make_partial(save.folder, partial);
+      detail::put_text(partial / detail::failed_name(save.rank), e.what());
+    } catch (const std::exception&) {
+    }
+    throw;
+  }
+}
+
+HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const background_save& save) const {
+  namespace fs = std::filesystem;
+  using clock = std::chrono::steady_clock;
+  const fs::path partial = detail::attempt_path(save);
+  std::vector<rank_file> files(static_cast<std::size_t>(save.ranks));
+  std::vector<int> missing;
+  for (int r = 0; r < save.ranks; ++r) missing.push_back(r);
+  std::uintmax_t grown = 0;
+  auto last = clock::now();
+  for (std::chrono::milliseconds pause{10};; pause = (std::min)(2 * pause, std::chrono::milliseconds(1000))) {
+    const auto text_of = [&](const std::string& name) {
+      const auto bytes = read_bytes(partial / name, 0, detail::bytes_of_file(partial / name), detail::links::refused);
+      return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    std::uintmax_t bytes = 0;
+    std::vector<int> still;
+    for (const int r : missing) {
+      // By its name: where listings are old (NFS), a name that is asked for is not.
+      if (!detail::kind_of_entry(partial / detail::saved_name(r)).empty()) {
+        const std::string text = text_of(detail::saved_name(r));
+        std::string_view rest = text;
+        const std::string what = "'" + (partial / detail::saved_name(r)).string() + "'";
+        rank_file& f = files[static_cast<std::size_t>(r)];
+        f.rank = r;
+        f.bytes = detail::parse_number<std::int64_t>(detail::next_field(rest, ' '), 10, what);
+        f.checksum = detail::parse_number<std::uint64_t>(detail::next_field(rest, '\n'), 16, what);
+        continue;
+      }
+      if (!detail::kind_of_entry(partial / detail::failed_name(r)).empty())
+        throw io_error(text_of(detail::failed_name(r)));
+      std::error_code none;
+      const std::uintmax_t there = fs::file_size(partial / detail::rank_file_name(r), none);
+      bytes += none ? 0 : there;
+      still.push_back(r);
+    }
+    if (still.empty()) return files;
+    const auto now = clock::now();
+    if (still.size() < missing.size() || bytes != grown) last = now;
+    missing = std::move(still);
+    grown = bytes;
+    std::unique_lock lock(mutex_);
+    const std::chrono::milliseconds patience =
+        closing_ ? (std::min)(save.patience, std::chrono::milliseconds(30000)) : save.patience;
+    if (now - last > patience)
+      throw io_error("heddle: the save of step " + std::to_string(save.step) + " in '" + save.folder.string() +
+                     "' is not complete: " + std::to_string(missing.size()) + " of " + std::to_string(save.ranks) +
+                     " ranks have not written theirs, the first rank " + std::to_string(missing[0]) +
+                     ", and no file of theirs has grown for " + std::to_string(patience.count()) +
+                     " ms; older saves stay");
+    changed_.wait_for(lock, pause);
+  }
+}
+
+HEDDLE_INLINE void background_writer::complete(const background_save& save, finished_save& done) const {
+  manifest m = save.about;
+  m.files = wait_for_ranks(save);
+  const commit_options options{
+      .keep = save.keep, .left = &done.left, .older = verify::sizes, .partial = detail::attempt_path(save)};
+  const std::filesystem::path path = detail::publish(save.folder, m, options);
+  require_save(path, verify::sizes);
+  detail::retire(save.folder, m, options);
+  done.bytes = 0;
+  for (const rank_file& f : m.files) done.bytes += f.bytes;
+}
+
+}  // namespace heddle::inline v0::io
