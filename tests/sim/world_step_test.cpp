@@ -109,6 +109,19 @@ TEST_CASE("a step of one pipeline takes what sim::simulate says, for all named s
             path_adds_up(s);
           }
         }
+        // Where a sender waits, as if its computations took so much longer.
+        const auto held = sim::simulate_step(table, mesh, times, world_step_levels, {.messages_beside = false});
+        const auto and_send = [&](const sc::action& a) {
+          const int other = a.kind == action_kind::forward           ? table.view().next(a.stage, a.microbatch)
+                            : a.kind == action_kind::backward_weight ? -1
+                            : sc::is_compute(a.kind)                 ? table.view().previous(a.stage, a.microbatch)
+                                                                     : -1;
+          if (other < 0 || table.view().rank_of(other) == table.view().rank_of(a.stage)) return times.compute(a);
+          return times.compute(a) +
+                 link({action_kind::send_forward, a.stage, a.microbatch, table.view().rank_of(other)});
+        };
+        CHECK(held.seconds == Approx(sim::simulate(table, and_send).makespan).epsilon(1e-9).margin(0));
+        path_adds_up(held);
         // Where no transfers are placed, too.
         const auto s = sim::simulate_step(raw, mesh, times, world_step_levels);
         CHECK(s.seconds == Approx(sim::simulate(raw, times.compute, link).makespan).epsilon(1e-9).margin(0));

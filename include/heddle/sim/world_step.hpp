@@ -38,9 +38,10 @@ struct step_times {
 struct step_options {
   std::vector<std::pair<int, double>> slow{};  ///< ranks of the mesh whose computations take so many times as long
   schedule::transfers messages = schedule::transfers::asynchronous;
-  bool data_beside = true;    ///< UNSHARD and REDUCE_GRAD run beside what the rank computes; false: it waits for them
-  bool share_equal = true;    ///< pipelines whose ranks are equal are simulated once
-  bool skip_repeated = true;  ///< once the state of all ranks has repeated, repetitions are copied, not simulated
+  bool messages_beside = true;  ///< false: a rank goes on when what it has computed is sent
+  bool data_beside = true;      ///< UNSHARD and REDUCE_GRAD run beside what the rank computes; false: it waits for them
+  bool share_equal = true;      ///< pipelines whose ranks are equal are simulated once
+  bool skip_repeated = true;    ///< once the state of all ranks has repeated, repetitions are copied, not simulated
 };
 
 /// An action on the critical path: it ended late because of the one before it, and the one behind because of it.
@@ -72,11 +73,15 @@ struct step_case {
   std::vector<double> gather;             // of each stage
   std::vector<std::vector<double>> slow;  // of each pipeline: by how much each of its ranks is slower
   std::vector<std::vector<int>> member;   // of each pipeline: the rank of the mesh that stands for each of its ranks
+  std::vector<double> sending;            // what each action's rank sends behind it before it goes on; empty: nothing
   double loading = 0;
 };
 
 /// `step.exposed` has two entries: messages of the pipeline, calls over data.
 HEDDLE_INLINE step simulate_case(const step_case& c, const step_options& options);
+
+// Messages hold up their sender: from `hop` to `sending`.
+HEDDLE_INLINE void send_before_going_on(step_case& c);
 
 HEDDLE_INLINE void check_step(schedule::table_view table, int pipeline_ranks, int ranks, const step_options& options);
 // One number a stage, from one for all, one a stage, or none.
@@ -174,6 +179,7 @@ step simulate_step(schedule::table_view table, const Mesh& mesh, const step_time
     c.gather = detail::stage_calls<Data...>(where, mesh, comm_operation::all_gather,
                                             detail::for_stages(times.weight_bytes, table.stages(), "weight_bytes"));
     c.hop = detail::hop_seconds(table, mesh, where, times.message_bytes);
+    if (!options.messages_beside) detail::send_before_going_on(c);
     std::vector<double> factor(static_cast<std::size_t>(mesh.size()), 1.0);
     for (const auto& [rank, by] : options.slow) factor[static_cast<std::size_t>(rank)] *= by;
     c.slow.assign(static_cast<std::size_t>(pipelines), std::vector<double>(static_cast<std::size_t>(p), 0.0));

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +42,26 @@ HEDDLE_INLINE std::vector<double> for_stages(const std::vector<double>& bytes, i
                                  " numbers; expected none, one for all stages, or one for each of ", stages}));
   if (bytes.size() == n) return bytes;
   return std::vector<double>(n, bytes.empty() ? 0.0 : bytes.front());
+}
+
+HEDDLE_INLINE void send_before_going_on(step_case& c) {
+  using kind = schedule::action_kind;
+  const schedule::table_view& t = c.table;
+  c.sending.assign(t.actions().size(), 0.0);
+  for (int r = 0; r < t.ranks(); ++r)
+    for (int k = t.offset(r); k < t.offset(r + 1); ++k) {
+      const schedule::action& a = t[k];
+      const bool up = a.kind == kind::forward;
+      if (!up && a.kind != kind::backward && a.kind != kind::backward_input) continue;
+      const int other = up ? t.next(a.stage, a.microbatch) : t.previous(a.stage, a.microbatch);
+      if (other < 0) continue;
+      // Of a pair the first has the time of both.
+      const bool second = k > t.offset(r) && t[k - 1].overlaps_next;
+      c.sending[static_cast<std::size_t>(second ? k - 1 : k)] +=
+          c.hop[static_cast<std::size_t>(r) * static_cast<std::size_t>(t.ranks()) +
+                static_cast<std::size_t>(t.rank_of(other))];
+    }
+  c.hop.assign(c.hop.size(), 0.0);
 }
 
 // UNSHARD and REDUCE_GRAD, each a call of all pipelines.
@@ -152,8 +173,9 @@ struct case_durations {
   const step_case* c;
   const std::vector<double>* slow;
   double operator()(const schedule::action& a) const {
-    return c->seconds[static_cast<std::size_t>(&a - c->table.actions().data())] *
-           (*slow)[static_cast<std::size_t>(c->table.rank_of(a.stage))];
+    const auto k = static_cast<std::size_t>(&a - c->table.actions().data());
+    const double seconds = c->seconds[k] * (*slow)[static_cast<std::size_t>(c->table.rank_of(a.stage))];
+    return c->sending.empty() ? seconds : seconds + c->sending[k];
   }
   double operator()(const schedule::action& a, const schedule::action& /*b*/) const { return (*this)(a); }
 };
@@ -196,7 +218,8 @@ class repetition_finder {
     const schedule::action& b = t_[k + length];
     if (a.microbatch < 0) return false;
     a.microbatch += shift;
-    return a == b && c_.seconds[at(k)] == c_.seconds[at(k + length)];
+    return a == b && c_.seconds[at(k)] == c_.seconds[at(k + length)] &&
+           (c_.sending.empty() || c_.sending[at(k)] == c_.sending[at(k + length)]);
   }
 
   repeated_part of_shift(int shift) {
@@ -504,10 +527,12 @@ class critical_path {
     }
     const double began = start(k);
     note(k, began, now);
-    out_.computing += now - began;
     // Of a pair both may have been waited for.
     const bool second = k > t_.offset(rank(k)) && t_[k - 1].overlaps_next;
     const int from = second ? k - 1 : k, to = a.overlaps_next && !second ? k + 1 : k;
+    const double sending = c_.sending.empty() ? 0 : c_.sending[at(from)];
+    out_.computing += now - began - sending;
+    out_.exposed[0] += sending;
     if (before(rank(k), from, began); where_.action >= 0) return began;
     if (a.kind == kind::forward && t_.previous(a.stage, a.microbatch) < 0 && c_.loading >= began - nothing_)
       return began;
