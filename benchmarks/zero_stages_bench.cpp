@@ -1,9 +1,11 @@
 // What sharding gradients and weights costs: training steps of a GPT-2 on four data-parallel ranks under zero<1>, zero<2>
 // and zero<3>, in turn, for few and for many tokens on each rank. Each rank has one stage, so zero<3> gathers the weights once a step.
+// Then what reduce_beside costs on two stages a rank, under zero<2>.
 // Usage: zero_stages_bench [rounds = 3]
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/generate/breadth_first.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -48,9 +50,9 @@ struct cost {
 };
 
 // The medians of five steps behind a first one, which is left out.
-template <int Stage>
+template <int Stage, class When = hd::schedule::one_f_one_b<hd::microbatches<1>>, class Reductions = hd::reduce_in_turn>
 cost step(std::int64_t samples) {
-  using strategy = hd::strategy<mesh, hd::schedule::one_f_one_b<hd::microbatches<1>>, hd::zero<Stage>, backend>;
+  using strategy = hd::strategy<mesh, When, hd::zero<Stage>, backend, Reductions>;
   std::vector<double> seconds, processor;
   std::clock_t before = 0;
   hd::train::options<hd::model::gpt2_config> options;
@@ -107,5 +109,17 @@ int main(int argc, char** argv) {
       std::printf("\n");
     }
     std::fflush(stdout);
+  }
+  using loop = hd::schedule::breadth_first<hd::microbatches<1>, 2>;
+  for (const std::int64_t samples : {4, 16}) {
+    std::vector<double> ratios;
+    for (int k = 0; k < rounds; ++k) {
+      const double in_turn = step<2, loop>(samples).seconds;
+      ratios.push_back(step<2, loop, hd::reduce_beside>(samples).seconds / in_turn);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    std::printf("%14lld tokens a rank, zero<2>, two stages: reduce_beside takes x%.3f (%.3f-%.3f) of reduce_in_turn\n",
+                static_cast<long long>(samples * config.context / 4), ratios[ratios.size() / 2], ratios.front(),
+                ratios.back());
   }
 }

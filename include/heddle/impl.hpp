@@ -114,6 +114,7 @@
 #include <heddle/sim/impl/gantt.hpp>
 #include <heddle/sim/impl/rl_flow.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
+#include <heddle/sim/impl/world_step.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>

@@ -35,7 +35,8 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "three_functions_stage", "trainer_weights", "training_job", "weights", "whole_tensors"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"],
-         "io": ["background_save", "save_snapshot"]}
+         "io": ["background_save", "save_snapshot"],
+         "sim": ["transformer_step", "world_step"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

@@ -114,7 +114,7 @@ TEST_CASE("a topology is saved and loaded", "[mesh][topology]") {
 TEST_CASE("a SimGrid platform has the hosts, links and ways of the topology", "[mesh][topology]") {
   const topology t =
       hd::topologies::nodes(2, 2, {1e-6, 1e11, hd::link_kind::nvlink}, {1e-5, 1e10, hd::link_kind::ethernet});
-  const std::string xml = hd::simgrid_platform(t);
+  const std::string xml = hd::simgrid_platform(t, 1e11, hd::simgrid_ways::pairs);
   CHECK(count(xml, "<host ") == 4);
   CHECK(count(xml, "<link ") == t.links().size());
   CHECK(count(xml, "<route ") == 12);
@@ -129,4 +129,36 @@ TEST_CASE("a SimGrid platform has the hosts, links and ways of the topology", "[
       hd::topologies::ring(3, {1e-6, std::numeric_limits<double>::infinity(), hd::link_kind::other}));
   CHECK(count(limitless, "bandwidth=\"1e+18Bps\"") == 6);
   CHECK(hd::simgrid_hostfile(t) == "rank-0\nrank-1\nrank-2\nrank-3\n");
+}
+
+TEST_CASE("a SimGrid platform has a route per link where no shortest way passes a rank", "[mesh][topology]") {
+  const hd::link_class inside{1e-6, 1e11, hd::link_kind::nvlink}, between{1e-5, 1e10, hd::link_kind::ethernet};
+  const auto per_link = [](const topology& t) {
+    const std::string xml = hd::simgrid_platform(t);
+    const bool links = count(xml, "<route ") == t.links().size() && count(xml, "DijkstraCache") == 1 &&
+                       count(xml, "<router ") == static_cast<std::size_t>(t.vertices() - t.ranks());
+    const bool pairs = count(xml, "<route ") == static_cast<std::size_t>(t.ranks() * (t.ranks() - 1)) &&
+                       count(xml, "routing=\"Full\"") == 1 &&
+                       xml == hd::simgrid_platform(t, 1e11, hd::simgrid_ways::pairs);
+    CHECK(links != pairs);
+    return links;
+  };
+  CHECK(per_link(hd::topologies::star(9, between)));
+  CHECK(per_link(hd::topologies::nodes(4, 8, inside, between)));
+  CHECK(per_link(hd::topologies::fat_tree(2, 4, 8, inside, between, between)));
+  CHECK(per_link(hd::topologies::fat_tree(2, 4, 1, inside, between, between)));
+  // By the card of a neighbour it is as far; through ranks; two links side by side.
+  CHECK_FALSE(per_link(hd::topologies::fat_tree(2, 4, 8, inside, between, between, 8)));
+  CHECK_FALSE(per_link(hd::topologies::ring(5, between)));
+  topology twice = hd::topologies::star(3, between);
+  twice.add_both(0, 3, inside);
+  CHECK_FALSE(per_link(twice));
+  CHECK_THROWS_AS(hd::simgrid_platform(topology(2)), hd::mesh_error);
+  // A line of ranks that do not forward, but SimGrid's hosts would.
+  topology line = hd::topologies::grid({3}, between);
+  line.add_both(0, line.add_vertex(), between);
+  line.add_both(2, line.vertices() - 1, between);
+  line.ranks_forward(false);
+  line.add_both(1, line.vertices() - 1, between);
+  CHECK_FALSE(per_link(line));
 }

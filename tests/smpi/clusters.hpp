@@ -15,6 +15,7 @@ inline hd::topology named(const std::string& name) {
   if (name == "ring") return hd::topologies::ring(64, optical);
   if (name == "torus") return hd::topologies::torus({4, 4, 8}, optical);
   if (name == "nodes") return hd::topologies::nodes(16, 8, nvlink, ib, 4);
+  if (name == "one_card" || name == "one_card_pairs") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core);
   if (name == "fat_tree") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core, 8);
   if (name == "full") return hd::topologies::full(64, {1e-6, 1e8, hd::link_kind::other});
   if (name == "star") return hd::topologies::star(64, {1e-6, 1e8, hd::link_kind::other});

@@ -1,4 +1,5 @@
-// write_platform <cluster> <folder>: writes SimGrid's platform.xml and hostfile of a cluster.
+// write_platform <cluster> <folder>: writes SimGrid's platform.xml and hostfile of a cluster; with a route for every pair
+// of ranks if its name ends in _pairs.
 #include <heddle/mesh/simgrid.hpp>
 
 #include "clusters.hpp"
@@ -21,7 +22,9 @@ void write(const std::string& path, const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  const hd::topology t = named(argv[1]);
-  write(std::string(argv[2]) + "/platform.xml", hd::simgrid_platform(t));
+  const std::string cluster = argv[1];
+  const hd::topology t = named(cluster);
+  const auto ways = cluster.ends_with("_pairs") ? hd::simgrid_ways::pairs : hd::simgrid_ways::shortest;
+  write(std::string(argv[2]) + "/platform.xml", hd::simgrid_platform(t, 1e11, ways));
   write(std::string(argv[2]) + "/hostfile", hd::simgrid_hostfile(t));
 }

@@ -45,20 +45,35 @@ class round_routes {
       throw comm_error(detail::text_of(
           {"heddle: the rounds are for ", rounds.ranks(), " ranks, the topology has ", network.ranks()}));
     }
+    // One sender after the other: what is known of its ways is then a row, where a table of all pairs of 12,288 ranks
+    // would take 600 MB.
     const auto p = static_cast<std::size_t>(rounds.ranks());
-    std::vector<std::vector<char>> reached(p);
-    std::vector<int> known(p * p, -1);
-    for (const round_transfer& t : rounds.transfers()) {
-      const auto from = static_cast<std::size_t>(t.from), to = static_cast<std::size_t>(t.to);
-      if (reached[from].empty()) reached[from] = detail::reached_from(network, t.from);
-      int& way = known[from * p + to];
-      if (way < 0) {
-        way = static_cast<int>(ways_.size());
-        ways_.emplace_back();
-        if (reached[from][to] != 0) ways_.back() = network.route(t.from, t.to, how);
+    const std::span<const round_transfer> transfers = rounds.transfers();
+    std::vector<std::size_t> first(p + 1, 0), of_sender(transfers.size(), 0);
+    for (const round_transfer& t : transfers) ++first[static_cast<std::size_t>(t.from) + 1];
+    for (std::size_t r = 0; r < p; ++r) first[r + 1] += first[r];
+    for (std::size_t i = transfers.size(); i-- > 0;) {
+      // From the back, so that `first[r + 1]` ends as the first of sender r.
+      of_sender[--first[static_cast<std::size_t>(transfers[i].from) + 1]] = i;
+    }
+    way_of_.assign(transfers.size(), -1);
+    std::vector<int> known(p, -1);
+    for (std::size_t from = 0; from < p; ++from) {
+      const std::size_t begin = first[from + 1], end = from + 1 < p ? first[from + 2] : transfers.size();
+      if (begin == end) continue;
+      const std::vector<char> reached = detail::reached_from(network, static_cast<int>(from));
+      for (std::size_t k = begin; k < end; ++k) {
+        const round_transfer& t = transfers[of_sender[k]];
+        const auto to = static_cast<std::size_t>(t.to);
+        if (known[to] < 0) {
+          known[to] = static_cast<int>(ways_.size());
+          ways_.emplace_back();
+          if (reached[to] != 0) ways_.back() = network.route(t.from, t.to, how);
+        }
+        if (reached[to] == 0) possible_[static_cast<std::size_t>(t.round)] = 0;
+        way_of_[of_sender[k]] = known[to];
       }
-      if (reached[from][to] == 0) possible_[static_cast<std::size_t>(t.round)] = 0;
-      way_of_.push_back(way);
+      for (std::size_t k = begin; k < end; ++k) known[static_cast<std::size_t>(transfers[of_sender[k]].to)] = -1;
     }
   }
 

@@ -71,13 +71,21 @@ struct link_time {
 
 namespace detail {
 
-template <class Duration, class Link>
+// Calls of other axes (UNSHARD, REDUCE_GRAD) that a rank enters, and what waits for them: none.
+struct no_calls {};
+
+// Walks the lists of a table. `Calls`, unless it is `no_calls`, is asked
+// - `enter(a, now)` for each UNSHARD and REDUCE_GRAD: when the rank goes on; -1 if that is not known yet;
+// - `may_begin(a, start)` for all that is no transfer: when it may, from `start` on; -1 if that is not known yet.
+template <class Duration, class Link, class Calls = const no_calls>
 class simulation {
  public:
-  constexpr simulation(schedule::table_view table, const Duration& duration, const Link& link, schedule::transfers mode)
+  constexpr simulation(schedule::table_view table, const Duration& duration, const Link& link, schedule::transfers mode,
+                       Calls& calls)
       : t_(table),
         duration_(duration),
         link_(link),
+        calls_(calls),
         mode_(mode),
         placed_(table.has_transfers()),
         grouped_(mode == schedule::transfers::grouped && placed_),
@@ -87,30 +95,49 @@ class simulation {
         sent_down_(cells(), -1.0) {}
 
   constexpr timeline run() {
+    begin();
+    advance();
+    return ended();
+  }
+
+ protected:
+  constexpr void begin() {
     const auto p = static_cast<std::size_t>(t_.ranks());
     head_.assign(p, 0);
+    stop_.assign(p, 0);
     clock_.assign(p, 0.0);
     line_.start.assign(t_.actions().size(), 0.0);
     line_.end.assign(t_.actions().size(), 0.0);
     line_.busy.assign(p, 0.0);
-    for (int r = 0; r < t_.ranks(); ++r) head_[at(r)] = t_.offset(r);
+    for (int r = 0; r < t_.ranks(); ++r) {
+      head_[at(r)] = t_.offset(r);
+      stop_[at(r)] = t_.offset(r + 1);
+    }
     if (grouped_) prepare_groups();
+  }
+  // All ranks go on as far as they can, to `stop_`. Whether one did.
+  constexpr bool advance() {
+    bool moved = false;
     for (bool progress = true; progress;) {
       progress = false;
       for (int r = 0; r < t_.ranks(); ++r)
-        while (head_[at(r)] != t_.offset(r + 1) && step(r)) progress = true;
+        while (head_[at(r)] != stop_[at(r)] && step(r)) progress = true;
+      moved = moved || progress;
     }
+    return moved;
+  }
+  constexpr const timeline& ended() {
     for (int r = 0; r < t_.ranks(); ++r)
       if (head_[at(r)] != t_.offset(r + 1))
         throw schedule_error("heddle: the simulated schedule stops: rank " + std::to_string(r) + ", position " +
                              std::to_string(head_[at(r)] - t_.offset(r)) + " (" + to_text(t_[head_[at(r)]]) +
                              ") waits for ever; schedule::check_table says for what");
-    for (const double end : line_.end) line_.makespan = end > line_.makespan ? end : line_.makespan;
+    for (const double end : clock_) line_.makespan = end > line_.makespan ? end : line_.makespan;
     return line_;
   }
 
- private:
   using kind = schedule::action_kind;
+  static constexpr bool calls_others = !std::is_same_v<Calls, const no_calls>;
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
   constexpr std::size_t cells() const noexcept { return at(t_.stages()) * at(t_.microbatches()); }
   constexpr std::size_t cell(int stage, int microbatch) const noexcept {
@@ -144,6 +171,10 @@ class simulation {
 
   // When an action can start that could not before `now`; -1 if its input has not been computed yet.
   constexpr double start_time(const schedule::action& a, double now) const {
+    if constexpr (calls_others) {
+      now = calls_.may_begin(a, now);
+      if (now < 0) return now;
+    }
     const bool up = a.kind == kind::forward;
     if (!up && !is_down(a.kind)) return now;
     const double ready = input_time(a, up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), up);
@@ -170,6 +201,13 @@ class simulation {
     const schedule::action& a = t_[head_[at(r)]];
     const double now = clock_[at(r)];
     if (schedule::is_transfer(a.kind)) return grouped_ ? group(r, now) : transfer(r, a, now);
+    if constexpr (calls_others) {
+      if (a.kind == kind::unshard || a.kind == kind::reduce_gradient) {
+        const double end = calls_.enter(a, now);
+        if (end >= 0) finish(r, now, end);
+        return end >= 0;
+      }
+    }
     double start = start_time(a, now);
     if (start < 0) return false;
     if (at_pair(r)) {
@@ -207,7 +245,7 @@ class simulation {
       finish(r, now, now);
       return true;
     }
-    if (head_[at(a.peer)] == t_.offset(a.peer + 1)) return false;
+    if (head_[at(a.peer)] == stop_[at(a.peer)]) return false;
     const schedule::action& b = t_[head_[at(a.peer)]];
     if (!schedule::is_transfer(b.kind) || !(b == schedule::counterpart(a, t_))) return false;
     const schedule::action& sender = schedule::is_send(a.kind) ? a : b;
@@ -259,6 +297,7 @@ class simulation {
   schedule::table_view t_;
   const Duration& duration_;
   const Link& link_;
+  Calls& calls_;
   schedule::transfers mode_;
   bool placed_;
   bool grouped_;
@@ -267,6 +306,7 @@ class simulation {
   std::vector<double> forward_, gradient_;   // when each stage's output and input gradient were computed
   std::vector<double> sent_up_, sent_down_;  // when they arrive
   std::vector<int> head_;
+  std::vector<int> stop_;  // where the walk of each rank pauses
   std::vector<double> clock_;
   timeline line_;
 };
@@ -284,7 +324,8 @@ template <class Duration = stage_times, class Link = link_time>
            std::convertible_to<std::invoke_result_t<const Link&, const schedule::action&>, double>
 constexpr timeline simulate(schedule::table_view table, const Duration& duration = {}, const Link& link = {},
                             schedule::transfers mode = schedule::transfers::asynchronous) {
-  return detail::simulation<Duration, Link>(table, duration, link, mode).run();
+  const detail::no_calls none{};
+  return detail::simulation<Duration, Link>(table, duration, link, mode, none).run();
 }
 
 }  // namespace heddle::inline v0::sim

@@ -2,6 +2,7 @@
 // each with its own ranks and its own optimizer.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -104,6 +106,55 @@ auto& group_of_bucket(Groups& groups) noexcept {
   else
     return groups;
 }
+
+// A communicator's started collective, if it starts any.
+template <class Communicator>
+struct started_of {
+  struct type {
+    void wait() {}
+  };
+};
+template <starting_communicator Communicator>
+struct started_of<Communicator> {
+  using type = typename Communicator::started;
+};
+// Those of a stage's buckets that are under way.
+template <class Groups>
+struct started_of_buckets {
+  std::optional<typename started_of<Groups>::type> one{};
+  bool any() const noexcept { return one.has_value(); }
+  void wait() {
+    if (one) std::exchange(one, {})->wait();
+  }
+  // Lets those that can go on do so.
+  void test() {
+    if (one && one->test()) one.reset();
+  }
+  template <int>
+  auto& get() noexcept {
+    return one;
+  }
+};
+template <class World, class... Axes>
+struct started_of_buckets<bucket_groups<World, Axes...>> {
+  template <class Tags>
+  using started = std::optional<
+      typename started_of<std::remove_reference_t<decltype(group_along(std::declval<World&>(), Tags{}))>>::type>;
+  std::tuple<started<Axes>...> all{};
+  bool any() const noexcept {
+    return std::apply([](const auto&... one) { return (one.has_value() || ...); }, all);
+  }
+  void wait() {
+    std::apply([](auto&... one) { (..., (one ? std::exchange(one, {})->wait() : void())); }, all);
+  }
+  void test() {
+    std::apply([](auto&... one) { (..., (one && one->test() ? one.reset() : void())); }, all);
+  }
+  template <int Bucket>
+  auto& get() noexcept {
+    return std::get<static_cast<std::size_t>(Bucket)>(all);
+  }
+};
 
 // A rank in its group, and the group's size, where no communicator is at hand.
 struct place_in_group {

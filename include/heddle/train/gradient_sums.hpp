@@ -11,15 +11,56 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/registered_parameters.hpp>
+#include <heddle/train/steps.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::train {
+
+namespace detail {
+
+// Reductions that go on beside the backward (`reduce_beside`): started, and waited for at its end. None for other policies.
+template <class HeldStages, class Data, bool Beside>
+class reductions_under_way {
+ public:
+  static constexpr bool any() noexcept { return false; }
+};
+template <class Space, class Group>
+inline constexpr bool reductions_can_start = std::is_same_v<Space, host_memory>;
+template <class HeldStages, class Data>
+class reductions_under_way<HeldStages, Data, true> {
+  using calls = started_of_buckets<Data>;
+  static_assert(
+      reductions_can_start<typename HeldStages::space, Data>,
+      "heddle: reduce_beside is for backends of the host's memory; those of others reduce in the order of their "
+      "queue, which the host does not wait for: leave it out");
+
+ public:
+  bool any() const noexcept { return !under_way_.empty(); }
+  void add(calls&& one) {
+    if (one.any()) under_way_.push_back(std::move(one));
+  }
+  // Transports whose calls go on only where somebody looks at them do so now.
+  void go_on() {
+    for (calls& one : under_way_) one.test();
+  }
+  void wait() {
+    for (calls& one : under_way_) one.wait();
+    under_way_.clear();
+  }
+
+ private:
+  std::vector<calls> under_way_;
+};
+
+}  // namespace detail
 
 /// Adds up gradients over `data`, the ranks along the axes that gradients are summed over (each bucket's: `bucket_groups`), and
 /// over the pipeline where several stages have a share: replicas, and the tied embedding.
@@ -29,12 +70,13 @@ namespace heddle::inline v0::train {
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
+/// `Reductions`: whether the rank waits for a reduction over `data` where it begins, or for all of them in `finish` (`reduce_beside`).
 /// A communicator that registers memory has what it sums and gathers in it (`registered_parameters`).
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
-template <class HeldStages, communicator Pipeline, class Data, class Backend>
+template <class HeldStages, communicator Pipeline, class Data, class Backend, class Reductions = reduce_in_turn>
 class gradient_sums {
  public:
   using scalar = sum_of_type<typename HeldStages::scalar>;  // of gradients
@@ -71,6 +113,7 @@ class gradient_sums {
   template <class Observe>
   void complete(int stage, Observe&& observe) {
     held_type& h = held_.at(stage);
+    if constexpr (Reductions::beside) under_way_.go_on();
     if (!h.reduced) h.lent.need();
     if (held_.complete_alone(stage)) reduce(h, observe);
     if (&h == tied_ && !sent_) send_tied(observe);
@@ -88,6 +131,10 @@ class gradient_sums {
     if (held_.shares())
       observe("add shared gradients", std::size_t{0}, [&] { held_.sum_shared(pipeline_, backend_, tied_ == nullptr); });
     held_.for_each([&](held_type& h) { reduce(h, observe); });
+    if constexpr (Reductions::beside) {
+      if (under_way_.any()) observe("wait for gradients", std::size_t{0}, [&] { under_way_.wait(); });
+      held_.for_each([](held_type& h) { h.lent.give_back(); });
+    }
   }
 
  private:
@@ -145,7 +192,7 @@ class gradient_sums {
     if (std::exchange(h.reduced, true)) return;
     const auto [begin, end] = &h != tied_ ? std::pair{std::int64_t{0}, elements_of(h)} : tied_part();
     reduce(h, begin, end, observe);
-    h.lent.give_back();
+    if constexpr (!Reductions::beside) h.lent.give_back();
   }
   template <class Observe>
   void reduce(held_type& h, std::int64_t begin, std::int64_t end, Observe& observe) {
@@ -153,6 +200,7 @@ class gradient_sums {
     const row all = h.stage.gradients();
     const row part = heddle::v0::detail::part_of_row<space>(all, begin, end - begin);
     if (h.gradient_factor != 1) backend_.scale(part, static_cast<scalar>(h.gradient_factor));
+    [[maybe_unused]] std::conditional_t<Reductions::beside, detail::started_of_buckets<Data>, int> started{};
     detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
       auto& group = detail::group_of_bucket<decltype(bucket)::value>(data_);
       const row mine = stage.gradients();
@@ -161,11 +209,16 @@ class gradient_sums {
       const std::int64_t to = (std::clamp)(end - at, std::int64_t{0}, size);
       if (group.size() > 1 && from < to)
         observe("reduce gradients",
-                heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
-                [&] { optimizer.reduce(group, mine, from, to); });
+                heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)), [&] {
+                  if constexpr (Reductions::beside)
+                    optimizer.start_reduce(group, mine, from, to, started.template get<decltype(bucket)::value>());
+                  else
+                    optimizer.reduce(group, mine, from, to);
+                });
       else
         detail::keep_gradients(h.optimizer, stage, optimizer, from, to);
     });
+    if constexpr (Reductions::beside) under_way_.add(std::move(started));
   }
   static std::int64_t elements_of(held_type& h) { return static_cast<std::int64_t>(h.stage.gradients().size()); }
 
@@ -181,6 +234,7 @@ class gradient_sums {
   buffer<scalar, space> room_;
   [[no_unique_address]] host_messages<scalar, space> messages_{};
   std::optional<typename Pipeline::request> on_its_way_;  // into it: ends first
+  [[no_unique_address]] detail::reductions_under_way<HeldStages, Data, Reductions::beside> under_way_{};
 };
 
 }  // namespace heddle::inline v0::train

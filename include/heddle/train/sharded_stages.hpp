@@ -51,48 +51,6 @@ struct parameter_bytes {
 
 namespace detail {
 
-// A communicator's started collective, if it starts any.
-template <class Communicator>
-struct started_of {
-  struct type {
-    void wait() {}
-  };
-};
-template <starting_communicator Communicator>
-struct started_of<Communicator> {
-  using type = typename Communicator::started;
-};
-// Those of a stage's weights that are under way.
-template <class Groups>
-struct started_of_buckets {
-  std::optional<typename started_of<Groups>::type> one{};
-  bool any() const noexcept { return one.has_value(); }
-  void wait() {
-    if (one) std::exchange(one, {})->wait();
-  }
-  template <int>
-  auto& get() noexcept {
-    return one;
-  }
-};
-template <class World, class... Axes>
-struct started_of_buckets<bucket_groups<World, Axes...>> {
-  template <class Tags>
-  using started = std::optional<
-      typename started_of<std::remove_reference_t<decltype(group_along(std::declval<World&>(), Tags{}))>>::type>;
-  std::tuple<started<Axes>...> all{};
-  bool any() const noexcept {
-    return std::apply([](const auto&... one) { return (one.has_value() || ...); }, all);
-  }
-  void wait() {
-    std::apply([](auto&... one) { (..., (one ? std::exchange(one, {})->wait() : void())); }, all);
-  }
-  template <int Bucket>
-  auto& get() noexcept {
-    return std::get<static_cast<std::size_t>(Bucket)>(all);
-  }
-};
-
 template <class Stage, int Zero>
 consteval bool stage_can_be_sharded() {
   if constexpr (!requires { Stage::is_refused; }) {
@@ -180,8 +138,15 @@ class sharded_stages {
 
   /// `by_size`: as much is kept for each size as a step uses at a time, so that none but the first step takes memory or gives it back; so it is
   /// where communicators register memory, too.
-  sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank, bool by_size = false)
-      : held_(held), group_(group), table_(table), rank_(rank), by_size_(by_size || registered_type::is_asked(group)) {
+  /// `gradients_stay`: whole gradients are there until the end of the backward (`reduce_beside`).
+  sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank, bool by_size = false,
+                 bool gradients_stay = false)
+      : held_(held),
+        group_(group),
+        table_(table),
+        rank_(rank),
+        by_size_(by_size || registered_type::is_asked(group)),
+        gradients_stay_(gradients_stay) {
     weights_.resize(static_cast<std::size_t>(table.stages()));
     if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
     const detail::most_lent_bytes most = predicted_lent_bytes();
@@ -494,8 +459,8 @@ class sharded_stages {
   std::vector<detail::whole_stage> whole_stages() {
     std::vector<detail::whole_stage> all;
     held_.for_each([&](held_type& h) {
-      all.push_back(
-          {h.index, h.part, model::of_stage::flat_elements(h.stage), h.borrows(), held_.complete_alone(h.index)});
+      all.push_back({h.index, h.part, model::of_stage::flat_elements(h.stage), h.borrows(),
+                     !gradients_stay_ && held_.complete_alone(h.index)});
     });
     return all;
   }
@@ -506,6 +471,7 @@ class sharded_stages {
   schedule::table_view table_;
   int rank_;
   bool by_size_;
+  bool gradients_stay_;
   std::int64_t releases_ = 0;
   int open_ = 0;                        // calls of with_weights that run
   std::vector<whole_weights> weights_;  // by the stage's number in the table

@@ -33,7 +33,7 @@ template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
              norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
-             precision_kind, optimizer_kind>;
+             precision_kind, optimizer_kind, reductions_kind>;
 
 // What is declared before it is defined in a header of its own, with all that it brings, has no kind before that is included.
 template <class P>
@@ -63,11 +63,12 @@ constexpr bool strangers_checked() {
     return false;
   } else {
     (..., [] {
-      static_assert(strategy_takes<Ps>,
-                    "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
-                    "precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
-                    "skipped stages are scaled");
+      static_assert(
+          strategy_takes<Ps>,
+          "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
+          "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
+          "reduce_beside, precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
+          "skipped stages are scaled");
     }());
     return false;
   }
@@ -105,8 +106,11 @@ inline constexpr bool step_can_be_taken_back = !NormCheck::steps_first || NormCh
 template <class NormCheck, class Rule>
 inline constexpr bool rule_can_be_taken_back =
     !NormCheck::steps_first || NormCheck::copies || train::detail::rule_kernels<Rule>::undoes;
-template <class NormCheck, class Precision>
+template <class NormCheck, class Precision, class Reductions>
 constexpr bool taking_back_checked() {
+  static_assert(!NormCheck::steps_first || !Reductions::beside,
+                "heddle: with post_validation a stage steps when its gradients are summed, which reduce_beside leaves "
+                "to the end of the backward; leave one of the two out");
   static_assert(step_can_be_taken_back<NormCheck, Precision>,
                 "heddle: post_validation takes steps back by the optimizer's formulas, and what precision<...> rounds "
                 "is not brought back by them; use post_validation_with_copy");
@@ -178,6 +182,7 @@ struct selected_strategy {
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
   using steps = v0::select_policy<steps_kind, eager_steps, Ps...>;
+  using reductions = v0::select_policy<reductions_kind, reduce_in_turn, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
@@ -186,7 +191,7 @@ struct selected_strategy {
                              precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
   using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::adamw, Ps...>, norm_check, precision>;
-  static_assert(taking_back_checked<norm_check, precision>());
+  static_assert(taking_back_checked<norm_check, precision, reductions>());
 };
 
 // A refused strategy still names something for every kind, and what is made from it knows, so that its uses add no
@@ -216,9 +221,9 @@ inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
 /// stages, AdamW, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
-/// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`, everything of the model's element
+/// microbatches skip divided by all of them (`schedule::by_batch`), gradients summed where they are complete (`reduce_in_turn`), the pipeline along `pp`, everything of the model's element
 /// type (`precision<>`). A mesh is required.
-/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `activations`,
+/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `reductions`, `activations`,
 /// `gradient_scale`, `precision`, `optimizer`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
