@@ -82,6 +82,8 @@
 #include <heddle/plan/impl/m2flow.hpp>
 #include <heddle/plan/impl/model_mapping.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
+#include <heddle/plan/impl/place_groups.hpp>
+#include <heddle/plan/impl/placement_svg.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
 #include <heddle/plan/impl/skippipe/options.hpp>
 #include <heddle/rendezvous/impl/file.hpp>

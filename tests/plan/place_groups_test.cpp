@@ -1,10 +1,15 @@
 // tests/plan/place_groups_test.cpp: placements of groups on pods are as good as all that brute force and an integer program find.
 #include "catch.hpp"
 
+#include <heddle/collective/round_load.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/rank_order.hpp>
 #include <heddle/mesh/topologies.hpp>
+#include <heddle/plan/level_bytes.hpp>
 #include <heddle/plan/place_groups.hpp>
+#include <heddle/plan/placement_svg.hpp>
+
+#include "svg.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -265,6 +270,54 @@ TEST_CASE("a placement is an order of ranks", "[plan][place]") {
   CHECK(hd::spread_along<tp>(mesh, whole, hd::cluster_level::node, order).crossing == 0);
   CHECK(hd::spread_along<pp>(mesh, whole, hd::cluster_level::pod, order).crossing == 0);
   CHECK(hd::spread_along<pp>(mesh, whole, hd::cluster_level::pod).crossing == 8);  // as numbered
+}
+
+TEST_CASE("bytes per level are what the links of the levels carry", "[plan][place]") {
+  using hd::dp, hd::pp, hd::tp;
+  const hd::topology cluster = hd::topologies::fat_tree(3, 4, 2, {1e-6, 1}, {1e-6, 1}, {1e-6, 1});
+  const hd::mesh<hd::axis<pp, 3>, hd::axis<dp, 3>, hd::axis<tp, 2>> mesh;
+  const std::vector<int> order = place_groups({{4, 4, 1}, 3, 3}).best(0.5).order(mesh, cluster);
+  const auto check = [&]<class Tag>(Tag, bool around) {
+    hd::round_builder sends(hd::comm_operation::broadcast, cluster.ranks(), 0, 1, 1);
+    for (int r = 0; r < mesh.size(); ++r) {
+      const int n = mesh.group_size<Tag>(), next = mesh.group_index<Tag>(r) + 1;
+      if (next == n && !around) continue;
+      sends.send(0, order[static_cast<std::size_t>(r)], order[static_cast<std::size_t>(mesh.group_member<Tag>(r, next % n))]).block(0);
+    }
+    const hd::round_table rounds = sends.take();
+    const hd::load_map loads(rounds, cluster, 1000, 1, hd::routing::single);
+    // By the links: a card's out vertex carries what leaves its node, a link to the core switch what leaves its pod.
+    double between_nodes = 0, between_pods = 0;
+    std::vector<int> degree(static_cast<std::size_t>(cluster.vertices()), 0);
+    for (const hd::link& l : cluster.links()) ++degree[static_cast<std::size_t>(l.to)];
+    for (std::size_t l = 0; l < cluster.links().size(); ++l) {
+      const hd::link& k = cluster.links()[l];
+      using vertex = hd::vertex_kind;
+      if (cluster.kind(k.from) == vertex::nic && cluster.kind(k.to) == vertex::network_switch)
+        between_nodes += loads.bytes(0, static_cast<int>(l));
+      if (cluster.kind(k.from) == vertex::network_switch && cluster.kind(k.to) == vertex::network_switch)
+        between_pods += loads.bytes(0, static_cast<int>(l)) / 2;  // up and down
+    }
+    const hd::plan::level_bytes sent = hd::plan::bytes_along<Tag>(mesh, cluster, order, 1000, around);
+    CHECK(sent.between_pods == between_pods);
+    CHECK(sent.in_pod + sent.between_pods == between_nodes);
+    CHECK(sent.all() == 1000.0 * static_cast<double>(rounds.transfers.size()));
+  };
+  check(pp{}, false);
+  check(dp{}, true);
+  check(tp{}, true);
+  CHECK_THROWS_WITH(hd::plan::bytes_along<pp>(mesh, cluster, std::vector<int>{1}, 1, false), Contains("an order of 1 ranks does not place a mesh of 18"));
+}
+
+TEST_CASE("a placement's picture has a box for each free node", "[plan][place]") {
+  const std::vector<int> free_nodes{4, 4, 3};
+  const auto placed = place_groups({free_nodes, 3, 3});
+  const std::vector<hd::plan::axis_bytes> axes{{"pp", {0, 2e9, 1e9}}, {"dp", {0, 0, 0}}};
+  const std::string svg = hd::plan::placement_svg(placed.best(0.5), free_nodes, axes, "a <job>");
+  CHECK(svg_test::well_formed(svg));
+  CHECK(svg_test::count(svg, "rx=\"3\"") == 11);
+  for (const char* text : {">2.2<", ">pod 2<", ">pp between pods<", ">2.000 GB<", "a &lt;job&gt;"}) CHECK(svg_test::count(svg, text) == 1);
+  CHECK_THROWS_WITH(hd::plan::placement_svg(placed.best(0.5), std::vector<int>{1, 1, 1}, axes), Contains("fewer than are placed on it"));
 }
 
 TEST_CASE("requests that cannot be met name both numbers", "[plan][place]") {

@@ -83,7 +83,7 @@ outcome train(const setup& s) {
   outcome result;
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
-  transport_test::launch(mesh, [&](auto& world) {
+  const auto run = [&](auto& world) {
     auto mine = o;
     if (world.rank() == s.odd_rank) mine.seed = 99;
     trainer_of<T, Zero, std::remove_reference_t<decltype(world)>, Policies...> trainer(world, mine, when);
@@ -142,6 +142,7 @@ outcome train(const setup& s) {
       if (!last) continue;
       rank_facts& facts = result.ranks[static_cast<std::size_t>(world.rank())];
       facts.pp = trainer.pp_group().rank();
+      facts.launched = s.order.empty() ? world.rank() : s.order[static_cast<std::size_t>(world.rank())];
       facts.tp = trainer.tp_group().rank();
       facts.sends = trainer.counters().sends;
       facts.bytes_sent = trainer.counters().bytes_sent;
@@ -168,6 +169,11 @@ outcome train(const setup& s) {
     for (int k = 0; k < trainer.stages(); ++k)
       assemble(trainer.stage(k), std::span<const T>(trainer.stage(k).weights()), 0,
                static_cast<std::int64_t>(trainer.stage(k).weights().size()), 1.0, result.weights);
+  };
+  transport_test::launch(mesh, [&](auto& world) {
+    if (s.order.empty()) return run(world);
+    auto placed = world.renumbered(s.order);
+    run(placed);
   });
   for (auto* values : {&result.losses, &result.norms, &result.validation}) transport_test::tell(*values, 0);
   transport_test::tell(result.first_step, 0);
