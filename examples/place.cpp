@@ -60,8 +60,9 @@ input read(const char* path) {
       words.setstate(std::ios::failbit);
     }
     if (!words || words >> more)
-      throw hd::io_error("heddle: '" + std::string(path) + "', line " + std::to_string(number) + ": '" + line +
-                         "' is none of node RANKS, pod NODES CARD, job PP DP TP, bytes PIPELINE GRADIENTS, alpha WEIGHT");
+      throw hd::io_error(
+          "heddle: '" + std::string(path) + "', line " + std::to_string(number) + ": '" + line +
+          "' is none of node RANKS, pod NODES CARD, job PP DP TP, bytes PIPELINE GRADIENTS, alpha WEIGHT");
   }
   return in;
 }
@@ -72,7 +73,8 @@ hd::topology cluster_of(const input& in) {
   for (std::size_t pod = 0, node = 0; pod < in.free_nodes.size(); ++pod)
     for (int n = 0; n < in.free_nodes[pod]; ++n, ++node)
       for (int r = 0; r < in.node; ++r)
-        places.push_back({static_cast<int>(places.size()), static_cast<int>(node), r, static_cast<int>(pod), in.cards[pod]});
+        places.push_back(
+            {static_cast<int>(places.size()), static_cast<int>(node), r, static_cast<int>(pod), in.cards[pod]});
   hd::topology t(static_cast<int>(places.size()));
   for (std::size_t r = 0; r < places.size(); ++r) t.place(static_cast<int>(r), places[r]);
   return t;
@@ -99,9 +101,10 @@ int main(int argc, char** argv) try {
   const auto sums = hd::plan::bytes_along<dp>(mesh, cluster, order, ring * in.gradient_bytes, true);
   hd::topology job(mesh.size());  // its own ranks, in the mesh's order
   for (int r = 0; r < mesh.size(); ++r) job.place(r, cluster.place(order[static_cast<std::size_t>(r)]));
-  const auto print = [](const char* axis, const hd::group_spread& s, const hd::axis_network& n, const hd::plan::level_bytes& sent) {
-    std::printf("%s: a group in %d pods at most, %d of %d mix cards, %g of %g GB between pods\n", axis, s.widest, n.mixed, n.groups,
-                sent.between_pods / 1e9, sent.all() / 1e9);
+  const auto print = [](const char* axis, const hd::group_spread& s, const hd::axis_network& n,
+                        const hd::plan::level_bytes& sent) {
+    std::printf("%s: a group in %d pods at most, %d of %d mix cards, %g of %g GB between pods\n", axis, s.widest,
+                n.mixed, n.groups, sent.between_pods / 1e9, sent.all() / 1e9);
   };
   print("pp", hd::spread_along<pp>(mesh, job, hd::cluster_level::pod), hd::network_along<pp>(mesh, job), stages);
   print("dp", hd::spread_along<dp>(mesh, job, hd::cluster_level::pod), hd::network_along<dp>(mesh, job), sums);
@@ -116,7 +119,9 @@ int main(int argc, char** argv) try {
   if (argc == 3) {
     const std::vector<hd::plan::axis_bytes> axes{{"pp", stages}, {"dp", sums}};
     std::ofstream out(argv[2]);
-    if (!(out << hd::plan::placement_svg(best, in.free_nodes, axes, std::filesystem::path(argv[1]).filename().string()))) throw hd::io_error("heddle: cannot write '" + std::string(argv[2]) + "'");
+    if (!(out << hd::plan::placement_svg(best, in.free_nodes, axes,
+                                         std::filesystem::path(argv[1]).filename().string())))
+      throw hd::io_error("heddle: cannot write '" + std::string(argv[2]) + "'");
   }
   return 0;
 } catch (const std::exception& e) {

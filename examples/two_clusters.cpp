@@ -52,14 +52,17 @@ int main(int argc, char** argv) {
   const auto two = two_clusters::clusters(4, rdma, ethernet, link_kind::infiniband, link_kind::roce);
   const auto slow = two_clusters::clusters(4, ethernet / 2, ethernet / 2, link_kind::ethernet, link_kind::ethernet);
   const double fastest = two_clusters::step_seconds(pipeline, one, hd::sorted_ranks(one), {});
-  const auto print = [&](const char* name, double s) { std::printf("%-20s %6.2f s %4.0f %%\n", name, s, 100 * fastest / s); };
+  const auto print = [&](const char* name, double s) {
+    std::printf("%-20s %6.2f s %4.0f %%\n", name, s, 100 * fastest / s);
+  };
   print("one fast network", fastest);
   print("pipeline across", two_clusters::step_seconds(pipeline, two, hd::sorted_ranks(two), {}));
   print("data across", two_clusters::step_seconds(data, two, hd::sorted_ranks(two), {}));
   print("Ethernet", two_clusters::step_seconds(pipeline, slow, hd::sorted_ranks(slow), {}));
 
   return hd::launch<transport, mesh>(argc, argv, [](auto& world) {
-    int sum = world.rank();  // over the control plane; world.template along<dp>() is an NCCL communicator with by_network
+    int sum =
+        world.rank();  // over the control plane; world.template along<dp>() is an NCCL communicator with by_network
     world.template control_along<dp, tp>().all_reduce(std::span(&sum, 1), hd::plus{});
     if (world.rank() == 0) std::printf("stage 0 adds up ranks 0 to 3: %d\n", sum);
   });

@@ -48,8 +48,8 @@ inline hd::topology clusters(int nodes_each, double fast, double between, hd::li
 
 /// Seconds of `bytes` from each rank to the next along `Tag` (or around, `rounds` times), all groups at once.
 template <class Tag, class Mesh>
-double seconds_along(const Mesh& mesh, const hd::topology& t, std::span<const int> order, std::int64_t bytes, int rounds,
-                     bool around) {
+double seconds_along(const Mesh& mesh, const hd::topology& t, std::span<const int> order, std::int64_t bytes,
+                     int rounds, bool around) {
   hd::round_builder all(hd::comm_operation::broadcast, mesh.size(), 0, 1, 1);
   const int n = mesh.template group_size<Tag>();
   for (int round = 0; round < rounds; ++round)
@@ -65,12 +65,15 @@ double seconds_along(const Mesh& mesh, const hd::topology& t, std::span<const in
 /// Seconds of a step: the pipeline, whose messages are split over tp, then rings along dp that reduce and scatter gradients and gather weights.
 template <class Mesh>
 double step_seconds(const Mesh& mesh, const hd::topology& t, std::span<const int> order, const job& j) {
-  const int stages = mesh.template extent<hd::pp>(), replicas = mesh.template extent<hd::dp>(), parts = mesh.template extent<hd::tp>();
+  const int stages = mesh.template extent<hd::pp>(), replicas = mesh.template extent<hd::dp>(),
+            parts = mesh.template extent<hd::tp>();
   const double tokens = j.microbatch * j.model.sequence;
   const double forward = tokens * hd::sim::flops_per_token(j.model) / 3 / (stages * parts * j.flops);
-  const double message = seconds_along<hd::pp>(mesh, t, order, static_cast<std::int64_t>(tokens * j.model.hidden * 2 / parts), 1, false);
+  const double message =
+      seconds_along<hd::pp>(mesh, t, order, static_cast<std::int64_t>(tokens * j.model.hidden * 2 / parts), 1, false);
   const auto table = hd::schedule::make_table(hd::schedule::named("1f1b", j.samples / j.microbatch / replicas), stages);
-  const double pipeline = hd::sim::simulate(table, hd::sim::stage_times{forward, forward, forward}, hd::sim::link_time{message}).makespan;
+  const double pipeline =
+      hd::sim::simulate(table, hd::sim::stage_times{forward, forward, forward}, hd::sim::link_time{message}).makespan;
   const double held = j.parameters / stages / parts / replicas;  // parameters of a rank's share
   double sums = 0;
   for (const double bytes : {4.0, 2.0})

@@ -94,7 +94,8 @@ TEST_CASE("pipelines may cross slow networks, data parallelism may not", "[plan]
     const auto one = two_clusters::clusters(4, 200 * gbps, rate * gbps, link_kind::infiniband, link_kind::infiniband);
     const auto two = two_clusters::clusters(4, 200 * gbps, rate * gbps, link_kind::infiniband, link_kind::roce);
     // Half of it through each of two cards, between which messages are split.
-    const auto slow = two_clusters::clusters(4, rate * gbps / 2, rate * gbps / 2, link_kind::ethernet, link_kind::ethernet);
+    const auto slow =
+        two_clusters::clusters(4, rate * gbps / 2, rate * gbps / 2, link_kind::ethernet, link_kind::ethernet);
     const double fast = two_clusters::step_seconds(pipeline, one, hd::sorted_ranks(one), job);
     const double pipeline_across = two_clusters::step_seconds(pipeline, two, hd::sorted_ranks(two), job);
     const double data_across = two_clusters::step_seconds(data, two, hd::sorted_ranks(two), job);

@@ -89,7 +89,8 @@ double objective(const group_placement& p, double alpha) {
 
 // Every cell once, no pod too full, and the numbers are those of the cells. Returns what is wrong.
 std::string faults(const group_placement& p, const group_request& r) {
-  if (p.pod_of.size() != static_cast<std::size_t>(r.rows) * static_cast<std::size_t>(r.columns)) return "cells are missing";
+  if (p.pod_of.size() != static_cast<std::size_t>(r.rows) * static_cast<std::size_t>(r.columns))
+    return "cells are missing";
   std::vector<int> taken(r.free_nodes.size(), 0);
   std::set<int> pods;
   std::size_t widest = 0;
@@ -101,7 +102,8 @@ std::string faults(const group_placement& p, const group_request& r) {
   }
   for (std::size_t k = 0; k < taken.size(); ++k)
     if (taken[k] > r.free_nodes[k]) return "pod " + std::to_string(k) + " is too full";
-  if (widest != static_cast<std::size_t>(p.widest) || pods.size() != static_cast<std::size_t>(p.pods)) return "wrong numbers";
+  if (widest != static_cast<std::size_t>(p.widest) || pods.size() != static_cast<std::size_t>(p.pods))
+    return "wrong numbers";
   return "";
 }
 
@@ -282,7 +284,10 @@ TEST_CASE("bytes per level are what the links of the levels carry", "[plan][plac
     for (int r = 0; r < mesh.size(); ++r) {
       const int n = mesh.group_size<Tag>(), next = mesh.group_index<Tag>(r) + 1;
       if (next == n && !around) continue;
-      sends.send(0, order[static_cast<std::size_t>(r)], order[static_cast<std::size_t>(mesh.group_member<Tag>(r, next % n))]).block(0);
+      sends
+          .send(0, order[static_cast<std::size_t>(r)],
+                order[static_cast<std::size_t>(mesh.group_member<Tag>(r, next % n))])
+          .block(0);
     }
     const hd::round_table rounds = sends.take();
     const hd::load_map loads(rounds, cluster, 1000, 1, hd::routing::single);
@@ -306,7 +311,8 @@ TEST_CASE("bytes per level are what the links of the levels carry", "[plan][plac
   check(pp{}, false);
   check(dp{}, true);
   check(tp{}, true);
-  CHECK_THROWS_WITH(hd::plan::bytes_along<pp>(mesh, cluster, std::vector<int>{1}, 1, false), Contains("an order of 1 ranks does not place a mesh of 18"));
+  CHECK_THROWS_WITH(hd::plan::bytes_along<pp>(mesh, cluster, std::vector<int>{1}, 1, false),
+                    Contains("an order of 1 ranks does not place a mesh of 18"));
 }
 
 TEST_CASE("a placement's picture has a box for each free node", "[plan][place]") {
@@ -316,8 +322,10 @@ TEST_CASE("a placement's picture has a box for each free node", "[plan][place]")
   const std::string svg = hd::plan::placement_svg(placed.best(0.5), free_nodes, axes, "a <job>");
   CHECK(svg_test::well_formed(svg));
   CHECK(svg_test::count(svg, "rx=\"3\"") == 11);
-  for (const char* text : {">2.2<", ">pod 2<", ">pp between pods<", ">2.000 GB<", "a &lt;job&gt;"}) CHECK(svg_test::count(svg, text) == 1);
-  CHECK_THROWS_WITH(hd::plan::placement_svg(placed.best(0.5), std::vector<int>{1, 1, 1}, axes), Contains("fewer than are placed on it"));
+  for (const char* text : {">2.2<", ">pod 2<", ">pp between pods<", ">2.000 GB<", "a &lt;job&gt;"})
+    CHECK(svg_test::count(svg, text) == 1);
+  CHECK_THROWS_WITH(hd::plan::placement_svg(placed.best(0.5), std::vector<int>{1, 1, 1}, axes),
+                    Contains("fewer than are placed on it"));
 }
 
 TEST_CASE("requests that cannot be met name both numbers", "[plan][place]") {

@@ -24,9 +24,10 @@ struct scaling_row {
   double megatron_seconds, megatron_mfu, megascale_seconds, megascale_mfu;
 };
 constexpr scaling_row strong_scaling[]{
-    {256, 768, 40.0, 53.0, 32.0, 65.3},    {512, 768, 21.2, 49.9, 16.5, 63.5},   {768, 768, 15.2, 46.7, 11.5, 61.3},
-    {1024, 768, 11.9, 44.7, 8.9, 59.0},    {3072, 6144, 29.02, 48.7, 23.66, 59.1}, {6144, 6144, 14.78, 47.8, 12.21, 57.3},
-    {8192, 6144, 12.24, 43.3, 9.56, 54.9}, {12288, 6144, 8.57, 41.2, 6.34, 55.2},
+    {256, 768, 40.0, 53.0, 32.0, 65.3},     {512, 768, 21.2, 49.9, 16.5, 63.5},
+    {768, 768, 15.2, 46.7, 11.5, 61.3},     {1024, 768, 11.9, 44.7, 8.9, 59.0},
+    {3072, 6144, 29.02, 48.7, 23.66, 59.1}, {6144, 6144, 14.78, 47.8, 12.21, 57.3},
+    {8192, 6144, 12.24, 43.3, 9.56, 54.9},  {12288, 6144, 8.57, 41.2, 6.34, 55.2},
 };
 }  // namespace
 
@@ -45,9 +46,9 @@ TEST_CASE("FLOPs of a token are those of its products", "[sim][mfu]") {
   // Counted one by one: four projections of attention, two products with keys and values, two of the feed-forward part, the output layer;
   // two FLOPs a multiplication, backward twice the forward.
   for (const auto& t : {gpt_175b, sim::transformer_shape{2, 64, 128, 1000}, sim::transformer_shape{1, 8, 4, 0}}) {
-    const double forward = t.layers * (4 * 2 * t.hidden * t.hidden + 2 * 2 * t.sequence * t.hidden +
-                                       2 * 2 * t.hidden * 4 * t.hidden) +
-                           2 * t.hidden * t.vocabulary;
+    const double forward =
+        t.layers * (4 * 2 * t.hidden * t.hidden + 2 * 2 * t.sequence * t.hidden + 2 * 2 * t.hidden * 4 * t.hidden) +
+        2 * t.hidden * t.vocabulary;
     CHECK(sim::flops_per_token(t) == Approx(3 * forward).epsilon(1e-12));
     CHECK(sim::flops_per_token(t) - sim::flops_per_token(t, sim::attention_flops::causal) ==
           Approx(3 * t.layers * 2 * t.sequence * t.hidden).epsilon(1e-9));
@@ -68,7 +69,8 @@ TEST_CASE("Daly's interval costs what the best interval costs", "[sim][reliabili
           (sim::expected_seconds(job, a, 1) < sim::expected_seconds(job, b, 1) ? high : low) =
               sim::expected_seconds(job, a, 1) < sim::expected_seconds(job, b, 1) ? b : a;
         }
-        const double best = sim::expected_seconds(job, low, 1), daly = sim::expected_seconds(job, sim::daly_interval(job), 1);
+        const double best = sim::expected_seconds(job, low, 1),
+                     daly = sim::expected_seconds(job, sim::daly_interval(job), 1);
         CHECK(daly >= best * (1 - 1e-12));
         CHECK(daly <= best * (1 + 1e-3));
         CHECK(sim::expected_seconds(job, sim::young_interval(job), 1) >= daly * (1 - 1e-6));
@@ -105,6 +107,7 @@ TEST_CASE("simulated failures take the expected time", "[sim][reliability]") {
 TEST_CASE("jobs that make no sense are refused", "[sim][reliability]") {
   CHECK_THROWS_WITH(sim::daly_interval({-1, 2, 3}), Contains("got -1, 1, 2, 3"));
   CHECK_THROWS_WITH(sim::expected_seconds({10, 2, 3}, 0, 5), Contains("above 0") && Contains("got 10, 0, 2, 3 and 5"));
-  CHECK_THROWS_WITH(sim::simulate_failures({10, 1, 1}, 1000, 5000, 0), Contains("hardly ever gets through 1001 seconds"));
+  CHECK_THROWS_WITH(sim::simulate_failures({10, 1, 1}, 1000, 5000, 0),
+                    Contains("hardly ever gets through 1001 seconds"));
   CHECK_THROWS_AS(sim::simulate_failures({10, NAN, 3}, 1, 5, 0), heddle::config_error);
 }

@@ -150,14 +150,17 @@ TEST_CASE("ranks placed on pods give the same bits, only the bytes between pods 
   if (!transport_test::on_threads || !fits(s.mesh)) return;
   const hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 2>> mesh;
   const outcome plain = train_f32(s);
-  const double activations = static_cast<double>(s.batch / 2 * s.context * s.width) * sizeof(float);  // of a replica, one way
+  const double activations =
+      static_cast<double>(s.batch / 2 * s.context * s.width) * sizeof(float);  // of a replica, one way
   std::vector<double> between;
   // Nodes of two ranks on pods of two and two nodes, of one and three, in turn, and on one.
   for (const std::vector<int>& pods : {std::vector{2, 2}, {1, 3}, {3, 1}, {1, 1, 2}, {4}}) {
     hd::topology cluster(8);
     std::vector<int> pod_of_node;
-    for (std::size_t k = 0; k < pods.size(); ++k) pod_of_node.insert(pod_of_node.end(), static_cast<std::size_t>(pods[k]), static_cast<int>(k));
-    for (int r = 0; r < 8; ++r) cluster.place(r, {r, r % 4, 0, pod_of_node[static_cast<std::size_t>(r % 4)], hd::link_kind::infiniband});
+    for (std::size_t k = 0; k < pods.size(); ++k)
+      pod_of_node.insert(pod_of_node.end(), static_cast<std::size_t>(pods[k]), static_cast<int>(k));
+    for (int r = 0; r < 8; ++r)
+      cluster.place(r, {r, r % 4, 0, pod_of_node[static_cast<std::size_t>(r % 4)], hd::link_kind::infiniband});
     for (const hd::plan::group_placement& p : hd::plan::place_groups({pods, 2, 2}).choices) {
       s.order = p.order(mesh, cluster);
       INFO(p.pods << " pods, " << p.widest);
@@ -169,7 +172,8 @@ TEST_CASE("ranks placed on pods give the same bits, only the bytes between pods 
       for (std::size_t r = 0; r < 8; ++r) {
         const rank_facts& mine = placed.ranks[r];
         CHECK(mine.launched == s.order[r]);
-        const rank_facts& other = placed.ranks[static_cast<std::size_t>(mesh.group_member<pp>(static_cast<int>(r), 1 - mine.pp))];
+        const rank_facts& other =
+            placed.ranks[static_cast<std::size_t>(mesh.group_member<pp>(static_cast<int>(r), 1 - mine.pp))];
         const auto bytes = static_cast<double>(mine.comm_bytes);
         CHECK(mine.comm_bytes == plain.ranks[r].comm_bytes);
         all += bytes;

@@ -26,7 +26,8 @@ struct level_bytes {
 /// mesh rank r; there may be more physical ranks.
 /// Errors: `config_error` if the order is not as long as the mesh; as `topology::place`.
 template <class Tag, mesh_like Mesh>
-level_bytes bytes_along(const Mesh& mesh, const topology& cluster, std::span<const int> order, double bytes, bool around) {
+level_bytes bytes_along(const Mesh& mesh, const topology& cluster, std::span<const int> order, double bytes,
+                        bool around) {
   if (order.size() != static_cast<std::size_t>(mesh.size()))
     throw config_error(heddle::detail::text_of(
         {"heddle: an order of ", order.size(), " ranks does not place a mesh of ", mesh.size()}));

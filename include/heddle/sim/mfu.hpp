@@ -18,7 +18,8 @@ enum class attention_flops {
 
 /// FLOPs of forward and backward for each token, without recomputation: F = 72 l h^2 (1 + s / (6 h) + V / (12 l h)); s counts half
 /// for `causal`. Source: Narayanan et al. 2021, arXiv:2104.04473, appendix, with activations kept.
-constexpr double flops_per_token(const transformer_shape& t, attention_flops attention = attention_flops::all) noexcept {
+constexpr double flops_per_token(const transformer_shape& t,
+                                 attention_flops attention = attention_flops::all) noexcept {
   const double share = attention == attention_flops::causal ? 0.5 : 1.0;
   return 72 * t.layers * t.hidden * t.hidden *
          (1 + share * t.sequence / (6 * t.hidden) + t.vocabulary / (12 * t.layers * t.hidden));

@@ -23,7 +23,8 @@ inline void require_failing_job(const failing_job& job, double interval, double 
   const auto good = [](double x) { return x >= 0 && x < std::numeric_limits<double>::infinity(); };
   if (!(job.between_failures > 0) || !good(job.save) || !good(job.restart) || !(interval > 0) || !good(work))
     throw config_error(heddle::detail::text_of(
-        {"heddle: a job needs times between failures and between saves above 0, and a save, a restart and work that are finite and not "
+        {"heddle: a job needs times between failures and between saves above 0, and a save, a restart and work that "
+         "are finite and not "
          "negative; got ",
          number_text(job.between_failures), ", ", number_text(interval), ", ", number_text(job.save), ", ",
          number_text(job.restart), " and ", number_text(work), " seconds"}));

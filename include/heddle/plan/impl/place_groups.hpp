@@ -58,7 +58,8 @@ class pod_packing {
       for (std::size_t rest = (set ^ low);; rest = (rest - 1) & (set ^ low)) {
         const std::size_t part = set ^ rest;
         if (one[part] >= 0) {
-          const split with{(std::min)(one[part] + best_[rest].groups, std::int64_t{rows_}), best_[rest].parts + 1, part};
+          const split with{(std::min)(one[part] + best_[rest].groups, std::int64_t{rows_}), best_[rest].parts + 1,
+                           part};
           if (with.groups > best.groups || (with.groups == best.groups && with.parts > best.parts)) best = with;
         }
         if (rest == 0) break;
@@ -227,8 +228,7 @@ HEDDLE_INLINE std::vector<int> group_placement::order_of(std::span<const int> co
   std::vector<int> order;
   for (const int column : column_of) {
     const std::size_t at = seen[static_cast<std::size_t>(column)]++;
-    const std::size_t cell =
-        at / per_node * static_cast<std::size_t>(columns) + static_cast<std::size_t>(column);
+    const std::size_t cell = at / per_node * static_cast<std::size_t>(columns) + static_cast<std::size_t>(column);
     order.push_back(free[static_cast<std::size_t>(pod_of[cell])][first[cell] + at % per_node]);
   }
   return order;
