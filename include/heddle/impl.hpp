@@ -81,6 +81,7 @@
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
 #include <heddle/plan/impl/model_mapping.hpp>
+#include <heddle/plan/impl/nano_batches.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
 #include <heddle/plan/impl/place_groups.hpp>
 #include <heddle/plan/impl/placement_svg.hpp>
@@ -108,6 +109,7 @@
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>
+#include <heddle/sim/impl/lanes.hpp>
 #include <heddle/sim/impl/rl_flow.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>
