@@ -80,6 +80,7 @@
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
+#include <heddle/plan/impl/co_clustering.hpp>
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
@@ -87,7 +88,10 @@
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
 #include <heddle/plan/impl/model_mapping.hpp>
+#include <heddle/plan/impl/nano_batches.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
+#include <heddle/plan/impl/place_groups.hpp>
+#include <heddle/plan/impl/placement_svg.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
 #include <heddle/plan/impl/skippipe/options.hpp>
 #include <heddle/rendezvous/impl/file.hpp>
@@ -112,6 +116,7 @@
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>
+#include <heddle/sim/impl/lanes.hpp>
 #include <heddle/sim/impl/rl_flow.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/sim/impl/world_step.hpp>

@@ -36,7 +36,8 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot"],
-         "sim": ["transformer_step", "world_step"]}
+         "sim": ["lanes", "reliability", "transformer_step", "world_step"],
+         "plan": ["co_clustering", "level_bytes", "nano_batches", "place_groups", "placement_svg", "shares_by_speed"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

@@ -2,6 +2,12 @@
 #include "runs.hpp"
 
 #include "catch.hpp"
+#include "transport.hpp"
+
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/mesh/topology.hpp>
+#include <heddle/plan/level_bytes.hpp>
+#include <heddle/plan/place_groups.hpp>
 
 #include <cmath>
 
@@ -134,4 +140,52 @@ TEST_CASE("sharding the optimizer's state changes where it lies, not what is tra
     CHECK(r.state_bytes <= 2 * 8 * ((r.parameters + 2) / 3));
   }
   CHECK(total == whole.ranks[0].state_bytes);
+}
+
+TEST_CASE("ranks placed on pods give the same bits, only the bytes between pods differ", "[train][parallel][place]") {
+  namespace hd = heddle;
+  using hd::dp, hd::pp, hd::tp;
+  setup s;
+  s.mesh = "dp=2,pp=2,tp=2";
+  if (!transport_test::on_threads || !fits(s.mesh)) return;
+  const hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 2>> mesh;
+  const outcome plain = train_f32(s);
+  const double activations =
+      static_cast<double>(s.batch / 2 * s.context * s.width) * sizeof(float);  // of a replica, one way
+  std::vector<double> between;
+  // Nodes of two ranks on pods of two and two nodes, of one and three, in turn, and on one.
+  for (const std::vector<int>& pods : {std::vector{2, 2}, {1, 3}, {3, 1}, {1, 1, 2}, {4}}) {
+    hd::topology cluster(8);
+    std::vector<int> pod_of_node;
+    for (std::size_t k = 0; k < pods.size(); ++k)
+      pod_of_node.insert(pod_of_node.end(), static_cast<std::size_t>(pods[k]), static_cast<int>(k));
+    for (int r = 0; r < 8; ++r)
+      cluster.place(r, {r, r % 4, 0, pod_of_node[static_cast<std::size_t>(r % 4)], hd::link_kind::infiniband});
+    for (const hd::plan::group_placement& p : hd::plan::place_groups({pods, 2, 2}).choices) {
+      s.order = p.order(mesh, cluster);
+      INFO(p.pods << " pods, " << p.widest);
+      const outcome placed = train_f32(s);
+      CHECK(placed.losses == plain.losses);
+      CHECK(placed.norms == plain.norms);
+      CHECK(placed.weights == plain.weights);
+      double crossing = 0, all = 0;
+      for (std::size_t r = 0; r < 8; ++r) {
+        const rank_facts& mine = placed.ranks[r];
+        CHECK(mine.launched == s.order[r]);
+        const rank_facts& other =
+            placed.ranks[static_cast<std::size_t>(mesh.group_member<pp>(static_cast<int>(r), 1 - mine.pp))];
+        const auto bytes = static_cast<double>(mine.comm_bytes);
+        CHECK(mine.comm_bytes == plain.ranks[r].comm_bytes);
+        all += bytes;
+        if (cluster.place(mine.launched).pod != cluster.place(other.launched).pod) crossing += bytes;
+      }
+      const hd::plan::level_bytes predicted = hd::plan::bytes_along<pp>(mesh, cluster, s.order, activations, true);
+      CHECK(predicted.between_pods == crossing);
+      CHECK(predicted.all() == all);
+      between.push_back(crossing);
+    }
+  }
+  CHECK(between.size() == 5);
+  CHECK(between.front() == 0);
+  CHECK(between[1] > 0);
 }

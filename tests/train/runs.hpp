@@ -35,11 +35,13 @@ struct setup {
   std::int64_t held_out = -1;     // not negative: validation samples that the data says it has
   int odd_rank = -1;              // this rank gets another seed
   std::int64_t ignore_every = 0;  // every so many targets is ignored; 0: none
+  std::vector<int> order = {};    // of launched ranks on the mesh, on threads only; empty: as launched
 };
 
 /// What one rank did in the last step.
 struct rank_facts {
   int pp = 0, tp = 0;
+  int launched = 0;                                // the rank that it is outside of `setup::order`
   std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
   std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
   std::int64_t taken_back = 0;

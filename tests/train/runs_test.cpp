@@ -89,7 +89,7 @@ outcome train(const setup& s) {
   result.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   result.faults.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
-  transport_test::launch(mesh, [&](auto& world) {
+  const auto run = [&](auto& world) {
     auto mine = o;
     if (world.rank() == s.odd_rank) mine.seed = 99;
     trainer_of<T, Zero, std::remove_reference_t<decltype(world)>, Policies...> trainer(world, mine, when);
@@ -172,6 +172,7 @@ outcome train(const setup& s) {
       if (!last) continue;
       rank_facts& facts = result.ranks[static_cast<std::size_t>(world.rank())];
       facts.pp = trainer.pp_group().rank();
+      facts.launched = s.order.empty() ? world.rank() : s.order[static_cast<std::size_t>(world.rank())];
       facts.tp = trainer.tp_group().rank();
       facts.sends = trainer.counters().sends;
       facts.bytes_sent = trainer.counters().bytes_sent;
@@ -209,6 +210,11 @@ outcome train(const setup& s) {
         assemble(trainer.stage(k), std::span<const T>(optimizer.moment(m)), owned, optimizer.owned_end(), 1.0,
                  result.moments, owned, std::to_string(m) + " ");
     }
+  };
+  transport_test::launch(mesh, [&](auto& world) {
+    if (s.order.empty()) return run(world);
+    auto placed = world.renumbered(s.order);
+    run(placed);
   });
   for (auto* values : {&result.losses, &result.norms, &result.validation}) transport_test::tell(*values, 0);
   transport_test::tell(result.first_step, 0);

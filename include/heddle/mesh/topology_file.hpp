@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/file_size_signal.hpp>
+#include <heddle/core/line_reader.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/mesh/topology.hpp>
 
@@ -29,9 +30,9 @@ inline void append_number(std::string& text, double x) {
 }
 
 // Reads the directives of a topology's text, line by line.
-class topology_reader {
+class topology_reader : line_reader<mesh_error> {
  public:
-  topology_reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+  using line_reader::line_reader;
 
   topology read();
 
@@ -40,43 +41,11 @@ class topology_reader {
 
   void directive();
 
-  bool next_line();
-
-  void expect(std::size_t words, std::string_view form);
-  template <class T>
-  T parsed(std::size_t word, const char* what) {
-    T value{};
-    const char* end = words_[word].data() + words_[word].size();
-    const auto [stopped, problem] = std::from_chars(words_[word].data(), end, value);
-    if (problem == std::errc{} && stopped == end) return value;
-    fail(text_of({"\"", words_[word], "\" is no ", what}));
-  }
-  int integer(std::size_t word) { return parsed<int>(word, "whole number"); }
-  double number(std::size_t word) { return parsed<double>(word, "number"); }
-  template <class Names>
-  std::size_t position(std::size_t word, const Names& names, const char* what) {
-    for (std::size_t i = 0; i < names.size(); ++i)
-      if (names[i] == words_[word]) return i;
-    std::string text = "\"";
-    text += words_[word];
-    text += "\" is no ";
-    text += what;
-    text += "; known are";
-    for (const std::string_view name : names) text.append(" ").append(name);
-    fail(text);
-  }
   link_kind link_kind_of(std::size_t word) {
     return static_cast<link_kind>(position(word, link_kind_names, "kind of link"));
   }
 
-  [[noreturn]] void fail(std::string_view why);
-
-  std::string_view rest_;
-  std::string_view source_;
-  std::vector<std::string_view> words_;
-  int line_ = 0;
   bool counted_ = false;
-  bool failed_ = false;
   topology result_;
 };
 }  // namespace detail

@@ -21,8 +21,7 @@ namespace detail {
 
 HEDDLE_INLINE topology topology_reader::read() {
   bool began = false;
-  while (next_line()) {
-    if (words_.empty()) continue;
+  while (next()) {
     if (!began && (words_.size() != 3 || words_[0] != "heddle" || words_[1] != "topology" || words_[2] != "1"))
       fail("the first line of a topology is \"heddle topology 1\"");
     if (began) checked_directive();
@@ -37,7 +36,7 @@ HEDDLE_INLINE void topology_reader::checked_directive() {
   try {
     directive();
   } catch (const mesh_error& refused) {
-    if (failed_) throw;
+    if (failed()) throw;
     std::string_view why = refused.what();  // what the topology itself says
     why.remove_prefix(std::string_view("heddle: ").size());
     fail(why);
@@ -87,36 +86,6 @@ HEDDLE_INLINE void topology_reader::directive() {
   } else {
     fail(text_of({"\"", what, "\" is none of ranks, forward, place, vertex, link, both"}));
   }
-}
-
-HEDDLE_INLINE bool topology_reader::next_line() {
-  if (rest_.empty()) return false;
-  ++line_;
-  const std::size_t end = rest_.find('\n');
-  std::string_view text = rest_.substr(0, end);
-  rest_ = end == std::string_view::npos ? std::string_view{} : rest_.substr(end + 1);
-  text = text.substr(0, text.find('#'));
-  words_.clear();
-  while (true) {
-    const std::size_t begin = text.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos) return true;
-    text.remove_prefix(begin);
-    const std::size_t length = text.find_first_of(" \t\r");
-    words_.push_back(text.substr(0, length));
-    text = length == std::string_view::npos ? std::string_view{} : text.substr(length);
-  }
-}
-
-HEDDLE_INLINE void topology_reader::expect(std::size_t words, std::string_view form) {
-  if (words_.size() == words) return;
-  std::string text = "expected ";
-  text += form;
-  fail(text);
-}
-
-HEDDLE_INLINE void topology_reader::fail(std::string_view why) {
-  failed_ = true;
-  throw mesh_error(text_of({"heddle: ", source_, ", line ", line_, ": ", why}));
 }
 
 }  // namespace detail
