@@ -31,6 +31,9 @@ class paper_communicator {
   using queue = Queue;
   /// A message that was counted when it started.
   struct request {
+    request() = default;
+    request(request&&) = default;
+    request& operator=(request&&) = default;
     void wait() noexcept {}
     bool test() noexcept { return true; }
   };
@@ -120,6 +123,18 @@ struct axis_traffic {
   int ranks = 1;       ///< of the group
   comm_counters counters{};
 };
+
+/// Adds calls and bytes, `times` over, to those of the same axes.
+inline void add_traffic(std::vector<axis_traffic>& to, const std::vector<axis_traffic>& more, std::int64_t times = 1) {
+  for (const axis_traffic& m : more) {
+    auto at = std::find_if(to.begin(), to.end(), [&](const axis_traffic& t) { return t.axes == m.axes; });
+    if (at == to.end()) at = to.insert(to.end(), {m.axes, m.ranks, {}});
+    for (std::size_t i = 0; i < comm_operations; ++i) {
+      at->counters.by_operation[i].calls += times * m.counters.by_operation[i].calls;
+      at->counters.by_operation[i].bytes += times * m.counters.by_operation[i].bytes;
+    }
+  }
+}
 
 /// A rank of a mesh without the others: what a stage needs of a world, for any rank of any mesh. With a `paper_backend` a
 /// stage runs in no time and says what it would send, compute and hold; with a backend that computes (`Queue`: that of its
