@@ -358,7 +358,10 @@ class paper_step {
       batch.tokens = std::span<const std::int32_t>(ids_).first(n);
       batch.targets = std::span<const std::int32_t>(ids_).first(n);
       batch.samples = static_cast<int>(w.samples);
-      const auto in = in_.view(), out = out_.view();
+      const auto rows = [&](row& of) {
+        return heddle::v0::detail::row_at<model::paper_memory>(of.address(), stage.boundary_elements(w.samples));
+      };
+      const auto in = rows(in_), out = rows(out_);
       const auto from_here = [&] {
         world_.clear();
         backend_.trace().clear();
