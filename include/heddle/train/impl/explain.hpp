@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -119,6 +121,47 @@ HEDDLE_INLINE std::vector<std::pair<const char*, std::int64_t>> kinds_of_memory(
           {"optimizer", m.parameters.moments},    {"gathered", m.parameters.lent + m.parameters.rounded},
           {"activations", m.activations.total()}, {"between stages", m.between_stages}};
 }
+// What is sent along some axes by one call; classes that follow each other and send the same share the row.
+struct traffic_row {
+  std::string axes, level, call, of;
+  int ranks = 1;
+  std::int64_t calls = 0, bytes = 0;
+};
+HEDDLE_INLINE std::vector<traffic_row> traffic_rows(const explanation& e) {
+  const auto of_class = [&](const rank_class& c) {
+    std::vector<traffic_row> rows;
+    for (const model::axis_traffic& t : c.traffic)
+      for (std::size_t i = 0; i < comm_operations; ++i)
+        if (const auto& o = t.counters.by_operation[i]; o.calls > 0) {
+          std::string level;
+          for (const axis_on_cluster& a : e.axes)
+            if (("," + t.axes + ",").find("," + a.name + ",") != std::string::npos) level = a.level;
+          rows.push_back(
+              {t.axes, level, std::string(to_string(static_cast<comm_operation>(i))), "", t.ranks, o.calls, o.bytes});
+        }
+    std::sort(rows.begin(), rows.end(), [](const traffic_row& a, const traffic_row& b) {
+      return std::tie(a.axes, a.call) < std::tie(b.axes, b.call);
+    });
+    return rows;
+  };
+  std::vector<traffic_row> all;
+  for (std::size_t first = 0, k = 0; k < e.classes.size(); first = k) {
+    const auto same = [](const traffic_row& a, const traffic_row& b) {
+      return a.axes == b.axes && a.call == b.call && a.calls == b.calls && a.bytes == b.bytes;
+    };
+    const std::vector<traffic_row> rows = of_class(e.classes[first]);
+    for (++k; k < e.classes.size(); ++k) {
+      const std::vector<traffic_row> next = of_class(e.classes[k]);
+      if (!std::equal(rows.begin(), rows.end(), next.begin(), next.end(), same)) break;
+    }
+    const std::string begin = std::to_string(e.classes[first].member.rank);
+    for (traffic_row r : rows) {
+      r.of = k == first + 1 ? begin : begin + " to " + std::to_string(e.classes[k - 1].member.rank);
+      all.push_back(std::move(r));
+    }
+  }
+  return all;
+}
 HEDDLE_INLINE std::string column(std::string text, std::size_t width) {
   if (text.size() < width) text.insert(0, width - text.size(), ' ');
   return text;
@@ -146,21 +189,13 @@ HEDDLE_INLINE std::string to_string(const explanation& e) {
     out += "\n";
   }
   out += "\n" + column("axis", 6) + column("ranks", 7) + "  level       call" + column("calls", 18) +
-         column("bytes", 12) + "  of rank\n";
-  for (const rank_class& c : e.classes)
-    for (const model::axis_traffic& t : c.traffic)
-      for (std::size_t i = 0; i < comm_operations; ++i)
-        if (const auto& o = t.counters.by_operation[i]; o.calls > 0) {
-          std::string level;
-          for (const axis_on_cluster& a : e.axes)
-            if (a.name == t.axes) level = a.level;
-          std::string call(to_string(static_cast<comm_operation>(i)));
-          level.resize((std::max)(level.size(), std::size_t{10}), ' ');
-          out += column(t.axes, 6) + column(std::to_string(t.ranks), 7) + "  " + level + "  ";
-          out += call + column(std::to_string(o.calls), 22 - (std::min)(call.size(), std::size_t{20})) +
-                 column(shown_amount(static_cast<double>(o.bytes), "B"), 12) + "  " + std::to_string(c.member.rank) +
-                 "\n";
-        }
+         column("bytes", 12) + "  of ranks\n";
+  for (detail::traffic_row r : detail::traffic_rows(e)) {
+    r.level.resize((std::max)(r.level.size(), std::size_t{10}), ' ');
+    out += column(r.axes, 6) + column(std::to_string(r.ranks), 7) + "  " + r.level + "  " + r.call +
+           column(std::to_string(r.calls), 22 - r.call.size()) +
+           column(shown_amount(static_cast<double>(r.bytes), "B"), 12) + "  " + r.of + "\n";
+  }
   out += "\nstep " + shown_seconds(e.seconds) + ", bubble " + shown_share(e.bubble) + ", " +
          shown_amount(e.tokens_per_second(), "tokens/s") + ", MFU " + shown_share(e.mfu()) + "\n";
   if (!e.fits())
