@@ -84,7 +84,8 @@ HEDDLE_INLINE std::string mesh_picture(const explanation& e) {
   constexpr int most = 256;
   constexpr double size = 24, gap = 3;
   const int of_part = (std::min)(e.on.levels.front().devices, 32);
-  const int shown = (std::min)(e.on.devices, most), columns = (std::max)(1, 32 / of_part);
+  const int used = (e.ranks + 63) / 32 * 32;  // and a row that is free
+  const int shown = (std::min)({e.on.devices, most, used}), columns = (std::max)(1, 32 / of_part);
   svg_drawing d;
   for (int device = 0; device < shown; ++device) {
     const int part = device / of_part, in_part = device % of_part;
@@ -118,7 +119,8 @@ HEDDLE_INLINE std::string pipeline_picture(const explanation& e) {
   in_ms.makespan *= 1e3;
   for (auto* times : {&in_ms.start, &in_ms.end, &in_ms.busy})
     for (double& t : *times) t *= 1e3;
-  return inline_svg(sim::schedule_svg(e.table, in_ms, "one pipeline, the slowest ranks of each stage", {.unit = "ms"}));
+  return inline_svg(sim::schedule_svg(e.table, in_ms, "one pipeline, the slowest ranks of each stage",
+                                      {.unit = "ms", .width = 1080}));
 }
 
 HEDDLE_INLINE std::string box_text(const std::vector<std::int64_t>& extents) {
