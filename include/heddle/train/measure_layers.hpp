@@ -18,17 +18,17 @@
 
 namespace heddle::inline v0::train {
 
-/// Times forward and backward of the embedding, of one block and of the head on `samples` samples of a whole context:
-/// the least of `repeats` runs each, all blocks alike. Called on all ranks of `world` together; everyone gets what rank 0
-/// measured, so that all ranks make the same partition:
-/// `options.layers_per_stage = plan::partition_layers(measure_layer_costs<Model>(world, config, kernels, 4), stages).counts`.
-/// Units: seconds. Errors: `config_error` for a configuration that does not fit.
-template <class Model, class World, class Backend>
-plan::layer_costs measure_layer_costs(World& world, const typename Model::config& config, Backend& backend,
-                                      std::int64_t samples, int repeats = 3) {
+namespace detail {
+
+// The least times of forward, and of backward or of its two parts, of the embedding, of one block and of the head: [part][verb].
+template <int Verbs, class Model, class World, class Backend>
+std::array<std::array<double, Verbs>, 3> measure_parts(World& world, const typename Model::config& config,
+                                                       Backend& backend, std::int64_t samples, int repeats) {
+  static_assert(Verbs == 2 || Verbs == 3);
   using scalar = typename Model::scalar;
   using space = space_of<Backend>;
   using stage_type = typename Model::template stage<World, Backend>;
+  using times = std::array<double, Verbs>;
   const auto ids = static_cast<std::size_t>(samples * config.context);
   const std::vector<std::int32_t> tokens(ids, 0);
   typename Model::batch batch;
@@ -37,7 +37,7 @@ plan::layer_costs measure_layer_costs(World& world, const typename Model::config
   batch.samples = static_cast<int>(samples);
   const auto seconds_of = [&](int part, const std::array<int, 3>& counts) {
     stage_type stage(config, world, backend, Model::layers_of(config, part, std::span<const int>(counts)), 1, samples,
-                     0);
+                     Verbs - 2);
     stage.initialize(1);
     const std::int64_t n = stage.boundary_elements(samples);
     auto& queue = compute::queue_of(backend);
@@ -48,21 +48,64 @@ plan::layer_costs measure_layer_costs(World& world, const typename Model::config
     queue.copy(numbers, dout);
     queue.wait();
     const auto row = [&](buffer<scalar, space>& of) { return heddle::v0::detail::row_at<space>(of.address(), n); };
-    double least = std::numeric_limits<double>::infinity();
+    times least;
+    least.fill(std::numeric_limits<double>::infinity());
     for (int k = 0; k < (std::max)(1, repeats); ++k) {
-      const std::int64_t start = now_ns();
-      stage.forward(0, batch, row(in), row(out));
-      stage.backward(0, batch, row(dout), row(din));
-      queue.wait();
-      least = (std::min)(least, static_cast<double>(now_ns() - start) * 1e-9);
+      std::size_t verb = 0;
+      const auto time = [&](auto&& run) {
+        const std::int64_t start = now_ns();
+        run();
+        queue.wait();
+        least[verb] = (std::min)(least[verb], static_cast<double>(now_ns() - start) * 1e-9);
+        ++verb;
+      };
+      time([&] { stage.forward(0, batch, row(in), row(out)); });
+      if constexpr (Verbs == 2) {
+        time([&] { stage.backward(0, batch, row(dout), row(din)); });
+      } else {
+        time([&] { stage.backward_input(0, batch, row(dout), row(din)); });
+        time([&] { stage.backward_weight(0, batch); });
+      }
     }
     return least;
   };
   const int layers = config.layers;
-  std::array<double, 3> measured{seconds_of(0, {0, layers, 0}), 0.0, seconds_of(2, {0, layers, 0})};
+  std::array<times, 3> measured{seconds_of(0, {0, layers, 0}), times{}, seconds_of(2, {0, layers, 0})};
   if (layers > 0) measured[1] = seconds_of(1, {0, 1, layers - 1});
-  world.control().broadcast(std::span<double>(measured), 0);
-  return {std::vector<double>(static_cast<std::size_t>(layers), measured[1]), measured[0], measured[2]};
+  world.control().broadcast(std::span<double>(measured[0].data(), 3 * Verbs), 0);
+  return measured;
+}
+
+}  // namespace detail
+
+/// Times forward and backward of the embedding, of one block and of the head on `samples` samples of a whole context:
+/// the least of `repeats` runs each, all blocks alike. Called on all ranks of `world` together; everyone gets what rank 0
+/// measured, so that all ranks make the same partition:
+/// `options.layers_per_stage = plan::partition_layers(measure_layer_costs<Model>(world, config, kernels, 4), stages).counts`.
+/// On a `model::paper_world` it measures one rank's share of any mesh, without what is sent.
+/// Units: seconds. Errors: `config_error` for a configuration that does not fit.
+template <class Model, class World, class Backend>
+plan::layer_costs measure_layer_costs(World& world, const typename Model::config& config, Backend& backend,
+                                      std::int64_t samples, int repeats = 3) {
+  const auto of = detail::measure_parts<2, Model>(world, config, backend, samples, repeats);
+  const auto both = [&](std::size_t part) { return of[part][0] + of[part][1]; };
+  return {std::vector<double>(static_cast<std::size_t>(config.layers), both(1)), both(0), both(2)};
+}
+
+/// The same by verb, as schedules that put `backward_weight` elsewhere need it.
+struct verb_costs {
+  plan::layer_costs forward, backward_input, backward_weight;
+};
+/// As `measure_layer_costs`, each verb by itself. The two parts of a backward take a little more than the whole, which
+/// `measure_layer_costs` times.
+template <class Model, class World, class Backend>
+verb_costs measure_verb_costs(World& world, const typename Model::config& config, Backend& backend,
+                              std::int64_t samples, int repeats = 3) {
+  const auto of = detail::measure_parts<3, Model>(world, config, backend, samples, repeats);
+  const auto verb = [&](std::size_t v) -> plan::layer_costs {
+    return {std::vector<double>(static_cast<std::size_t>(config.layers), of[1][v]), of[0][v], of[2][v]};
+  };
+  return {verb(0), verb(1), verb(2)};
 }
 
 }  // namespace heddle::inline v0::train

@@ -6,12 +6,13 @@
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/stage_sizes.hpp>
 #include <heddle/schedule/lower/plan.hpp>
-#include <heddle/tensor/expected_memory.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/sharded_stages.hpp>
@@ -64,53 +65,58 @@ void forecast_optimizers(memory_forecast& f, std::int64_t& owned, Groups& groups
   };
   (..., add(group_of_bucket<K>(groups), elements[K]));
 }
-template <class Optimizer>
-struct one_bucket_of {
-  using type = Optimizer;
-};
-template <class Optimizer, int Buckets>
-struct one_bucket_of<bucketed_optimizer<Optimizer, Buckets>> {
-  using type = Optimizer;
-};
 
 }  // namespace detail
 
-/// What this rank of the trainer is predicted to hold, from its options alone; nothing where the stage type does not say its sizes ahead
-/// (`model::sizes_of_stage`). A trainer says it in errors of memory, while it is made, too.
-template <class Trainer>
-std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
-  using Stage = typename Trainer::stage_type;
+/// What the forecast of one rank follows from. A trainer has it of itself; a plan fills it from a mesh and a rank,
+/// with no trainer and no launch.
+template <class Options, class Ranks, class Groups>
+struct forecast_facts {
+  const Options& options;               ///< a trainer's, checked
+  schedule::plan_view plan;             ///< the lowered table and the storage of its actions
+  const stage_parts& parts;             ///< of the model, on the stages of that table
+  Ranks& ranks;                         ///< `mesh()` and `rank()`: a world or a paper world
+  Groups& shares;                       ///< `rank()` and `size()` among those that sum gradients, or `bucket_groups`
+  int pipeline_rank = 0;                ///< of the table
+  std::int64_t max_samples = 0;         ///< of one microbatch
+  bool by_size = false;                 ///< what comes and goes has a place for each size (captured or registered)
+  std::int64_t rounded_per_weight = 0;  ///< bytes that the backend keeps of each weight that stays
+};
+
+/// What a rank is predicted to hold, from its facts alone; nothing where the stage type does not say its sizes ahead
+/// (`model::sizes_of_stage`), or where the optimizer's shares follow from whole tensors.
+template <class Model, class Strategy, class Stage, class Options, class Ranks, class Groups>
+std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ranks, Groups>& facts) {
   using sizes_type = model::sizes_of_stage<Stage>;
-  if constexpr (!sizes_type::known || detail::acts_on_whole_tensors<typename Trainer::strategy::optimizer>) {
-    return std::nullopt;  // of the latter shares follow from the tensors
+  if constexpr (!sizes_type::known || detail::acts_on_whole_tensors<typename Strategy::optimizer>) {
+    return std::nullopt;
   } else {
     using scalar = typename Stage::scalar;
-    using optimizer_type = typename detail::one_bucket_of<typename Trainer::optimizer_type>::type;
-    using strategy = typename Trainer::strategy;
-    constexpr int zero = Trainer::zero_stage;
+    using optimizer_type = detail::optimizer_under<scalar, Strategy, space_of<Stage>>;
+    constexpr int zero = Strategy::zero::stage;
     const auto bytes = [](std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(scalar)); };
     const auto bytes_of_sums = [](std::int64_t n) {
       return n * static_cast<std::int64_t>(sizeof(sum_of_type<scalar>));
     };
-    const auto& options = trainer.options();
-    const stage_parts& parts = trainer.parts();
-    const schedule::plan_view plan = trainer.plan();
-    const int rank = trainer.pipeline_group().rank();
-    auto& groups = trainer.gradient_group();
+    const Options& options = facts.options;
+    const stage_parts& parts = facts.parts;
+    const schedule::plan_view& plan = facts.plan;
+    const int rank = facts.pipeline_rank;
     const held_parts here(plan.table, parts, rank);
     const auto list = plan.table.list(rank);
     memory_forecast f;
     std::vector<detail::whole_stage> whole;
     std::int64_t largest = 0, tied = 0, stay = 0;
     for (const int s : here.stages()) {
-      auto layers = detail::assigned_layers<typename strategy::layers, typename Trainer::model_type>(
+      auto layers = detail::assigned_layers<typename Strategy::layers, Model>(
           options.model, parts.part_of(s), parts.parts(), parts.parts_with_layers(), options.layers_per_stage);
       detail::complete_layers<zero>(layers, parts.replica_of(s));
-      const sizes_type of(options.model, trainer.ranks(), layers, trainer.max_samples(), here.lender_of(s) >= 0,
+      const sizes_type of(options.model, facts.ranks, layers, facts.max_samples, here.lender_of(s) >= 0,
                           detail::settings_of<Stage>(options, list, s));
       const model::stage_sizes& n = of.sizes;
       std::int64_t owned = 0;
-      detail::forecast_optimizers<optimizer_type>(f, owned, groups, of.bucket_elements, strategy::norm_check::copies,
+      detail::forecast_optimizers<optimizer_type>(f, owned, facts.shares, of.bucket_elements,
+                                                  Strategy::norm_check::copies,
                                                   std::make_integer_sequence<int, sizes_type::buckets>{});
       f.parameters.weights += bytes((zero >= 3 ? owned : n.flat_elements) + n.frozen_elements);
       f.parameters.gradients +=
@@ -124,19 +130,37 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
       const bool alone = !here.has_replicas(s) && (parts.parts() == 1 || n.tied_elements == 0);
       whole.push_back({s, parts.part_of(s), n.flat_elements, n.borrows_embedding, alone});
     }
-    if (zero >= 2 && !(sizes_type::buckets == 1 && groups.size() == 1)) {
-      using registered =
-          registered_parameters<typename Trainer::stages_type, std::remove_reference_t<decltype(groups)>>;
-      const bool by_size = strategy::steps::captured || registered::is_asked(groups);
-      f.parameters.lent = detail::most_bytes_lent<scalar>(plan.table, rank, whole, zero >= 3, by_size).total();
-    }
-    const compute::kept_weight_memory kept = compute::kept_weights_of<scalar>(trainer.backend());
+    if (zero >= 2 && !(sizes_type::buckets == 1 && facts.shares.size() == 1))
+      f.parameters.lent = detail::most_bytes_lent<scalar>(plan.table, rank, whole, zero >= 3, facts.by_size).total();
     if (zero >= 3) stay += detail::most_whole_weights(plan.table, rank, whole);
-    if (kept.of != nullptr) f.parameters.rounded = kept.bytes_per_weight * stay;
+    f.parameters.rounded = facts.rounded_per_weight * stay;
     f.between_stages = bytes(plan.storage.buffers(rank) * largest);
     if (here.ties_two_ranks() && here.has_embedding()) f.between_stages += bytes_of_sums(tied);
     return f;
   }
+}
+
+/// What this rank of the trainer is predicted to hold: what `bytes_held` says after a step. A trainer says it in errors
+/// of memory, while it is made, too.
+template <class Trainer>
+std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
+  using stage_type = typename Trainer::stage_type;
+  using strategy = typename Trainer::strategy;
+  auto& shares = trainer.gradient_group();
+  using groups = std::remove_reference_t<decltype(shares)>;
+  using registered = registered_parameters<typename Trainer::stages_type, groups>;
+  const auto kept = compute::kept_weights_of<typename stage_type::scalar>(trainer.backend());
+  const forecast_facts<typename Trainer::options_type, std::remove_reference_t<decltype(trainer.ranks())>, groups>
+      facts{trainer.options(),
+            trainer.plan(),
+            trainer.parts(),
+            trainer.ranks(),
+            shares,
+            trainer.pipeline_group().rank(),
+            trainer.max_samples(),
+            strategy::steps::captured || registered::is_asked(shares),
+            kept.of == nullptr ? 0 : kept.bytes_per_weight};
+  return predicted_memory<typename Trainer::model_type, strategy, stage_type>(facts);
 }
 
 namespace detail {

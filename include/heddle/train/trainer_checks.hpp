@@ -124,7 +124,7 @@ constexpr bool steps_in_order() {
 }
 
 // The most microbatches of a stage that wait between I and W.
-inline int most_deferred(std::span<const schedule::action> list, int stage) {
+constexpr int most_deferred(std::span<const schedule::action> list, int stage) {
   int waiting = 0, most = 0;
   for (const schedule::action& a : list) {
     if (a.stage != stage) continue;

@@ -120,6 +120,15 @@ class config_object {
       }
     }
   }
+  // Refuses every key that nobody asked for.
+  void only_known() const {
+    std::string known;
+    for (const std::string& key : seen_) known += (known.empty() ? "" : ", ") + key;
+    for (const auto& [key, value] : all_->items())
+      if (seen_.count(key) == 0)
+        throw config_error("heddle: " + what_ + ", key '" + heddle::v0::detail::shown_name(key) +
+                           "': expected one of " + known + ", got " + shown(value));
+  }
 
  private:
   static std::string shown(const nlohmann::json& value) {

@@ -1,0 +1,112 @@
+// heddle/compute/kernel_list.hpp: the kernels of a backend as one list, for backends that stand before another one.
+#pragma once
+
+#include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+/// Every kernel that such a backend passes on, each once: `PLAIN(name)`, `OF_VALUES(name)` and `OF_TYPE(name)` say what
+/// callers name besides its arguments: nothing, values (`matmul<transpose::no, transpose::yes>`), or a type. A kernel
+/// that is added here is there in all of them (`testing::checked_backend`, `model::paper_backend`).
+#define HEDDLE_EACH_KERNEL(PLAIN, OF_VALUES, OF_TYPE) \
+  OF_VALUES(matmul)                                   \
+  OF_VALUES(matmul_add_bias)                          \
+  OF_VALUES(matmul_add_bias_gelu)                     \
+  OF_VALUES(matmul_gelu_backward)                     \
+  OF_VALUES(matmul_add_bias_backward)                 \
+  OF_VALUES(grouped_matmul)                           \
+  OF_VALUES(rotary)                                   \
+  OF_VALUES(rotary_backward)                          \
+  OF_TYPE(gated)                                      \
+  OF_TYPE(gated_backward)                             \
+  OF_TYPE(top_k)                                      \
+  OF_TYPE(top_k_backward)                             \
+  OF_TYPE(limit_choices)                              \
+  PLAIN(expert_balance)                               \
+  PLAIN(expert_balance_backward)                      \
+  PLAIN(grouped_matmul_backward_weight)               \
+  PLAIN(add_bias)                                     \
+  PLAIN(add_bias_backward)                            \
+  PLAIN(gelu)                                         \
+  PLAIN(gelu_backward)                                \
+  PLAIN(add)                                          \
+  PLAIN(scale)                                        \
+  PLAIN(fill)                                         \
+  PLAIN(copy)                                         \
+  PLAIN(cast)                                         \
+  PLAIN(layer_norm)                                   \
+  PLAIN(layer_norm_backward_input)                    \
+  PLAIN(layer_norm_backward_weight)                   \
+  PLAIN(rms_norm)                                     \
+  PLAIN(rms_norm_backward_input)                      \
+  PLAIN(rms_norm_backward_weight)                     \
+  PLAIN(attention)                                    \
+  PLAIN(attention_backward)                           \
+  PLAIN(embedding)                                    \
+  PLAIN(embedding_backward)                           \
+  PLAIN(add_positions)                                \
+  PLAIN(add_positions_backward)                       \
+  PLAIN(copy_heads)                                   \
+  PLAIN(sum_heads)                                    \
+  PLAIN(store_rows)                                   \
+  PLAIN(add_rows)                                     \
+  PLAIN(row_max)                                      \
+  PLAIN(row_sum_exp)                                  \
+  PLAIN(pick_target)                                  \
+  PLAIN(add_to_softmax)                               \
+  PLAIN(rescale_softmax)                              \
+  PLAIN(cross_entropy_loss)                           \
+  PLAIN(cross_entropy_backward)                       \
+  PLAIN(squared_error)                                \
+  PLAIN(squared_error_backward)                       \
+  PLAIN(unfold)                                       \
+  PLAIN(unfold_backward)                              \
+  PLAIN(mean_of_rows)                                 \
+  PLAIN(mean_of_rows_backward)                        \
+  PLAIN(route)                                        \
+  PLAIN(permute)                                      \
+  PLAIN(permute_backward)                             \
+  PLAIN(unpermute)                                    \
+  PLAIN(unpermute_backward)                           \
+  PLAIN(sum_of_squares)                               \
+  PLAIN(count_nonfinite)                              \
+  PLAIN(all_finite)                                   \
+  PLAIN(adamw)                                        \
+  PLAIN(undo_adamw)
+
+namespace heddle::inline v0::compute::detail {
+
+// What a kernel in memory `To` takes for an argument of the same kernel in another memory. Nothing is read.
+template <class To, class X>
+constexpr const X& argument_in(const X& x) noexcept {
+  return x;
+}
+template <class To, class T, class Shape, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr auto argument_in(const view<T, Shape, From>& x) noexcept {
+  if constexpr (!std::is_same_v<To, host_memory>)
+    return view<T, Shape, To>(x.address(), x.shape());
+  else if constexpr (Shape::rank() == 0)
+    return x.address();
+  else if constexpr (Shape::rank() == 1)
+    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
+  else
+    return view<T, Shape>(x.address(), x.shape());
+}
+template <class To, class T, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr head_rows<T, To> argument_in(const head_rows<T, From>& x) noexcept {
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+}
+template <class To, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr key_pages_in<To> argument_in(const key_pages_in<From>& x) noexcept {
+  return {argument_in<To>(x.pages), x.page_rows};  // the rest says how, not what
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,145 @@
+// heddle/model/paper/backend.hpp: a backend that computes nothing and notes which kernels it is called with.
+#pragma once
+
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/kernel_list.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/model/paper/memory.hpp>
+#include <heddle/model/paper/trace.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::model {
+
+namespace detail {
+
+// Of which kernel the operations are counted.
+enum class counted_kernel { no, product, product_with_sums, attention, attention_backward, routing };
+constexpr counted_kernel counted(std::string_view name) noexcept {
+  if (name == "matmul_add_bias_backward") return counted_kernel::product_with_sums;
+  if (name == "attention") return counted_kernel::attention;
+  if (name == "attention_backward") return counted_kernel::attention_backward;
+  if (name == "route" || name.starts_with("grouped_matmul")) return counted_kernel::routing;
+  return name.starts_with("matmul") ? counted_kernel::product : counted_kernel::no;
+}
+
+template <compute::transpose, compute::transpose Right, class A, class B, class... Rest>
+constexpr std::int64_t product_flops(const A& a, const B& b, const Rest&...) noexcept {
+  return 2 * a.size() * b.extent(Right == compute::transpose::yes ? 0 : 1);
+}
+template <class A, class B, class... Rest>
+constexpr std::int64_t product_with_sums_flops(const A& a, const B& b, const Rest&...) noexcept {
+  return 2 * a.size() * b.extent(1);
+}
+template <class QKV, class... Rest>
+constexpr std::int64_t attention_flops(const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
+  return flops_of_attention(s.batch, s.rows(), s.heads, 2 * s.head_dim);
+}
+template <class T, class Space, class Slices, class... Rest>
+constexpr std::int64_t attention_flops(const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>&,
+                                       const compute::head_rows<T, Space>& v, const Slices& slices,
+                                       const Rest&...) noexcept {
+  return flops_of_attention(slices.size(), q.rows, q.heads, q.head_dim + v.head_dim);
+}
+template <class D, class QKV, class Out, class Lse, class... Rest>
+constexpr std::int64_t attention_backward_flops(const D&, const QKV& qkv, const Out&, const Lse&,
+                                                const compute::attention_shape& s, const Rest&...) noexcept {
+  return 2 * attention_flops(qkv, s);
+}
+template <class T, class Space, class Lse, class Slices, class... Rest>
+constexpr std::int64_t attention_backward_flops(const compute::head_rows<T, Space>&,
+                                                const compute::head_rows<T, Space>& q,
+                                                const compute::head_rows<T, Space>& k,
+                                                const compute::head_rows<T, Space>& v,
+                                                const compute::head_rows<T, Space>&, const Lse&, const Slices& slices,
+                                                const Rest&...) noexcept {
+  return 2 * attention_flops(q, k, v, slices);
+}
+template <counted_kernel What, auto... Values, class... Args>
+constexpr std::int64_t kernel_flops(const Args&... args) noexcept {
+  if constexpr (What == counted_kernel::product)
+    return product_flops<Values...>(args...);
+  else if constexpr (What == counted_kernel::product_with_sums)
+    return product_with_sums_flops(args...);
+  else if constexpr (What == counted_kernel::attention)
+    return attention_flops(args...);
+  else if constexpr (What == counted_kernel::attention_backward)
+    return attention_backward_flops(args...);
+  else
+    return 0;
+}
+template <bool Ok, class Like>
+inline constexpr bool paper_knows_the_rows = Ok;
+
+}  // namespace detail
+
+/// A backend that stands for `Like` on paper: it has the same kernels and facets, in `paper_memory`, and each call is noted
+/// in `trace()`, nothing is computed. Stages take it as they are: what they hold is in `queue().bytes()`, what they compute
+/// in the trace, what they send in a `paper_world`.
+/// Kernels that return a number return 0; `all_finite` is true.
+/// A mixture of experts does not compile with it: how many rows each expert has is in no shape.
+template <class Like>
+class paper_backend {
+ public:
+  using kind = compute::backend_kind;
+  using space = paper_memory;
+  using like = Like;
+
+  paper_memory::queue& queue() noexcept { return queue_; }
+  const kernel_trace& trace() const noexcept { return trace_; }
+  kernel_trace& trace() noexcept { return trace_; }
+  static constexpr int threads() noexcept { return 1; }
+  static constexpr const char* gemm_name() noexcept { return "paper"; }
+  static constexpr const char* half_product_name() noexcept
+    requires requires(const Like& k) { k.half_product_name(); }
+  {
+    return "paper";
+  }
+
+#define HEDDLE_PAPER_KERNEL(HEAD, NAME, CALL, VALUES)                                                                \
+  HEAD                                                                                                               \
+    requires requires(Like& k, const Args&... args) { CALL(compute::detail::argument_in<space_of<Like>>(args)...); } \
+  auto NAME(const Args&... args) {                                                                                   \
+    using result = decltype([](Like& k, const Args&... a) {                                                          \
+      return CALL(compute::detail::argument_in<space_of<Like>>(a)...);                                               \
+    }(std::declval<Like&>(), args...));                                                                              \
+    return note<result, detail::counted(#NAME) VALUES>(#NAME, args...);                                              \
+  }
+#define HEDDLE_PAPER_PLAIN(NAME) HEDDLE_PAPER_KERNEL(template <class... Args>, NAME, k.NAME, )
+#define HEDDLE_PAPER_OF_VALUES(NAME)                                                                                \
+  HEDDLE_PAPER_KERNEL(template <auto... Values HEDDLE_PAPER_COMMA class... Args>, NAME, k.template NAME<Values...>, \
+                      HEDDLE_PAPER_COMMA Values...)
+#define HEDDLE_PAPER_OF_TYPE(NAME) \
+  HEDDLE_PAPER_KERNEL(template <class Of HEDDLE_PAPER_COMMA class... Args>, NAME, k.template NAME<Of>, )
+#define HEDDLE_PAPER_COMMA ,
+  HEDDLE_EACH_KERNEL(HEDDLE_PAPER_PLAIN, HEDDLE_PAPER_OF_VALUES, HEDDLE_PAPER_OF_TYPE)
+#undef HEDDLE_PAPER_COMMA
+#undef HEDDLE_PAPER_OF_TYPE
+#undef HEDDLE_PAPER_OF_VALUES
+#undef HEDDLE_PAPER_PLAIN
+#undef HEDDLE_PAPER_KERNEL
+
+ private:
+  template <class Result, detail::counted_kernel What, auto... Values, class... Args>
+  Result note(std::string_view name, const Args&... args) {
+    static_assert(detail::paper_knows_the_rows < What != detail::counted_kernel::routing, Like >,
+                  "heddle: a mixture of experts on paper: how many rows each expert gets is known when it runs only; "
+                  "take paper_world with a real backend, or a model without experts");
+    trace_.note(name, detail::kernel_flops<What, Values...>(args...),
+                (std::int64_t{0} + ... + detail::bytes_of_argument(args)));
+    if constexpr (std::is_same_v<Result, bool>)
+      return true;
+    else if constexpr (!std::is_void_v<Result>)
+      return Result{};
+  }
+
+  paper_memory::queue queue_;
+  kernel_trace trace_;
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,102 @@
+// heddle/model/paper/memory.hpp: a memory space without bytes, which counts what is held and the most so far.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/memory_space.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::model {
+
+/// A memory space with nothing behind it: allocations have an address of their own and are counted, no byte of them exists.
+/// What a queue copies to the host is zero. All queues that `beside()` makes count together.
+struct paper_memory {
+  static constexpr bool host_accessible = false;
+
+ private:
+  struct counts {
+    std::int64_t held = 0, most = 0;
+    std::uintptr_t next = std::uintptr_t{1} << 40;  // the next address: no two of one queue are alike
+  };
+
+ public:
+  template <std::size_t>
+  class allocation {
+   public:
+    allocation() = default;
+    allocation(allocation&& other) noexcept
+        : of_(std::move(other.of_)), bytes_(std::exchange(other.bytes_, 0)), at_(std::exchange(other.at_, 0)) {}
+    allocation& operator=(allocation&& other) noexcept {
+      std::swap(of_, other.of_);
+      std::swap(bytes_, other.bytes_);
+      std::swap(at_, other.at_);
+      return *this;
+    }
+    ~allocation() {
+      if (of_ != nullptr) of_->held -= bytes_;
+    }
+    void* address() const noexcept { return reinterpret_cast<void*>(at_); }
+
+   private:
+    friend struct paper_memory;
+    allocation(std::shared_ptr<counts> of, std::int64_t bytes, std::uintptr_t at)
+        : of_(std::move(of)), bytes_(bytes), at_(at) {}
+    std::shared_ptr<counts> of_{};
+    std::int64_t bytes_ = 0;
+    std::uintptr_t at_ = 0;
+  };
+
+  class queue {
+   public:
+    /// Another queue of the same memory. Nothing waits: all is done when it is asked for.
+    queue beside() const { return *this; }
+    struct event {};
+    static event record() noexcept { return {}; }
+    static void after(event) noexcept {}
+    template <std::size_t Alignment>
+    allocation<Alignment> allocate(std::size_t bytes) {
+      counts& c = *counts_;
+      const auto n = static_cast<std::int64_t>(bytes);
+      c.held += n;
+      c.most = (std::max)(c.most, c.held);
+      const std::uintptr_t at = c.next;
+      c.next += (bytes + Alignment) / Alignment * Alignment;
+      return make<Alignment>(counts_, n, at);
+    }
+    template <class X>
+      requires elements_in<X, paper_memory>
+    static void zero(X&&) noexcept {}
+    /// Errors: `layout_error` if the sizes differ.
+    template <class From, class To>
+      requires(elements_in<From, paper_memory> || elements_in<From, host_memory>) &&
+              (elements_in<To, paper_memory> || elements_in<To, host_memory>) &&
+              std::same_as<heddle::detail::element_of<From>, heddle::detail::element_of<To>>
+    static void copy(const From& from, To&& to) {
+      const std::size_t n = heddle::detail::count_of(to);
+      if (heddle::detail::count_of(from) != n) heddle::detail::throw_copy_of(heddle::detail::count_of(from), n);
+      if constexpr (std::is_same_v<space_of<To>, host_memory>)
+        std::fill_n(heddle::detail::first_element(to), n, heddle::detail::element_of<To>{});
+    }
+    static void wait() noexcept {}
+
+    /// Bytes that are allocated now, and the most so far.
+    std::int64_t bytes() const noexcept { return counts_->held; }
+    std::int64_t most_bytes() const noexcept { return counts_->most; }
+
+   private:
+    std::shared_ptr<counts> counts_ = std::make_shared<counts>();
+  };
+
+ private:
+  template <std::size_t Alignment>
+  static allocation<Alignment> make(std::shared_ptr<counts> of, std::int64_t bytes, std::uintptr_t at) {
+    return {std::move(of), bytes, at};
+  }
+};
+
+}  // namespace heddle::inline v0::model
