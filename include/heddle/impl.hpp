@@ -79,6 +79,7 @@
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
+#include <heddle/plan/impl/layer_strategies.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
 #include <heddle/plan/impl/model_mapping.hpp>
 #include <heddle/plan/impl/offload_amount.hpp>
