@@ -77,6 +77,7 @@
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
+#include <heddle/plan/impl/galvatron_costs.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/layer_strategies.hpp>

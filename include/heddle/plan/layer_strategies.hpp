@@ -31,13 +31,41 @@ struct layer_strategies {
   bool fits() const noexcept { return seconds < std::numeric_limits<double>::infinity(); }
 };
 
-/// The options whose seconds, with those of changes of layout between neighbours, are least among all that hold at most `budget`.
-/// `changes[from * classes + to]`: seconds of a change of layout; empty: none, and one class.
-/// A dominance frontier of (seconds, bytes) labels per layer and class, exact in bytes, O(layers labels (options + classes^2)). Above
-/// `most_labels` labels of a class its bytes are rounded up to that many steps of the budget, which the result tells; whether anything
-/// fits stays exact, and the choice is as fast as the best for a budget of (1 - layers / most_labels) of this one.
-/// Errors: `config_error` for a layer without options, classes that are none, or numbers that are negative or not finite.
+/// The undominated choices of all layers up to each one: what `choose` reads for any budget and number of layers.
+/// Labels of (seconds, bytes) per layer and class, exact in bytes, O(layers labels (options + classes^2)). Above `most_labels` labels of a
+/// class its bytes are rounded up to that many steps of the budget, which a choice tells; whether anything fits stays exact, and the
+/// choice is as fast as the best for a budget of (1 - layers / most_labels) of this one.
 /// Source: the dynamic program of Galvatron (arXiv:2211.13878), section 3.3, over labels in place of steps of memory.
+class layer_frontier {
+ public:
+  /// `changes[from * classes + to]`: seconds of a change of layout between neighbours; empty: none, and one class.
+  /// Errors: `config_error` for a layer without options, classes that are none, or numbers that are negative or not finite.
+  HEDDLE_INLINE layer_frontier(std::span<const std::vector<layer_option>> layers, std::int64_t budget,
+                               std::span<const double> changes = {}, std::size_t most_labels = 4096);
+
+  /// The options of the first `layers` layers whose seconds are least among all that hold at most `budget`.
+  /// Errors: `config_error` for more layers or a greater budget than it was made for.
+  HEDDLE_INLINE layer_strategies choose(std::int64_t budget, std::size_t layers) const;
+  layer_strategies choose(std::int64_t budget) const { return choose(budget, labels_.size()); }
+
+ private:
+  // The way to a label: its class and place among the labels of the layer before, and the option taken there.
+  struct label {
+    double seconds = 0;
+    std::int64_t bytes = 0;
+    std::int32_t from = 0, from_class = 0, option = 0;
+  };
+  HEDDLE_INLINE static void leave_undominated(std::vector<label>& labels);
+  HEDDLE_INLINE static void leave_one_per_step(std::vector<label>& labels, std::int64_t step);
+
+  std::int64_t budget_;
+  std::vector<std::vector<std::vector<label>>> labels_{};  ///< of each layer and class, fewest bytes first
+  std::vector<std::int64_t> least_bytes_{0};               ///< of the first layers
+  std::size_t most_ = 0;
+  bool rounded_ = false;
+};
+
+/// The choice of all layers for one budget. Errors: as of `layer_frontier`.
 HEDDLE_INLINE layer_strategies choose_layer_strategies(std::span<const std::vector<layer_option>> layers,
                                                        std::int64_t budget, std::span<const double> changes = {},
                                                        std::size_t most_labels = 4096);
