@@ -34,6 +34,7 @@
 #include <heddle/context/impl/program.hpp>
 #include <heddle/core/impl/cores.hpp>
 #include <heddle/core/impl/file_size_signal.hpp>
+#include <heddle/core/impl/key_lines.hpp>
 #include <heddle/core/impl/text.hpp>
 #include <heddle/draw/impl/gantt.hpp>
 #include <heddle/draw/impl/svg.hpp>
@@ -129,5 +130,6 @@
 #include <heddle/train/impl/saved_parameter.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>
+#include <heddle/train/impl/strategy_choice.hpp>
 #include <heddle/train/impl/trainer_checks.hpp>
 #include <heddle/train/impl/weight_forecast.hpp>
