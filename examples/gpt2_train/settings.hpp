@@ -83,7 +83,7 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
   app.add_option(
       "--recompute", s.recompute,
-      "saved activations to drop and compute again: none, full, \"every <k>\" blocks, or names: mlp.hidden,..");
+      "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or names: mlp.hidden,..");
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")->range(1, 65536);
   app.add_option("--layers", s.layers, "transformer blocks")->range(0, shape::most_layers);
   app.add_option("--heads", s.heads, "attention heads per block")->range(1, shape::most_width);

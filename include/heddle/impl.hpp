@@ -35,6 +35,7 @@
 #include <heddle/context/impl/program.hpp>
 #include <heddle/core/impl/cores.hpp>
 #include <heddle/core/impl/file_size_signal.hpp>
+#include <heddle/core/impl/key_lines.hpp>
 #include <heddle/core/impl/text.hpp>
 #include <heddle/draw/impl/gantt.hpp>
 #include <heddle/draw/impl/svg.hpp>
@@ -84,8 +85,10 @@
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
+#include <heddle/plan/impl/galvatron_costs.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
+#include <heddle/plan/impl/layer_strategies.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
 #include <heddle/plan/impl/model_mapping.hpp>
 #include <heddle/plan/impl/nano_batches.hpp>
@@ -141,5 +144,6 @@
 #include <heddle/train/impl/saved_parameter.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>
+#include <heddle/train/impl/strategy_choice.hpp>
 #include <heddle/train/impl/trainer_checks.hpp>
 #include <heddle/train/impl/weight_forecast.hpp>

@@ -18,6 +18,7 @@
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/hybrid_data.hpp>
 #include <heddle/plan/layer_partition.hpp>
+#include <heddle/plan/layer_strategies.hpp>
 #include <heddle/plan/m2flow.hpp>
 #include <heddle/plan/model_mapping.hpp>
 #include <heddle/plan/offload_amount.hpp>

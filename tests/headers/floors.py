@@ -31,13 +31,15 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "activations/threaded_store", "atomized", "background_saves", "context", "context_batches", "context_policies", "further_targets",
                    "glancing_distillation", "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context",
                    "named_parameters", "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "same_copies", "sampling",
-                   "save", "saved_boxes", "saved_frozen", "saved_stage", "split_copies", "static_profile", "three_functions",
+                   "save", "saved_boxes", "saved_frozen", "saved_stage", "split_copies", "static_profile", "strategy_choice", "three_functions",
                    "three_functions_stage", "trainer_weights", "training_job", "weights", "whole_tensors"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot"],
          "sim": ["lanes", "reliability", "transformer_step", "world_step"],
-         "plan": ["co_clustering", "level_bytes", "nano_batches", "place_groups", "placement_svg", "shares_by_speed"]}
+         "plan": ["co_clustering", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg", "shares_by_speed",
+                  "strategy_space"],
+         "core": ["key_lines"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

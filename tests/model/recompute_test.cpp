@@ -170,6 +170,15 @@ TEST_CASE("what is to be computed again is part of a type or read from text", "[
                         Catch::Matchers::Contains("mlp.hidden"));
   CHECK_THROWS_WITH(md::parse_recompute("every 0"), Catch::Matchers::Contains("every how many blocks"));
   CHECK_THROWS_WITH(md::parse_recompute("every 2x"), Catch::Matchers::Contains("every how many blocks"));
+  const md::recompute_plan first = md::parse_recompute("first 20,head.logits");
+  CHECK(first.of_block(19) == md::block_activations);
+  CHECK(first.of_block(20) == md::activation_set{});
+  CHECK(first.of_end() == md::activation_named("head.logits"));
+  CHECK(md::to_string(first) == "first 20,head.logits");
+  CHECK(md::parse_recompute("first 3,every 2").all_of_block(3));
+  CHECK(md::parse_recompute("first 2,keep-tail 1/2").keeps_tail(1));
+  for (const char* text : {"first 0", "first -1", "first 2x", "first "})
+    CHECK_THROWS_WITH(md::parse_recompute(text), Catch::Matchers::Contains("the first how many blocks"));
   CHECK(md::parse_recompute("full,keep-tail 1/2") == md::recompute_plan{{}, 1, {1, 2}});
   CHECK(md::to_string(md::parse_recompute("keep-tail 2/3,attn.out")) == "keep-tail 2/3,attn.out");
   for (const char* text : {"full,keep-tail 1", "full,keep-tail 0/2", "full,keep-tail 3/2", "full,keep-tail 1/2x", "full,keep-tail a/2"})

@@ -88,6 +88,76 @@ TEST_CASE("up to 16 stages the slowest stage is that of trying all ways", "[plan
   }
 }
 
+TEST_CASE("with speeds and memory of stages no cut is better", "[plan][layers]") {
+  // All cuts of 12 layers over 4 stages, with stages that may be empty: C(15, 3) = 455 a round.
+  const hd::counter_random random(20261129, 4);
+  INFO("seed 20261129");
+  std::uint64_t draw = 0;
+  int without = 0;
+  for (int round = 0; round < 300; ++round) {
+    INFO("round " << round);
+    const int least = static_cast<int>(random.integer(draw++) % 3), stages = 4;
+    pl::layer_costs costs;
+    pl::stage_limits limits;
+    const bool own_bytes = round % 2 == 0;
+    limits.bytes.resize(own_bytes ? 4 : 1);
+    for (int i = 0; i < 12; ++i) {
+      costs.layers.push_back(random.uniform(draw++));
+      for (auto& b : limits.bytes) b.layers.push_back(static_cast<double>(random.integer(draw++) % 1000));
+    }
+    costs.last = random.uniform(draw++);
+    for (auto& b : limits.bytes) b.first = static_cast<double>(random.integer(draw++) % 1500);
+    for (int s = 0; s < stages; ++s) {
+      if (round % 3 > 0) limits.speeds.push_back(0.5 + random.uniform(draw++));
+      limits.budgets.push_back(static_cast<double>(500 + random.integer(draw++) % 4000));
+    }
+    double best = std::numeric_limits<double>::infinity();
+    for (int a = 0; a <= 12; ++a)
+      for (int b = a; b <= 12; ++b)
+        for (int c = b; c <= 12; ++c) {
+          const std::vector<int> counts{a, b - a, c - b, 12 - c};
+          if (*std::min_element(counts.begin(), counts.end()) < least) continue;
+          double most = 0;
+          for (std::size_t s = 0; s < 4; ++s) {
+            if (pl::stage_costs(limits.bytes[own_bytes ? s : 0], counts)[s] > limits.budgets[s])
+              most = std::numeric_limits<double>::infinity();
+            most = std::max(most, pl::stage_costs(costs, counts)[s] / (limits.speeds.empty() ? 1.0 : limits.speeds[s]));
+          }
+          best = std::min(best, most);
+        }
+    const auto found = pl::partition_layers(costs, limits, least);
+    REQUIRE(found.fits() == std::isfinite(best));
+    if (!found.fits()) {
+      CHECK(std::isinf(found.bottleneck));
+      ++without;
+      continue;
+    }
+    REQUIRE(std::abs(found.bottleneck - best) <= 1e-12 * best);
+    for (std::size_t s = 0; s < 4; ++s)
+      REQUIRE(pl::stage_costs(limits.bytes[own_bytes ? s : 0], found.counts)[s] <= limits.budgets[s]);
+    REQUIRE(*std::min_element(found.counts.begin(), found.counts.end()) >= least);
+  }
+  CHECK(without > 20);
+  CHECK(without < 280);
+}
+
+TEST_CASE("two clusters of different speed share layers as Holmes does", "[plan][layers]") {
+  const auto shares = [](int layers, double ratio) {
+    return pl::partition_layers({std::vector<double>(static_cast<std::size_t>(layers), 1.0)},
+                                {.speeds = {ratio, 1.0}})
+        .counts;
+  };
+  const auto published = [&](double ratio) {
+    return shares(30, ratio) == std::vector<int>{16, 14} && shares(48, ratio) == std::vector<int>{26, 22};
+  };
+  for (int i = 1; i <= 300; ++i) {
+    const double ratio = 1 + i / 1000.0;  // 26/23 = 1.1304..., 17/14 = 1.2142...
+    CAPTURE(ratio);
+    CHECK(published(ratio) == (ratio > 26.0 / 23 && ratio <= 17.0 / 14));
+  }
+  CHECK(pl::partition_layers({std::vector<double>(30, 1.0)}, {.speeds = {1.2, 1.0}}).bottleneck == 14);
+}
+
 TEST_CASE("the unit of costs does not matter", "[plan][layers]") {
   for (const double unit : {1.0, 1e-170, 1e-300, 1e200}) {
     CAPTURE(unit);
@@ -105,4 +175,11 @@ TEST_CASE("costs and numbers that make no sense are refused", "[plan][layers]") 
   CHECK_THROWS_WITH(pl::partition_layers({{1.0, 1.0}}, 3, 1), Catch::Matchers::Contains("3 stages of at least 1 layers "
                                                                                         "need more than the 2"));
   CHECK_THROWS_AS(pl::stage_costs({{1.0, 1.0}}, std::vector<int>{1}), hd::config_error);
+  CHECK_THROWS_WITH(pl::partition_layers({{1.0, 1.0}}, {.speeds = {1.0, 0.0}}), Catch::Matchers::Contains("speeds"));
+  CHECK_THROWS_WITH(pl::partition_layers({{1.0, 1.0}}, {.speeds = {1.0, 1.0}, .budgets = {1.0}}),
+                    Catch::Matchers::Contains("one for each of the 2 stages; got 2, 0 and 1"));
+  CHECK_THROWS_WITH(pl::partition_layers({{1.0, 1.0}}, {.bytes = {{{1.0}}}, .budgets = {1.0}}),
+                    Catch::Matchers::Contains("bytes of 1 layers for the 2"));
+  CHECK_THROWS_AS(pl::partition_layers({{1.0, 1.0}}, {.budgets = {-1.0}}), hd::config_error);
+  CHECK_THROWS_AS(pl::partition_layers({{1.0, 1.0}}, {.speeds = {}}), hd::config_error);
 }

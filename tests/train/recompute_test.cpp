@@ -13,6 +13,8 @@
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/atomized.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
@@ -47,10 +49,11 @@ struct rank_result {
   hd::train::activation_bytes bytes;
   std::int64_t slots = 0, saved_formula = 0;  // of all stages; elements per token that their slots hold, by the formula
   std::int64_t offloaded = 0;                 // bytes
+  std::int64_t held = 0, forecast = 0;        // bytes of the rank
 };
 // For the processes of one run to tell each other.
 [[maybe_unused]] auto members(rank_result& r) {
-  return std::tie(r.losses, r.weights, r.gradients, r.bytes, r.slots, r.saved_formula, r.offloaded);
+  return std::tie(r.losses, r.weights, r.gradients, r.bytes, r.slots, r.saved_formula, r.offloaded, r.held, r.forecast);
 }
 
 hd::train::options<md::gpt2_config> options_for(const std::string& again, int microbatches) {
@@ -87,6 +90,8 @@ std::vector<rank_result> train(const std::string& mesh_text, const sc::action_ta
     }
     r.losses.push_back(trainer.validate(token_source{}));
     r.bytes = trainer.activation_bytes();
+    r.held = hd::train::bytes_held(trainer);
+    r.forecast = hd::train::predicted_memory(trainer).value().total();
     for (int k = 0; k < trainer.stages(); ++k) {
       auto& stage = trainer.stage(k);
       const auto w = stage.weights();
@@ -113,6 +118,7 @@ bool same_bits(const std::vector<rank_result>& a, const std::vector<rank_result>
 
 const std::vector<std::string> sets{"full",
                                     "every 2",
+                                    "first 3",
                                     "full,ln_f.out,head.logits",
                                     "attn.out,mlp.hidden,mlp.activated",
                                     "mid,ln_2.out,head.logits",
@@ -177,9 +183,10 @@ TEST_CASE("slots hold what the formula says", "[train][recompute][ranks]") {
   const std::int64_t end = width + width + 2 + words + 3, rows = 2 * context, line = 8;
   REQUIRE(rows % line == 0);
   const sc::action_table table = train_test::table_named("1f1b", 2, 4);
-  for (const char* again : {"none", "full", "every 2", "attn.out,mlp.hidden,mlp.activated"}) {
+  for (const char* again : {"none", "full", "every 2", "first 3", "attn.out,mlp.hidden,mlp.activated"}) {
     const auto all = train<chosen>("pp=2", table, again);
     INFO(again);
+    for (const rank_result& r : all) CHECK(r.held == r.forecast);
     CHECK(all[0].bytes.saved == all[0].saved_formula * rows * 8);
     CHECK(all[1].bytes.saved == (all[1].saved_formula + all[1].slots * end) * rows * 8);
   }

@@ -66,7 +66,7 @@ struct language_places {
 
   /// Which of the sizes [0] and [1] are those of block `layer` of the model.
   static constexpr layers::dropping drops(const recompute_plan& again, int layer) noexcept {
-    return again.every > 0 && (layer + 1) % again.every == 0 ? layers::dropping::all : layers::dropping::named;
+    return again.all_of_block(layer) ? layers::dropping::all : layers::dropping::named;
   }
   /// Calls `f` with the placed block of a layer of the model.
   template <class F>

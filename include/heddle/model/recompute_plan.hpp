@@ -101,22 +101,28 @@ struct recompute_plan {
   activation_set named{};  ///< in every block, and behind the last
   int every = 0;  ///< all of blocks k-1, 2k-1, ... of the model: of each of them only the input is kept; 0: none
   row_share tail{};  ///< of `attn.out`, where it is dropped, the last rows of a rank are kept all the same
+  int first = 0;     ///< all of blocks 0 ... first-1 of the model, the form of Galvatron's plans (arXiv:2211.13878)
 
+  /// Whether of this block only the input is kept.
+  constexpr bool all_of_block(int layer) const noexcept {
+    return layer < first || (every > 0 && (layer + 1) % every == 0);
+  }
   constexpr activation_set of_block(int layer) const noexcept {
-    if (every > 0 && (layer + 1) % every == 0) return block_activations;
-    return named & block_activations;
+    return all_of_block(layer) ? block_activations : named & block_activations;
   }
   constexpr activation_set of_end() const noexcept { return named & end_activations; }
-  constexpr bool any() const noexcept { return named.any() || every > 0; }
+  constexpr bool any() const noexcept { return named.any() || every > 0 || first > 0; }
   /// Whether outputs of attention are dropped in some block.
-  constexpr bool drops_attention() const noexcept { return every > 0 || named.has(activation::attn_out); }
+  constexpr bool drops_attention() const noexcept {
+    return every > 0 || first > 0 || named.has(activation::attn_out);
+  }
   /// Whether this block keeps a tail of them.
   constexpr bool keeps_tail(int layer) const noexcept { return tail.any() && of_block(layer).has(activation::attn_out); }
   friend constexpr bool operator==(const recompute_plan&, const recompute_plan&) = default;
 };
 
-/// `"none"`, `"full"` (all of every block), `"every 2"`, `"keep-tail 1/2"` and names, separated by commas: `"every 2,head.logits"`. `own`:
-/// what else the model's layers have. Errors: `config_error` naming what is not known and what would be.
+/// `"none"`, `"full"` (all of every block), `"every 2"`, `"first 20"` (all of blocks 0 to 19), `"keep-tail 1/2"` and names, separated by
+/// commas: `"every 2,head.logits"`. `own`: what else the model's layers have. Errors: `config_error` naming what is not known and what would be.
 HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_activations& own = {});
 
 /// A plan as text, in the form that is read.

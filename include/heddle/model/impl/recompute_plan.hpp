@@ -32,7 +32,7 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
     const std::string_view one = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     if (one == "none") continue;
-    constexpr std::string_view every = "every ", keep_tail = "keep-tail ";
+    constexpr std::string_view every = "every ", first = "first ", keep_tail = "keep-tail ";
     if (one == "full") {
       plan.every = 1;
     } else if (one.substr(0, every.size()) == every) {
@@ -41,6 +41,13 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       if (error != std::errc{} || last != end || plan.every < 1) {
         throw config_error(
             heddle::detail::text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
+      }
+    } else if (one.substr(0, first.size()) == first) {
+      const char* const end = one.data() + one.size();
+      const auto [last, error] = std::from_chars(one.data() + first.size(), end, plan.first);
+      if (error != std::errc{} || last != end || plan.first < 1) {
+        throw config_error(
+            heddle::detail::text_of({"heddle: recompute \"", one, "\": the first how many blocks? Write \"first 20\""}));
       }
     } else if (one.substr(0, keep_tail.size()) == keep_tail) {
       const char* const end = one.data() + one.size();
@@ -56,7 +63,7 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       if (!known.any()) {
         std::string message = "heddle: recompute \"";
         message += one;
-        message += "\" names no saved activation; there are none, full, every <k>, keep-tail <part>/<of>";
+        message += "\" names no saved activation; there are none, full, every <k>, first <n>, keep-tail <part>/<of>";
         for (const std::string_view name : activation_names) (message += ", ") += name;
         for (unsigned i = 0; i < own.count; ++i) (message += ", ") += own.names[i];
         if (own.count == 0)
@@ -68,8 +75,8 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
   }
   if (plan.tail.any() && !plan.drops_attention())
     throw config_error(
-        "heddle: recompute \"keep-tail\" keeps rows of attn.out where it is dropped; say \"full\", \"every <k>\" or "
-        "\"attn.out\", too");
+        "heddle: recompute \"keep-tail\" keeps rows of attn.out where it is dropped; say \"full\", \"every <k>\", "
+        "\"first <n>\" or \"attn.out\", too");
   return plan;
 }
 
@@ -81,6 +88,7 @@ HEDDLE_INLINE std::string to_string(const recompute_plan& plan, const own_activa
   };
   if (plan.every == 1) add("full");
   if (plan.every > 1) add("every " + std::to_string(plan.every));
+  if (plan.first > 0) add("first " + std::to_string(plan.first));
   if (plan.tail.any()) add("keep-tail " + std::to_string(plan.tail.part) + '/' + std::to_string(plan.tail.of));
   for (std::size_t i = 0; i < activation_names.size(); ++i)
     if (plan.named.has(static_cast<activation>(i))) add(activation_names[i]);

@@ -6,25 +6,64 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::plan {
 namespace detail {
 
-HEDDLE_INLINE void require_layer_costs(const layer_costs& costs, int stages, int least) {
+HEDDLE_INLINE void require_stages(int layers, int stages, int least) {
   if (stages < 1)
     throw config_error("heddle: layers are distributed over at least one stage, not " + std::to_string(stages));
-  if (least < 0 || static_cast<std::size_t>(least) * static_cast<std::size_t>(stages) > costs.layers.size())
+  if (layers < 0 || least < 0 || static_cast<long long>(least) * stages > layers)
     throw config_error("heddle: " + std::to_string(stages) + " stages of at least " + std::to_string(least) +
-                       " layers need more than the " + std::to_string(costs.layers.size()) + " that there are");
+                       " layers need more than the " + std::to_string(layers) + " that there are");
+}
+
+HEDDLE_INLINE void require_layer_costs(const layer_costs& costs, int stages, int least) {
+  require_stages(static_cast<int>(std::ssize(costs.layers)), stages, least);
   const auto good = [](double c) { return c >= 0 && c < std::numeric_limits<double>::infinity(); };
   bool all = good(costs.first) && good(costs.last);
   double sum = costs.first + costs.last;
   for (const double c : costs.layers) all = all && good(c), sum += c;
   if (!all || !good(sum)) throw config_error("heddle: costs of layers, and their sum, are finite and not negative");
+}
+
+HEDDLE_INLINE void require_stage_limits(const stage_limits& limits, std::size_t layers) {
+  const std::size_t stages = (std::max)(limits.speeds.size(), limits.budgets.size());
+  const auto fits = [&](std::size_t n) { return n == 0 || n == stages; };
+  if (!fits(limits.speeds.size()) || !fits(limits.budgets.size()) ||
+      (limits.bytes.size() != 1 && !fits(limits.bytes.size())))
+    throw config_error("heddle: speeds, bytes and budgets are one for each of the " + std::to_string(stages) +
+                       " stages; got " + std::to_string(limits.speeds.size()) + ", " +
+                       std::to_string(limits.bytes.size()) + " and " + std::to_string(limits.budgets.size()));
+  for (const double v : limits.speeds)
+    if (!(v > 0) || !(v < std::numeric_limits<double>::infinity()))
+      throw config_error("heddle: speeds of stages are finite and greater than zero");
+  for (const double b : limits.budgets)
+    if (!(b >= 0)) throw config_error("heddle: stages may hold 0 or more bytes");
+  for (const layer_costs& b : limits.bytes) {
+    require_layer_costs(b, 1, 0);
+    if (b.layers.size() != layers)
+      throw config_error("heddle: bytes of " + std::to_string(b.layers.size()) + " layers for the " +
+                         std::to_string(layers) + " of the costs");
+  }
+}
+
+// The sum of layers [begin, end) and of the ends that stage s has besides.
+HEDDLE_INLINE std::function<double(int, int, int)> sums_of_layers(const layer_costs& costs, int stages) {
+  const std::size_t n = costs.layers.size();
+  std::vector<double> sums((n + 1) * (n + 1), 0.0);
+  for (std::size_t b = 0; b < n; ++b)
+    for (std::size_t e = b; e < n; ++e) sums[b * (n + 1) + e + 1] = sums[b * (n + 1) + e] + costs.layers[e];
+  return [sums = std::move(sums), n, first = costs.first, last = costs.last, stages](int s, int begin, int end) {
+    return sums[static_cast<std::size_t>(begin) * (n + 1) + static_cast<std::size_t>(end)] + (s == 0 ? first : 0.0) +
+           (s == stages - 1 ? last : 0.0);
+  };
 }
 
 }  // namespace detail
@@ -47,11 +86,16 @@ HEDDLE_INLINE std::vector<double> stage_costs(const layer_costs& costs, std::spa
   return of;
 }
 
-HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int stages, int least) {
-  detail::require_layer_costs(costs, stages, least);
-  const std::size_t n = costs.layers.size(), all = static_cast<std::size_t>(stages);
+HEDDLE_INLINE layer_partition partition_layers(int layers, int stages,
+                                               const std::function<double(int s, int begin, int end)>& cost,
+                                               int least) {
+  detail::require_stages(layers, stages, least);
+  const std::size_t n = static_cast<std::size_t>(layers), all = static_cast<std::size_t>(stages);
   const std::size_t fewest = static_cast<std::size_t>(least);
   constexpr double never = std::numeric_limits<double>::infinity();
+  const auto cost_of = [&](std::size_t s, std::size_t b, std::size_t e) {
+    return cost(static_cast<int>(s), static_cast<int>(b), static_cast<int>(e));
+  };
 
   // best[s][e]: the first s stages have the first e layers. `join` adds a stage's cost to what the stages before it have.
   std::vector<double> best;
@@ -61,40 +105,64 @@ HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int sta
     best[0] = 0;
     for (std::size_t s = 1; s <= all; ++s)
       for (std::size_t e = fewest * s; e <= n; ++e) {
-        double cost = (s == 1 ? costs.first : 0.0) + (s == all ? costs.last : 0.0);
-        for (std::size_t i = e - fewest; i < e; ++i) cost += costs.layers[i];
+        if (s == all && e < n) continue;                  // the last stage ends with the last layer
         for (std::size_t b = e - fewest + 1; b-- > 0;) {  // this stage has layers [b, e)
           const double before = best[(s - 1) * (n + 1) + b];
           if (before < never)
-            if (const double with = join(before, cost); with < best[s * (n + 1) + e]) {
+            if (const double with = join(before, cost_of(s - 1, b, e)); with < best[s * (n + 1) + e]) {
               best[s * (n + 1) + e] = with;
               from[s * (n + 1) + e] = b;
             }
-          if (b > 0) cost += costs.layers[b - 1];
         }
       }
     return best[all * (n + 1) + n];
   };
 
-  const double bottleneck = solve([](double before, double cost) { return (std::max)(before, cost); });
-  const double limit = bottleneck * (1 + 1e-12), unit = bottleneck > 0 ? bottleneck : 1;  // squares fit any unit
-  solve([&](double before, double cost) { return cost <= limit ? before + cost / unit * (cost / unit) : never; });
-
   layer_partition p;
+  p.bottleneck = solve([](double before, double with) { return (std::max)(before, with); });
+  if (!(p.bottleneck < never)) return p;
+  const double limit = p.bottleneck * (1 + 1e-12), unit = p.bottleneck > 0 ? p.bottleneck : 1;  // squares fit any unit
+  solve([&](double before, double with) { return with <= limit ? before + with / unit * (with / unit) : never; });
+
   p.counts.assign(all, 0);
+  p.bottleneck = 0;
+  double sum = 0;
   std::size_t end = n;
   for (std::size_t s = all; s > 0; --s) {
     const std::size_t begin = from[s * (n + 1) + end];
     p.counts[s - 1] = static_cast<int>(end - begin);
+    const double own = cost_of(s - 1, begin, end);
+    p.bottleneck = (std::max)(p.bottleneck, own);
+    sum += own;
     end = begin;
-  }
-  double sum = 0;
-  for (const double c : stage_costs(costs, p.counts)) {
-    p.bottleneck = (std::max)(p.bottleneck, c);
-    sum += c;
   }
   p.balance = p.bottleneck > 0 ? sum / static_cast<double>(stages) / p.bottleneck : 1;
   return p;
+}
+
+HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int stages, int least) {
+  detail::require_layer_costs(costs, stages, least);
+  const auto of = detail::sums_of_layers(costs, stages);
+  return partition_layers(static_cast<int>(std::ssize(costs.layers)), stages, of, least);
+}
+
+HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, const stage_limits& limits, int least) {
+  const int stages = static_cast<int>((std::max)(limits.speeds.size(), limits.budgets.size()));
+  detail::require_layer_costs(costs, stages, least);
+  detail::require_stage_limits(limits, costs.layers.size());
+  const auto seconds = detail::sums_of_layers(costs, stages);
+  std::vector<std::function<double(int, int, int)>> bytes;
+  for (const layer_costs& b : limits.bytes) bytes.push_back(detail::sums_of_layers(b, stages));
+  return partition_layers(
+      static_cast<int>(std::ssize(costs.layers)), stages,
+      [&](int s, int begin, int end) {
+        const auto at = static_cast<std::size_t>(s);
+        if (!limits.budgets.empty() && !bytes.empty() &&
+            bytes[bytes.size() == 1 ? 0 : at](s, begin, end) > limits.budgets[at])
+          return std::numeric_limits<double>::infinity();
+        return seconds(s, begin, end) / (limits.speeds.empty() ? 1.0 : limits.speeds[at]);
+      },
+      least);
 }
 
 }  // namespace heddle::inline v0::plan
