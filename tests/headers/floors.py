@@ -31,7 +31,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
                    "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
-          "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
+          "rl": ["batch_buffer", "colocated_weights", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run", "run_state", "save", "scored_batch", "scorer", "settings", "simulated"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",
