@@ -153,6 +153,11 @@ class session {
       }
     }
     end_generator();
+    if constexpr (requires { report.finished(*trainer_); })
+      if (training_) {
+        if (copy_ && copy_->generating()) copy_->to_training(*world_, backend());
+        report.finished(*trainer_);
+      }
     result_.groups = buffer_.came();
     result_.given_up = buffer_.given_up();
     return result_;
@@ -373,7 +378,7 @@ class session {
     while (rollout_->finished() > 0) {
       std::vector<sample> group = rollout_->take_finished(1);
       questions_.clear();
-      for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}});
+      for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}, s.group, {}});
       const std::vector<judgement> said = checked_judgements(task_->reward(questions_), questions_.size());
       for (std::size_t i = 0; i < said.size(); ++i) {
         group[i].reward = said[i].ok() ? said[i].reward : 0;
@@ -582,7 +587,8 @@ class session {
 /// Trains `policy` on the ranks of `world`: generators write groups of answers, the ranks that lead them ask for rewards,
 /// those that train step on batches, and weights go back by a `parameter_route`, as `how` says. Colocated, both meshes
 /// have all ranks; apart, the first ranks train and those behind them generate. All ranks call it together;
-/// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch.
+/// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch;
+/// `report.finished(trainer)`, where it has that, behind the last, when all is saved.
 /// `options` are the trainer's; `batch`, `steps`, `model.temperature` and `model.statistics` follow from `s`.
 ///
 /// A weight update waits for at most one decoding step where weights are in flight. Nobody is left in half of a
