@@ -8,15 +8,12 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/io/checksum.hpp>
 #include <heddle/io/dataset.hpp>
-#include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
 #include <heddle/model/families.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/train/json/lora_adapter.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
@@ -25,9 +22,8 @@
 #include "model_folder.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
+#include "trained_folder.hpp"
 #include "training_saves.hpp"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -83,30 +79,14 @@ std::uint64_t fingerprint_of_weights(const std::filesystem::path& folder) {
 // Returns the signal that ended the training, or 0.
 int finetune(const settings& s, const model_folder& of, io::output_folder& out) {
   const md::hugging_face_model& about = of.about;
-  const std::string dtype = hd::train::dtype_in_config(*of.config);
   const md::any_config config(about, s.context, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank);
   const bool adapts = s.rank > 0;
-  const auto described = md::outlines_of<float>(config);
-  const auto kept = adapts ? md::which_parameters::frozen : md::which_parameters::all;  // of the model itself
-  const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, described);
-  std::vector<md::parameter_outline> outlines;
-  std::int64_t all = 0, trained = 0;
-  for (const md::parameter_outline& p : described) {
-    const bool adapter = p.name.find(".lora_") != std::string::npos;
-    std::int64_t n = 1;
-    for (const std::int64_t e : p.shape) n *= e;
-    all += n;
-    if (adapter || !adapts) trained += n;
-    if (!adapter) outlines.push_back(p);
-  }
-  const auto plan = hd::train::with_types_of(
-      folder, hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes), s.most_bytes);
-  out.require_room(plan.data_bytes() + (adapts ? 4 * trained : 0));
-  const std::string config_text = hd::train::written_config(s.model, of.own_head);
+  const trained_folder folder(s.model, of, md::outlines_of<float>(config), s.most_bytes);
+  out.require_room(folder.bytes_to_write());
   std::printf("%s  %d layers of width %d, %s: %lld of %lld parameters are trained\n",
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
-              static_cast<long long>(trained), static_cast<long long>(all));
+              static_cast<long long>(folder.trained()), static_cast<long long>(folder.parameters()));
   const auto tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
   io::checksum64 fingerprint;
@@ -132,19 +112,16 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   options.stop = &hd::train::stop_on_signal::flag();
   hd::train::copy_side_files(s.model, out.path());
   int stopped_by = 0;
-  std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
+  std::optional<tool::progress> loading(std::in_place, "loading", folder.tensors(), "tensors");
   hd::launch_options ranks;
   ranks.timeout =
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
   hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), ranks, [&](auto& world) {
     const bool speaks = world.rank() == 0;
     auto trainer = hd::train::make_trainer<strategy>(md::any_model<float>{}, world, options);
-    const io::safetensors_reader weights(folder);
-    const auto each_stage = [&](auto&& work) {
-      for (int k = 0; k < trainer.stages(); ++k) work(trainer.stage(k));
-    };
     const bool counts = world.template coordinate<dp>() == 0 && world.template coordinate<tp>() == 0;
-    each_stage([&](auto& stage) { md::read_parameters(stage, weights, tool::counted(names, *loading, counts), kept); });
+    for (int k = 0; k < trainer.stages(); ++k)
+      folder.read(trainer.stage(k), tool::counted(folder.names(), *loading, counts));
     world.control().barrier();
     if (speaks) loading.reset();
     const auto validate = [&](const char* when) {
@@ -178,21 +155,9 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
     }
     signals.reset();
     validate("after  ");
-    const auto write = [&](auto& sink, const auto& named, md::which_parameters which) {
-      each_stage([&](auto& stage) { md::write_parameters(stage, world, sink, named, which); });
-    };
     std::string fault;
     try {
-      if (adapts) {
-        hd::train::write_adapter(
-            world, out.path() / "adapter", described, config, s.model, names, about.family() == "gpt2",
-            [&](auto& sink, const auto& named) { write(sink, named, md::which_parameters::trained); });
-        each_stage([](auto& stage) { stage.merge_adapters(); });
-      }
-      hd::train::write_together(world, out.path(), plan, [&](auto& sink) { write(sink, names, kept); });
-      hd::train::io_together(world, [&] {
-        if (speaks) hd::train::write_model_file(out.path() / "config.json", config_text);
-      });
+      folder.write(trainer, out.path(), config);
     } catch (const hd::io_error& e) {  // on all ranks
       fault = e.what();
     }

@@ -11,6 +11,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/rl/advantage.hpp>
 #include <heddle/rl/experience.hpp>
+#include <heddle/rl/frozen_reference.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/trainer.hpp>
@@ -211,6 +212,50 @@ TEST_CASE("the loss of a step is that of its log-probabilities, and its gradient
     const double h = 1e-6;
     CHECK(std::abs((moved(h) - moved(-h)) / (2 * h) - along) <= 1e-6 * std::abs(along));
   });
+}
+
+TEST_CASE("a frozen reference scores by the weights of its begin, and leaves the trainer's bits", "[rl][policy][ranks]") {
+  const auto check = [](auto zero, const std::string& mesh, const char* schedule) {
+    constexpr int stage = decltype(zero)::value;
+    INFO("ZeRO " << stage << ", mesh '" << mesh << "', " << schedule);
+    std::mutex mutex;
+    on_ranks<stage>(
+        mesh, 2, options(small, rl::with_kl<rl::ppo>{}, 16, 3, 1e-2),
+        [&](auto& trainer) {
+          using trainer_type = std::remove_reference_t<decltype(trainer)>;
+          rl::frozen_reference<trainer_type> reference(trainer);
+          const auto kept = [&] {
+            std::vector<double> all;
+            for (const auto& row : hd::train::trainer_weights<trainer_type>(&trainer).rows())
+              all.insert(all.end(), row.begin(), row.end());
+            return all;
+          };
+          const std::vector<double> first = kept();
+          auto samples = random_samples(13, 8);  // not as many for each rank
+          rl::score_by(trainer, std::span(samples), &rl::sample::proximal);
+          for (int step = 0; step < 3; ++step) {
+            auto again = samples;
+            const std::vector<double> before = kept();
+            reference.score(trainer, again);
+            {
+              const std::lock_guard lock(mutex);
+              CHECK(kept() == before);
+              CHECK((before == first) == (step == 0));
+              CHECK(reference.bytes() == static_cast<std::int64_t>(first.size() * sizeof(double)));
+              for (std::size_t i = 0; i < samples.size(); ++i) CHECK(again[i].reference == samples[i].proximal);
+            }
+            trainer.step(rl::experience(random_samples(16, 4), 9, trainer.samples_consumed()));
+          }
+          hd::train::fill_weights(trainer, [&](auto& stage) { stage.initialize(trainer.options().seed); });
+          const std::lock_guard lock(mutex);
+          CHECK(kept() == first);
+        },
+        schedule);
+  };
+  check(std::integral_constant<int, 1>{}, "", "1f1b");
+  check(std::integral_constant<int, 1>{}, "dp=2,pp=2,tp=2", "1f1b");
+  check(std::integral_constant<int, 3>{}, "", "1f1b");
+  check(std::integral_constant<int, 3>{}, "dp=2,pp=2,tp=2", "zb-h1");
 }
 
 TEST_CASE("a policy of no temperature is refused, and another than 1 is said", "[rl][policy]") {

@@ -18,10 +18,14 @@
 
 namespace heddle::inline v0::rl {
 
-/// What a reward judges: a prompt and an answer to it, as ids of tokens and, where there is a tokenizer, as text.
+/// What a reward judges: a prompt and an answer to it, as ids of tokens and, where there is a tokenizer, as text. `group`:
+/// the number of the prompt in a run. `facts`: what a judge in a process is to know of the prompt, such as the right
+/// answer, as JSON; or nothing.
 struct question {
   std::vector<std::int32_t> prompt{}, answer{};
   std::string prompt_text{}, answer_text{};
+  std::int64_t group = 0;
+  std::string facts{};
 };
 
 /// A reward, or why it is missing.

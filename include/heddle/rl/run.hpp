@@ -11,10 +11,13 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/parameter_route.hpp>
-#include <heddle/rl/advantage.hpp>
+#include <heddle/model/read_parameters.hpp>
 #include <heddle/rl/batch_buffer.hpp>
 #include <heddle/rl/colocated_weights.hpp>
 #include <heddle/rl/experience.hpp>
+#include <heddle/rl/frozen_reference.hpp>
+#include <heddle/rl/group_advantages.hpp>
+#include <heddle/rl/objective_checks.hpp>
 #include <heddle/rl/pipeline.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/rollout.hpp>
@@ -51,6 +54,12 @@ struct meshes {
 /// A run that is not saved: `run` takes `saves` (heddle/rl/save.hpp) in its place.
 struct no_saves {};
 
+/// A run whose weights begin by the seed of the trainer's options. `run` takes a function in its place, `fill(stage,
+/// which)`, which is called on each rank and fills what that holds of the weights (`model::read_parameters`): of a stage
+/// that trains with `model::which_parameters::all`, and of one that generates with `frozen`, as its trained weights come
+/// from the trainer.
+struct seeded_weights {};
+
 namespace detail {
 
 // What a session does for its saves. Without: nothing, and nothing is compiled.
@@ -81,23 +90,6 @@ auto world_of_generator(const World& all, type_list<Tags...>) {
   return all.template sub<Tags...>();
 }
 
-// Errors: `config_error` for an objective that reads what a run does not know.
-template <class Objective>
-void require_objective(const Objective& o, const flow& how) {
-  const auto reads = [&](bool by_type, auto by_value) {
-    if constexpr (requires { by_value(o); }) return bool{by_value(o)};
-    return by_type;
-  };
-  if (reads(reads_reference<Objective>, [](const auto& x) -> decltype(x.knows_reference()) { return x.knows_reference(); }))
-    throw config_error("heddle: rl: " + to_string(o) +
-                       " reads log-probabilities of a reference, which a run does not compute; leave the divergence out, "
-                       "or write the loop with an rl::scorer");
-  if (how.overtakes() && !how.as_is &&
-      !reads(reads_behaviour<Objective>, [](const auto& x) -> decltype(x.knows_what_drew()) { return x.knows_what_drew(); }))
-    throw config_error("heddle: rl: this pipeline writes one answer with several versions of the weights, and " +
-                       to_string(o) + " does not read what drew a token");
-}
-
 /// A run on one rank. `World`: of all ranks.
 template <class World, class Strategy, class Policy, class GenerateMesh>
 class session {
@@ -117,12 +109,14 @@ class session {
   using trainer_type = train::trainer<Policy, Strategy, training_world>;
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
+  static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
   using options_type = typename trainer_type::options_type;
 
+  template <class Fill>
   session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
-          const settings& s, const task& t)
+          const settings& s, const task& t, const Fill& fill)
       : world_(&world),
         how_(how),
         settings_(checked(s, how)),
@@ -132,8 +126,8 @@ class session {
     training_ = world.on(where.train, ranks_from(0, where.train.size()));
     generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
     generators_ = generating_count(where.generate, copies{});
-    if (training_) make_trainer(options);
-    if (generating_) make_generator(options);
+    if (training_) make_trainer(options, fill);
+    if (generating_) make_generator(options, fill);
     route_weights();
   }
 
@@ -159,6 +153,11 @@ class session {
       }
     }
     end_generator();
+    if constexpr (requires { report.finished(*trainer_); })
+      if (training_) {
+        if (copy_ && copy_->generating()) copy_->to_training(*world_, backend());
+        report.finished(*trainer_);
+      }
     result_.groups = buffer_.came();
     result_.given_up = buffer_.given_up();
     return result_;
@@ -199,14 +198,21 @@ class session {
     return m;
   }
 
-  void make_trainer(options_type o) {
+  template <class Fill>
+  void make_trainer(options_type o, const Fill& fill) {
+    const bool reads_reference = knows_reference(o.model.objective);
     o.batch = settings_.prompts * settings_.answers;
     o.steps = settings_.steps;
     o.model.statistics = &statistics_;
     o.model.temperature = settings_.temperature;
     trainer_.emplace(*training_, std::move(o));
+    if constexpr (!std::is_same_v<Fill, seeded_weights>)
+      train::fill_weights(*trainer_, [&](auto& stage) { fill(stage, model::which_parameters::all); });
+    if constexpr (may_have_reference)
+      if (reads_reference) reference_.emplace(*trainer_);
   }
-  void make_generator(const options_type& o) {
+  template <class Fill>
+  void make_generator(const options_type& o, const Fill& fill) {
     generator_.emplace(world_of_generator(*generating_, typename axes_beside<GenerateMesh, copies>::type{}));
     own_ = generating_index(where_.generate, generating_->rank(), copies{});
     backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
@@ -217,6 +223,11 @@ class session {
         settings_.cache_tokens > 0 ? settings_.cache_tokens / settings_.block_rows : sequences * longest;
     runner_.emplace(config, *generator_, *backend_, infer::cache_extent{blocks, settings_.block_rows},
                     (std::max)(settings_.rows, sequences));
+    if (!runner_->stage().frozen_parameters().empty()) {  // which do not travel
+      runner_->stage().initialize(o.seed);
+      if constexpr (!std::is_same_v<Fill, seeded_weights>) fill(runner_->stage(), model::which_parameters::frozen);
+      model::of_stage::weights_written(runner_->stage());
+    }
     if (!runner_->leads()) return;
     engine_.emplace(*runner_, infer::engine_options{.max_running = sequences});
     // Which groups begin, and when answers are interrupted, is decided here, for all generators together.
@@ -367,7 +378,7 @@ class session {
     while (rollout_->finished() > 0) {
       std::vector<sample> group = rollout_->take_finished(1);
       questions_.clear();
-      for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}});
+      for (const sample& s : group) questions_.push_back({s.prompt, s.tokens, {}, {}, s.group, {}});
       const std::vector<judgement> said = checked_judgements(task_->reward(questions_), questions_.size());
       for (std::size_t i = 0; i < said.size(); ++i) {
         group[i].reward = said[i].ok() ? said[i].reward : 0;
@@ -463,7 +474,7 @@ class session {
     double rewards = 0;
     bool moves = false;
     for (std::vector<sample> group : batch) {
-      set_advantages(group);
+      set_advantages(group, settings_.advantage);
       for (sample& s : group) {
         if (s.missing.empty()) {
           rewards += s.reward;
@@ -501,27 +512,6 @@ class session {
     else
       report(static_cast<const run_report&>(r));
   }
-  // Of a group; answers without a reward have none, and are compared with nobody.
-  void set_advantages(std::vector<sample>& group) const {
-    std::vector<double> rewards;
-    for (sample& s : group) {
-      if (s.missing.empty())
-        rewards.push_back(s.reward);
-      else
-        s.mask.assign(s.tokens.size(), false);
-    }
-    const bool compares = settings_.advantage != advantage_of::reward;
-    std::vector<double> found = rewards;
-    if (compares && rewards.size() < 2)
-      found.assign(rewards.size(), 0.0);
-    else if (settings_.advantage == advantage_of::group_normalised)
-      found = group_normalised(rewards, rewards.size());
-    else if (settings_.advantage == advantage_of::leave_one_out)
-      found = leave_one_out(rewards, rewards.size());
-    auto at = found.begin();
-    for (sample& s : group)
-      if (s.missing.empty()) s.advantage = *at++;
-  }
   void count_lags(const sample& s, run_report& r) {
     const auto tokens = std::ssize(s.tokens);
     r.tokens += tokens;
@@ -542,6 +532,8 @@ class session {
     }
   }
   void step(std::vector<sample> all, run_report& r) {
+    if constexpr (may_have_reference)
+      if (reference_) reference_->score(*trainer_, all);
     const experience data(std::move(all), trainer_->options().model.context, trainer_->samples_consumed(),
                           any_aggregate{settings_.aggregation, static_cast<double>(settings_.most_tokens)});
     statistics_ = {};
@@ -563,6 +555,7 @@ class session {
   std::optional<generating_world> generating_;
   std::optional<generator_world> generator_;
   std::optional<trainer_type> trainer_;
+  std::conditional_t<may_have_reference, std::optional<frozen_reference<trainer_type>>, seeded_weights> reference_;
   std::unique_ptr<backend_type> backend_;  // stays where it is
   std::optional<runner_type> runner_;
   std::optional<engine_type> engine_;
@@ -594,7 +587,8 @@ class session {
 /// Trains `policy` on the ranks of `world`: generators write groups of answers, the ranks that lead them ask for rewards,
 /// those that train step on batches, and weights go back by a `parameter_route`, as `how` says. Colocated, both meshes
 /// have all ranks; apart, the first ranks train and those behind them generate. All ranks call it together;
-/// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch.
+/// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch;
+/// `report.finished(trainer)`, where it has that, behind the last, when all is saved.
 /// `options` are the trainer's; `batch`, `steps`, `model.temperature` and `model.statistics` follow from `s`.
 ///
 /// A weight update waits for at most one decoding step where weights are in flight. Nobody is left in half of a
@@ -604,24 +598,29 @@ class session {
 /// Errors: `config_error` naming the setting; `schedule_error` for a token that is older than the pipeline allows; what
 /// the trainer, the engine and the task throw.
 ///
-/// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on.
-template <class Strategy, class World, class Generate, class Base, class Objective, class Report, class Saves = no_saves>
+/// Where the objective reads a reference (`with_kl`), it is the policy that the run begins with, also one that goes on from
+/// a save: its weights are kept beside the trainer's, and score each batch on the ranks that train (`frozen_reference`).
+///
+/// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on. `fill`: a function of a stage that gives
+/// it the weights to begin with, see `seeded_weights`.
+template <class Strategy, class World, class Generate, class Base, class Objective, class Report, class Saves = no_saves,
+          class Fill = seeded_weights>
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
-               const settings& s, const task& t, Report&& report, const Saves& saves = {}) {
+               const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
   detail::require_objective(options.model.objective, how);
-  detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t);
+  detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t, fill);
   return all.run(report, saves);
 }
 
 /// The same by a `pipeline`, such as `pipelinerl`, whose policies have been checked by the compiler.
 template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report,
-          class Saves = no_saves>
+          class Saves = no_saves, class Fill = seeded_weights>
 run_result run(World& world, const meshes<typename Strategy::mesh, Generate>& where, policy<Base, Objective> of,
                const train::options<typename policy<Base, Objective>::config>& options, const settings& s,
-               const task& t, Report&& report, const Saves& saves = {}) {
+               const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
   if constexpr (System::template takes<Objective>())
-    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves);
+    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves, fill);
   else
     return {};
 }

@@ -27,7 +27,7 @@ namespace heddle::inline v0::rl {
 /// A run that goes on may have other meshes than the one that saved; generators take the newest weights first. Where the
 /// meshes are the same and nothing is ahead (`sync`), it ends with the bits of an undisturbed one.
 struct saves {
-  std::filesystem::path folder{};  ///< of this run alone while it lives
+  std::filesystem::path folder{};  ///< of this run alone while it lives; empty: nothing is saved
   std::int64_t every = 0;          ///< batches
   bool resume = false;             ///< goes on from the newest complete save, where there is one
   int keep = 2;                    ///< complete saves that stay
@@ -38,7 +38,7 @@ struct saves {
     const auto require = [](bool holds, const std::string& what) {
       if (!holds) throw config_error("heddle: rl::saves." + what);
     };
-    require(!folder.empty(), "folder must name a folder, got \"\"");
+    require(!folder.empty() || (every == 0 && !resume), "folder must name a folder, got \"\"");
     require(every >= 0, "every must be at least 0, got " + std::to_string(every));
     require(keep >= 1, "keep must be at least 1, got " + std::to_string(keep));
   }
@@ -52,12 +52,14 @@ class run_saver<Session, saves> {
   // Called on all ranks together, as everything here.
   run_saver(Session& s, const saves& how) : s_(&s), how_(&how) {
     how.validate();
+    if (how.folder.empty()) return;
     claim_ = train::claim_saves(*s.world_, how.folder);
     if (how.resume) resume();
   }
   bool resumed() const noexcept { return resumed_; }
   // On ranks that train: whether the next meeting is one of a save.
   bool is_due() const noexcept {
+    if (how_->folder.empty()) return false;
     const std::int64_t done = s_->result_.batches;
     return done > saved_ && (done >= s_->settings_.steps || (how_->every > 0 && done / how_->every > saved_ / how_->every));
   }

@@ -10,9 +10,9 @@
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
-#include <heddle/rl/experience.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/sample.hpp>
+#include <heddle/rl/scored_batch.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 
 #include <algorithm>
@@ -53,25 +53,15 @@ class scorer {
   /// Errors: `config_error` for samples that do not fit the model's context (`rl::experience`), and tokens that are not
   /// in its vocabulary.
   void score(std::span<sample> samples, std::vector<double> sample::*to = &sample::reference) {
-    const auto n = static_cast<std::size_t>(stage_.config().context);
     for (std::size_t begin = 0; begin < samples.size(); begin += static_cast<std::size_t>(max_samples_)) {
       const std::span<sample> some =
           samples.subspan(begin, (std::min)(samples.size() - begin, static_cast<std::size_t>(max_samples_)));
-      std::vector<sample> bare;
-      for (const sample& s : some) bare.push_back({.prompt = s.prompt, .tokens = s.tokens});
-      const experience data(std::move(bare), stage_.config().context, 0);
-      std::vector<std::int32_t> inputs(some.size() * n), targets(some.size() * n * numbers_of_row);
-      data.fill_train({0, std::ssize(some)}, inputs, targets);
-      batch<scalar> b;
-      b.tokens = inputs;
-      b.targets = targets;
-      b.samples = static_cast<int>(some.size());
-      std::vector<double> of_rows(some.size() * n);
-      forward(b, of_rows);
-      world_->control().broadcast(std::span<double>(of_rows), last_rank());
+      detail::scored_batch<scalar> scored(some, stage_.config().context);
+      forward(scored.get(), scored.of_rows());
+      world_->control().broadcast(scored.of_rows(), last_rank());
       for (std::size_t i = 0; i < some.size(); ++i) {
-        const auto first = of_rows.begin() + static_cast<std::ptrdiff_t>(i * n + some[i].prompt.size() - 1);
-        (some[i].*to).assign(first, first + std::ssize(some[i].tokens));
+        const auto of = scored.of_answer(i);
+        (some[i].*to).assign(of.begin(), of.end());
       }
     }
   }

@@ -1,4 +1,4 @@
-// heddle/train/trainer_weights.hpp: the weights that a trainer keeps on a rank as the source of a route to stages on another mesh, or as its target.
+// heddle/train/trainer_weights.hpp: the weights that a trainer keeps on a rank, as the source or target of a route, or to be filled.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -8,6 +8,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/saved_boxes.hpp>
 #include <heddle/train/saved_parameter.hpp>
 
@@ -119,5 +120,26 @@ class trainer_masters {
  private:
   Trainer* trainer_;
 };
+
+/// Weights that a trainer is to go on with: `fill(stage)` writes those of each stage that a rank holds (`model::read_parameters`,
+/// `stage.initialize`), which are whole then, with `zero<3>`, too; masters become what was written (`adopt_weights`). Called on
+/// all ranks together, between steps.
+template <class Trainer, class Fill>
+void fill_weights(Trainer& trainer, Fill&& fill) {
+  trainer.parameter_memory().with_weights([&] {
+    for (int k = 0; k < trainer.stages(); ++k) {
+      auto& filled = trainer.stage(k);
+      fill(filled);
+      model::of_stage::weights_written(filled);
+      if constexpr (Trainer::zero_stage >= 3)
+        detail::for_each_bucket(filled, trainer.optimizer_state(k), [](auto& stage, auto& optimizer, auto) {
+          const auto whole = optimizer.owned(stage.weights()), share = optimizer.weights_of(stage);
+          if (heddle::v0::detail::first_element(whole) != heddle::v0::detail::first_element(share))  // of one rank: the same
+            detail::queue_of_stage(stage).copy(whole, share);
+        });
+    }
+  });
+  adopt_weights(trainer);
+}
 
 }  // namespace heddle::inline v0::train

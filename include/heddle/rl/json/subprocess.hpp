@@ -32,9 +32,10 @@ inline judgement judgement_of_line(std::string_view line) {
 }
 
 /// A judge: runs a command for each answer, in a process of its own with limits (`run_lines`). It reads one line,
-/// {"prompt": text, "answer": text, "prompt_tokens": [ids], "answer_tokens": [ids]}, and prints one, {"reward": number}. Bytes of
-/// texts that are no UTF-8 become U+FFFD. An answer whose judge fails, hangs or prints anything else is missing, with the reason.
-/// Errors: `config_error` for limits.
+/// {"prompt": text, "answer": text, "prompt_tokens": [ids], "answer_tokens": [ids]}, with "facts" where the question has some, and
+/// prints one, {"reward": number}. Bytes of texts that are no UTF-8 become U+FFFD. An answer whose judge fails, hangs or prints
+/// anything else is missing, with the reason.
+/// Errors: `config_error` for limits; `io_error` for facts that are no JSON.
 class subprocess {
  public:
   explicit subprocess(process_limits limits) : limits_(std::move(limits)) { limits_.validate(); }
@@ -50,8 +51,9 @@ class subprocess {
 
  private:
   static std::string line_of(const question& q) {
-    const nlohmann::json all = {
+    nlohmann::json all = {
         {"prompt", q.prompt_text}, {"answer", q.answer_text}, {"prompt_tokens", q.prompt}, {"answer_tokens", q.answer}};
+    if (!q.facts.empty()) all["facts"] = io::parse_json(q.facts, "rl::question.facts");
     return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   process_limits limits_;

@@ -1,0 +1,226 @@
+// tests/examples/rl_finetune_test.cpp: models learn from a judge's rewards, whole or by adapters; the folders that are written are
+// the trained models; wrong files and judges are refused by name.
+#include "catch.hpp"
+
+#include <heddle/io/json/safetensors.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+namespace io = heddle::io;
+
+namespace {
+
+const fs::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
+const fs::path program = HEDDLE_EXAMPLES_DIR "/rl_finetune";
+
+// The example needs packages of the tokenizer, which need not be there.
+bool is_built() {
+  if (fs::exists(program)) return true;
+  WARN("examples/rl_finetune was not built: nothing is tested here");
+  return false;
+}
+
+struct scratch {
+  fs::path path = fs::temp_directory_path() / ("heddle-rl-finetune-" + std::to_string(::getpid()));
+  scratch() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+    // What the line's length says, which differs from answer to answer; a shell begins fast.
+    std::ofstream(path / "judge.sh") << "read -r line\necho \"{\\\"reward\\\": 0.${#line}}\"\n";
+    std::ofstream sums(path / "sums.jsonl");
+    for (int a = 1; a < 6; ++a)
+      for (int b = 1; b < 4; ++b)
+        sums << nlohmann::json{{"prompt", std::to_string(a) + "+" + std::to_string(b) + "="}, {"sum", a + b}} << "\n\n";
+  }
+  ~scratch() { fs::remove_all(path); }
+  std::string operator/(const char* name) const { return (path / name).string(); }
+};
+
+struct answer {
+  int status = -1;
+  std::string text;  // what the program printed, errors too
+
+  int steps() const {
+    int n = 0;
+    for (std::size_t at = text.find("step "); at != std::string::npos; at = text.find("step ", at + 1)) ++n;
+    return n;
+  }
+};
+// The last of options that are given twice counts.
+answer tuned(const scratch& folder, const std::string& arguments) {
+  answer a;
+  const std::string line = program.string() + " --model " + (models / "bytes").string() + " --bytes --prompts " +
+                           (folder / "sums.jsonl") + " --reward 'sh " + (folder / "judge.sh") +
+                           "' --batch-prompts 2 --answers 4 --max-tokens 3 --lr 0.01 " + arguments + " 2>&1";
+  std::FILE* const out = ::popen(line.c_str(), "r");
+  if (out == nullptr) return a;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return a;
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+std::vector<std::int64_t> shape_of(const io::safetensors_folder& folder, const std::string& name) {
+  const auto tensor = folder.tensor(name);
+  return {tensor.shape().begin(), tensor.shape().end()};
+}
+std::vector<float> values_of(const io::safetensors_folder& folder, const std::string& name) {
+  std::size_t n = 1;
+  for (const std::int64_t e : shape_of(folder, name)) n *= static_cast<std::size_t>(e);
+  std::vector<float> values(n);
+  folder.tensor(name).read(0, std::span(values));
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a model of Hugging Face goes through each pipeline, and what is written is the trained model",
+          "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string first = bytes_of(models / "bytes/model.safetensors");
+  const answer none = tuned(folder, "--steps 0 --train tp=2 --generate dp=2 --out " + (folder / "none"));
+  CAPTURE(none.text);
+  REQUIRE(none.status == 0);
+  CHECK(bytes_of(folder / "none/model.safetensors") == first);  // it went through the ranks
+  struct run {
+    const char *system, *train, *generate;
+  };
+  for (const run& r : {run{"hybridflow", "dp=2,tp=2", "pp=2,tp=2"}, run{"llamarl", "pp=2", "dp=2"},
+                       run{"asyncflow", "tp=2", "dp=2"}, run{"april", "dp=2", "tp=2"}, run{"pipelinerl", "dp=2", "tp=2"}}) {
+    const std::string out = folder / r.system;
+    const answer a = tuned(folder, std::string("--system ") + r.system + " --train " + r.train + " --generate " +
+                                       r.generate + " --steps 3 --kl 0.1 --out " + out);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+    CHECK(a.steps() == 3);
+    CHECK_THAT(a.text, Contains(std::string(r.system) + ": ") && Contains("5508 of 5508 parameters are trained") &&
+                           Contains("kl 0.00000") && Contains("wrote '" + out + "'"));
+    CHECK(bytes_of(out + "/config.json") == bytes_of(models / "bytes/config.json"));
+    const io::safetensors_folder was(models / "bytes"), is(out);
+    REQUIRE(is.names() == was.names());
+    for (const std::string& name : was.names()) {
+      CAPTURE(name);
+      REQUIRE(shape_of(is, name) == shape_of(was, name));
+      CHECK(values_of(is, name) != values_of(was, name));
+    }
+    // Read back, it is the begin of the next run: nothing lies between the two.
+    const answer b = tuned(folder, "--model " + out + " --steps 1 --kl 0.1 --out " + (folder / "next"));
+    CAPTURE(b.text);
+    CHECK(b.status == 0);
+    CHECK_THAT(b.text, Contains("kl 0.00000"));
+    fs::remove_all(folder / "next");
+  }
+}
+
+TEST_CASE("adapters learn from a judge, and are written beside the model that they are merged into",
+          "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string out = folder / "out";
+  const answer a = tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
+                                     (folder / "saves") + " --out " + out);
+  CAPTURE(a.text);
+  REQUIRE(a.status == 0);
+  CHECK_THAT(a.text, Contains("adapters of rank 3: ") && Contains("kl 0.00000") && Contains("merged into '" + out));
+  const io::safetensors_folder was(models / "bytes"), is(out), adapter(out + "/adapter/adapter_model.safetensors");
+  CHECK(adapter.names().size() == 2 * 7 * 2);
+  double moved = 0;
+  for (const std::string& name : was.names()) {
+    CAPTURE(name);
+    const auto before = values_of(was, name), after = values_of(is, name);
+    const std::string layer = name.substr(0, name.size() - std::string_view(".weight").size());
+    const std::string a_name = "base_model.model." + layer + ".lora_A.weight";
+    if (!adapter.contains(a_name)) {
+      CHECK(before == after);
+      continue;
+    }
+    const auto low = values_of(adapter, a_name), high = values_of(adapter, "base_model.model." + layer + ".lora_B.weight");
+    const std::size_t columns = low.size() / 3;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      double sum = 0;
+      for (std::size_t k = 0; k < 3; ++k) sum += double{high[i / columns * 3 + k]} * low[k * columns + i % columns];
+      CHECK(std::abs(after[i] - (before[i] + 5.0 / 3 * sum)) <= 1e-6);
+      moved = (std::max)(moved, std::abs(sum));
+    }
+  }
+  CHECK(moved > 1e-4);
+  // Merging is behind the last save: who goes on has the adapters.
+  const answer more = tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
+                                        (folder / "saves") + " --resume --out " + (folder / "again"));
+  CAPTURE(more.text);
+  REQUIRE(more.status == 0);
+  CHECK_THAT(more.text, Contains("after 4 batches"));
+  CHECK(bytes_of(folder / "again/model.safetensors") == bytes_of(out + "/model.safetensors"));
+}
+
+TEST_CASE("a run of a model that goes on writes the bytes of an undisturbed one", "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string how = "--train dp=2 --generate dp=2 --kl 0.1 --save " + (folder / "saves");
+  const answer whole = tuned(folder, "--train dp=2 --generate dp=2 --kl 0.1 --steps 5 --out " + (folder / "whole"));
+  const answer part = tuned(folder, how + " --steps 2 --out " + (folder / "part"));
+  const answer resumed = tuned(folder, how + " --steps 5 --resume --out " + (folder / "resumed"));
+  CAPTURE(whole.text, part.text, resumed.text);
+  REQUIRE((whole.status == 0 && part.status == 0 && resumed.status == 0));
+  CHECK(resumed.steps() == 3);
+  CHECK(bytes_of(folder / "resumed/model.safetensors") == bytes_of(folder / "whole/model.safetensors"));
+}
+
+TEST_CASE("files, judges and names that do not fit are refused, and nothing is written", "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const auto refused = [&](const std::string& arguments, int status, const std::string& why) {
+    const answer a = tuned(folder, "--steps 2 --out " + (folder / "out") + " " + arguments);
+    CAPTURE(arguments, a.text);
+    CHECK(a.status == status);
+    CHECK_THAT(a.text, Contains(why));
+    CHECK_FALSE(fs::exists(folder / "out"));
+    CHECK_FALSE(fs::exists(folder / "out.partial"));
+  };
+  const auto lines = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+    return "--prompts " + (folder / name);
+  };
+  const std::string good = "{\"prompt\": \"1+1=\"}\n";
+  refused("--system rlhf", 2, "hybridflow, llamarl, asyncflow, april or pipelinerl, got rlhf");
+  refused("--prompts " + (folder / "none.jsonl"), 1, "none.jsonl' cannot be read");
+  refused(lines("torn.jsonl", good + "\n{\"prompt\": \"1+"), 1, "torn.jsonl' line 3");
+  refused(lines("other.jsonl", good + "{\"question\": \"1+1=\"}"), 1,
+          "other.jsonl' line 2 should be an object with a text \"prompt\"");
+  refused(lines("nothing.jsonl", "{\"prompt\": \"\"}"), 1, "nothing.jsonl' line 1 has a prompt of no tokens");
+  refused(lines("empty.jsonl", "\n"), 1, "empty.jsonl' has no prompts");
+  refused("--max-tokens 61", 1,
+          "a prompt of 4 tokens and an answer of 61 (--max-tokens) are more than the model's context of 64");
+  refused("--reward /nonexistent/judge", 1, "rewards of all 8 answers of batch 1 are missing");
+  refused("--reward 'echo 1'", 1, "an object with a number \"reward\"");
+  refused("--model " + (folder / "none"), 1, "none");
+  refused("--model " + (models / "qwen2").string(), 1, "is a qwen2; rl_finetune trains models of the family llama");
+  refused("--model " + (models / "llama_tied").string(), 1, "the model a vocabulary of 47");
+  refused("--train dp=2 --generate tp=4", 1, "meshes of 2 ranks that train and 4 that generate");
+  refused("--resume", 2, "--save");
+}
