@@ -1,12 +1,14 @@
 // heddle/testing/checked_backend.hpp: a backend whose memory the host may not touch, with the kernels of another one.
 #pragma once
 
+#include <heddle/compute/context_bodies.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/testing/checked_memory.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -52,6 +54,11 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_rows<T, c
 }
 constexpr auto memory_of(const compute::key_pages_in<checked_memory>& x) noexcept {
   return x.pages;
+}
+template <class T>
+constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T, checked_memory>& x) noexcept {
+  const bool none = x.rows == 0 || x.heads == 0;
+  return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.row_stride + (x.heads - 1) * x.head_stride + 1)};
 }
 
 }  // namespace detail
@@ -153,6 +160,19 @@ class checked_backend {
 #undef HEDDLE_OF_VALUES
 #undef HEDDLE_PLAIN
 #undef HEDDLE_KERNEL
+
+  /// See `compute::context_kernels`.
+  template <class Body>
+    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
+  friend void run_on_rows(checked_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
+    ++backend.calls_;
+    std::apply(
+        [&](const auto&... tensors) {
+          backend.queue_.run([&k = backend.kernels_, n, size, body](const auto&...) { run_on_rows(k, n, size, body); },
+                             detail::memory_of(tensors)...);
+        },
+        body.tensors());
+  }
 
  private:
   // The arguments are kept until the call's turn; what they refer to is open then.
