@@ -385,7 +385,7 @@ class context_executor {
     const heads<const T> second = keys ? keys_at(c.from, x, true) : gradients_at(c.from, x);
     copy(second, place(first.width(), second));
     if (keys) return;
-    copy(numbers<const sum>(own_numbers(x, c.from)), numbers_of(to, 0));
+    copy(own_numbers(x, c.from), numbers_of(to, 0));
     on_rows(second.rows * second.heads, second.head_dim,
             compute::detail::products_of_heads<T, sum, space>{second, outputs_at(c.from, x), numbers_of(to, 1)});
   }
@@ -410,12 +410,12 @@ class context_executor {
     const numbers<sum> lse = numbers_of_call({0, 0, n}, n);
     if (is_own(c.queries.buffer)) {
       out = outputs_at(c.queries, x);
-      copy(numbers<const sum>(own_numbers(x, c.queries)), lse);
+      copy(own_numbers(x, c.queries), lse);
     } else {
       on_rows(n * q_heads(), e,
               compute::detail::outputs_of_products<T, sum, space>{dout, numbers_of(c.queries, 1),
                                                                   {call_out_, n, q_heads(), e, q_heads() * e}});
-      copy(numbers<const sum>(numbers_of(c.queries, 0)), lse);
+      copy(numbers_of(c.queries, 0), lse);
     }
     const auto [dq, dk, dv] = results_of(c);
     backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
@@ -457,7 +457,7 @@ class context_executor {
     const std::int64_t d = shape_.head_dim, e = shape_.value_dim;
     if (program_->pass == context_pass::forward) {
       round_to({own_queries_, rows, q, e, q * (e + 1)}, x.out);
-      copy(numbers<const sum>{own_queries_ + q * e, rows, q, q * (e + 1), 1},
+      copy(numbers<sum>{own_queries_ + q * e, rows, q, q * (e + 1), 1},
            numbers_in(x.lse, rows, {0, 0, rows}, 0, q));
     } else {
       round_to({own_queries_, rows, q, d, q * d}, x.dq);

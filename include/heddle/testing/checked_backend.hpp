@@ -132,6 +132,7 @@ class checked_backend {
   HEDDLE_PLAIN(embedding_backward)
   HEDDLE_PLAIN(add_positions)
   HEDDLE_PLAIN(add_positions_backward)
+  HEDDLE_PLAIN(add_rows)
   HEDDLE_PLAIN(row_max)
   HEDDLE_PLAIN(row_sum_exp)
   HEDDLE_PLAIN(pick_target)
