@@ -80,29 +80,31 @@ struct outcome {
   bool bytes_as_said = true, messages_as_said = true;
 };
 
-/// Both passes of a batch, some times over. `prepare(backend, rank)` is called before.
-template <class T, class Backend, class Prepare>
+/// Both passes of a batch, some times over, with the device's messages over `Transport`.
+template <class T, class Backend, class Transport>
 outcome compare_with_host(const hd::context_carrier& carrier, const hd::context_cut& cut, std::vector<rows<T>>& whole,
-                          const sizes& z, int repeats, const Prepare& prepare) {
+                          const sizes& z, int repeats) {
   const hd::context_table forward = make_context_table(carrier, cut, context_pass::forward);
   const hd::context_table backward = make_context_table(carrier, cut, context_pass::backward);
-  std::vector<outcome> all(static_cast<std::size_t>(cut.ranks));
+  std::vector<rows<T>> of_host(static_cast<std::size_t>(cut.ranks), rows<T>(0, z));
   hd::launch<hd::threads>(line{cut.ranks}, [&](auto& world) {
     auto& ranks = world.template along<hd::cp>();
-    using communicator = std::remove_reference_t<decltype(ranks)>;
+    const int me = ranks.rank();
+    rows<T>& own = of_host[static_cast<std::size_t>(me)] = rows_of(cut, me, whole, z);
+    hc::host<> host(1);
+    hd::context_executor<T, hc::host<>, std::remove_reference_t<decltype(ranks)>> executor(host, ranks);
+    attend(executor, hd::lower_context(forward, me), own);
+    attend_backward(executor, hd::lower_context(backward, me), own);
+  });
+  std::vector<outcome> all(static_cast<std::size_t>(cut.ranks));
+  hd::launch<Transport>(line{cut.ranks}, [&](auto& world) {
+    auto& ranks = world.template along<hd::cp>();
     const int me = ranks.rank();
     const hd::context_program to = hd::lower_context(forward, me), back = hd::lower_context(backward, me);
     outcome& mine = all[static_cast<std::size_t>(me)];
-    rows<T> expected = rows_of(cut, me, whole, z);
-    {
-      hc::host<> host(1);
-      hd::context_executor<T, hc::host<>, communicator> executor(host, ranks);
-      attend(executor, to, expected);
-      attend_backward(executor, back, expected);
-    }
+    rows<T>& expected = of_host[static_cast<std::size_t>(me)];
     Backend backend;
-    prepare(backend, me);
-    hd::context_executor<T, Backend, communicator> executor(backend, ranks);
+    hd::context_executor<T, Backend, std::remove_reference_t<decltype(ranks)>> executor(backend, ranks);
     std::vector<rows<T>> got(static_cast<std::size_t>(repeats), rows_of(cut, me, whole, z));
     std::vector<std::unique_ptr<rows_there<T, Backend>>> there;
     // The host gives all of them to the queue before it waits for the first.
@@ -141,8 +143,8 @@ outcome compare_with_host(const hd::context_carrier& carrier, const hd::context_
 
 /// A line for each carrier, mesh or type whose results on the device are not the host's within `tolerance`, or whose messages are not those of
 /// the tables.
-template <class T, class Backend, class Prepare>
-std::string differences(int ranks, const sizes& z, unsigned seed, double tolerance, int repeats, const Prepare& prepare) {
+template <class T, class Backend, class Transport = hd::threads>
+std::string differences(int ranks, const sizes& z, unsigned seed, double tolerance, int repeats = 1) {
   std::string wrong;
   std::mt19937 random(seed);
   batch<T> b(z, random);
@@ -150,7 +152,8 @@ std::string differences(int ranks, const sizes& z, unsigned seed, double toleran
   for (const hd::context_carrier& carrier : hd::context_carriers()) {
     if (z.query_heads % carrier.parts != 0) continue;
     const hd::context_order& order = hd::context_orders()[turn++ % hd::context_orders().size()];
-    const outcome o = compare_with_host<T, Backend>(carrier, b.cut(carrier, order, ranks, random), b.whole, z, repeats, prepare);
+    const outcome o =
+        compare_with_host<T, Backend, Transport>(carrier, b.cut(carrier, order, ranks, random), b.whole, z, repeats);
     if (o.difference <= tolerance && o.bytes_as_said && o.messages_as_said) continue;
     wrong += std::string(carrier.name) + ", " + std::string(order.name) + " on " + std::to_string(ranks) + " ranks, seed " +
              std::to_string(seed) + ": " + std::to_string(o.difference) + (o.bytes_as_said ? "" : ", other bytes") +
@@ -158,9 +161,4 @@ std::string differences(int ranks, const sizes& z, unsigned seed, double toleran
   }
   return wrong;
 }
-template <class T, class Backend>
-std::string differences(int ranks, const sizes& z, unsigned seed, double tolerance) {
-  return differences<T, Backend>(ranks, z, seed, tolerance, 1, [](Backend&, int) {});
-}
-
 }  // namespace device_trials
