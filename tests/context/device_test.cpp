@@ -4,20 +4,24 @@
 #include "catch.hpp"
 #include "context/device_trials.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+namespace context_on_device {
 namespace {
 
 namespace hd = heddle;
 namespace hc = heddle::compute;
 using device_trials::differences;
-using device_trials::sizes;
 
 // Takes its time before it attends, on the thread of the queue.
 struct late_backend : hc::host<> {
@@ -50,8 +54,6 @@ struct checked_late : hd::testing::checked_backend<late_backend> {
   checked_late() : checked_backend(next(), 200) {}
 };
 
-}  // namespace
-
 TEST_CASE("every carrier has the host's bits in memory that the host may not touch", "[context][memory]") {
   for (const int ranks : {1, 2, 3, 4}) {
     CHECK(differences<double, checked_host>(ranks, {4, 2, 4, 6}, static_cast<unsigned>(ranks), 0) == "");
@@ -64,3 +66,41 @@ TEST_CASE("every carrier has the host's bits in memory that the host may not tou
 TEST_CASE("delays of queues on some ranks change no bits", "[context][memory]") {
   CHECK(differences<double, checked_late>(4, {4, 2, 4, 4}, 31, 0, 20) == "");
 }
+
+TEST_CASE("both ends of a message say alike whether others may overtake it, and have those of a pair in one order", "[context]") {
+  constexpr device_trials::sizes z{8, 2, 4, 4};
+  std::map<std::string, int> overtaken;
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    device_trials::batch<float> b(z, random);
+    for (const hd::context_carrier& carrier : hd::context_carriers())
+      for (const hd::context_order& order : hd::context_orders())
+        for (const hd::context_pass pass : {hd::context_pass::forward, hd::context_pass::backward}) {
+          INFO(carrier.name << ", " << order.name << ", " << ranks << " ranks, seed " << ranks);
+          const hd::context_table table = make_context_table(carrier, b.cut(carrier, order, ranks, random), pass);
+          // Of each round, sender and receiver: kind, rows, and whether it may be overtaken, as each end has them.
+          using end = std::vector<std::tuple<int, std::int64_t, bool>>;
+          std::map<std::tuple<std::size_t, int, int>, std::array<end, 2>> ends;
+          for (int r = 0; r < ranks; ++r) {
+            const hd::context_program p = hd::lower_context(table, r);
+            const auto note = [&](const hd::context_message& m, std::array<end, 2>& both, std::size_t which) {
+              const auto kind = p.buffers[static_cast<std::size_t>(m.rows.buffer)].what;
+              both[which].push_back({static_cast<int>(kind), m.rows.rows, m.overtaken});
+            };
+            for (std::size_t k = 0; k < p.rounds.size(); ++k) {
+              for (const hd::context_message& m : p.rounds[k].sends) note(m, ends[{k, r, m.peer}], 0);
+              for (const hd::context_message& m : p.rounds[k].receives) note(m, ends[{k, m.peer, r}], 1);
+            }
+          }
+          for (const auto& [between, both] : ends) {
+            CHECK(both[0] == both[1]);
+            for (const auto& [kind, count, later] : both[0]) overtaken[std::string(carrier.name)] += later;
+          }
+        }
+  }
+  CHECK(overtaken["double-ring-2"] > 0);
+  CHECK(overtaken["gather"] == 0);
+}
+
+}  // namespace
+}  // namespace context_on_device

@@ -7,13 +7,11 @@
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/cuda/merge_partials.hpp>
 
-#include <string>
-
+namespace context_on_cuda {
 namespace {
+
 template <int Threads>
 using emulated = heddle::compute::basic_cuda<cuda_double::emulated_launcher<Threads>>;
-}  // namespace
-
 TEST_CASE("every carrier attends on CUDA as on the host", "[cuda][context][ranks]") {
   using device_trials::differences;
   for (const int ranks : {1, 2, 3, 4})
@@ -55,3 +53,6 @@ TEST_CASE("between the first and the last kernel of attention over ranks no rank
   }
   CHECK(calls["cudaStreamWaitEvent"] > 0);
 }
+
+}  // namespace
+}  // namespace context_on_cuda

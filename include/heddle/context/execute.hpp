@@ -138,7 +138,9 @@ class context_executor {
                                           " pass, not the ", to_string(pass), " one"}));
     }
     same("the rank", p.rank, ranks_.rank());
-    for (const heads<const T>& t : {x.q, x.k, x.v, heads<const T>(x.out)}) same("rows of a tensor", p.rows, t.rows);
+    // Arrays, because nvcc loses lists of aggregates.
+    const std::array<std::int64_t, 4> rows{x.q.rows, x.k.rows, x.v.rows, x.out.rows};
+    for (const std::int64_t n : rows) same("rows of a tensor", p.rows, n);
     same("head_dim of the keys", x.q.head_dim, x.k.head_dim);
     same("heads of the values", x.k.heads, x.v.heads);
     same("heads of the output", x.q.heads, x.out.heads);
@@ -150,7 +152,8 @@ class context_executor {
       same("columns of dq", x.q.width(), x.dq.width());
       same("columns of dk", x.k.width(), x.dk.width());
       same("columns of dv", x.v.width(), x.dv.width());
-      for (const heads<T>& t : {x.dq, x.dk, x.dv}) same("rows of a gradient", p.rows, t.rows);
+      const std::array<std::int64_t, 3> made{x.dq.rows, x.dk.rows, x.dv.rows};
+      for (const std::int64_t n : made) same("rows of a gradient", p.rows, n);
     }
     require_parts(shape_, p.parts);
   }

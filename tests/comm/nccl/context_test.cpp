@@ -8,10 +8,10 @@
 #include "context/device_trials.hpp"
 #include "double.hpp"
 
+namespace context_over_nccl {
 namespace {
-using emulated = heddle::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
-}  // namespace
 
+using emulated = heddle::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
 TEST_CASE("every carrier attends over NCCL as on the host", "[nccl][context]") {
   using device_trials::differences;
   nccl_double::reset();
@@ -52,3 +52,6 @@ TEST_CASE("messages of a round go to NCCL as one group", "[nccl][context]") {
     CHECK(groups(carrier) == rounds(carrier));
   }
 }
+
+}  // namespace
+}  // namespace context_over_nccl
