@@ -1,5 +1,7 @@
 // Context tables in memory that the host may not touch: the bits of the host's executor, whatever takes how long.
+#include <heddle/observe/recorder.hpp>
 #include <heddle/testing/checked_backend.hpp>
+#include <heddle/train/observed_world.hpp>
 
 #include "catch.hpp"
 #include "context/device_trials.hpp"
@@ -67,7 +69,39 @@ TEST_CASE("delays of queues on some ranks change no bits", "[context][memory]") 
   CHECK(differences<double, checked_late>(4, {4, 2, 4, 4}, 31, 0, 20) == "");
 }
 
-TEST_CASE("both ends of a message say alike whether others may overtake it, and have those of a pair in one order", "[context]") {
+TEST_CASE("an observed communicator has others beside it for messages on devices", "[context][memory]") {
+  using namespace device_trials;
+  constexpr sizes z{4, 2, 4, 6};
+  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{21, {0, 1}, hd::masks::causal{}.slices(21)}}, 2);
+  std::mt19937 random(3);
+  std::vector<rows<double>> whole(1, rows<double>(21, z));
+  randomise(whole[0], random);
+  attend_alone(whole[0], cut.documents[0].mask);
+  std::vector<double> worst(2, 1);
+  hd::observe::recorder recorder(2);
+  hd::launch<hd::threads>(line{2}, [&](auto& world) {
+    auto& group = world.template along<hd::cp>();
+    const hd::event now{};
+    hd::train::observed_communicator<decltype(group), hd::observe::recorder> observed(group, recorder, now);
+    const auto program = [&](context_pass pass) {
+      return hd::lower_context(hd::make_context_table<hd::carrier::kv_ring>(cut, pass), group.rank());
+    };
+    const hd::context_program to = program(context_pass::forward), back = program(context_pass::backward);
+    checked_host backend;
+    hd::context_executor<double, checked_host, decltype(observed)> executor(backend, observed);
+    executor.name_ranks({0, 1});
+    rows<double> own = rows_of(cut, group.rank(), whole, z);
+    rows_there<double, checked_host> there(backend, own);
+    there.attend(executor, to, back);
+    there.fetch();
+    worst[static_cast<std::size_t>(group.rank())] = difference(cut, group.rank(), own, whole);
+  });
+  CHECK(worst[0] < 1e-11);
+  CHECK(worst[1] < 1e-11);
+}
+
+TEST_CASE("both ends of a message say alike whether others may overtake it, and have those of a pair in one order",
+          "[context]") {
   constexpr device_trials::sizes z{8, 2, 4, 4};
   std::map<std::string, int> overtaken;
   for (int ranks = 1; ranks <= 8; ++ranks) {

@@ -45,7 +45,8 @@ class rows_there {
     const auto of = [&](int i, std::int64_t heads, std::int64_t d) {
       return hc::head_rows<T, space>{tensors_[static_cast<std::size_t>(i)].address(), here_.count, heads, d, heads * d};
     };
-    const auto q = of(0, z.query_heads, z.head_dim), k = of(1, z.key_heads, z.head_dim), v = of(2, z.key_heads, z.value_dim);
+    const auto q = of(0, z.query_heads, z.head_dim), k = of(1, z.key_heads, z.head_dim),
+               v = of(2, z.key_heads, z.value_dim);
     const auto out = of(4, z.query_heads, z.value_dim);
     executor.attend(to, q, k, v, here_.scale(), out, row(lse_, here_.lse));
     executor.attend_backward(back, of(3, z.query_heads, z.value_dim), q, k, v, out, row(lse_, here_.lse), here_.scale(),
@@ -118,8 +119,9 @@ outcome compare_with_host(const hd::context_carrier& carrier, const hd::context_
         for (std::size_t i = 0; i < x.size(); ++i) {
           const double a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
           if (a == b) continue;
-          mine.difference = (std::max)(
-              mine.difference, std::isfinite(a) && std::isfinite(b) ? std::abs(a - b) / (std::max)(1.0, std::abs(b)) : 1e300);
+          mine.difference =
+              (std::max)(mine.difference,
+                         std::isfinite(a) && std::isfinite(b) ? std::abs(a - b) / (std::max)(1.0, std::abs(b)) : 1e300);
         }
       };
       own.each_result(expected, [&](auto& x, auto& y, std::int64_t) { compare(x, y); });
@@ -127,8 +129,8 @@ outcome compare_with_host(const hd::context_carrier& carrier, const hd::context_
     }
     const hd::comm_counters sent = executor.counters();
     const hd::context_shape shape = shape_of<T>(z);
-    mine.bytes_as_said =
-        sent.bytes_sent() == repeats * (bytes_sent(forward, shape, me).total() + bytes_sent(backward, shape, me).total());
+    mine.bytes_as_said = sent.bytes_sent() ==
+                         repeats * (bytes_sent(forward, shape, me).total() + bytes_sent(backward, shape, me).total());
     mine.messages_as_said = sent.messages_sent() == repeats * (messages_sent(forward.rounds.view(), me) +
                                                                messages_sent(backward.rounds.view(), me));
   });
@@ -155,9 +157,9 @@ std::string differences(int ranks, const sizes& z, unsigned seed, double toleran
     const outcome o =
         compare_with_host<T, Backend, Transport>(carrier, b.cut(carrier, order, ranks, random), b.whole, z, repeats);
     if (o.difference <= tolerance && o.bytes_as_said && o.messages_as_said) continue;
-    wrong += std::string(carrier.name) + ", " + std::string(order.name) + " on " + std::to_string(ranks) + " ranks, seed " +
-             std::to_string(seed) + ": " + std::to_string(o.difference) + (o.bytes_as_said ? "" : ", other bytes") +
-             (o.messages_as_said ? "" : ", other messages") + "\n";
+    wrong += std::string(carrier.name) + ", " + std::string(order.name) + " on " + std::to_string(ranks) +
+             " ranks, seed " + std::to_string(seed) + ": " + std::to_string(o.difference) +
+             (o.bytes_as_said ? "" : ", other bytes") + (o.messages_as_said ? "" : ", other messages") + "\n";
   }
   return wrong;
 }

@@ -20,12 +20,14 @@ TEST_CASE("every carrier attends on CUDA as on the host", "[cuda][context][ranks
   CHECK(differences<float, emulated<2>>(3, {8, 1, 3, 5}, 6, 5e-6) == "");
 }
 
-TEST_CASE("between the first and the last kernel of attention over ranks no rank waits for its stream on the host", "[cuda][context][ranks]") {
+TEST_CASE("between the first and the last kernel of attention over ranks no rank waits for its stream on the host",
+          "[cuda][context][ranks]") {
   using namespace device_trials;
   using backend_type = emulated<1>;
   constexpr int ranks = 3;
   constexpr sizes z{4, 2, 4, 6};
-  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{30, {0, 1, 2}, hd::masks::causal{}.slices(30)}}, ranks);
+  const hd::context_cut cut =
+      hd::cut_documents<hd::split::zigzag>({{30, {0, 1, 2}, hd::masks::causal{}.slices(30)}}, ranks);
   std::vector<rows<double>> whole(1, rows<double>(30, z));
   hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
     auto& group = world.template along<hd::cp>();

@@ -11,6 +11,7 @@ TEST_CASE("every carrier attends on Kokkos as on the host", "[kokkos][context]")
   for (const int ranks : {1, 2, 4}) {
     if (ranks > 1 && !ranks_can_be_threads) continue;
     CHECK(device_trials::differences<double, tested>(ranks, {4, 2, 4, 6}, static_cast<unsigned>(ranks), 1e-11) == "");
-    CHECK(device_trials::differences<float, tested>(ranks, {8, 1, 3, 5}, static_cast<unsigned>(10 + ranks), 5e-6) == "");
+    CHECK(device_trials::differences<float, tested>(ranks, {8, 1, 3, 5}, static_cast<unsigned>(10 + ranks), 5e-6) ==
+          "");
   }
 }

@@ -56,7 +56,8 @@ HEDDLE_HD T* head_of(const head_rows<T, Space>& x, std::int64_t i) {
 /// Rows [rows * heads]: partial results are merged, see `merge_partials`.
 template <class S, class M, class Space>
 struct merged_heads {
-  static constexpr S nothing = -std::numeric_limits<S>::infinity();  ///< lse of a row without keys; device code reads it
+  static constexpr S nothing =
+      -std::numeric_limits<S>::infinity();  ///< lse of a row without keys; device code reads it
   head_rows<S, Space> out;
   head_numbers<S, Space> lse;
   head_rows<const M, Space> more;
@@ -183,8 +184,8 @@ struct outputs_of_products {
       return x * x;
     });
     const S factor = number_of(product, i) / most / squares;
-    in_groups::for_each_of(
-        g, out.head_dim, [&](std::int64_t c) { to[c] = static_cast<T>(static_cast<S>(from[c]) / most * factor); });
+    in_groups::for_each_of(g, out.head_dim,
+                           [&](std::int64_t c) { to[c] = static_cast<T>(static_cast<S>(from[c]) / most * factor); });
   }
 };
 

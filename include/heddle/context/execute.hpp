@@ -82,9 +82,9 @@ class context_executor {
                        heads<T> dk, heads<T> dv) {
     // Neither is written backward.
     const heads<T> output{const_cast<T*>(out.data), out.rows, out.heads, out.head_dim, out.stride};
-    const auto numbers = detail::row_at<space>(const_cast<sum*>(detail::first_element(lse)),
-                                               static_cast<std::int64_t>(lse.size()));
-    tensors x{q, k, v, dout, output, numbers, dq, dk, dv, scale};
+    const auto logarithms =
+        detail::row_at<space>(const_cast<sum*>(detail::first_element(lse)), static_cast<std::int64_t>(lse.size()));
+    tensors x{q, k, v, dout, output, logarithms, dq, dk, dv, scale};
     run(program, context_pass::backward, x);
   }
 
@@ -329,7 +329,8 @@ class context_executor {
     compute::attention_slice* at = next_slices_;
     for (const context_round& r : program_->rounds)
       for (const context_call& c : r.calls) {
-        queue.copy(std::span<const compute::attention_slice>(c.slices), detail::row_at<space>(at, std::ssize(c.slices)));
+        queue.copy(std::span<const compute::attention_slice>(c.slices),
+                   detail::row_at<space>(at, std::ssize(c.slices)));
         at += c.slices.size();
       }
   }
@@ -416,8 +417,8 @@ class context_executor {
       copy(own_numbers(x, c.queries), lse);
     } else {
       on_rows(n * q_heads(), e,
-              compute::detail::outputs_of_products<T, sum, space>{dout, numbers_of(c.queries, 1),
-                                                                  {call_out_, n, q_heads(), e, q_heads() * e}});
+              compute::detail::outputs_of_products<T, sum, space>{
+                  dout, numbers_of(c.queries, 1), {call_out_, n, q_heads(), e, q_heads() * e}});
       copy(numbers_of(c.queries, 0), lse);
     }
     const auto [dq, dk, dv] = results_of(c);
@@ -460,8 +461,7 @@ class context_executor {
     const std::int64_t d = shape_.head_dim, e = shape_.value_dim;
     if (program_->pass == context_pass::forward) {
       round_to({own_queries_, rows, q, e, q * (e + 1)}, x.out);
-      copy(numbers<sum>{own_queries_ + q * e, rows, q, q * (e + 1), 1},
-           numbers_in(x.lse, rows, {0, 0, rows}, 0, q));
+      copy(numbers<sum>{own_queries_ + q * e, rows, q, q * (e + 1), 1}, numbers_in(x.lse, rows, {0, 0, rows}, 0, q));
     } else {
       round_to({own_queries_, rows, q, d, q * d}, x.dq);
       round_to({own_keys_, rows, k, d, k * (d + e)}, x.dk);

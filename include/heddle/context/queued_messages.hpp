@@ -74,12 +74,15 @@ class queued_messages {
   queued_messages& operator=(const queued_messages&) = delete;
   // Memory is given back after the messages that are under way, which is all that an error leaves of their order.
   ~queued_messages() {
-    if constexpr (beside)
-      for (const auto& w : ways_) try {
+    if constexpr (beside) {
+      for (const auto& w : ways_) {
+        try {
           stage_->after(w->own->record());
         } catch (...) {  // of a queue that has failed, with all that was in it
           continue;
         }
+      }
+    }
   }
   static void name_ranks(const std::vector<int>& /*world_ranks*/) noexcept {}
   comm_counters counters() const {
@@ -109,7 +112,10 @@ class queued_messages {
     void launch(int round) {
       if (groups_[0].messages.empty() && groups_[1].messages.empty()) return;
       if constexpr (!beside) {
-        for (group& g : groups_) all_.exchange(*all_.stage_, *all_.ways_[0], g.messages, memory_), g = {};
+        for (group& g : groups_) {
+          all_.exchange(*all_.stage_, *all_.ways_[0], g.messages, memory_);
+          g = {};
+        }
       } else {
         const event packed = all_.stage_->record();
         for (std::size_t i = 0; i < 2; ++i) {
@@ -175,8 +181,7 @@ class queued_messages {
       one_by_one(q, w, messages);
     } else if constexpr (runs_host_code<queue>) {
       // The memory of all of them is open while they travel.
-      if (!messages.empty())
-        q.run([this, &w, messages](const auto&...) { start(w.ranks, messages); }, memory);
+      if (!messages.empty()) q.run([this, &w, messages](const auto&...) { start(w.ranks, messages); }, memory);
     } else if constexpr (goes_on_stream_of<own_communicator, queue>) {
       own_communicator there = w.ranks.on(q.stream());
       start(there, messages);

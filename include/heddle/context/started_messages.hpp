@@ -127,8 +127,8 @@ class started_messages {
       e.bytes = static_cast<std::int64_t>(bytes);
       e.begin_ns = now_ns();
       // Both ends count the messages of a pair and kind alike. Flows of pipelines are lower.
-      const auto way = static_cast<std::uint64_t>(sends ? here : there) << 16 |
-                       static_cast<std::uint64_t>(sends ? there : here);
+      const auto way =
+          static_cast<std::uint64_t>(sends ? here : there) << 16 | static_cast<std::uint64_t>(sends ? there : here);
       const std::uint32_t number = counts_[{m.peer, static_cast<int>(kind), sends}]++ & ((1U << 29) - 1);
       e.flow = std::uint64_t{1} << 63 | way << 31 | kind << 29 | number;
       return e;
@@ -145,7 +145,8 @@ class started_messages {
   Communicator& ranks_;
   int first_tag_;
   std::vector<int> names_{};
-  [[no_unique_address]] std::conditional_t<observes, std::map<std::tuple<int, int, bool>, std::uint32_t>, no_event> counts_{};
+  [[no_unique_address]] std::conditional_t<observes, std::map<std::tuple<int, int, bool>, std::uint32_t>, no_event>
+      counts_{};
 };
 
 }  // namespace detail

@@ -25,12 +25,14 @@ TEST_CASE("messages of a round go to NCCL as one group", "[nccl][context]") {
   using namespace device_trials;
   constexpr int ranks = 4;
   constexpr sizes z{4, 2, 4, 6};
-  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{32, {0, 1, 2, 3}, hd::masks::causal{}.slices(32)}}, ranks);
+  const hd::context_cut cut =
+      hd::cut_documents<hd::split::zigzag>({{32, {0, 1, 2, 3}, hd::masks::causal{}.slices(32)}}, ranks);
   std::vector<rows<double>> whole(1, rows<double>(32, z));
   nccl_double::reset();
   nccl_double::devices(ranks);
   const auto groups = [&](const char* carrier) {
-    const outcome o = compare_with_host<double, emulated, hd::nccl>(hd::named_context_carrier(carrier), cut, whole, z, 1);
+    const outcome o =
+        compare_with_host<double, emulated, hd::nccl>(hd::named_context_carrier(carrier), cut, whole, z, 1);
     CHECK(o.messages_as_said);
     const int started = nccl_double::calls()["ncclGroupStart"];
     nccl_double::reset();
