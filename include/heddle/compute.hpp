@@ -13,6 +13,7 @@
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/chunked_cross_entropy.hpp>
+#include <heddle/compute/context_bodies.hpp>
 #include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>

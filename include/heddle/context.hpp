@@ -10,6 +10,8 @@
 #include <heddle/context/picture.hpp>
 #include <heddle/context/pieces.hpp>
 #include <heddle/context/program.hpp>
+#include <heddle/context/queued_messages.hpp>
 #include <heddle/context/shape.hpp>
 #include <heddle/context/slices_between.hpp>
+#include <heddle/context/started_messages.hpp>
 #include <heddle/context/table.hpp>

@@ -30,43 +30,6 @@ using line = hd::mesh<hd::axis<hd::cp>>;
 
 constexpr std::array<sizes, 3> all_heads{sizes{4, 4, 4, 6}, sizes{8, 2, 4, 4}, sizes{8, 1, 3, 5}};
 
-// The masks of the matrix, one for each document.
-std::vector<hc::attention_slice> mask_of(int kind, std::int64_t length, std::mt19937& random) {
-  const auto some = [&](std::int64_t most) {
-    return 1 + static_cast<std::int64_t>(random()) % (std::max)(most, std::int64_t{1});
-  };
-  const std::vector<std::int64_t> inner{some(length / 2), some(length / 2), some(length)};
-  switch (kind) {
-    case 0:
-      return hd::masks::full{}.slices(length);
-    case 1:
-      return hd::masks::causal{}.slices(length);
-    case 2:
-      return hd::masks::window<>{some(length)}.slices(length);
-    case 3:
-      return hd::masks::prefix<>{some(length)}.slices(length);
-    case 4:
-      return hd::masks::documents<>{inner}.slices(length);
-    case 5:
-      return hd::masks::share_question{inner}.slices(length);
-    case 6:
-      return hd::masks::block_causal<>{some(length / 2), inner}.slices(length);
-    default:  // the late half sees nothing, and is not seen
-      return hd::masks::causal{}.slices(length / 2);
-  }
-}
-
-// Some of the ranks in any order, as many as the carrier offers.
-std::vector<int> some_ranks(const hd::context_carrier& carrier, int ranks, std::mt19937& random, bool as_many) {
-  std::vector<int> list(static_cast<std::size_t>(ranks));
-  std::iota(list.begin(), list.end(), 0);
-  std::shuffle(list.begin(), list.end(), random);
-  int n = as_many ? ranks : 1 + static_cast<int>(random() % static_cast<unsigned>(ranks));
-  while (!carrier.offers(n)) --n;
-  list.resize(static_cast<std::size_t>(n));
-  return list;
-}
-
 struct outcome {
   double difference = 0;
   bool bytes_as_said = true, messages_as_said = true;
@@ -105,28 +68,6 @@ outcome spread(const hd::context_carrier& carrier, const hd::context_cut& cut, s
   }
   return worst;
 }
-
-// A document for each mask, lengths below the ranks among them.
-template <class T>
-struct batch {
-  std::vector<hd::context_document> documents;
-  std::vector<rows<T>> whole;
-  batch(const sizes& z, std::mt19937& random, int masks = 8) {
-    for (int kind = 0; kind < masks; ++kind) {
-      const auto length = static_cast<std::int64_t>(kind == static_cast<int>(random() % 14) ? 0 : 1 + random() % 14);
-      documents.push_back({length, {}, mask_of(kind, length, random)});
-      whole.emplace_back(length, z);
-      randomise(whole.back(), random);
-      attend_alone(whole.back(), documents.back().mask);
-    }
-  }
-  // On some of the ranks, in any order.
-  hd::context_cut cut(const hd::context_carrier& carrier, const hd::context_order& order, int ranks,
-                      std::mt19937& random) {
-    for (std::size_t d = 0; d < documents.size(); ++d) documents[d].ranks = some_ranks(carrier, ranks, random, d == 1);
-    return order.cut(documents, ranks);
-  }
-};
 
 }  // namespace
 

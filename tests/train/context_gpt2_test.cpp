@@ -1,7 +1,9 @@
 // tests/train/context_gpt2_test.cpp: documents that ranks share train the GPT-2 of one rank: learned positions, tied weights, policies as types.
 #include "document_training.hpp"
 
+#include <heddle/compute/host/host.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/testing/checked_backend.hpp>
 
 #include <stdexcept>
 #include <string>
@@ -12,10 +14,10 @@ namespace {
 
 namespace md = heddle::model;
 constexpr md::gpt2_config settings{.layers = 2, .heads = 4, .width = 16, .context = 40, .vocabulary = 31};
-template <class Context>
+template <class Context, class... Policies>
 outcome train(const setup& s) {
-  return document_training::train<md::gpt2<double, md::megatron_context<hd::dp, hd::tp, hd::cp, Context>>, hd::zero<2>>(
-      settings, s);
+  return document_training::train<md::gpt2<double, md::megatron_context<hd::dp, hd::tp, hd::cp, Context>>, hd::zero<2>,
+                                  Policies...>(settings, s);
 }
 // Keys go to all ranks at once, those that are needed or not.
 struct every_rank {
@@ -110,6 +112,21 @@ TEST_CASE("a GPT-2 trained on documents that ranks share is that of one rank, in
                          setup{"pp=2,cp=3", "", "zb-h1", 6, 20}}) {
     INFO(s.mesh << ", " << s.schedule << ", " << s.microbatches << " microbatches");
     check_same(train<mine>(s), serial);
+  }
+}
+
+TEST_CASE("a GPT-2 is trained on documents in memory that the host may not touch, with the bits of the host's", "[train][context][memory][ranks]") {
+  using checked = hd::testing::checked_backend<hd::compute::host<>>;
+  using mine = hd::context<every_rank, hd::split::balanced, hd::planner::hybrid>;
+  const auto there = [](const setup& s) { return train<mine, language_training::recompute, checked>(s); };
+  for (setup s : {setup{"cp=3", "", "1f1b", 6, 20}, setup{"cp=2,pp=2", "", "zb-h1", 6, 20}}) {
+    INFO(s.mesh << ", " << s.schedule);
+    const outcome expected = train<mine>(s), got = there(s);
+    CHECK(got.losses == expected.losses);
+    CHECK(got.norms == expected.norms);
+    CHECK(got.weights == expected.weights);
+    s.again = "full,keep-tail 1/2";
+    check_same(there(s), expected);
   }
 }
 

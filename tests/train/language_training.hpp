@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -66,7 +67,11 @@ outcome train_on(const hd::train::options<typename Model::config>& o, const std:
     for (int k = 0; k < trainer.stages(); ++k)
       hd::train::detail::for_each_bucket(
           trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
-            const auto share = state.weights_of(part);
+            const auto there = state.weights_of(part);
+            std::vector<typename Model::scalar> share(there.size());
+            auto& queue = hd::compute::queue_of(trainer.backend());
+            queue.copy(there, std::span(share));
+            queue.wait();
             for (const md::parameter& p : part.parameters()) {
               auto& whole = all.weights[p.name];
               whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);

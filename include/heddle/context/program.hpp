@@ -49,6 +49,8 @@ struct context_message {
   /// When this round begins it is waited for, or at the end of its own if that is not later: one that comes before it
   /// is read, one that leaves before its rows are used for something else.
   int needed_in = 0;
+  /// Whether the receiver first reads it after the next round: messages of the rounds between may overtake it. Both ends say so.
+  bool overtaken = false;
 };
 
 /// One call of the attention kernel. Slices count from the first query and key row of its ranges. Its results are

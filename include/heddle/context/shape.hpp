@@ -27,6 +27,11 @@ struct context_shape {
   /// The first key head of a part.
   constexpr std::int64_t first_key_head(int part, int parts) const noexcept { return part * key_heads / parts; }
 
+  /// The bytes in front of the numbers in a row of queries that travels backward: those of the row's heads, to a whole number
+  /// of sums.
+  constexpr std::int64_t numbers_at(int parts) const noexcept {
+    return (queries_in(parts) * (head_dim + value_dim) * element_bytes + sum_bytes - 1) / sum_bytes * sum_bytes;
+  }
   /// The bytes of a row of one part of the heads. Forward: keys are keys and values; results an output and the
   /// logarithm of a sum for each head. Backward: queries bring the gradient of the output, that logarithm and the
   /// product of output and gradient.
@@ -37,7 +42,7 @@ struct context_shape {
       case context_kind::keys:
         return k * (head_dim + value_dim) * element_bytes;
       case context_kind::queries:
-        return forward ? q * head_dim * element_bytes : q * (head_dim + value_dim) * element_bytes + 2 * q * sum_bytes;
+        return forward ? q * head_dim * element_bytes : numbers_at(parts) + 2 * q * sum_bytes;
       case context_kind::of_queries:
         return (forward ? q * (value_dim + 1) : q * head_dim) * sum_bytes;
       case context_kind::of_keys:

@@ -1,6 +1,8 @@
 // heddle/model/context_batch.hpp: microbatches of parts of documents, whose other parts are on other ranks, and what a stage does with them.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
+#include <heddle/compute/kernels.hpp>
 #include <heddle/context/execute.hpp>
 #include <heddle/context/program.hpp>
 #include <heddle/core/error.hpp>
@@ -10,10 +12,11 @@
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/sharding.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -96,28 +99,32 @@ struct context_rows {
   const context_programs* programs = nullptr;
   T* tail = nullptr;  ///< where the block at work keeps outputs of the last rows, and their log-sum-exp; null where it does not
 
+  using heads = typename Executor::template heads<T>;
+  using const_heads = typename Executor::template heads<const T>;
+  using sum = sum_of_type<T>;
+
   /// `again`: as it was computed before, for what was dropped since.
-  void attend(bool again, const compute::head_rows<const T>& q, const compute::head_rows<const T>& k,
-              const compute::head_rows<const T>& v, sum_of_type<T> scale, const compute::head_rows<T>& out,
-              std::span<sum_of_type<T>> lse) {
+  void attend(bool again, const const_heads& q, const const_heads& k, const const_heads& v, sum scale, const heads& out,
+              row_view<sum, typename Executor::space> lse) {
     executor->attend(again && tail != nullptr ? programs->again : programs->forward, q, k, v, scale, out, lse);
     if (tail == nullptr) return;
-    const auto copy = [&](void* of_rows, std::int64_t bytes) {  // and on to the next cache line, as memory is placed
-      std::memcpy(again ? of_rows : tail, again ? tail : of_rows, static_cast<std::size_t>(bytes));
-      tail += bytes / static_cast<std::int64_t>(sizeof(T));
+    using numbers = typename Executor::template numbers<sum>;
+    const auto copy = [&](const auto& of_rows, const auto& kept) {
+      executor->copy(again ? kept : of_rows, again ? of_rows : kept);
     };
-    const auto to_line = [first = tail, this] {
-      constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
-      tail = first + (tail - first + line - 1) / line * line;
-    };
-    const std::int64_t first = out.rows - programs->kept;
-    for (std::int64_t r = first; r < out.rows; ++r)
-      copy(out.row(r, 0), out.width() * static_cast<std::int64_t>(sizeof(T)));
-    to_line();
-    for (std::int64_t h = 0; h < out.heads && programs->kept > 0; ++h)
-      copy(&lse[static_cast<std::size_t>(h * out.rows + first)],
-           programs->kept * static_cast<std::int64_t>(sizeof(sum_of_type<T>)));
-    to_line();
+    const std::int64_t n = programs->kept, first = out.rows - n, width = out.width();
+    if (n > 0) {
+      copy(heads{out.row(first, 0), n, out.heads, out.head_dim, out.stride}, heads{tail, n, out.heads, out.head_dim, width});
+      copy(numbers{heddle::v0::detail::first_element(lse) + first, n, out.heads, 1, out.rows},
+           numbers{reinterpret_cast<sum*>(tail + lines<T>(n * width)), n, out.heads, 1, n});
+    }
+    tail += lines<T>(n * width) + lines<sum>(n * out.heads) * static_cast<std::int64_t>(sizeof(sum) / sizeof(T));
+  }
+  // Elements up to the next cache line, as memory is placed.
+  template <class E>
+  static constexpr std::int64_t lines(std::int64_t n) noexcept {
+    constexpr auto line = static_cast<std::int64_t>(64 / sizeof(E));
+    return (n + line - 1) / line * line;
   }
   template <class... X>
   void attend_backward(const X&... x) const {
@@ -163,7 +170,8 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
 
   rows_of_batch(World& world, Backend& backend, int places)
       : attention_(std::make_unique<carrier_of_stage>(world, backend)),
-        places_(static_cast<std::size_t>(places)) {}
+        places_(static_cast<std::size_t>(places)),
+        queue_(&compute::queue_of(backend)) {}
   template <class Config>
   static constexpr std::int64_t of_sample(const Config&) noexcept {
     return 1;
@@ -172,8 +180,18 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   static constexpr std::int64_t samples_of_head(const Config& config) noexcept {
     return config.context;
   }
+  /// On a device the positions are copied in the order of the queue, until when the batch stays as it is.
   void take(int place, const context_batch<T, Context>& b) {
-    places_[static_cast<std::size_t>(place)] = {b.positions, b.programs};
+    given& g = places_[static_cast<std::size_t>(place)];
+    g.programs = b.programs;
+    if constexpr (std::is_same_v<space, host_memory>) {
+      g.positions = b.positions;
+    } else {
+      const std::int64_t n = std::ssize(b.positions);
+      const auto here = heddle::v0::detail::row_at<space>(g.room.of(*queue_, n + 1, "positions of rows"), n);
+      queue_->copy(b.positions, here);
+      g.positions = here;
+    }
   }
   template <class Run>
   void show(int place, Run& run) const {
@@ -183,12 +201,15 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
   }
 
  private:
+  using space = space_of<Backend>;
   struct given {
-    std::span<const std::int32_t> positions{};
+    compute::token_ids_in<space> positions{};
     const context_programs* programs = nullptr;
+    compute::detail::growing_room<std::int32_t, space> room{};  // on a device
   };
   std::unique_ptr<carrier_of_stage> attention_;  // layers have its address
   std::vector<given> places_;
+  typename space::queue* queue_;
 };
 
 }  // namespace heddle::inline v0::model

@@ -96,6 +96,13 @@ class observed_communicator {
   void broadcast(Arguments&&... arguments) {
     report("broadcast", first_bytes(arguments...), [&] { to_.broadcast(std::forward<Arguments>(arguments)...); });
   }
+  /// Other communicators of its ranks, which report nothing: see `communicator`.
+  auto split(int color, int key) { return to_.split(color, key); }
+  auto beside()
+    requires requires(communicator& c) { c.beside(); }
+  {
+    return to_.beside();
+  }
   template <class... Arguments>
   auto isend(Arguments&&... arguments) {
     return to_.isend(std::forward<Arguments>(arguments)...);

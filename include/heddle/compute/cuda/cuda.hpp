@@ -41,7 +41,7 @@
 namespace heddle::inline v0::compute {
 
 namespace detail::on_cuda {
-struct partial_merging;
+struct row_bodies;
 }  // namespace detail::on_cuda
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
@@ -243,7 +243,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::launched_experts<basic_cuda, cuda_memory>;
   friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
   friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
-  friend struct detail::on_cuda::partial_merging;  // compute/cuda/merge_partials.hpp
+  friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
   friend class detail::launched_images<basic_cuda, cuda_memory>;
   // Of a norm: as many elements of w as x has columns, and all of `others` as large as x.
   template <class X, class... Others>

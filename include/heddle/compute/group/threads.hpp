@@ -24,6 +24,22 @@ concept row_threads = requires(G& g, double x) {
   { g.leads() } -> std::same_as<bool>;
 };
 
+/// A thread that is a group by itself.
+struct lone_thread {
+  HEDDLE_HD static constexpr int rank() { return 0; }
+  HEDDLE_HD static constexpr int size() { return 1; }
+  HEDDLE_HD static constexpr bool leads() { return true; }
+  HEDDLE_HD static constexpr void sync() {}
+  template <class T>
+  HEDDLE_HD static constexpr T sum(T x) {
+    return x;
+  }
+  template <class T>
+  HEDDLE_HD static constexpr T largest(T x) {
+    return x;
+  }
+};
+
 /// Bytes of a group's tiles on a device that offers a block so many bytes of shared memory: with 112 KiB two blocks find room in the
 /// 228 KiB that a multiprocessor of sm_90 and sm_100 has. Where a block is offered less (99 KiB on sm_86, sm_89 and sm_120), all of that.
 constexpr std::int64_t tile_bytes_of(std::int64_t offered) noexcept {

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/merge_partials.hpp: merges partial results of attention on a Kokkos execution space.
+// heddle/compute/kokkos/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on Kokkos.
 #pragma once
 
 #include <heddle/compute/context_kernels.hpp>
@@ -11,18 +11,14 @@
 
 namespace heddle::inline v0::compute {
 
-/// See `context_kernels`; in the order of the backend's queue. Errors: `layout_error` if rows, heads or sizes differ.
-template <class Exec, class Gemm, class S, class M>
-void merge_partials(kokkos<Exec, Gemm>& backend, head_rows<S, kokkos_memory<Exec>> out,
-                    head_numbers<S, kokkos_memory<Exec>> lse, head_rows<const M, kokkos_memory<Exec>> more,
-                    head_numbers<const S, kokkos_memory<Exec>> more_lse) {
-  detail::check_partials(out, lse, more, more_lse);
-  const std::int64_t heads = out.heads, size = out.head_dim;
+/// See `context_kernels`.
+template <class Exec, class Gemm, class Body>
+void run_on_rows(kokkos<Exec, Gemm>& backend, std::int64_t n, std::int64_t size, const Body& body) {
   detail::on_kokkos::each(
-      detail::on_kokkos::on<Exec>{backend.queue().instance()}, "heddle::merge_partials", out.rows * heads,
-      out.rows * out.width(), KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t r = i / heads, h = i % heads;
-        detail::merge_head(out.row(r, h), *lse.at(r, h), more.row(r, h), *more_lse.at(r, h), size);
+      detail::on_kokkos::on<Exec>{backend.queue().instance()}, "heddle::run_on_rows", n, n * size,
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        detail::in_groups::lone_thread alone;
+        body(alone, i);
       });
 }
 

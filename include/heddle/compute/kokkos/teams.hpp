@@ -41,17 +41,7 @@ struct team_thread {
     return x;
   }
 };
-/// A thread that is a group by itself.
-struct lone_thread {
-  static constexpr int rank() { return 0; }
-  static constexpr int size() { return 1; }
-  static constexpr bool leads() { return true; }
-  static constexpr void sync() {}
-  template <class T>
-  static constexpr T sum(T x) {
-    return x;
-  }
-};
+using in_groups::lone_thread;
 
 /// The items of a kernel, shared by teams that have `elements` of T each; no memory for void. Named, because devices have it.
 template <class Exec, class Body, class T>

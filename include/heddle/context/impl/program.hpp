@@ -71,6 +71,12 @@ class context_lowering {
       if (r.rank == rank && r.round > round_) first = (std::min)(first, r.round);
     return first;
   }
+  bool is_overtaken(const round_transfer& m) {
+    bool later = true;
+    for (const int item : rounds_.items_of(m))
+      later = later && !is_partial_result(t_.kind_of(item)) && needed_by(m.to, item) > round_ + 1;
+    return later;
+  }
   context_range& at(int item) { return at_[static_cast<std::size_t>(item)]; }
   context_round& here() { return p_.rounds[static_cast<std::size_t>(round_)]; }
   context_buffer& buffer(int b) { return p_.buffers[static_cast<std::size_t>(b)]; }
@@ -110,6 +116,7 @@ class context_lowering {
     std::vector<context_transfer> parts;  // as if they were packed
     std::int64_t row = 0;
     int needed_in = static_cast<int>(p_.rounds.size());
+    const bool overtaken = is_overtaken(m);
     for (const int item : items) {
       const context_range from = at(item);
       read(from.buffer);
@@ -133,7 +140,7 @@ class context_lowering {
     // It may be on its way until the receiver needs it, and its rows stay as they are so long.
     context_buffer& sent = buffer(rows.buffer);
     sent.last_round = (std::max)(sent.last_round, needed_in - 1);
-    here().sends.push_back({m.to, rows, (std::max)(round_, needed_in == round_ + 1 ? round_ : needed_in)});
+    here().sends.push_back({m.to, rows, (std::max)(round_, needed_in == round_ + 1 ? round_ : needed_in), overtaken});
   }
 
   // All that comes of one kind and part of the heads, and is first read in the same round, lies in one buffer.
@@ -162,7 +169,7 @@ class context_lowering {
       buffer(b).rows = rows;
     }
     for (std::size_t i = 0; i < messages.size(); ++i) {
-      here().receives.push_back({messages[i]->from, where[i], round_});
+      here().receives.push_back({messages[i]->from, where[i], round_, is_overtaken(*messages[i])});
       std::int64_t row = where[i].row;
       for (const int item : rounds_.items_of(*messages[i])) {
         const std::int64_t count = t_.cut[t_.piece_of(item)].count;
