@@ -128,7 +128,10 @@
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
 #include <heddle/train/impl/background_saves.hpp>
+#include <heddle/train/impl/cluster.hpp>
 #include <heddle/train/impl/context_policies.hpp>
+#include <heddle/train/impl/explain.hpp>
+#include <heddle/train/impl/explain_page.hpp>
 #include <heddle/train/impl/held_parts.hpp>
 #include <heddle/train/impl/held_stages.hpp>
 #include <heddle/train/impl/host_saves.hpp>
