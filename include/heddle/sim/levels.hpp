@@ -67,16 +67,16 @@ class levels {
     };
     for (const level_message& m : messages)
       for (std::size_t i = 0; i < left(m); ++i) {
-        add(out[i], exit(i, m.from), m.bytes);
-        add(in[i], exit(i, m.to), m.bytes);
+        add(out[i], exit_of(i, m.from), m.bytes);
+        add(in[i], exit_of(i, m.to), m.bytes);
       }
     double seconds = 0;
     for (const level_message& m : messages) {
       const std::size_t top = left(m);
       double carried = 0;
       for (std::size_t i = 0; i < top; ++i)
-        carried =
-            (std::max)(carried, (std::max)(out[i][exit(i, m.from)], in[i][exit(i, m.to)]) / parts_[i].bytes_per_second);
+        carried = (std::max)(
+            carried, (std::max)(out[i][exit_of(i, m.from)], in[i][exit_of(i, m.to)]) / parts_[i].bytes_per_second);
       if (top > 0) seconds = (std::max)(seconds, parts_[top - 1].seconds + carried);
     }
     return seconds;
@@ -98,7 +98,7 @@ class levels {
     while (n < parts_.size() && from / parts_[n].ranks != to / parts_[n].ranks) ++n;
     return n;
   }
-  constexpr std::size_t exit(std::size_t i, int rank) const {
+  constexpr std::size_t exit_of(std::size_t i, int rank) const {
     return static_cast<std::size_t>(physical(rank) / (parts_[i].ranks / parts_[i].exits));
   }
 

@@ -32,13 +32,20 @@ class reductions_under_way {
  public:
   static constexpr bool any() noexcept { return false; }
 };
-template <class Space, class Group>
+template <class Space>
 inline constexpr bool reductions_can_start = std::is_same_v<Space, host_memory>;
+template <class Optimizer>
+constexpr bool sums_as_kept() {
+  static_assert(std::is_same_v<typename Optimizer::gradient_type, typename Optimizer::sum_type>,
+                "heddle: reduce_beside sums gradients in the type in which they are kept; leave gradients_in<G> out of "
+                "the precision, or reduce_beside out of the strategy");
+  return true;
+}
 template <class HeldStages, class Data>
 class reductions_under_way<HeldStages, Data, true> {
   using calls = started_of_buckets<Data>;
   static_assert(
-      reductions_can_start<typename HeldStages::space, Data>,
+      reductions_can_start<typename HeldStages::space>,
       "heddle: reduce_beside is for backends of the host's memory; those of others reduce in the order of their "
       "queue, which the host does not wait for: leave it out");
 
@@ -210,10 +217,12 @@ class gradient_sums {
       if (group.size() > 1 && from < to)
         observe("reduce gradients",
                 heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)), [&] {
-                  if constexpr (Reductions::beside)
+                  if constexpr (Reductions::beside) {
+                    static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
                     optimizer.start_reduce(group, mine, from, to, started.template get<decltype(bucket)::value>());
-                  else
+                  } else {
                     optimizer.reduce(group, mine, from, to);
+                  }
                 });
       else
         detail::keep_gradients(h.optimizer, stage, optimizer, from, to);

@@ -1,9 +1,11 @@
 // heddle/train/rank_shares.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +105,21 @@ class rank_shares {
     each_counted([&](std::int64_t begin, std::int64_t end) {
       backend.sum_of_squares(part_of(gradients, begin - gradients_begin(), end - gradients_begin()), sum);
     });
+  }
+
+  /// Starts to sum elements [begin, end) of whole gradients over the ranks that have the shares, in the type in which they are kept: until
+  /// `started`, an empty `std::optional`, has been waited for. Then the owned part holds the sum, with the bits of `sharded_optimizer::reduce`.
+  template <class Communicator, class Started>
+  void start_reduce(Communicator& group, sum_row gradients, std::int64_t begin, std::int64_t end, Started& started) {
+    static_assert(starting_communicator<Communicator>,
+                  "heddle: reduce_beside needs a transport with started collectives (starting_communicator); leave it out");
+    const sum_row part = part_of(gradients, begin, end);
+    const std::vector<std::int64_t> shares = shares_within(begin, end);
+    if constexpr (Zero::stage == 0)
+      started.emplace(group.start_all_reduce(part, plus{}));
+    else
+      started.emplace(group.start_reduce_scatter_v(as_const(part), share_within(gradients, begin, end),
+                                                   std::span<const std::int64_t>(shares), plus{}));
   }
 
  protected:

@@ -68,11 +68,11 @@ struct run_state {
   using pipeline_axes =
       std::conditional_t<mesh_type::template has<pipeline_axis>, type_list<pipeline_axis>, type_list<>>;
   using axes = training_axes<stage_type, mesh_type, pipeline_axis>;
-  static_assert(
-      axes::ok && stage_can_be_sharded<stage_type, Strategy::zero::stage>() &&
-      steps_in_order<stage_type, Strategy::norm_check::steps_first>() &&
-      stage_is_in_memory_of<stage_type, backend_type>() &&
-      axes::template rule_fits<typename Strategy::optimizer, acts_on_whole_tensors<typename Strategy::optimizer>>());
+  static_assert(axes::ok && stage_can_be_sharded<stage_type, Strategy::zero::stage>() &&
+                steps_in_order<stage_type, Strategy::norm_check::steps_first>() &&
+                stage_is_in_memory_of<stage_type, backend_type>() &&
+                axes::template rule_fits<typename Strategy::optimizer,
+                                         acts_on_whole_tensors<typename Strategy::optimizer>>());
   using space = space_of<stage_type>;
   using options_type = typename options_of_model<model_type>::type;
   static constexpr int buckets = served_buckets<stage_type>;
@@ -88,7 +88,7 @@ struct run_state {
   using groups_of_gradients = gradient_groups<World, axes, buckets>;
   // Whether samples are documents of any length, which several ranks may share.
   static constexpr bool of_documents = takes_documents<batch_type>;
-  static_assert(documents_are_loaded_once < !of_documents || !Strategy::norm_check::steps_first, Strategy >,
+  static_assert(documents_are_loaded_once<!of_documents || !Strategy::norm_check::steps_first, Strategy>,
                 "heddle: with post_validation a step may be done again behind the documents of the next one, which are "
                 "loaded by then: leave post_validation or the context split out");
   static constexpr bool steps_captured = [] {
@@ -111,12 +111,13 @@ struct run_state {
         beside(group_along(of_run, typename axes::beside{})),
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline(of_run.template along_if<pipeline_axis>().split(0, of_run.template along_if<pipeline_axis>().rank())),
-        plan(lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh())),
+        plan(
+            lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh())),
         parts(when != nullptr ? stage_parts(*when, table())
                               : stage_parts(make_schedule<schedule_type>(options), table())),
         microbatches(checked_microbatches(options, table().microbatches())),
         max_samples(step_batches<batch_type>::most_samples(options, sample_ranks.size(), microbatches,
-                                                           size_along(of_run.mesh(), typename axes::context{}))),
+                                                          size_along(of_run.mesh(), typename axes::context{}))),
         batches(make_batches(of_run)),
         backend(backend_for<backend_type>(options, of_run.size())),
         expected(std::move(text_of_memory)),
@@ -252,7 +253,9 @@ struct run_state {
     e.bytes = static_cast<std::int64_t>(bytes);
     observed(watched.observer(), e, std::forward<Work>(work));
   }
-  event describe(activity kind, const char* name) const noexcept { return event_of(kind, name, world.rank(), at.step); }
+  event describe(activity kind, const char* name) const noexcept {
+    return event_of(kind, name, world.rank(), at.step);
+  }
 
   // ---- making batches and stages ----
 
@@ -299,7 +302,7 @@ struct run_state {
   [[no_unique_address]] plan_type plan;
   stage_parts parts;
   int microbatches;
-  std::int64_t max_samples;          // of one microbatch
+  std::int64_t max_samples;  // of one microbatch
   step_batches<batch_type> batches;  // ends after the backend, whose queue may copy from it yet
   backend_type backend;
   [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space_of<backend_type>::queue> watch{

@@ -240,24 +240,6 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     }
   }
 
-  /// `reduce` that goes on by itself until `started` has been waited for.
-  template <class Communicator, class Started>
-    requires(std::is_same_v<Space, host_memory>)
-  void start_reduce(Communicator& group, sum_row gradients, std::int64_t begin, std::int64_t end, Started& started) {
-    static_assert(!sends_gradients,
-                  "heddle: reduce_beside sums gradients in the type in which they are kept; leave gradients_in<G> out "
-                  "of the precision, or reduce_beside out of the strategy");
-    const std::vector<std::int64_t> shares = base::shares_within(begin, end);
-    if constexpr (sends_gradients)
-      return;
-    else if constexpr (Zero::stage == 0)
-      started.emplace(group.start_all_reduce(part_of(gradients, begin, end), plus{}));
-    else
-      started.emplace(group.start_reduce_scatter_v(as_const(part_of(gradients, begin, end)),
-                                                   base::share_within(gradients, begin, end),
-                                                   std::span<const std::int64_t>(shares), plus{}));
-  }
-
   /// One step of the rule on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
   template <class Backend>
   void update(Backend& backend, row weights, const_sum_row gradients, const rule_options& constants,
@@ -608,12 +590,10 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
       const auto out = part_of(all_of(gradients_sent_), 0, all);
       const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
       sum_row sum{};
-      detail::for_each_share(
-          shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
-            convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
-            if (r == rank_)
-              sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
-          });
+      detail::for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+        convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
+        if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
+      });
       const std::vector<std::int64_t> received(counts.size(), mine);
       heddle::v0::all_to_all_v(*queue_, group, as_const(out), std::span<const std::int64_t>(counts), in,
                                std::span<const std::int64_t>(received));

@@ -221,10 +221,11 @@ inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
 /// stages, AdamW, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
-/// microbatches skip divided by all of them (`schedule::by_batch`), gradients summed where they are complete (`reduce_in_turn`), the pipeline along `pp`, everything of the model's element
+/// microbatches skip divided by all of them (`schedule::by_batch`), gradients
+/// summed where they are complete (`reduce_in_turn`), the pipeline along `pp`, everything of the model's element
 /// type (`precision<>`). A mesh is required.
-/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `reductions`, `activations`,
-/// `gradient_scale`, `precision`, `optimizer`.
+/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `reductions`,
+/// `activations`, `gradient_scale`, `precision`, `optimizer`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 
