@@ -7,6 +7,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/watched_choices.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/plan/co_clustering.hpp>
 #include <heddle/plan/experts_svg.hpp>

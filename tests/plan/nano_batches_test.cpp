@@ -1,6 +1,7 @@
 // tests/plan/nano_batches_test.cpp: lanes that share a device, and plans of nano-batches, against brute force and linear programming.
 #include "catch.hpp"
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/draw/gantt.hpp>
 #include <heddle/plan/nano_batches.hpp>

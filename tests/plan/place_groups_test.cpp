@@ -2,6 +2,7 @@
 #include "catch.hpp"
 
 #include <heddle/collective/round_load.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/rank_order.hpp>
 #include <heddle/mesh/topologies.hpp>
