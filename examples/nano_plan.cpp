@@ -1,9 +1,9 @@
 // Plans nano-batches (NanoFlow): cuts an iteration so that compute, memory and network of a device work at the same time, and draws it.
 // run: @SOURCE_DIR@/examples/nano_plan/llama2_70b_a100.txt --svg nano_llama2_70b.svg
 // prints: up_gate             153931.6      96.6       0.0
-// prints: one after the other                      1138 tokens/s a device
+// prints: one after the other                              1138 tokens/s a device
 // prints: 2048 rows as 1024 + 1024
-// prints: no plan is faster than                   1460 tokens/s a device
+// prints: no plan is faster than                           1460 tokens/s a device
 #include <heddle/core/error.hpp>
 #include <heddle/plan/nano_batches.hpp>
 #include <heddle/sim/lanes.hpp>

@@ -6,6 +6,7 @@
 // prints: pp: a group in 1 pods at most, 0 of 32 mix cards, 0 of 6.72 GB between pods
 // prints: dp: a group in 3 pods at most, 0 of 64 mix cards, 576 of 768 GB between pods
 // prints: order: 0-7, 64-71, 160-167, 352-359
+#include <heddle/core/error.hpp>
 #include <heddle/mesh/axis_network.hpp>
 #include <heddle/plan/level_bytes.hpp>
 #include <heddle/plan/place_groups.hpp>

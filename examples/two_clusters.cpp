@@ -2,9 +2,9 @@
 // run:
 // prints: tp: RDMA, dp: RDMA, pp: sockets
 // prints: 36 layers for speeds 1.23 and 1: 19 and 17
-// prints: pipeline across       6.81 s   91 %
-// prints: data across          10.93 s   57 %
-// prints: Ethernet             11.54 s   54 %
+// prints: pipeline across        6.81 s   91 %
+// prints: data across           10.93 s   57 %
+// prints: Ethernet              11.54 s   54 %
 // prints: stage 0 adds up ranks 0 to 3: 6
 // cuda
 #if defined(HEDDLE_EXAMPLE_CUDA)

@@ -83,6 +83,7 @@
 #include <heddle/plan/impl/atomization/ledger.hpp>
 #include <heddle/plan/impl/co_clustering.hpp>
 #include <heddle/plan/impl/document_waves.hpp>
+#include <heddle/plan/impl/experts_svg.hpp>
 #include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/galvatron_costs.hpp>

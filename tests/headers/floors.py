@@ -38,9 +38,10 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot"],
          "sim": ["lanes", "reliability", "transformer_step", "world_step"],
-         "plan": ["co_clustering", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg", "shares_by_speed",
-                  "strategy_space"],
-         "core": ["key_lines"]}
+         "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
+                  "shares_by_speed", "strategy_space"],
+         "core": ["key_lines"],
+         "compute": ["watched_choices"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

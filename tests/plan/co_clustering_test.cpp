@@ -1,6 +1,7 @@
 // tests/plan/co_clustering_test.cpp: experts are placed where their tokens are: planted placements, brute force, bytes that are saved.
 #include "catch.hpp"
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/plan/co_clustering.hpp>
 

@@ -1,6 +1,7 @@
 // tests/plan/holmes_test.cpp: shares by speed, and which axis crosses two clusters, as Holmes has them.
 #include "catch.hpp"
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/axis_network.hpp>
 #include <heddle/plan/layer_partition.hpp>

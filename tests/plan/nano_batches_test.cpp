@@ -1,6 +1,7 @@
 // tests/plan/nano_batches_test.cpp: lanes that share a device, and plans of nano-batches, against brute force and linear programming.
 #include "catch.hpp"
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/draw/gantt.hpp>
 #include <heddle/plan/nano_batches.hpp>
@@ -316,6 +317,8 @@ TEST_CASE("wrong timelines are told, right ones are drawn", "[plan][nano]") {
   CHECK_THROWS_WITH(sim::simulate_lanes(std::vector<sim::lane_work>{{"a", lane::compute, 1, {3}, 0}}, table),
                     Contains("after work 3"));
   CHECK_THROWS_WITH(sim::simulate_lanes(works, [](lane, double) { return 0.0; }), Contains("none of them moves"));
+  CHECK_THROWS_WITH(sim::simulate_lanes(works, [](lane, double) { return std::nan(""); }),
+                    Contains("a number that is not negative"));
   CHECK_THROWS_WITH(sim::simulate_lanes(works, table, {.order = {0, 0, 1}}), Contains("each of the 3 works once"));
 }
 

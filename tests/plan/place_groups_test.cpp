@@ -2,6 +2,7 @@
 #include "catch.hpp"
 
 #include <heddle/collective/round_load.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/rank_order.hpp>
 #include <heddle/mesh/topologies.hpp>
@@ -331,6 +332,7 @@ TEST_CASE("a placement's picture has a box for each free node", "[plan][place]")
 TEST_CASE("requests that cannot be met name both numbers", "[plan][place]") {
   CHECK_THROWS_WITH(place_groups({{4, 4}, 3, 3}), Contains("needs 9 nodes (3 groups of 3), and the pods have 8 free"));
   CHECK_THROWS_WITH(place_groups({{4, -1}, 1, 1}), Contains("pod 1 cannot have -1 free nodes"));
+  CHECK_THROWS_WITH(place_groups({{}, 1, 1}), Contains("needs 1 nodes"));
   CHECK_THROWS_WITH(place_groups({{4}, 0, 2}), Contains("not 0 groups of 2"));
   const auto placed = place_groups({{4, 4}, 4, 2});
   CHECK_THROWS_AS(placed.best(1.5), hd::config_error);

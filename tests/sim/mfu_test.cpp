@@ -1,6 +1,7 @@
 // tests/sim/mfu_test.cpp: MFU equals published tables; failures cost what the formulas say.
 #include "catch.hpp"
 
+#include <heddle/core/error.hpp>
 #include <heddle/sim/mfu.hpp>
 #include <heddle/sim/reliability.hpp>
 

@@ -267,7 +267,9 @@ HEDDLE_INLINE group_placements place_groups(const group_request& request) {
   for (std::int64_t held = 0; held < needed; ++least) held += pods[static_cast<std::size_t>(least)].nodes;
 
   group_placements all;
-  for (int widest = 1; widest <= r.columns; ++widest) {
+  // A group is in no more pods than there are, or than it has nodes.
+  const int most = (std::min)(r.columns, static_cast<int>(pods.size()));
+  for (int widest = 1; widest <= most; ++widest) {
     detail::pod_packing packing(r.rows, r.columns, widest);
     std::vector<detail::pod_part> parts;
     int fewest = least;

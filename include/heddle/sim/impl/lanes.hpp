@@ -101,6 +101,7 @@ HEDDLE_INLINE lane_timeline simulate_lanes(std::span<const lane_work> works, con
     for (std::size_t l = 0; l < lanes; ++l) {
       if (running[l] < 0) continue;
       rate[l] = left[l] > 0 ? speed(static_cast<lane>(l), share[l]) : 1;
+      if (!(rate[l] >= 0)) throw config_error("heddle: the speed of a lane is a number that is not negative");
       if (rate[l] > 0) step = (std::min)(step, left[l] / rate[l]);
     }
     if (!(step < std::numeric_limits<double>::infinity()))

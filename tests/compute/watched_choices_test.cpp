@@ -1,0 +1,42 @@
+// tests/compute/watched_choices_test.cpp: a watched backend tells the experts that it chooses, and computes as it did.
+#include "catch.hpp"
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/watched_choices.hpp>
+#include <heddle/core/random.hpp>
+
+#include "support.hpp"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace hd = heddle;
+
+TEST_CASE("a watched backend tells each choice of experts", "[compute][experts]") {
+  using plain = hd::compute::host<>;
+  plain alone{1};
+  hd::compute::watched_choices<plain> watched{1};
+  std::vector<std::vector<std::int32_t>> told;
+  const hd::counter_random random(20261129, 0);
+  std::vector<double> logits(6 * 8), w(6 * 2), v(6 * 2);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = random.normal(i);
+  std::vector<std::int32_t> a(6 * 2), b(6 * 2);
+  const auto in = compute_test::matrix(std::as_const(logits), 6, 8);
+  const auto ids = [](std::vector<std::int32_t>& x) { return compute_test::matrix(x, 6, 2); };
+  const auto weights = [](std::vector<double>& x) { return compute_test::matrix(x, 6, 2); };
+  watched.top_k<hd::compute::softmax_of_chosen>(in, ids(b), weights(v));  // nobody listens
+  watched.chosen = [&](hd::matrix_view<const std::int32_t> chosen) {
+    told.emplace_back(chosen.data(), chosen.data() + chosen.extent(0) * chosen.extent(1));
+  };
+  alone.top_k<hd::compute::softmax_of_chosen>(in, ids(a), weights(w));
+  watched.top_k<hd::compute::softmax_of_chosen>(in, ids(b), weights(v));
+  CHECK(a == b);
+  CHECK(w == v);
+  alone.choose_experts<hd::compute::sigmoid_scores>(in, {}, {}, ids(a), weights(w));
+  watched.choose_experts<hd::compute::sigmoid_scores>(in, {}, {}, ids(b), weights(v));
+  CHECK(a == b);
+  CHECK(w == v);
+  REQUIRE(told.size() == 2);
+  CHECK(told[1] == a);
+}
