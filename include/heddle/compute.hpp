@@ -74,6 +74,7 @@
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>

@@ -112,7 +112,10 @@
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
+#include <heddle/train/impl/cluster.hpp>
 #include <heddle/train/impl/context_policies.hpp>
+#include <heddle/train/impl/explain.hpp>
+#include <heddle/train/impl/explain_page.hpp>
 #include <heddle/train/impl/held_parts.hpp>
 #include <heddle/train/impl/held_stages.hpp>
 #include <heddle/train/impl/host_saves.hpp>

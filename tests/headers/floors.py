@@ -23,13 +23,13 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "parameter_route", "with_model"],
+ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "paper/backend", "paper/memory", "paper/trace", "paper/world", "parameter_route", "with_model"],
          "infer": ["any_model_runner", "families", "family_runner", "family_units"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload",
-                   "activations/store_files", "activations/threaded_store", "atomized", "context", "context_batches", "context_policies", "further_targets", "glancing_distillation",
+                   "activations/store_files", "activations/threaded_store", "atomized", "cluster", "context", "context_batches", "context_policies", "explain", "explain_page", "further_targets", "glancing_distillation",
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
-                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
+                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "paper_rank", "peak_bytes", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
 ABOUT = {
