@@ -1,7 +1,7 @@
 // Explains a training strategy before anything is started: memory of each rank, what is sent, times, a page with pictures.
 // run: --model @SOURCE_DIR@/examples/plan/llama2_7b.json --cluster @SOURCE_DIR@/examples/plan/cluster.json --batch 64 --strategy "mesh dp=2 pp=2 tp=8; schedule 1f1b; microbatches 16; zero 1; recompute full" --html plan.html
 // prints: dp=2 x pp=2 x tp=8: 32 of 64 devices
-// prints: 6.74 Gparameters, 262144 tokens a step
+// prints: 6.74 G parameters, 262144 tokens a step
 // prints: reduce_scatter_v
 // prints: MFU
 // prints: wrote plan.html

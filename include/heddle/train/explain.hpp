@@ -3,6 +3,8 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/core/type_name.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/paper/world.hpp>
 #include <heddle/schedule/table.hpp>
@@ -16,6 +18,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -132,6 +135,23 @@ void for_each_class(const Mesh& mesh, const Step& step, int pipeline_axis, int p
 HEDDLE_INLINE void complete_explanation(explanation& e,
                                         const std::vector<std::pair<std::string, std::vector<int>>>& groups);
 
+// What options leave to the types of a strategy.
+template <class When>
+std::string schedule_text(const std::string& given) {
+  if constexpr (std::is_same_v<When, schedule::named>)
+    return given.empty() ? "1f1b" : given;
+  else
+    return std::string(short_type_name<When>());
+}
+template <class Activations>
+std::string recompute_text(const std::string& given) {
+  if (!given.empty()) return given;
+  if constexpr (std::is_same_v<Activations, activations::keep>)
+    return "none";
+  else
+    return std::string(short_type_name<Activations>());
+}
+
 // The members of the first rank's group along each single axis.
 template <class Mesh, class... Tags>
 void add_axes(explanation& e, std::vector<std::pair<std::string, std::vector<int>>>& groups, const Mesh& mesh,
@@ -177,10 +197,9 @@ explanation explain(const options<typename Model::config, any_learning_rate>& op
   e.ranks = mesh.size();
   e.on = on;
   e.table = schedule::copy(step.table());
-  const std::string schedule = options.schedule.empty() ? std::string("of its type") : options.schedule;
-  e.strategy = "schedule " + schedule + "; microbatches " + std::to_string(step.table().microbatches()) + "; zero " +
-               std::to_string(Strategy::zero::stage) + "; recompute " +
-               (options.recompute.empty() ? std::string("as the policy says") : options.recompute);
+  e.strategy = "schedule " + detail::schedule_text<typename Strategy::schedule>(options.schedule) + "; microbatches " +
+               std::to_string(step.table().microbatches()) + "; zero " + std::to_string(Strategy::zero::stage) +
+               "; recompute " + detail::recompute_text<typename Strategy::activations>(options.recompute);
   e.tokens = options.batch * options.model.context;
   e.flops = options.model.flops_per_token() * static_cast<double>(e.tokens);
   std::vector<std::pair<std::string, std::vector<int>>> groups;

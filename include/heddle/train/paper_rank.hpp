@@ -124,7 +124,7 @@ class paper_step {
 
  public:
   using mesh_type = typename Strategy::mesh;
-  using options_type = options<typename Model::config, any_learning_rate>;
+  using options_type = train::options<typename Model::config, any_learning_rate>;
   using plan_type = decltype(detail::lower_for<Strategy>(std::declval<typename Strategy::schedule>(),
                                                          std::declval<const mesh_type&>()));
 

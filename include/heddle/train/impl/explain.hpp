@@ -119,7 +119,7 @@ HEDDLE_INLINE std::string shown_share(double x) {
 HEDDLE_INLINE std::vector<std::pair<const char*, std::int64_t>> kinds_of_memory(const memory_forecast& m) {
   return {{"weights", m.parameters.weights},      {"gradients", m.parameters.gradients},
           {"optimizer", m.parameters.moments},    {"gathered", m.parameters.lent + m.parameters.rounded},
-          {"activations", m.activations.total()}, {"between stages", m.between_stages}};
+          {"activations", m.activations.total()}, {"boundaries", m.between_stages}};
 }
 // What is sent along some axes by one call; classes that follow each other and send the same share the row.
 struct traffic_row {
@@ -172,19 +172,19 @@ HEDDLE_INLINE std::string column(std::string text, std::size_t width) {
 HEDDLE_INLINE std::string to_string(const explanation& e) {
   using detail::column, detail::shown_amount, detail::shown_seconds, detail::shown_share;
   std::string out = e.model + "\n" + e.mesh + ": " + std::to_string(e.ranks) + " of " + std::to_string(e.on.devices) +
-                    " devices; " + e.strategy + "\n" + shown_amount(static_cast<double>(e.parameters), "parameters") +
+                    " devices; " + e.strategy + "\n" + shown_amount(static_cast<double>(e.parameters), " parameters") +
                     ", " + std::to_string(e.tokens) + " tokens a step\n\n";
-  out += column("rank", 6) + column("ranks", 7) + column("parameters", 13);
-  for (const auto& [name, bytes] : detail::kinds_of_memory({})) out += column(name, 15);
-  out += column("all", 11) + column("of the device", 15) + "\n";
+  out += column("rank", 6) + column("ranks", 7) + column("parameters", 12);
+  for (const auto& [name, bytes] : detail::kinds_of_memory({})) out += column(name, 12);
+  out += column("all", 10) + column("of a device", 13) + "\n";
   for (const rank_class& c : e.classes) {
     out += column(std::to_string(c.member.rank), 6) + column(std::to_string(c.ranks), 7) +
-           column(shown_amount(static_cast<double>(c.member.parameters), ""), 13);
+           column(shown_amount(static_cast<double>(c.member.parameters), ""), 12);
     if (c.member.memory) {
       for (const auto& [name, bytes] : detail::kinds_of_memory(*c.member.memory))
-        out += column(shown_amount(static_cast<double>(bytes), "B"), 15);
+        out += column(shown_amount(static_cast<double>(bytes), "B"), 12);
       const auto total = static_cast<double>(c.member.memory->total());
-      out += column(shown_amount(total, "B"), 11) + column(shown_share(total / static_cast<double>(e.on.memory)), 15);
+      out += column(shown_amount(total, "B"), 10) + column(shown_share(total / static_cast<double>(e.on.memory)), 13);
     }
     out += "\n";
   }
@@ -197,7 +197,7 @@ HEDDLE_INLINE std::string to_string(const explanation& e) {
            column(shown_amount(static_cast<double>(r.bytes), "B"), 12) + "  " + r.of + "\n";
   }
   out += "\nstep " + shown_seconds(e.seconds) + ", bubble " + shown_share(e.bubble) + ", " +
-         shown_amount(e.tokens_per_second(), "tokens/s") + ", MFU " + shown_share(e.mfu()) + "\n";
+         shown_amount(e.tokens_per_second(), " tokens/s") + ", MFU " + shown_share(e.mfu()) + "\n";
   if (!e.fits())
     out += "does not fit: rank " + std::to_string(e.fullest().member.rank) + " needs " +
            shown_amount(static_cast<double>(e.missing_bytes()), "B") + " more than the " +
