@@ -284,6 +284,38 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
 }
 
+TEST_CASE("a strategy from a file trains what the same options do", "[examples][gpt2_train]") {
+  const folder f;
+  std::ofstream(f.path / "plan.txt") << "version 1\nmesh dp=2,pp=2\nschedule interleaved:2\nmicrobatches 4\n"
+                                        "recompute first 1\nlayers 0,1,1,0\ndtype f64\n";
+  const std::vector<std::string> both{"--steps", "3", "--sample", "0", "--validation-samples", "8"};
+  const auto losses = [&](std::vector<std::string> more) {
+    more.insert(more.end(), both.begin(), both.end());
+    const auto r = run(f.path, small(std::move(more)));
+    INFO(r.output);
+    CHECK(r.status == 0);
+    CHECK_THAT(r.output, Contains("mesh         dp=2 x pp=2 x tp=1") && Contains("strategy     interleaved:2, 4 micro") &&
+                             Contains("recompute first 1"));
+    return line_of_step(r.output, 1, 3) + line_of_step(r.output, 3, 3);
+  };
+  CHECK(losses({"--plan", "plan.txt"}) ==
+        losses({"--mesh", "dp=2,pp=2", "--schedule", "interleaved:2", "--microbatches", "4", "--recompute", "first 1",
+                "--layers-per-stage", "0,1,1,0", "--dtype", "f64"}));
+  const auto refused = [&](const std::string& text, const char* says) {
+    std::ofstream(f.path / "other.txt") << text;
+    const auto r = run(f.path, small({"--plan", "other.txt"}));
+    CHECK(r.status == 1);
+    CHECK_THAT(r.output, Contains(says));
+    CHECK(r.output.find('\n') == r.output.size() - 1);
+  };
+  refused("version 1\nmesh dp=2\nzero 3\n", "'other.txt' asks for ZeRO-3; this program was compiled for ZeRO-1");
+  refused("version 1\nmesh cp=2\n", "asks for a mesh with the axis cp; this program was compiled for the axes dp, pp, tp");
+  refused("version 1\nmesh dp=2\nzeor 3\n", "other.txt, line 3: there is no key \"zeor\"; there are mesh, schedule");
+  refused("version 1\nmesh dp=2\nrecompute attention\n", "recompute \"attention\" names no saved activation");
+  CHECK_THAT(run(f.path, {"--plan", "plan.txt", "--mesh", "dp=1"}).output, Contains("--mesh excludes --plan"));
+  CHECK_THAT(run(f.path, {"--plan", "none.txt"}).output, Contains("cannot read the strategy in 'none.txt'"));
+}
+
 TEST_CASE("what cannot run is said before anything starts", "[examples][gpt2_train]") {
   const folder f;
   for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--schedule", "zbv"},

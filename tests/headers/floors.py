@@ -30,7 +30,7 @@ ASIDE = {"core": ["key_lines"],
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload",
                    "activations/store_files", "activations/threaded_store", "atomized", "context", "context_batches", "context_policies", "further_targets", "glancing_distillation",
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
-                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "strategy_choice", "three_functions", "three_functions_stage",
+                   "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "search", "static_profile", "strategy_choice", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
           "plan": ["galvatron_costs", "strategy_space"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
