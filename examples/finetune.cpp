@@ -17,6 +17,7 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
+#include <heddle/train/strategy_choice.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"
@@ -48,7 +49,7 @@ using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, hd::c
 namespace {
 
 struct settings {
-  std::string model, text, out, save, mesh = "dp=1";
+  std::string model, text, out, save, mesh = "dp=1", plan;
   std::vector<std::string> ignored_keys;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
@@ -57,6 +58,7 @@ struct settings {
   double lr = 1e-4, alpha = 0;
   std::uint64_t seed = 1;
   bool bytes = false;
+  hd::train::strategy_choice chosen;  // what `plan` says
 };
 
 // Tells models apart whose weights are not in a save: sizes of the files, and some of their bytes.
@@ -103,6 +105,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   options.model = config;
   options.batch = s.batch;
   options.microbatches = s.microbatches;
+  if (!s.plan.empty()) s.chosen.apply(options);
   options.steps = s.steps;
   options.learning_rate = {.peak = s.lr,
                            .minimum = s.lr / 10,
@@ -178,6 +181,11 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
 
 int run(settings s) {
   tool::require_model(s.model);
+  if (!s.plan.empty()) {
+    s.chosen = hd::train::read_strategy_file(s.plan);
+    hd::train::require_compiled(s.chosen, {.zero = {1}, .recomputes = false}, "'" + s.plan + "'");
+    s.mesh = s.chosen.mesh;
+  }
   io::output_folder out(s.out);  // before anything is read
   s.saves_when_done = !s.save.empty();
   if (s.save.empty()) s.save = out.name().string() + ".saves";
@@ -195,13 +203,15 @@ int main(int argc, char** argv) {
   app.add_option("--text", s.text, "file, or folder of text files")->required();
   app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  tool::option* const plan =
+      app.add_option("--plan", s.plan, "file of a strategy: mesh, schedule, microbatches, layers")->otherwise("none");
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->excludes(plan);
   app.add_option("--steps", s.steps, "steps in the whole run")->at_least(0);
   app.add_option("--lr", s.lr, "the greatest learning rate");
   app.add_option("--lora-rank", s.rank, "rank of adapters; 0: all weights are trained")->at_least(0);
   app.add_option("--lora-alpha", s.alpha, "adapters count alpha / rank times; 0: twice the rank");
   app.add_option("--batch", s.batch, "samples per step");
-  app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step");
+  app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step")->excludes(plan);
   app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
   app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
   app.add_option("--save", s.save, "folder for saves")->otherwise("OUT.saves, for what a signal ends");

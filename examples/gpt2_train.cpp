@@ -109,6 +109,7 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
   o.batch = s.batch;
   o.microbatches = s.microbatches;
   o.recompute = s.recompute;
+  o.layers_per_stage = s.layers_per_stage;
   if (s.layers_by_cost) {
     using model = hd::model::gpt2<T>;
     const int parts = when.parts_with_layers();
@@ -288,6 +289,7 @@ int main(int argc, char** argv) {
   declare(app, s);
   return tool::run(app, argc, argv, [&] {
     require_together(s);
+    take_plan(s);
     session.begin(on::any_ranks ? hd::parse_mesh<mesh_type>(s.mesh).size() : 1);
     try {
 #if defined(HEDDLE_EXAMPLE_CUDA)

@@ -4,6 +4,7 @@
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/options.hpp>
+#include <heddle/train/strategy_choice.hpp>
 
 #include "../tool.hpp"
 
@@ -17,6 +18,7 @@
 inline constexpr int most_nodes = 4096;
 
 struct settings {
+  std::string plan;  // file of a strategy
   std::string mesh = "dp=2,pp=2,tp=2";
   std::string schedule = "1f1b";
   std::vector<int> nodes;  // of each stage, where microbatches go ways of their own
@@ -25,6 +27,7 @@ struct settings {
   std::string links;
   double forward_ms = 10;
   bool layers_by_cost = false;
+  std::vector<int> layers_per_stage;
   std::string recompute = "none";
   int microbatches = 4;
   int layers = 4, heads = 4, width = 128, context = 64;
@@ -56,7 +59,10 @@ struct settings {
 inline void declare(tool::command_line& app, settings& s) {
   using shape = heddle::model::gpt2_config;
   using run = heddle::train::options<shape>;
-  app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one");
+  tool::option* const plan =
+      app.add_option("--plan", s.plan, "file of a strategy: mesh, schedule, microbatches, recompute, layers, dtype")
+          ->otherwise("none");
+  app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->excludes(plan);
   std::string schedules;
   for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
   tool::option* const schedule = app.add_option(
@@ -70,7 +76,8 @@ inline void declare(tool::command_line& app, settings& s) {
           ->take_all()
           ->range(1, most_nodes)
           ->otherwise("none");
-  schedule->excludes(nodes);
+  schedule->excludes(nodes)->excludes(plan);
+  nodes->excludes(plan);
   app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")->range(0, 65536);
   app.add_flag("--in-order", s.in_order, "with --nodes: all ways visit their stages in the model's order")
       ->needs(nodes);
@@ -80,11 +87,23 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_option("--forward-ms", s.forward_ms, "with --nodes: milliseconds of a node's forward of one microbatch")
       ->more_than(0)
       ->needs(nodes);
-  app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
+  tool::option* const by_cost =
+      app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
+  by_cost->excludes(plan);
+  app.add_option("--layers-per-stage", s.layers_per_stage, "transformer blocks of each stage, such as 3,3,2")
+      ->delimiter(',')
+      ->take_all()
+      ->range(0, shape::most_layers)
+      ->otherwise("as even as can be")
+      ->excludes(plan)
+      ->excludes(by_cost);
   app.add_option(
       "--recompute", s.recompute,
-      "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or names: mlp.hidden,..");
-  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")->range(1, 65536);
+      "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or names: mlp.hidden,..")
+      ->excludes(plan);
+  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
+      ->range(1, 65536)
+      ->excludes(plan);
   app.add_option("--layers", s.layers, "transformer blocks")->range(0, shape::most_layers);
   app.add_option("--heads", s.heads, "attention heads per block")->range(1, shape::most_width);
   app.add_option("--width", s.width, "elements of the residual stream")->range(1, shape::most_width);
@@ -96,10 +115,12 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_option("--seed", s.seed, "seed of weights, data order and sampling");
 #if defined(HEDDLE_EXAMPLE_CUDA)
   app.add_option("--dtype", s.dtype, "element type; bf16: float with products of operands in bf16")
-      ->one_of({"f32", "bf16"});
+      ->one_of({"f32", "bf16"})
+      ->excludes(plan);
 #else
   app.add_option("--dtype", s.dtype, "element type; bf16: float with products of operands in bf16")
-      ->one_of({"f32", "f64", "bf16"});
+      ->one_of({"f32", "f64", "bf16"})
+      ->excludes(plan);
 #endif
   app.add_option("--data", s.data, "files or folders to train on")
       ->take_all()
@@ -132,6 +153,26 @@ inline void declare(tool::command_line& app, settings& s) {
       ->at_least(0);
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
       ->at_least(0);
+}
+
+/// Takes what the file of --plan says. Errors: `config_error` for what it asks for and the program does not have, or a bad file.
+inline void take_plan(settings& s) {
+  if (s.plan.empty()) return;
+  const heddle::train::strategy_choice plan = heddle::train::read_strategy_file(s.plan);
+#if defined(HEDDLE_EXAMPLE_CUDA)
+  const std::vector<std::string> dtypes{"f32", "bf16"};
+#elif defined(HEDDLE_EXAMPLE_F32_ONLY)
+  const std::vector<std::string> dtypes{"f32"};
+#else
+  const std::vector<std::string> dtypes{"f32", "f64", "bf16"};
+#endif
+  heddle::train::require_compiled(plan, {.zero = {1}, .dtypes = dtypes}, "'" + s.plan + "'");
+  s.mesh = plan.mesh;
+  s.schedule = plan.schedule;
+  s.microbatches = plan.microbatches;
+  s.recompute = plan.recompute;
+  s.layers_per_stage = plan.layers;
+  s.dtype = plan.dtype;
 }
 
 /// What options must not say together. Errors: `usage_error`.

@@ -169,6 +169,25 @@ TEST_CASE("a model learns a text, and what is written is the trained model", "[e
   CHECK(worst <= 1e-3);
 }
 
+TEST_CASE("a strategy from a file tunes what the same options do", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string common = "--model " + (golden / "models" / "bytes").string() + text +
+                             " --bytes --steps 3 --lr 0.02 --context 32";
+  std::ofstream(folder / "plan.txt") << "version 1\nmesh pp=2,tp=2\nmicrobatches 2\n";
+  const answer by_file = finetune(common + " --plan " + (folder / "plan.txt") + " --out " + (folder / "file"));
+  const answer by_hand = finetune(common + " --mesh pp=2,tp=2 --microbatches 2 --out " + (folder / "hand"));
+  INFO(by_file.text << by_hand.text);
+  REQUIRE(by_file.status == 0);
+  REQUIRE(by_hand.status == 0);
+  CHECK(by_file.after() == by_hand.after());
+  CHECK(bytes_of(folder / "file/model.safetensors") == bytes_of(folder / "hand/model.safetensors"));
+  std::ofstream(folder / "plan.txt") << "version 1\nmesh dp=2\nrecompute full\n";
+  const answer other = finetune(common + " --plan " + (folder / "plan.txt") + " --out " + (folder / "other"));
+  CHECK(other.status == 1);
+  CHECK_THAT(other.text, Contains("asks for recompute \"full\"; this program was compiled for a strategy without"));
+}
+
 TEST_CASE("adapters are written as PEFT names them", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;

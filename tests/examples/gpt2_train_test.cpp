@@ -81,13 +81,17 @@ finished run(const fs::path& where, const std::vector<std::string>& arguments,
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(where / "out.txt")};
 }
 
-std::vector<std::string> small(std::vector<std::string> more) {
-  std::vector<std::string> all{"--layers",       "2",  "--width",  "32", "--heads", "2",
-                               "--context",      "32", "--batch",  "8",  "--data",  HEDDLE_SOURCE_DIR "/include",
-                               "--microbatches", "2",  "--sample", "20", "--trace", "",
-                               "--timeline",     ""};
+std::vector<std::string> small_model(std::vector<std::string> more) {
+  std::vector<std::string> all{"--layers", "2",   "--width", "32",     "--heads",
+                               "2",        "--context", "32", "--batch", "8",
+                               "--data",   HEDDLE_SOURCE_DIR "/include", "--sample", "20",     "--trace",
+                               "",         "--timeline", ""};
   all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+std::vector<std::string> small(std::vector<std::string> more) {
+  more.insert(more.begin(), {"--microbatches", "2"});
+  return small_model(std::move(more));
 }
 
 // The part of a progress line that does not depend on time.
@@ -282,6 +286,38 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   for (const char* option : {"--timeout", "--temperature"}) refused({option, "-1"}, "must be at least 0, got -1");
   for (const char* option : {"--save-every", "--sample", "--seed"}) refused({option, "-1"}, "number from 0 to ");
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
+}
+
+TEST_CASE("a strategy from a file trains what the same options do", "[examples][gpt2_train]") {
+  const folder f;
+  std::ofstream(f.path / "plan.txt") << "version 1\nmesh dp=2,pp=2\nschedule interleaved:2\nmicrobatches 4\n"
+                                        "recompute first 1\nlayers 0,1,1,0\ndtype f64\n";
+  const std::vector<std::string> both{"--steps", "3", "--sample", "0", "--validation-samples", "8"};
+  const auto losses = [&](std::vector<std::string> more) {
+    more.insert(more.end(), both.begin(), both.end());
+    const auto r = run(f.path, small_model(std::move(more)));
+    INFO(r.output);
+    CHECK(r.status == 0);
+    CHECK_THAT(r.output, Contains("mesh         dp=2 x pp=2 x tp=1") && Contains("strategy     interleaved:2, 4 micro") &&
+                             Contains("recompute first 1"));
+    return line_of_step(r.output, 1, 3) + line_of_step(r.output, 3, 3);
+  };
+  CHECK(losses({"--plan", "plan.txt"}) ==
+        losses({"--mesh", "dp=2,pp=2", "--schedule", "interleaved:2", "--microbatches", "4", "--recompute", "first 1",
+                "--layers-per-stage", "0,1,1,0", "--dtype", "f64"}));
+  const auto refused = [&](const std::string& text, const char* says) {
+    std::ofstream(f.path / "other.txt") << text;
+    const auto r = run(f.path, small_model({"--plan", "other.txt"}));
+    CHECK(r.status == 1);
+    CHECK_THAT(r.output, Contains(says));
+    CHECK(r.output.find('\n') == r.output.size() - 1);
+  };
+  refused("version 1\nmesh dp=2\nzero 3\n", "'other.txt' asks for ZeRO-3; this program was compiled for ZeRO-1");
+  refused("version 1\nmesh cp=2\n", "asks for a mesh with the axis cp; this program was compiled for the axes dp, pp, tp");
+  refused("version 1\nmesh dp=2\nzeor 3\n", "other.txt, line 3: there is no key \"zeor\"; there are mesh, schedule");
+  refused("version 1\nmesh dp=2\nrecompute attention\n", "recompute \"attention\" names no saved activation");
+  CHECK_THAT(run(f.path, {"--plan", "plan.txt", "--mesh", "dp=1"}).output, Contains("--plan excludes --mesh"));
+  CHECK_THAT(run(f.path, {"--plan", "none.txt"}).output, Contains("cannot read the strategy in 'none.txt'"));
 }
 
 TEST_CASE("what cannot run is said before anything starts", "[examples][gpt2_train]") {

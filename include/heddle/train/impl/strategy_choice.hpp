@@ -231,7 +231,7 @@ HEDDLE_INLINE void require_compiled(const strategy_choice& choice, const compile
   };
   const auto has = [](const auto& all, const auto& one) { return std::find(all.begin(), all.end(), one) != all.end(); };
   for (const auto& [name, extent] : mesh_axes_of(choice))
-    if (!has(program.axes, name) && extent > 1) refuse("a mesh with the axis " + name, "the axes " + detail::joined(program.axes));
+    if (!has(program.axes, name)) refuse("a mesh with the axis " + name, "the axes " + detail::joined(program.axes));
   if (!has(program.zero, choice.zero))
     refuse("ZeRO-" + std::to_string(choice.zero), "ZeRO-" + detail::joined(program.zero));
   if (!has(program.dtypes, choice.dtype)) refuse("dtype " + choice.dtype, detail::joined(program.dtypes));
