@@ -1,4 +1,4 @@
-// Trains a Llama of Hugging Face by reinforcement learning: prompts from JSON lines, rewards by a command, a published system's
+// Trains a Llama or Qwen of Hugging Face by reinforcement learning: prompts from JSON lines, rewards by a command, a published system's
 // pipeline on any ranks; docs/tutorial/rl.md shows its output.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --bytes --prompts @SOURCE_DIR@/examples/rl_finetune/sums.jsonl --reward "python3 -SE @SOURCE_DIR@/examples/rl_finetune/judge.py" --system april --train dp=2 --generate tp=2 --steps 10 --batch-prompts 2 --answers 4 --max-tokens 3 --kl 0.01 --lr 0.01 --out out
 // prints: april: colocated, synchronous, interrupted, 2 batches begun
@@ -14,6 +14,7 @@
 #include <heddle/io/permutation.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/qwen.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/rl/json/subprocess.hpp>
 #include <heddle/rl/run.hpp>
@@ -82,7 +83,7 @@ struct reporter {
 
   void operator()(const rl::run_report& r) const {
     if (!speaks) return;
-    std::printf("step %5lld/%lld  reward %.3f  lag %.2f (most %lld)  weights %.3f", static_cast<long long>(r.batch + 1),
+    std::printf("step %5lld/%lld  reward %.3f  lag %.2f (most %lld)  ess %.3f", static_cast<long long>(r.batch + 1),
                 static_cast<long long>(s.steps), r.reward, r.mean_lag, static_cast<long long>(r.greatest_lag),
                 r.statistics.effective_share());
     if (s.kl > 0) std::printf("  kl %.5f", r.statistics.reference_divergence());
@@ -168,33 +169,41 @@ void finetune(const settings& s, const model_folder& of, const typename Base::co
               s.lora > 0 ? (", adapters in '" + s.out + "/adapter'").c_str() : "");
 }
 
+// f(model, its configuration). Each family is a trainer and an engine to compile, whole and with adapters.
+template <class F>
+void with_trained_model(const settings& s, const md::hugging_face_model& m, F&& f) {
+  const auto either = [&]<class Config, class Tied, class Own>(const Config& c, std::type_identity<Tied> tied,
+                                                               std::type_identity<Own> own) {
+    m.tied ? f(tied, c) : f(own, c);
+  };
+  if (const auto* const llama = std::get_if<md::llama_config>(&m.config))
+    return either(*llama, std::type_identity<md::tied_llama<float>>{}, std::type_identity<md::llama<float>>{});
+  if (const auto* const qwen = std::get_if<md::qwen2_config>(&m.config))
+    return either(*qwen, std::type_identity<md::tied_qwen2<float>>{}, std::type_identity<md::qwen2<float>>{});
+  if (const auto* const qwen = std::get_if<md::qwen3_config>(&m.config))
+    return either(*qwen, std::type_identity<md::tied_qwen3<float>>{}, std::type_identity<md::qwen3<float>>{});
+  throw hd::config_error("heddle: '" + s.model + "' is a " + std::string(m.family()) +
+                         "; rl_finetune trains models of the families llama, qwen2 and qwen3, in float");
+}
+
 void run(const settings& s) {
   tool::require_model(s.model);
   io::output_folder out(s.out);  // before anything is read
   const model_folder of = read_model_folder(s.model, s.ignored_keys);
-  const auto* const llama = std::get_if<md::llama_config>(&of.about.config);
-  if (llama == nullptr || of.about.family() != "llama")
-    throw hd::config_error("heddle: '" + s.model + "' is a " + std::string(of.about.family()) +
-                           "; rl_finetune trains models of the family llama, in float");
-  const io::tokenizer tokenizer = s.bytes ? byte_tokenizer() : tokenizer_of(s.model);
-  const std::vector<prompt> prompts = read_prompts(s.prompts, tokenizer, llama->vocabulary);
-  md::llama_config config = *llama;
-  std::int64_t longest = 0;
-  for (const prompt& p : prompts) longest = (std::max)(longest, std::ssize(p.tokens));
-  if (longest + s.max_tokens > config.context)
-    throw hd::config_error("heddle: a prompt of " + std::to_string(longest) + " tokens and an answer of " +
-                           std::to_string(s.max_tokens) + " (--max-tokens) are more than the model's context of " +
-                           std::to_string(config.context));
-  config.context = static_cast<int>(longest + s.max_tokens);
-  const auto with = [&]<class Model>(std::type_identity<Model>) {
+  with_trained_model(s, of.about, [&]<class Model, class Config>(std::type_identity<Model>, Config config) {
+    const io::tokenizer tokenizer = s.bytes ? byte_tokenizer() : tokenizer_of(s.model);
+    const std::vector<prompt> prompts = read_prompts(s.prompts, tokenizer, config.vocabulary);
+    std::int64_t longest = 0;
+    for (const prompt& p : prompts) longest = (std::max)(longest, std::ssize(p.tokens));
+    if (longest + s.max_tokens > config.context)
+      throw hd::config_error("heddle: a prompt of " + std::to_string(longest) + " tokens and an answer of " +
+                             std::to_string(s.max_tokens) + " (--max-tokens) are more than the model's context of " +
+                             std::to_string(config.context));
+    config.context = static_cast<int>(longest + s.max_tokens);
     if (s.lora == 0) return finetune<Model>(s, of, config, prompts, tokenizer, out);
-    const md::lora_config<md::llama_config> adapted{config, s.lora, s.alpha > 0 ? s.alpha : 2.0 * s.lora};
+    const md::lora_config<Config> adapted{config, s.lora, s.alpha > 0 ? s.alpha : 2.0 * s.lora};
     finetune<md::with_lora<Model>>(s, of, adapted, prompts, tokenizer, out);
-  };
-  if (of.about.tied)
-    with(std::type_identity<md::tied_llama<float>>{});
-  else
-    with(std::type_identity<md::llama<float>>{});
+  });
 }
 
 }  // namespace
@@ -202,7 +211,7 @@ void run(const settings& s) {
 int main(int argc, char** argv) {
   settings s;
   tool::command_line app("Trains a model of Hugging Face by reinforcement learning, and writes it back.");
-  app.add_option("--model", s.model, "folder with config.json and safetensors of a Llama")->required();
+  app.add_option("--model", s.model, "folder with config.json and safetensors of a Llama, Qwen 2 or Qwen 3")->required();
   app.add_option("--prompts", s.prompts, "file of JSON lines, {\"prompt\": text, ...}")->required();
   app.add_option("--reward", s.reward,
                  "command of a shell that reads a line {\"prompt\", \"answer\", \"facts\": the prompt's line} and prints "

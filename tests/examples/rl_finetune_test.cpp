@@ -178,6 +178,29 @@ TEST_CASE("adapters learn from a judge, and are written beside the model that th
   CHECK(bytes_of(folder / "again/model.safetensors") == bytes_of(out + "/model.safetensors"));
 }
 
+TEST_CASE("a Qwen learns from a judge, whole and by adapters", "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  // Their vocabularies are smaller than that of bytes: prompts are those that it has.
+  std::ofstream(folder / "prompts.jsonl") << "{\"prompt\": \"\\u0003\\u0009\"}\n{\"prompt\": \"  !\"}\n";
+  for (const char* family : {"qwen2", "qwen3"})
+    for (const std::string& how : {std::string(), std::string(" --lora 2")}) {
+      const fs::path model = models / family;
+      const std::string out = folder / "out";
+      const answer a = tuned(folder, "--model " + model.string() + " --prompts " + (folder / "prompts.jsonl") +
+                                         " --train tp=2 --generate dp=2 --steps 2 --kl 0.1" + how + " --out " + out);
+      CAPTURE(family, how, a.text);
+      REQUIRE(a.status == 0);
+      CHECK_THAT(a.text, Contains(std::string(family) + "  3 layers of width ") && Contains("kl 0.00000"));
+      const io::safetensors_folder was(model), is(out);
+      REQUIRE(is.names() == was.names());
+      const std::string changed = "model.layers.1.self_attn.q_proj.weight", base = "model.norm.weight";
+      CHECK(values_of(is, changed) != values_of(was, changed));
+      CHECK((values_of(is, base) == values_of(was, base)) == !how.empty());
+      fs::remove_all(out);
+    }
+}
+
 TEST_CASE("a run of a model that goes on writes the bytes of an undisturbed one", "[examples][rl_finetune]") {
   if (!is_built()) return;
   const scratch folder;
@@ -219,7 +242,8 @@ TEST_CASE("files, judges and names that do not fit are refused, and nothing is w
   refused("--reward /nonexistent/judge", 1, "rewards of all 8 answers of batch 1 are missing");
   refused("--reward 'echo 1'", 1, "an object with a number \"reward\"");
   refused("--model " + (folder / "none"), 1, "none");
-  refused("--model " + (models / "qwen2").string(), 1, "is a qwen2; rl_finetune trains models of the family llama");
+  refused("--model " + (models / "gpt2").string(), 1,
+          "is a gpt2; rl_finetune trains models of the families llama, qwen2 and qwen3, in float");
   refused("--model " + (models / "llama_tied").string(), 1, "the model a vocabulary of 47");
   refused("--train dp=2 --generate tp=4", 1, "meshes of 2 ranks that train and 4 that generate");
   refused("--resume", 2, "--save");

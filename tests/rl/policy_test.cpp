@@ -149,6 +149,8 @@ TEST_CASE("one batch has one loss and one gradient norm on any mesh and any numb
       INFO("mesh '" << r.mesh << "', " << r.microbatches << " microbatches, " << r.schedule);
       compare(train(r.mesh, r.microbatches, objective, how, r.schedule));
     }
+    compare(train<0>("dp=2,tp=2", 2, objective, how));
+    compare(train<2>("dp=2,pp=2,tp=2", 2, objective, how));
     compare(train<3>("dp=2,pp=2,tp=2", 2, objective, how, "zb-h1"));
   };
   check(rl::aggregate::token_mean{});
@@ -254,6 +256,8 @@ TEST_CASE("a frozen reference scores by the weights of its begin, and leaves the
   };
   check(std::integral_constant<int, 1>{}, "", "1f1b");
   check(std::integral_constant<int, 1>{}, "dp=2,pp=2,tp=2", "1f1b");
+  check(std::integral_constant<int, 0>{}, "dp=3", "1f1b");
+  check(std::integral_constant<int, 2>{}, "dp=2,tp=2", "1f1b");
   check(std::integral_constant<int, 3>{}, "", "1f1b");
   check(std::integral_constant<int, 3>{}, "dp=2,pp=2,tp=2", "zb-h1");
 }
