@@ -9,10 +9,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -69,6 +72,97 @@ TEST_CASE("delays of queues on some ranks change no bits", "[context][memory]") 
   CHECK(differences<double, checked_late>(4, {4, 2, 4, 4}, 31, 0, 20) == "");
 }
 
+// ---- overlap ----
+
+// What a rank's kernels and messages know of each other. Waits that last are given up, and told.
+struct meeting {
+  std::mutex mutex{};
+  std::condition_variable changed{};
+  int begun = 0, started = 0, done = 0;
+  bool given_up = false;
+  void raise(int meeting::* count) {
+    const std::lock_guard lock(mutex);
+    ++(this->*count);
+    changed.notify_all();
+  }
+  void wait(int meeting::* count, int most) {
+    std::unique_lock lock(mutex);
+    given_up |= !changed.wait_for(lock, std::chrono::seconds(10), [&] { return given_up || this->*count >= most; });
+  }
+};
+// A message of round k is over when the kernel of that round has begun, and not before. One send and one receive a round.
+struct telling {
+  hd::threads_communicator ranks;
+  meeting* with;
+  struct request {
+    hd::threads_request of;
+    meeting* with;
+    int round;
+    void wait() {
+      with->wait(&meeting::begun, round + 1);
+      of.wait();
+      with->raise(&meeting::done);
+    }
+    bool test() { return of.test(); }
+  };
+  int rank() const { return ranks.rank(); }
+  int size() const { return ranks.size(); }
+  hd::comm_counters counters() const { return ranks.counters(); }
+  telling split(int color, int key) { return {ranks.split(color, key), with}; }
+  template <class T>
+  request isend(std::span<const T> x, int to, int tag) {
+    return {ranks.isend(x, to, tag), with, with->started++ / 2};
+  }
+  template <class T>
+  request irecv(std::span<T> x, int from, int tag) {
+    return {ranks.irecv(x, from, tag), with, with->started++ / 2};
+  }
+};
+// The kernel of round k waits for the messages of that round, but in the last.
+struct meeting_kernels : hc::host<> {
+  meeting* with = nullptr;
+  int ranks = 0, calls = 0;
+  explicit meeting_kernels(meeting* m, int n) : hc::host<>(1), with(m), ranks(n) {}
+  template <class... Arguments>
+  void attention(const Arguments&... x) {
+    with->raise(&meeting::begun);
+    if (++calls < ranks) with->wait(&meeting::done, 2 * calls);
+    hc::host<>::attention(x...);
+  }
+  template <class... Arguments>
+  void attention_backward(const Arguments&... x) {
+    hc::host<>::attention_backward(x...);
+  }
+};
+
+TEST_CASE("messages travel beside the kernels of their round on a device", "[context][memory]") {
+  using namespace device_trials;
+  constexpr sizes z{2, 2, 4, 4};
+  constexpr int ranks = 4;
+  const hd::context_cut cut =
+      hd::cut_documents<hd::split::balanced>({{16, {0, 1, 2, 3}, hd::masks::full{}.slices(16)}}, ranks);
+  const hd::context_table table = hd::make_context_table<hd::carrier::kv_ring>(cut, context_pass::forward);
+  std::vector<meeting> meetings(ranks);
+  hd::launch<hd::threads>(line{ranks}, [&](auto& world) {
+    auto& group = world.template along<hd::cp>();
+    meeting* const mine = &meetings[static_cast<std::size_t>(group.rank())];
+    telling told{group.split(0, group.rank()), mine};
+    using backend_type = hd::testing::checked_backend<meeting_kernels>;
+    backend_type backend(mine, ranks);
+    hd::context_executor<double, backend_type, telling> executor(backend, told);
+    rows<double> own(cut.rows[static_cast<std::size_t>(group.rank())], z);
+    rows_there<double, backend_type> there(backend, own);
+    const hd::context_program to = hd::lower_context(table, group.rank());  // until the queue has done it
+    there.attend(executor, to);
+    there.fetch();
+  });
+  for (const meeting& m : meetings) {
+    CHECK_FALSE(m.given_up);
+    CHECK(m.begun == ranks);
+    CHECK(m.done == 2 * (ranks - 1));
+  }
+}
+
 TEST_CASE("an observed communicator has others beside it for messages on devices", "[context][memory]") {
   using namespace device_trials;
   constexpr sizes z{4, 2, 4, 6};
@@ -92,7 +186,8 @@ TEST_CASE("an observed communicator has others beside it for messages on devices
     executor.name_ranks({0, 1});
     rows<double> own = rows_of(cut, group.rank(), whole, z);
     rows_there<double, checked_host> there(backend, own);
-    there.attend(executor, to, back);
+    there.attend(executor, to);
+    there.attend_backward(executor, back);
     there.fetch();
     worst[static_cast<std::size_t>(group.rank())] = difference(cut, group.rank(), own, whole);
   });

@@ -40,18 +40,13 @@ class rows_there {
     lse_ = hd::buffer<sum, space>(queue_, std::ssize(here.lse) + 1, "numbers");
   }
   template <class Executor>
-  void attend(Executor& executor, const hd::context_program& to, const hd::context_program& back) {
-    const sizes& z = here_.z;
-    const auto of = [&](int i, std::int64_t heads, std::int64_t d) {
-      return hc::head_rows<T, space>{tensors_[static_cast<std::size_t>(i)].address(), here_.count, heads, d, heads * d};
-    };
-    const auto q = of(0, z.query_heads, z.head_dim), k = of(1, z.key_heads, z.head_dim),
-               v = of(2, z.key_heads, z.value_dim);
-    const auto out = of(4, z.query_heads, z.value_dim);
-    executor.attend(to, q, k, v, here_.scale(), out, row(lse_, here_.lse));
-    executor.attend_backward(back, of(3, z.query_heads, z.value_dim), q, k, v, out, row(lse_, here_.lse), here_.scale(),
-                             of(5, z.query_heads, z.head_dim), of(6, z.key_heads, z.head_dim),
-                             of(7, z.key_heads, z.value_dim));
+  void attend(Executor& executor, const hd::context_program& to) {
+    executor.attend(to, queries(0), keys(1), values(2), here_.scale(), outputs(4), row(lse_, here_.lse));
+  }
+  template <class Executor>
+  void attend_backward(Executor& executor, const hd::context_program& back) {
+    executor.attend_backward(back, outputs(3), queries(0), keys(1), values(2), outputs(4), row(lse_, here_.lse),
+                             here_.scale(), queries(5), keys(6), values(7));
   }
   /// The results, as they are on the device when all is done.
   void fetch() {
@@ -64,6 +59,13 @@ class rows_there {
   }
 
  private:
+  hc::head_rows<T, space> heads(std::size_t i, std::int64_t n, std::int64_t d) {
+    return {tensors_[i].address(), here_.count, n, d, n * d};
+  }
+  hc::head_rows<T, space> queries(std::size_t i) { return heads(i, here_.z.query_heads, here_.z.head_dim); }
+  hc::head_rows<T, space> outputs(std::size_t i) { return heads(i, here_.z.query_heads, here_.z.value_dim); }
+  hc::head_rows<T, space> keys(std::size_t i) { return heads(i, here_.z.key_heads, here_.z.head_dim); }
+  hc::head_rows<T, space> values(std::size_t i) { return heads(i, here_.z.key_heads, here_.z.value_dim); }
   template <class U>
   static hd::row_view<U, space> row(hd::buffer<U, space>& x, const std::vector<U>& like) {
     return hd::detail::row_at<space>(x.address(), std::ssize(like));
@@ -111,7 +113,8 @@ outcome compare_with_host(const hd::context_carrier& carrier, const hd::context_
     // The host gives all of them to the queue before it waits for the first.
     for (rows<T>& own : got) {
       there.push_back(std::make_unique<rows_there<T, Backend>>(backend, own));
-      there.back()->attend(executor, to, back);
+      there.back()->attend(executor, to);
+      there.back()->attend_backward(executor, back);
     }
     for (auto& t : there) t->fetch();
     for (rows<T>& own : got) {

@@ -39,12 +39,14 @@ TEST_CASE("between the first and the last kernel of attention over ranks no rank
     hd::context_executor<double, backend_type, std::remove_reference_t<decltype(group)>> executor(backend, group);
     rows<double> own = rows_of(cut, group.rank(), whole, z);
     rows_there<double, backend_type> there(backend, own);
-    there.attend(executor, to, back);
+    there.attend(executor, to);
+    there.attend_backward(executor, back);
     backend.queue().wait();
     group.barrier();
     if (group.rank() == 0) cuda_double::reset();
     group.barrier();
-    there.attend(executor, to, back);
+    there.attend(executor, to);
+    there.attend_backward(executor, back);
     group.barrier();
     group.barrier();
   });
