@@ -24,6 +24,7 @@
 #include <heddle/observe/text_file.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/background_saves.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/products.hpp>
@@ -228,6 +229,8 @@ static int train(const settings& s) {
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
     auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<T>{}, world, options, when, recorder);
     if (s.resume || !s.windows.empty()) training_saves::go_on(trainer, s.save, facts);
+    std::optional<hd::train::background_saves<decltype(trainer)>> background;
+    if (s.save_in_background && s.windows.empty()) background.emplace(trainer, s.save, facts);
     double rate = 0;
     bool first = true;
     std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process
@@ -249,10 +252,16 @@ static int train(const settings& s) {
         },
         [&](auto& t) {
           if (signals && t.stopped()) signals->step_ended();
+          if (background) training_saves::say_finished(*background, speaks);
           if (s.save.empty() || !training_saves::is_due(t, s.save_every)) return;
+          if (background) return (*background)(t);
           for (const std::string& left : hd::train::save(t, s.save, facts).left)
             std::printf("kept         %s\n", left.c_str());
         });
+    if (background) {
+      background->wait();
+      training_saves::say_finished(*background, speaks);
+    }
     if (const int number = training_saves::signal_that_stopped(trainer, s.save); number != 0) {
       if (on::keeps(world.rank())) stopped_by = number;
       return;

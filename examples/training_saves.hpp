@@ -54,6 +54,18 @@ bool is_due(const Trainer& trainer, std::int64_t every) {
   return done == trainer.options().steps || trainer.stopped() || (every > 0 && done % every == 0);
 }
 
+/// Says what has become of saves in the background, on rank 0. `saves`: a `background_saves`.
+template <class Saves>
+void say_finished(Saves& saves, bool speaks) {
+  for (const auto& f : saves.take_finished()) {
+    if (!speaks || !f.fault.empty()) continue;
+    std::printf("save         step %lld: %.3g MB, held the step %.1f ms, there after %.2f s\n",
+                static_cast<long long>(f.step), static_cast<double>(f.bytes) * 1e-6,
+                static_cast<double>(f.held_ns) * 1e-6, static_cast<double>(f.there_ns) * 1e-9);
+    for (const std::string& left : f.left) std::printf("kept         %s\n", left.c_str());
+  }
+}
+
 /// The signal that has ended a run before its last step, which is then said, with where it was saved; else 0. On all ranks together.
 template <class Trainer>
 int signal_that_stopped(Trainer& trainer, const std::string& folder) {

@@ -39,6 +39,7 @@ struct settings {
   std::vector<std::string> data;
   std::string save;
   std::int64_t save_every = 100;
+  bool save_in_background = false;
   bool resume = false;
   std::vector<std::string> windows;
   std::int64_t print_every = 10;
@@ -128,6 +129,8 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_option("--save", s.save, "folder for saves")->otherwise("none are made");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")
       ->range<std::int64_t>(0, run::most_steps);
+  app.add_flag("--save-in-background", s.save_in_background,
+               "go on as soon as what is saved has been copied in memory; a thread of each rank writes it");
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--print-every", s.print_every,
                  "steps between lines of progress; the first and the last have one, too")
@@ -178,8 +181,11 @@ inline void take_plan(settings& s) {
 /// What options must not say together. Errors: `usage_error`.
 inline void require_together(const settings& s) {
   namespace fs = std::filesystem;
-  if (s.save.empty() && (s.resume || !s.windows.empty()))
-    throw tool::usage_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
+  if (s.save.empty() && (s.resume || !s.windows.empty() || s.save_in_background))
+    throw tool::usage_error("heddle: " +
+                            std::string(s.resume             ? "--resume"
+                                        : !s.windows.empty() ? "--window"
+                                                             : "--save-in-background") +
                             " needs --save, the folder of the saves");
   if (s.trace.empty() || s.timeline.empty()) return;
   std::error_code unknown;  // a path that cannot be looked at is refused where it is written

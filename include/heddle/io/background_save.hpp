@@ -40,6 +40,7 @@ struct finished_save {
   std::int64_t bytes = 0;           ///< of all ranks on rank 0, of the rank's own file elsewhere
   std::int64_t write_ns = 0;        ///< until the rank's file was on the disk and had been read back
   std::int64_t there_ns = 0;        ///< of rank 0: until the save was there
+  std::int64_t held_ns = 0;         ///< what the save cost the step, where somebody has measured it
   std::string fault{};              ///< empty: it is there, or, elsewhere than on rank 0, this rank's file
   std::vector<std::string> left{};  ///< as in `commit_options`
 };

@@ -202,6 +202,7 @@ class background_saves {
     for (io::finished_save& f : ended) {
       if (fault_.empty()) fault_ = f.fault;
       last_there_ns_ = f.there_ns;
+      f.held_ns = stats_.last_held_ns;
       finished_.push_back(std::move(f));
     }
   }
