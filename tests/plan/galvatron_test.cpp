@@ -52,30 +52,51 @@ std::map<std::string, golden_case> golden_cases() {
       for (std::size_t i = from + 2; i + 1 < v.size(); i += 2) f.points[v[i]] = v[i + 1];
       return f;
     };
-    if (key == "sizes") p.layers = now->space.layers = whole(0), p.sequence = whole(1), p.hidden = whole(2);
-    else if (key == "forward") p.forward = fit(0);
-    else if (key == "ends_forward") p.ends_forward = fit(0);
-    else if (key == "parameters") p.parameters = v[0];
-    else if (key == "activations") p.activations = v;
-    else if (key == "recomputed") p.recomputed = v[0];
-    else if (key == "ends_states") p.ends.states = v;
-    else if (key == "ends_activations") p.ends.activations = v;
-    else if (key == "first_states") p.first.states = v;
-    else if (key == "first_activations") p.first.activations = v;
-    else if (key == "last_states") p.last.states = v;
-    else if (key == "last_activations") p.last.activations = v;
-    else if (key == "all_reduce") p.all_reduce[{whole(0), v.at(1) > 0}] = v.at(2);
-    else if (key == "p2p") p.p2p[whole(0)] = v.at(1);
-    else if (key == "overlap") p.slowdown = v[0];
-    else if (key == "all_gather") p.all_gather[whole(0)] = fit(1);
-    else if (key == "all_to_all") p.all_to_all[whole(0)] = fit(1);
-    else if (key == "search") now->space.batch = whole(0), now->space.microbatches = whole(1), now->space.budget_mib = whole(2) * 1024;
-    else if (key == "throughput") now->throughput = v[0];
-    else if (key == "ends_plan") now->ends = {1, whole(0), whole(1), whole(2), whole(3), false};
+    if (key == "sizes")
+      p.layers = now->space.layers = whole(0), p.sequence = whole(1), p.hidden = whole(2);
+    else if (key == "forward")
+      p.forward = fit(0);
+    else if (key == "ends_forward")
+      p.ends_forward = fit(0);
+    else if (key == "parameters")
+      p.parameters = v[0];
+    else if (key == "activations")
+      p.activations = v;
+    else if (key == "recomputed")
+      p.recomputed = v[0];
+    else if (key == "ends_states")
+      p.ends.states = v;
+    else if (key == "ends_activations")
+      p.ends.activations = v;
+    else if (key == "first_states")
+      p.first.states = v;
+    else if (key == "first_activations")
+      p.first.activations = v;
+    else if (key == "last_states")
+      p.last.states = v;
+    else if (key == "last_activations")
+      p.last.activations = v;
+    else if (key == "all_reduce")
+      p.all_reduce[{whole(0), v.at(1) > 0}] = v.at(2);
+    else if (key == "p2p")
+      p.p2p[whole(0)] = v.at(1);
+    else if (key == "overlap")
+      p.slowdown = v[0];
+    else if (key == "all_gather")
+      p.all_gather[whole(0)] = fit(1);
+    else if (key == "all_to_all")
+      p.all_to_all[whole(0)] = fit(1);
+    else if (key == "search")
+      now->space.batch = whole(0), now->space.microbatches = whole(1), now->space.budget_mib = whole(2) * 1024;
+    else if (key == "throughput")
+      now->throughput = v[0];
+    else if (key == "ends_plan")
+      now->ends = {1, whole(0), whole(1), whole(2), whole(3), false};
     else if (key == "plan")
       now->layers.insert(now->layers.end(), static_cast<std::size_t>(whole(5)),
                          {1, whole(0), whole(1), whole(2), whole(3), v.at(4) > 0});
-    else FAIL("key " << key);
+    else
+      FAIL("key " << key);
   }
   return all;
 }
@@ -92,7 +113,8 @@ struct pipeline_case {
 
   pl::layer_costs bytes_on(int stage) const {
     pl::layer_costs bytes;
-    for (std::size_t l = 0; l < states.size(); ++l) bytes.layers.push_back(states[l] + (stages - stage) * activations[l]);
+    for (std::size_t l = 0; l < states.size(); ++l)
+      bytes.layers.push_back(states[l] + (stages - stage) * activations[l]);
     return bytes;
   }
   double slowest(const std::vector<int>& counts) const {

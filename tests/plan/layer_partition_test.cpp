@@ -143,8 +143,7 @@ TEST_CASE("with speeds and memory of stages no cut is better", "[plan][layers]")
 
 TEST_CASE("two clusters of different speed share layers as Holmes does", "[plan][layers]") {
   const auto shares = [](int layers, double ratio) {
-    return pl::partition_layers({std::vector<double>(static_cast<std::size_t>(layers), 1.0)},
-                                {.speeds = {ratio, 1.0}})
+    return pl::partition_layers({std::vector<double>(static_cast<std::size_t>(layers), 1.0)}, {.speeds = {ratio, 1.0}})
         .counts;
   };
   const auto published = [&](double ratio) {

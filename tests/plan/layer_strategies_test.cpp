@@ -35,7 +35,7 @@ std::set<std::string> trees_by_bits(int bits, bool pruned) {
       sizes[kind] *= 2;
       last = rest % 3;
     }
-    if (std::max({runs[0], runs[1], runs[2]}) > 1) continue;       // a kind at two levels
+    if (std::max({runs[0], runs[1], runs[2]}) > 1) continue;  // a kind at two levels
     if (pruned && sizes[0] > 1 && sizes[1] > 1) continue;
     for (const char kind : levels)
       text += std::string(",") + pl::level_names[static_cast<std::size_t>(kind - '0')] + '=' +
@@ -117,11 +117,13 @@ TEST_CASE("decision trees are those of the paper and of every assignment of bits
         for (const std::string& tree : trees_by_bits(bits - p, pruned))
           expected.insert("pp=" + std::to_string(1 << p) + tree);
       std::set<std::string> listed;
-      for (const pl::strategy_tree& tree : pl::strategy_trees(1 << bits, {.pruned = pruned})) listed.insert(to_string(tree));
+      for (const pl::strategy_tree& tree : pl::strategy_trees(1 << bits, {.pruned = pruned}))
+        listed.insert(to_string(tree));
       CHECK(listed == expected);
       CHECK(listed.size() == pl::strategy_trees(1 << bits, {.pruned = pruned}).size());
     }
-  CHECK_THROWS_WITH(pl::strategy_trees(12), Catch::Matchers::Contains("a power of two") && Catch::Matchers::Contains("12"));
+  CHECK_THROWS_WITH(pl::strategy_trees(12),
+                    Catch::Matchers::Contains("a power of two") && Catch::Matchers::Contains("12"));
 }
 
 TEST_CASE("meshes of a number of ranks are all factorisations", "[plan][strategies]") {

@@ -27,7 +27,8 @@ tr::search_costs transformer(const tr::search_point& p, int heads) {
   tr::search_costs costs;
   const int tp = p.extent("tp"), dp = p.extent("dp");
   if (heads % tp != 0) {
-    costs.refused = {tr::reason_kind::divides, std::to_string(heads) + " heads are not divided by tp=" + std::to_string(tp)};
+    costs.refused = {tr::reason_kind::divides,
+                     std::to_string(heads) + " heads are not divided by tp=" + std::to_string(tp)};
     return costs;
   }
   const double weights = 1e9 / tp, work = 0.004 * p.samples / tp + (tp > 1 ? 0.0007 * p.samples : 0.0);
@@ -37,7 +38,8 @@ tr::search_costs transformer(const tr::search_point& p, int heads) {
   l.backward_weight = 0.9 * work;
   l.gather = p.zero == 3 ? 0.0003 * dp : 0;
   l.reduction = dp > 1 ? 0.002 : 0;
-  l.state_bytes = static_cast<std::int64_t>(weights * ((p.zero == 3 ? 1.0 / dp : 1) + (p.zero >= 2 ? 1.0 / dp : 1) + 2 * (p.zero >= 1 ? 1.0 / dp : 1)));
+  l.state_bytes = static_cast<std::int64_t>(
+      weights * ((p.zero == 3 ? 1.0 / dp : 1) + (p.zero >= 2 ? 1.0 / dp : 1) + 2 * (p.zero >= 1 ? 1.0 / dp : 1)));
   l.lent_bytes = static_cast<std::int64_t>(weights * ((p.zero == 3 ? 1 : 0) + (p.zero >= 2 ? 1 : 0)));
   l.saved_bytes = static_cast<std::int64_t>(4e8 * p.samples / tp);
   l.input_bytes = static_cast<std::int64_t>(3e7 * p.samples);
@@ -57,12 +59,14 @@ struct part_of_model {
   double seconds = 0;
   std::int64_t bytes = 0;
 };
-part_of_model part_of(const tr::search_costs& c, int begin, int end, int n, bool is_first, bool is_last, int slots, int waiting) {
+part_of_model part_of(const tr::search_costs& c, int begin, int end, int n, bool is_first, bool is_last, int slots,
+                      int waiting) {
   double f = 0, i = 0, w = 0, g = 0;
   part_of_model p;
   const auto add = [&](const tr::search_layer& l, bool again) {
     f += l.forward, i += l.backward_input + (again ? l.forward : 0), w += l.backward_weight, g += l.gather;
-    p.bytes += l.state_bytes + l.lent_bytes + slots * (again ? l.input_bytes : l.saved_bytes) + waiting * l.waiting_bytes;
+    p.bytes +=
+        l.state_bytes + l.lent_bytes + slots * (again ? l.input_bytes : l.saved_bytes) + waiting * l.waiting_bytes;
   };
   for (int k = begin; k < end; ++k) add(c.layers[c.layers.size() == 1 ? 0 : static_cast<std::size_t>(k)], k < n);
   if (is_first) add(c.first, false);
@@ -143,7 +147,8 @@ TEST_CASE("searched stages and recomputed blocks are the best of all", "[train][
       return costs;
     };
     const tr::search_result found = tr::search(space, source);
-    CHECK(found.candidates == found.scored + found.refused[0] + found.refused[1] + found.refused[2] + found.refused[3] + found.refused[4]);
+    CHECK(found.candidates ==
+          found.scored + found.refused[0] + found.refused[1] + found.refused[2] + found.refused[3] + found.refused[4]);
     CHECK(std::ssize(found.best) == found.scored);
     CHECK(std::ssize(found.nearest) == found.refused[1]);
     const auto point_of = [](const tr::strategy_choice& c, int samples) {
@@ -162,11 +167,12 @@ TEST_CASE("searched stages and recomputed blocks are the best of all", "[train][
       const double best = slowest_by_trying(source(p), space.layers, stages, s.choice.microbatches, space.device_bytes);
       double slow = 0;
       std::vector<int> counts = s.choice.layers;
-      for (int k = 0; s.choice.layers.empty() && k < stages; ++k) counts.push_back(space.layers / stages + (k < space.layers % stages ? 1 : 0));
+      for (int k = 0; s.choice.layers.empty() && k < stages; ++k)
+        counts.push_back(space.layers / stages + (k < space.layers % stages ? 1 : 0));
       std::int64_t fullest = 0;
       for (int k = 0, b = 0; k < stages; b += counts[static_cast<std::size_t>(k++)]) {
-        const part_of_model part = part_of(source(p), b, b + counts[static_cast<std::size_t>(k)], n, k == 0, k == stages - 1,
-                                           std::min(s.choice.microbatches, stages - k), 0);
+        const part_of_model part = part_of(source(p), b, b + counts[static_cast<std::size_t>(k)], n, k == 0,
+                                           k == stages - 1, std::min(s.choice.microbatches, stages - k), 0);
         slow = std::max(slow, part.seconds);
         fullest = std::max(fullest, part.bytes);
       }
@@ -183,7 +189,8 @@ TEST_CASE("searched stages and recomputed blocks are the best of all", "[train][
     for (const tr::refused_strategy& r : found.nearest) {
       CAPTURE(to_string(r.choice));
       const tr::search_point p = point_of(r.choice, r.samples);
-      CHECK(std::isinf(slowest_by_trying(source(p), space.layers, p.extent("pp"), r.choice.microbatches, space.device_bytes)));
+      CHECK(std::isinf(
+          slowest_by_trying(source(p), space.layers, p.extent("pp"), r.choice.microbatches, space.device_bytes)));
       ++refused;
     }
   }
@@ -202,11 +209,12 @@ TEST_CASE("on one stage as many blocks are recomputed as the choice per layer re
     CAPTURE(gb);
     space.device_bytes = gb * 1000000000;
     const auto found = tr::search(space, source);
-    const std::vector<hd::plan::layer_option> options{{l.forward + l.backward_input + l.backward_weight, l.state_bytes + l.saved_bytes},
-                                                      {2 * l.forward + l.backward_input + l.backward_weight, l.state_bytes + l.input_bytes}};
-    const auto chosen = hd::plan::choose_layer_strategies(
-        std::vector<std::vector<hd::plan::layer_option>>(24, options),
-        space.device_bytes - c.rank_bytes - c.first.state_bytes - c.last.state_bytes);
+    const std::vector<hd::plan::layer_option> options{
+        {l.forward + l.backward_input + l.backward_weight, l.state_bytes + l.saved_bytes},
+        {2 * l.forward + l.backward_input + l.backward_weight, l.state_bytes + l.input_bytes}};
+    const auto chosen =
+        hd::plan::choose_layer_strategies(std::vector<std::vector<hd::plan::layer_option>>(24, options),
+                                          space.device_bytes - c.rank_bytes - c.first.state_bytes - c.last.state_bytes);
     REQUIRE(found.best.size() == (chosen.fits() ? 1u : 0u));
     if (chosen.fits())
       CHECK(first_of(found.best[0].choice.recompute, 24) == std::count(chosen.chosen.begin(), chosen.chosen.end(), 1));
@@ -255,27 +263,33 @@ TEST_CASE("every refusal has its reason", "[train][search]") {
   space.axes = {{"dp"}, {"pp"}, {"tp", 4}};
   space.schedules = {"1f1b", "interleaved:2", "dual-pipe", "zb-v"};
   space.trainer = [](const tr::strategy_choice& c) {
-    return c.zero == 3 ? std::optional<tr::search_reason>({tr::reason_kind::trainer, "this program has no ZeRO-3"}) : std::nullopt;
+    return c.zero == 3 ? std::optional<tr::search_reason>({tr::reason_kind::trainer, "this program has no ZeRO-3"})
+                       : std::nullopt;
   };
   const tr::search_result found = tr::search(space, [](const tr::search_point& p) { return transformer(p, 2); });
   const std::string text = to_string(found);
   INFO(text);
-  for (const tr::reason_kind k : {tr::reason_kind::divides, tr::reason_kind::memory, tr::reason_kind::schedule, tr::reason_kind::network, tr::reason_kind::trainer})
+  for (const tr::reason_kind k : {tr::reason_kind::divides, tr::reason_kind::memory, tr::reason_kind::schedule,
+                                  tr::reason_kind::network, tr::reason_kind::trainer})
     CHECK(found.refused[static_cast<std::size_t>(k)] > 0);
   REQUIRE(found.nearest.size() == 3);
   CHECK(found.nearest[0].reason.amount <= found.nearest[2].reason.amount);
   CHECK(found.nearest[0].reason.amount > 0);
   CHECK_THAT(found.nearest[0].reason.text, Contains("along pp needs") && Contains("GB of 9.00, at position"));
-  CHECK_THAT(text, Contains("refused: network") && Contains("tp=16 is more than 4 ranks") && Contains("this program has no ZeRO-3") &&
-                       Contains("nearest: ") && Contains("mesh") && !Contains("no strategy fits"));
+  CHECK_THAT(text, Contains("refused: network") && Contains("tp=16 is more than 4 ranks") &&
+                       Contains("this program has no ZeRO-3") && Contains("nearest: ") && Contains("mesh") &&
+                       !Contains("no strategy fits"));
   for (const auto& s : found.best) CHECK(s.choice.zero != 3);
   space.device_bytes = 1000;
   const tr::search_result none = tr::search(space, [](const tr::search_point& p) { return transformer(p, 2); });
   CHECK(none.best.empty());
   CHECK_THAT(to_string(none), Contains("no strategy fits") && Contains("nearest: "));
-  CHECK_THROWS_AS(tr::search({.ranks = 0}, [](const tr::search_point& p) { return transformer(p, 2); }), hd::config_error);
-  CHECK_THROWS_WITH(tr::search({}, [](const tr::search_point&) { return tr::search_costs{.layers = {{.forward = -1}}}; }),
-                    Contains("negative or not finite"));
-  CHECK_THROWS_WITH(tr::search({.layers = 3}, [](const tr::search_point&) { return tr::search_costs{.layers = {{}, {}}}; }),
-                    Contains("2 layers; expected 1 for all or 3"));
+  CHECK_THROWS_AS(tr::search({.ranks = 0}, [](const tr::search_point& p) { return transformer(p, 2); }),
+                  hd::config_error);
+  CHECK_THROWS_WITH(
+      tr::search({}, [](const tr::search_point&) { return tr::search_costs{.layers = {{.forward = -1}}}; }),
+      Contains("negative or not finite"));
+  CHECK_THROWS_WITH(
+      tr::search({.layers = 3}, [](const tr::search_point&) { return tr::search_costs{.layers = {{}, {}}}; }),
+      Contains("2 layers; expected 1 for all or 3"));
 }

@@ -47,10 +47,12 @@ TEST_CASE("a strategy reads back as it was written", "[train][strategy_choice]")
     tr::strategy_choice c;
     const int d = 1 + below(4), p = 1 + below(4), t = 1 + below(3);
     c.mesh = "dp=" + std::to_string(d) + ",pp=" + std::to_string(p) + ",tp=" + std::to_string(t);
-    c.schedule = std::vector<std::string>{"1f1b", "gpipe", "zb-h1", "interleaved:3", "hanayo:2", "zb-v"}[static_cast<std::size_t>(below(6))];
+    c.schedule = std::vector<std::string>{
+        "1f1b", "gpipe", "zb-h1", "interleaved:3", "hanayo:2", "zb-v"}[static_cast<std::size_t>(below(6))];
     c.microbatches = 1 + below(64);
     c.zero = below(4);
-    c.recompute = std::vector<std::string>{"none", "full", "first 3", "every 2,mid"}[static_cast<std::size_t>(below(4))];
+    c.recompute =
+        std::vector<std::string>{"none", "full", "first 3", "every 2,mid"}[static_cast<std::size_t>(below(4))];
     for (int i = 0; below(2) == 0 && i < p; ++i) c.layers.push_back(below(9));
     if (below(2) == 0)
       for (int i = 0; i < d * p * t; ++i) c.order.insert(c.order.begin() + below(c.order.size() + 1), i);
@@ -94,7 +96,8 @@ TEST_CASE("mistakes in a strategy are named with file, line and key", "[train][s
   refused("version 1\n", "has no mesh");
   refused("version 1\nmesh dp=1\nmehs dp=2\n", "line 3: there is no key \"mehs\"; there are mesh, schedule");
   refused("version 1\nmesh dp=1\nmesh dp=2\n", "line 3: mesh is given twice");
-  for (const char* mesh : {"dp", "dp=", "dp=0", "dp=-1", "dp=2,dp=2", "dp=2,", "=2", "2p=2", "dp=2x", "dp=2000000", "dp=99999,pp=99999"})
+  for (const char* mesh :
+       {"dp", "dp=", "dp=0", "dp=-1", "dp=2,dp=2", "dp=2,", "=2", "2p=2", "dp=2x", "dp=2000000", "dp=99999,pp=99999"})
     refused(std::string("version 1\nmesh ") + mesh + "\n", "line 2: mesh: expected a mesh such as");
   refused("version 1\nmesh dp=1\nschedule 2f2b\n", "line 3: schedule: expected a schedule, gpipe, 1f1b");
   refused("version 1\nmesh dp=1\nschedule 1f1b:2\n", "schedule: expected");
@@ -107,7 +110,8 @@ TEST_CASE("mistakes in a strategy are named with file, line and key", "[train][s
   refused("version 1\nmesh dp=2\norder 0\n", "order: expected each of the mesh's 2 ranks once");
   refused("version 1\nmesh dp=1\ndtype f16\n", "dtype: expected f32, f64 or bf16, got \"f16\"");
   refused(std::string("version 1\nmesh dp=1\nrecompute a\0b\n", 34), "control character");
-  CHECK_THROWS_WITH(tr::read_strategy_file("/nowhere/plan.txt"), Contains("cannot read") && Contains("/nowhere/plan.txt"));
+  CHECK_THROWS_WITH(tr::read_strategy_file("/nowhere/plan.txt"),
+                    Contains("cannot read") && Contains("/nowhere/plan.txt"));
 }
 
 TEST_CASE("a program says what it was not compiled for", "[train][strategy_choice]") {

@@ -11,6 +11,7 @@
 
 namespace heddle::inline v0 {
 
+/// A line of such a text.
 struct key_line {
   std::string_view key, value;
   int line = 0;  ///< of the text, from 1
@@ -23,12 +24,14 @@ struct key_line {
 HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::string_view source, int version,
                                                    std::span<const std::string_view> known);
 
-/// The whole number of a line, from `least` to `most`; numbers separated by commas. Errors: `config_error` naming source, line, key and value.
+/// The whole number of a line, from `least` to `most`. Errors: `config_error` naming source, line, key and value.
 HEDDLE_INLINE int number_of(const key_line& line, std::string_view source, int least, int most);
+/// The whole numbers of a line, separated by commas. Errors: as above.
 HEDDLE_INLINE std::vector<int> numbers_of(const key_line& line, std::string_view source, int least, int most);
 
 /// What is wrong with a line: "heddle: plan.txt, line 3: zero: expected 0 to 3, got \"4\"".
-[[noreturn]] HEDDLE_INLINE void refuse_key_line(const key_line& line, std::string_view source, std::string_view expected);
+[[noreturn]] HEDDLE_INLINE void refuse_key_line(const key_line& line, std::string_view source,
+                                                std::string_view expected);
 
 }  // namespace heddle::inline v0
 

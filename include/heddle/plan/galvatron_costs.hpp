@@ -119,10 +119,11 @@ struct galvatron_space {
   int default_zero = 2;                 ///< beside ZeRO-3: 0 or 2
 };
 
+/// What the search found.
 struct galvatron_plan {
-  std::vector<galvatron_strategy> layers{};  ///< empty if nothing fits
-  galvatron_strategy ends{};                 ///< of embedding and head
-  std::vector<int> counts{};                 ///< layers of each stage
+  std::vector<galvatron_strategy> layers{};                  ///< empty if nothing fits
+  galvatron_strategy ends{};                                 ///< of embedding and head
+  std::vector<int> counts{};                                 ///< layers of each stage
   double seconds = std::numeric_limits<double>::infinity();  ///< of a batch
   bool fits() const noexcept { return !layers.empty(); }
 };
@@ -146,9 +147,10 @@ template <layer_cost_model Costs>
 galvatron_plan search_galvatron(const Costs& costs, const galvatron_space& space) {
   detail::require_galvatron_space(space);
   const std::vector<galvatron_strategy> all = galvatron_strategies(space);
-  const std::int64_t budget = space.budget_mib / 1024 > 20
-                                  ? space.budget_mib - static_cast<std::int64_t>(static_cast<double>(space.budget_mib) * 0.2)
-                                  : space.budget_mib;
+  const std::int64_t budget =
+      space.budget_mib / 1024 > 20
+          ? space.budget_mib - static_cast<std::int64_t>(static_cast<double>(space.budget_mib) * 0.2)
+          : space.budget_mib;
   const int per_microbatch = (std::max)(space.batch / space.microbatches, 1);
   galvatron_plan best;
 
@@ -193,8 +195,8 @@ galvatron_plan search_galvatron(const Costs& costs, const galvatron_space& space
     for (int stage = 0; stage < depth; ++stage) {
       std::vector<layer_option> options;
       for (std::size_t i = 0; i < n; ++i)
-        options.push_back({costs.layer_seconds(of_layers[i], true), costs.layer_mib(of_layers[i], stage),
-                           static_cast<int>(i)});
+        options.push_back(
+            {costs.layer_seconds(of_layers[i], true), costs.layer_mib(of_layers[i], stage), static_cast<int>(i)});
       const std::vector<std::vector<layer_option>> here(
           static_cast<std::size_t>(counts[static_cast<std::size_t>(stage)]), options);
       frontiers.emplace_back(here, budget, changes);

@@ -14,8 +14,10 @@ namespace heddle::inline v0::plan {
 
 /// The kinds of a level of a decision tree: copies with summed gradients, states split as by ZeRO-3, layers split.
 enum class level_kind { data, sharded_data, tensor };
+/// Their names in texts.
 inline constexpr std::array<const char*, 3> level_names{"dp", "sdp", "tp"};
 
+/// A level of such a tree: so many groups of ranks by one kind.
 struct tree_level {
   level_kind kind = level_kind::data;
   int size = 2;

@@ -20,23 +20,27 @@ namespace heddle::inline v0::train {
 
 /// Why a strategy is refused.
 enum class reason_kind { divides, memory, schedule, network, trainer };
+/// Their names in reports.
 inline constexpr std::array<std::string_view, 5> reason_names{"divides", "memory", "schedule", "network", "trainer"};
 
+/// A reason in words.
 struct search_reason {
   reason_kind kind = reason_kind::divides;
   std::string text{};
-  double amount = 0;  ///< by how much: bytes that are missing (memory), ranks too many (network); 0 where there is no measure
+  double amount =
+      0;  ///< by how much: bytes that are missing (memory), ranks too many (network); 0 where there is no measure
 };
 
 /// What a layer takes on one rank. Units: seconds and bytes, of one microbatch where it says so.
 struct search_layer {
-  double forward = 0, backward_input = 0, backward_weight = 0;  ///< of a microbatch, communication inside of them included
-  double reduction = 0;           ///< at the end of a step: sums of gradients, gathered weights, optimizer
-  double gather = 0;              ///< of its weights under ZeRO-3, beside each pass of a microbatch
-  std::int64_t state_bytes = 0;   ///< weights, gradients and moments that stay
-  std::int64_t lent_bytes = 0;    ///< whole weights and gradients while its stage is in use (ZeRO-2 and 3)
-  std::int64_t saved_bytes = 0;   ///< from forward to backward, of a microbatch
-  std::int64_t input_bytes = 0;   ///< the same where the layer is recomputed
+  double forward = 0, backward_input = 0,
+         backward_weight = 0;      ///< of a microbatch, communication inside of them included
+  double reduction = 0;            ///< at the end of a step: sums of gradients, gathered weights, optimizer
+  double gather = 0;               ///< of its weights under ZeRO-3, beside each pass of a microbatch
+  std::int64_t state_bytes = 0;    ///< weights, gradients and moments that stay
+  std::int64_t lent_bytes = 0;     ///< whole weights and gradients while its stage is in use (ZeRO-2 and 3)
+  std::int64_t saved_bytes = 0;    ///< from forward to backward, of a microbatch
+  std::int64_t input_bytes = 0;    ///< the same where the layer is recomputed
   std::int64_t waiting_bytes = 0;  ///< from the backward of the input to that of the weights, of a microbatch
 };
 
@@ -48,7 +52,8 @@ struct search_costs {
   double message_seconds = 0;          ///< of a boundary tensor to the next stage
   double spread = 0;                   ///< of the measured seconds, as a part of them
   bool extrapolated = false;           ///< outside of what was measured
-  std::optional<search_reason> refused{};  ///< heads that do not divide, a network that is too slow, layers that cannot be split
+  std::optional<search_reason>
+      refused{};  ///< heads that do not divide, a network that is too slow, layers that cannot be split
 };
 
 /// What a cost source is asked for: a mesh, a ZeRO stage, a microbatch.
@@ -76,14 +81,15 @@ struct search_space {
   std::vector<plan::space_axis> axes{{"dp"}, {"pp"}, {"tp", 8}};
   std::vector<std::string> schedules{"1f1b", "interleaved:2", "interleaved:4", "zb-h1"};
   std::vector<int> zero{0, 1, 2, 3};
-  bool recompute = true;                   ///< tries "first n" and "full" where "none" does not fit
-  std::int64_t most_samples = 64;          ///< of a microbatch
+  bool recompute = true;           ///< tries "first n" and "full" where "none" does not fit
+  std::int64_t most_samples = 64;  ///< of a microbatch
   std::string dtype{"f32"};
-  int simulated = 20, nearest = 3;         ///< how many candidates are simulated, and refusals for memory told
+  int simulated = 20, nearest = 3;  ///< how many candidates are simulated, and refusals for memory told
   /// What the program's trainer does not run, if anything: asked of candidates that fit.
   std::function<std::optional<search_reason>(const strategy_choice&)> trainer{};
 };
 
+/// A strategy that fits, with what the simulation says of it.
 struct searched_strategy {
   strategy_choice choice{};
   int samples = 1;         ///< of a microbatch
@@ -94,16 +100,18 @@ struct searched_strategy {
   std::int64_t bytes = 0;  ///< of the fullest rank
   bool extrapolated = false;
 };
+/// A strategy that does not, and why.
 struct refused_strategy {
   strategy_choice choice{};
   int samples = 1;
   search_reason reason{};
 };
 
+/// What a search found.
 struct search_result {
-  std::vector<searched_strategy> best{};  ///< fastest first
+  std::vector<searched_strategy> best{};    ///< fastest first
   std::vector<refused_strategy> nearest{};  ///< refused for memory, the least missing bytes first
-  std::array<std::int64_t, 5> refused{};  ///< by kind
+  std::array<std::int64_t, 5> refused{};    ///< by kind
   /// One example of each kind that was refused.
   std::array<std::string, 5> examples{};
   std::int64_t candidates = 0, scored = 0;

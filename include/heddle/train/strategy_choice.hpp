@@ -40,9 +40,9 @@ HEDDLE_INLINE std::vector<std::pair<std::string, int>> mesh_axes_of(const strate
 
 /// A `key value` per line behind `version 1`; what is as by default is left out, but for the mesh. `read_strategy` reads it back.
 HEDDLE_INLINE std::string to_string(const strategy_choice& choice);
-/// Errors: `config_error` naming source, line, key, what was expected and what came.
+/// The strategy that a text says. Errors: `config_error` naming source, line, key, what was expected and what came.
 HEDDLE_INLINE strategy_choice read_strategy(std::string_view text, std::string_view source = "strategy");
-/// Errors: as above, with the file's name; `config_error` if it cannot be read.
+/// The strategy in a file. Errors: as above, with the file's name; `config_error` if it cannot be read.
 HEDDLE_INLINE strategy_choice read_strategy_file(const std::string& path);
 
 /// Types `mesh`, `strategy`, `scalar` and a function `apply(options)` in a namespace `planned`, with what they include.
@@ -58,7 +58,7 @@ struct compiled_strategies {
   bool recomputes = true;  ///< has the policy `activations::recompute`
   bool renumbers = false;  ///< takes an order of ranks
 };
-/// Errors: `config_error` that names what the choice asks for and what the program has.
+/// Checks that a program can run a choice. Errors: `config_error` that names what the choice asks for and what the program has.
 HEDDLE_INLINE void require_compiled(const strategy_choice& choice, const compiled_strategies& program,
                                     std::string_view source = "the strategy");
 

@@ -46,8 +46,8 @@ HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::s
     if (!versioned) {
       const std::string wanted = "version " + std::to_string(version);
       if (one.key != "version" || number_of(one, source, 0, 1 << 30) != version)
-        throw config_error(detail::text_of({"heddle: ", source, ", line ", number, ": expected \"", wanted, "\", got \"",
-                                            line.substr(0, 80), "\""}));
+        throw config_error(detail::text_of(
+            {"heddle: ", source, ", line ", number, ": expected \"", wanted, "\", got \"", line.substr(0, 80), "\""}));
       versioned = true;
       continue;
     }
@@ -83,8 +83,7 @@ HEDDLE_INLINE std::vector<int> numbers_of(const key_line& line, std::string_view
     const auto [stopped, problem] = std::from_chars(at, end, n);
     more = stopped != end && *stopped == ',';
     if (problem != std::errc{} || (stopped != end && !more) || n < least || n > most)
-      refuse_key_line(line, source,
-                      detail::text_of({"whole numbers from ", least, " to ", most, " between commas"}));
+      refuse_key_line(line, source, detail::text_of({"whole numbers from ", least, " to ", most, " between commas"}));
     all.push_back(n);
     at = stopped + (more ? 1 : 0);
   }

@@ -21,11 +21,13 @@ namespace detail {
 HEDDLE_INLINE double of_degree(const std::vector<double>& by_degree, int degree, const char* what) {
   const auto at = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(degree))) - 1;
   if (at >= by_degree.size())
-    throw config_error("heddle: the profile has no " + std::string(what) + " for a degree of " + std::to_string(degree));
+    throw config_error("heddle: the profile has no " + std::string(what) + " for a degree of " +
+                       std::to_string(degree));
   return by_degree[at];
 }
 template <class Key, class Value>
-const Value& measured(const std::map<Key, Value>& of, const std::type_identity_t<Key>& key, int ranks, const char* what) {
+const Value& measured(const std::map<Key, Value>& of, const std::type_identity_t<Key>& key, int ranks,
+                      const char* what) {
   const auto found = of.find(key);
   if (found == of.end())
     throw config_error("heddle: the profile has no " + std::string(what) + " of " + std::to_string(ranks) + " ranks");
@@ -38,8 +40,8 @@ HEDDLE_INLINE void require_galvatron_space(const galvatron_space& space) {
       (space.default_zero != 0 && space.default_zero != 2))
     throw config_error("heddle: Galvatron searches a power of two of devices (got " + std::to_string(space.devices) +
                        "), at least 1 layer (" + std::to_string(space.layers) + "), a batch (" +
-                       std::to_string(space.batch) + ") that its microbatches (" +
-                       std::to_string(space.microbatches) + ") divide, and ZeRO-0 or 2 beside 3");
+                       std::to_string(space.batch) + ") that its microbatches (" + std::to_string(space.microbatches) +
+                       ") divide, and ZeRO-0 or 2 beside 3");
 }
 
 }  // namespace detail
@@ -78,7 +80,8 @@ HEDDLE_INLINE double galvatron_costs::layer_seconds(const galvatron_strategy& s,
   if (s.zero == 3) ms += gradients / 2 * all_reduce_ms(s);
   // Of all layers together: the source divides by their number what it does not multiply by it.
   if (s.pipeline > 1)
-    ms += s.pipeline * 2 * message_mib(n) * detail::measured(profile_.p2p, s.pipeline, s.pipeline, "message") / profile_.layers;
+    ms += s.pipeline * 2 * message_mib(n) * detail::measured(profile_.p2p, s.pipeline, s.pipeline, "message") /
+          profile_.layers;
   return ms * 0.001;
 }
 
@@ -96,8 +99,8 @@ HEDDLE_INLINE double galvatron_costs::states_ratio(const galvatron_strategy& s) 
 
 HEDDLE_INLINE std::int64_t galvatron_costs::layer_mib(const galvatron_strategy& s, int stage) const {
   const double states = 4 * profile_.parameters / s.tensor * states_ratio(s);
-  const double each = s.recompute ? profile_.recomputed / s.width()
-                                  : detail::of_degree(profile_.activations, s.width(), "activations");
+  const double each =
+      s.recompute ? profile_.recomputed / s.width() : detail::of_degree(profile_.activations, s.width(), "activations");
   return static_cast<std::int64_t>(std::ceil(states + each * in_flight(s, stage) * samples(s)));
 }
 
@@ -113,8 +116,8 @@ HEDDLE_INLINE double galvatron_costs::ends_seconds(const galvatron_strategy& s, 
     return slow > communication ? communication + (slow - communication) / profile_.slowdown : communication;
   };
   const double before = s.zero == 3 ? 0.5 : 0.0;
-  double ms = beside(forward, all * before) +
-              beside(forward * profile_.backward, all * (before + (synchronised ? 0.5 : 0.0)));
+  double ms =
+      beside(forward, all * before) + beside(forward * profile_.backward, all * (before + (synchronised ? 0.5 : 0.0)));
   if (s.tensor > 1)
     ms += (s.pipeline == 1 ? 2 : 1) *
           detail::measured(profile_.all_gather, s.tensor, s.tensor, "all-gather")(message_mib(n));
@@ -124,14 +127,14 @@ HEDDLE_INLINE double galvatron_costs::ends_seconds(const galvatron_strategy& s, 
 HEDDLE_INLINE std::int64_t galvatron_costs::ends_mib(const galvatron_strategy& s, int stage) const {
   if (stage != 0 && stage != s.pipeline - 1) return static_cast<std::int64_t>(std::ceil(profile_.context));
   const auto& ends = ends_of(s, stage);
-  return static_cast<std::int64_t>(
-      std::ceil(detail::of_degree(ends.states, s.tensor, "states of the ends") * states_ratio(s) +
-                detail::of_degree(ends.activations, s.width(), "activations of the ends") * in_flight(s, stage) *
-                    samples(s) +
-                profile_.context));
+  return static_cast<std::int64_t>(std::ceil(
+      detail::of_degree(ends.states, s.tensor, "states of the ends") * states_ratio(s) +
+      detail::of_degree(ends.activations, s.width(), "activations of the ends") * in_flight(s, stage) * samples(s) +
+      profile_.context));
 }
 
-HEDDLE_INLINE double galvatron_costs::change_seconds(const galvatron_strategy& from, const galvatron_strategy& to) const {
+HEDDLE_INLINE double galvatron_costs::change_seconds(const galvatron_strategy& from,
+                                                     const galvatron_strategy& to) const {
   if (from == to) return 0;
   if (from.width() != to.width()) {
     const galvatron_strategy& wider = from.width() > to.width() ? from : to;

@@ -20,7 +20,8 @@ namespace detail {
 HEDDLE_INLINE int classes_of_options(std::span<const std::vector<layer_option>> layers, std::int64_t budget,
                                      std::span<const double> changes) {
   const auto good = [](double v) { return v >= 0 && v < std::numeric_limits<double>::infinity(); };
-  const int classes = changes.empty() ? 1 : static_cast<int>(std::lround(std::sqrt(static_cast<double>(changes.size()))));
+  const int classes =
+      changes.empty() ? 1 : static_cast<int>(std::lround(std::sqrt(static_cast<double>(changes.size()))));
   bool all = budget >= 0 && (changes.empty() || std::ssize(changes) == std::ptrdiff_t{classes} * classes);
   for (const double c : changes) all = all && good(c);
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -34,7 +35,8 @@ HEDDLE_INLINE int classes_of_options(std::span<const std::vector<layer_option>> 
   }
   if (!all)
     throw config_error(
-        "heddle: seconds, bytes and the budget of layers are finite and not negative, and changes of layout are one for "
+        "heddle: seconds, bytes and the budget of layers are finite and not negative, and changes of layout are one "
+        "for "
         "each pair of classes");
   return classes;
 }
@@ -92,8 +94,8 @@ HEDDLE_INLINE layer_frontier::layer_frontier(std::span<const std::vector<layer_o
         if (static_cast<std::size_t>(option.layout) != to) continue;
         for (const label& b : before) {
           if (b.bytes + option.bytes > budget) break;  // fewest bytes first
-          now.push_back({b.seconds + option.seconds, b.bytes + option.bytes, b.from, b.from_class,
-                         static_cast<std::int32_t>(o)});
+          now.push_back(
+              {b.seconds + option.seconds, b.bytes + option.bytes, b.from, b.from_class, static_cast<std::int32_t>(o)});
         }
       }
       leave_undominated(now);

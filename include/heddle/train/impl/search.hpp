@@ -76,9 +76,10 @@ class strategy_search {
     if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.schedules.empty() || space.zero.empty() ||
         space.device_bytes < 1 || space.most_samples < 1 || space.simulated < 1 || space.nearest < 0)
       throw config_error("heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got " +
-                         std::to_string(space.ranks) + " ranks, " + std::to_string(space.layers) + " layers, a batch of " +
-                         std::to_string(space.batch) + ", " + std::to_string(space.schedules.size()) +
-                         " schedules and " + std::to_string(space.zero.size()) + " ZeRO stages");
+                         std::to_string(space.ranks) + " ranks, " + std::to_string(space.layers) +
+                         " layers, a batch of " + std::to_string(space.batch) + ", " +
+                         std::to_string(space.schedules.size()) + " schedules and " +
+                         std::to_string(space.zero.size()) + " ZeRO stages");
   }
 
   search_result run() {
@@ -95,15 +96,16 @@ class strategy_search {
       std::optional<search_reason> refused;
       for (std::size_t i = 0; i < extents.size() && !refused; ++i)
         if (const plan::space_axis& a = space_.axes[i]; a.most > 0 && extents[i] > a.most)
-          refused = {reason_kind::network, a.name + "=" + std::to_string(extents[i]) + " is more than " +
-                     std::to_string(a.most) + " ranks, as many as are joined fast enough",
+          refused = {reason_kind::network,
+                     a.name + "=" + std::to_string(extents[i]) + " is more than " + std::to_string(a.most) +
+                         " ranks, as many as are joined fast enough",
                      static_cast<double>(extents[i] - a.most)};
       if (!refused && (of_rank < 1 || space_.batch % dp != 0))
-        refused = {reason_kind::divides, "a batch of " + std::to_string(space_.batch) + " is not divided by dp=" +
-                   std::to_string(dp)};
+        refused = {reason_kind::divides,
+                   "a batch of " + std::to_string(space_.batch) + " is not divided by dp=" + std::to_string(dp)};
       if (!refused && pp > space_.layers)
-        refused = {reason_kind::divides, std::to_string(space_.layers) + " layers do not fill " + std::to_string(pp) +
-                   " stages"};
+        refused = {reason_kind::divides,
+                   std::to_string(space_.layers) + " layers do not fill " + std::to_string(pp) + " stages"};
       if (refused) {
         refuse(*refused, static_cast<std::int64_t>(stages * schedules));
         continue;
@@ -143,17 +145,19 @@ class strategy_search {
 
   search_costs checked(search_costs costs) const {
     if (!costs.refused && costs.layers.size() != 1 && std::ssize(costs.layers) != space_.layers)
-      throw config_error("heddle: a cost source gave " + std::to_string(costs.layers.size()) + " layers; expected 1 for all or " +
-                         std::to_string(space_.layers));
+      throw config_error("heddle: a cost source gave " + std::to_string(costs.layers.size()) +
+                         " layers; expected 1 for all or " + std::to_string(space_.layers));
     const auto good = [](const search_layer& l) {
       for (const double s : {l.forward, l.backward_input, l.backward_weight, l.reduction, l.gather})
         if (!(s >= 0) || !(s < std::numeric_limits<double>::infinity())) return false;
-      return (std::min)({l.state_bytes, l.lent_bytes, l.input_bytes, l.waiting_bytes, l.saved_bytes - l.input_bytes}) >= 0;
+      return (std::min)({l.state_bytes, l.lent_bytes, l.input_bytes, l.waiting_bytes, l.saved_bytes - l.input_bytes}) >=
+             0;
     };
     if (!std::all_of(costs.layers.begin(), costs.layers.end(), good) || !good(costs.first) || !good(costs.last) ||
         costs.rank_bytes < 0 || !(costs.message_seconds >= 0) || !(costs.spread >= 0))
       throw config_error(
-          "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that keeps "
+          "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
+          "keeps "
           "more than another");
     return costs;
   }
@@ -187,8 +191,8 @@ class strategy_search {
       waiting += static_cast<double>(l.waiting_bytes);
     }
     sums operator-(const sums& o) const {
-      return {forward - o.forward, input - o.input,   weight - o.weight, reduction - o.reduction, gather - o.gather,
-              states - o.states,   lent - o.lent, saved - o.saved,   waiting - o.waiting};
+      return {forward - o.forward, input - o.input, weight - o.weight, reduction - o.reduction, gather - o.gather,
+              states - o.states,   lent - o.lent,   saved - o.saved,   waiting - o.waiting};
     }
     // With weights gathered beside the computation.
     double forward_seconds() const { return (std::max)(forward, gather); }
@@ -275,7 +279,8 @@ class strategy_search {
   // The same from every layer at which a stage can begin.
   std::vector<int> cut_from_all(const view& v, double bound) const {
     const int parts = v.table.parts, layers = space_.layers;
-    std::vector<std::vector<int>> from(static_cast<std::size_t>(parts) + 1, std::vector<int>(static_cast<std::size_t>(layers) + 1, -1));
+    std::vector<std::vector<int>> from(static_cast<std::size_t>(parts) + 1,
+                                       std::vector<int>(static_cast<std::size_t>(layers) + 1, -1));
     from[0][0] = 0;
     for (int p = 0; p < parts; ++p)
       for (int begin = p, reached = 0; begin < layers; ++begin) {
@@ -352,11 +357,13 @@ class strategy_search {
     if (!table.misfit.empty()) return refuse({reason_kind::schedule, table.misfit}, 1);
     if (table.parts > space_.layers)
       return refuse({reason_kind::divides, std::to_string(space_.layers) + " layers do not fill the " +
-                     std::to_string(table.parts) + " stages of " + schedule}, 1);
+                                               std::to_string(table.parts) + " stages of " + schedule},
+                    1);
     searched_strategy found;
     std::string mesh;
     for (const auto& [name, n] : point.axes) mesh += (mesh.empty() ? "" : ",") + name + "=" + std::to_string(n);
-    found.choice = {.mesh = mesh, .schedule = schedule, .microbatches = microbatches, .zero = point.zero, .dtype = point.dtype};
+    found.choice = {
+        .mesh = mesh, .schedule = schedule, .microbatches = microbatches, .zero = point.zero, .dtype = point.dtype};
     found.samples = point.samples;
     found.spread = costs.spread;
     found.extrapolated = costs.extrapolated;
@@ -408,8 +415,10 @@ class strategy_search {
       }
       if (!table.one_each() || !space_.recompute) break;
       search_costs free = costs;
-      for (search_layer& l : free.layers) l.state_bytes = l.lent_bytes = l.saved_bytes = l.input_bytes = l.waiting_bytes = 0;
-      for (search_layer* l : {&free.first, &free.last}) l->state_bytes = l->lent_bytes = l->saved_bytes = l->waiting_bytes = 0;
+      for (search_layer& l : free.layers)
+        l.state_bytes = l.lent_bytes = l.saved_bytes = l.input_bytes = l.waiting_bytes = 0;
+      for (search_layer* l : {&free.first, &free.last})
+        l->state_bytes = l->lent_bytes = l->saved_bytes = l->waiting_bytes = 0;
       const view unbounded(table, free, space_.layers, n);
       if (slow <= slowest(unbounded, counts_of(unbounded)) * (1 + 1e-9)) break;
     }
@@ -423,11 +432,13 @@ class strategy_search {
     const double missing = *fullest - static_cast<double>(space_.device_bytes);
     found.choice.recompute = n == 0 ? "none" : "full";
     search_reason reason{reason_kind::memory, "", missing};
-    reason.text = "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " + rounded_text(*fullest * 1e-9, 2) +
-                  " GB of " + rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+    reason.text = "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " +
+                  rounded_text(*fullest * 1e-9, 2) + " GB of " +
+                  rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
     refuse(reason, 1);
     auto& near = result_.nearest;
-    const auto place = std::upper_bound(near.begin(), near.end(), missing, [](double m, const refused_strategy& r) { return m < r.reason.amount; });
+    const auto place = std::upper_bound(near.begin(), near.end(), missing,
+                                        [](double m, const refused_strategy& r) { return m < r.reason.amount; });
     if (place == near.end() && std::ssize(near) >= space_.nearest) return;
     near.insert(place, {found.choice, found.samples, reason});
     if (std::ssize(near) > space_.nearest) near.pop_back();
@@ -463,7 +474,8 @@ class strategy_search {
       double reduction = 0;
       for (const auto& stages : facts.of_rank) {
         double own = 0;
-        for (const int stage : stages) own += parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(stage)])].reduction;
+        for (const int stage : stages)
+          own += parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(stage)])].reduction;
         reduction = (std::max)(reduction, own);
       }
       found.seconds = line.makespan + reduction;
@@ -493,10 +505,16 @@ class strategy_search {
       const searched_table& facts;
       std::vector<sums> parts;
       std::int64_t besides;
-      const sums& of(int s) const { return parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(s)])]; }
+      const sums& of(int s) const {
+        return parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(s)])];
+      }
       std::int64_t activation_bytes(int s) const { return static_cast<std::int64_t>(of(s).saved); }
-      std::int64_t weight_input_bytes(int s) const { return static_cast<std::int64_t>((std::max)(of(s).saved, of(s).waiting)); }
-      std::int64_t resident_bytes(int s) const { return static_cast<std::int64_t>(of(s).states + of(s).lent) + besides; }
+      std::int64_t weight_input_bytes(int s) const {
+        return static_cast<std::int64_t>((std::max)(of(s).saved, of(s).waiting));
+      }
+      std::int64_t resident_bytes(int s) const {
+        return static_cast<std::int64_t>(of(s).states + of(s).lent) + besides;
+      }
     };
     const schedule::memory_need need =
         schedule::peak_memory(table.view(), memory{facts, parts_of(v, even(facts.parts)), costs.rank_bytes});
@@ -544,7 +562,15 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
   if (result.best.empty())
     text += "no strategy fits\n";
   else
-    line({{"", 4}, {"mesh", 24}, {"schedule", 15}, {"microbatches", 14}, {"zero", 6}, {"recompute", 11}, {"GB", 8}, {"seconds", 16}, {"bubble", 0}});
+    line({{"", 4},
+          {"mesh", 24},
+          {"schedule", 15},
+          {"microbatches", 14},
+          {"zero", 6},
+          {"recompute", 11},
+          {"GB", 8},
+          {"seconds", 16},
+          {"bubble", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
     std::string seconds = rounded_text(s.seconds, 4);
@@ -563,10 +589,12 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
   text += std::to_string(result.candidates) + " candidates, " + std::to_string(result.scored) + " scored\n";
   for (std::size_t k = 0; k < reason_names.size(); ++k)
     if (result.refused[k] > 0)
-      text += "refused: " + std::string(reason_names[k]) + ' ' + std::to_string(result.refused[k]) + ", such as: " + result.examples[k] + '\n';
+      text += "refused: " + std::string(reason_names[k]) + ' ' + std::to_string(result.refused[k]) +
+              ", such as: " + result.examples[k] + '\n';
   for (const refused_strategy& r : result.nearest)
-    text += "nearest: " + r.choice.mesh + ", " + r.choice.schedule + ", " + std::to_string(r.choice.microbatches) + " x " +
-            std::to_string(r.samples) + ", zero " + std::to_string(r.choice.zero) + ", recompute " + r.choice.recompute + ": " + r.reason.text + "\n";
+    text += "nearest: " + r.choice.mesh + ", " + r.choice.schedule + ", " + std::to_string(r.choice.microbatches) +
+            " x " + std::to_string(r.samples) + ", zero " + std::to_string(r.choice.zero) + ", recompute " +
+            r.choice.recompute + ": " + r.reason.text + "\n";
   return text;
 }
 

@@ -35,7 +35,9 @@ HEDDLE_INLINE std::vector<std::pair<std::string, int>> axes_in_text(std::string_
     const std::string_view one = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     const std::size_t equals = one.find('=');
-    if (equals == std::string_view::npos || equals == 0 || equals > 64 || (text.empty() && comma != std::string_view::npos)) return {};
+    if (equals == std::string_view::npos || equals == 0 || equals > 64 ||
+        (text.empty() && comma != std::string_view::npos))
+      return {};
     const std::string_view name = one.substr(0, equals);
     for (const char c : name)
       if (!letter(c) && !(c >= '0' && c <= '9')) return {};
@@ -85,10 +87,10 @@ HEDDLE_INLINE schedule_in_cpp schedule_in_cpp_of(std::string_view text, int micr
   const std::size_t colon = text.find(':');
   std::string name(text.substr(0, colon));
   const auto at = std::find(schedule::named::names.begin(), schedule::named::names.end(), name);
-  const int number = at == schedule::named::names.end()
-                         ? 0
-                         : schedule::detail::named_schedules::numbers[static_cast<std::size_t>(
-                               at - schedule::named::names.begin())];
+  const int number =
+      at == schedule::named::names.end()
+          ? 0
+          : schedule::detail::named_schedules::numbers[static_cast<std::size_t>(at - schedule::named::names.begin())];
   std::replace(name.begin(), name.end(), '-', '_');
   if (name == "1f1b") name = "one_f_one_b";
   std::string type = "hd::schedule::" + name + "<hd::microbatches<" + std::to_string(microbatches) + ">";
@@ -131,8 +133,8 @@ HEDDLE_INLINE std::string to_string(const strategy_choice& choice) {
 }
 
 HEDDLE_INLINE strategy_choice read_strategy(std::string_view text, std::string_view source) {
-  constexpr std::array<std::string_view, 8> keys{"mesh",   "schedule", "microbatches", "zero", "recompute",
-                                                 "layers", "order",    "dtype"};
+  constexpr std::array<std::string_view, 8> keys{"mesh",      "schedule", "microbatches", "zero",
+                                                 "recompute", "layers",   "order",        "dtype"};
   strategy_choice choice;
   int ranks = 0;
   key_line order;
@@ -141,8 +143,7 @@ HEDDLE_INLINE strategy_choice read_strategy(std::string_view text, std::string_v
       choice.mesh = line.value;
       ranks = 1;
       const auto axes = detail::axes_in_text(line.value);
-      if (axes.empty())
-        refuse_key_line(line, source, "a mesh such as dp=2,pp=4,tp=2 of at most 1048576 ranks");
+      if (axes.empty()) refuse_key_line(line, source, "a mesh such as dp=2,pp=4,tp=2 of at most 1048576 ranks");
       for (const auto& [name, extent] : axes) ranks *= extent;
     } else if (line.key == "schedule") {
       choice.schedule = line.value;
@@ -196,15 +197,17 @@ HEDDLE_INLINE std::string to_cpp(const strategy_choice& choice) {
   }
   std::string text =
       "#include <heddle/mesh/mesh.hpp>\n#include <" + when.header +
-      ">\n#include <heddle/train/activations/recompute.hpp>\n#include <heddle/train/options.hpp>\n"
-      + std::string(choice.dtype == "bf16" ? "#include <heddle/train/products.hpp>\n" : "") +
+      ">\n#include <heddle/train/activations/recompute.hpp>\n#include <heddle/train/options.hpp>\n" +
+      std::string(choice.dtype == "bf16" ? "#include <heddle/train/products.hpp>\n" : "") +
       "#include <heddle/train/strategy.hpp>\n\n#include <vector>\n\nnamespace planned {\nnamespace hd = heddle;\n" +
       own + "using scalar = " + (choice.dtype == "f64" ? "double" : "float") + ";\nusing mesh = hd::mesh<" + axes +
       ">;\nusing strategy = hd::strategy<mesh, " + when.type + ", hd::zero<" + std::to_string(choice.zero) +
       ">, hd::activations::recompute<>";
   if (choice.dtype == "bf16") text += ", hd::precision<hd::products_in<hd::bf16>>";
-  text += ">;\n\n/// What is no type.\ntemplate <class Options>\nvoid apply(Options& options) {\n  options.microbatches = " +
-          std::to_string(choice.microbatches) + ";\n";
+  text +=
+      ">;\n\n/// What is no type.\ntemplate <class Options>\nvoid apply(Options& options) {\n  options.microbatches "
+      "= " +
+      std::to_string(choice.microbatches) + ";\n";
   if (choice.recompute != "none") text += "  options.recompute = " + detail::quoted(choice.recompute) + ";\n";
   if (!choice.layers.empty()) text += "  options.layers_per_stage = {" + detail::joined(choice.layers) + "};\n";
   text += "}\n";
@@ -227,7 +230,8 @@ HEDDLE_INLINE std::string to_command_line(const strategy_choice& choice) {
 HEDDLE_INLINE void require_compiled(const strategy_choice& choice, const compiled_strategies& program,
                                     std::string_view source) {
   const auto refuse = [&](const std::string& asks, const std::string& has) {
-    throw config_error("heddle: " + std::string(source) + " asks for " + asks + "; this program was compiled for " + has);
+    throw config_error("heddle: " + std::string(source) + " asks for " + asks + "; this program was compiled for " +
+                       has);
   };
   const auto has = [](const auto& all, const auto& one) { return std::find(all.begin(), all.end(), one) != all.end(); };
   for (const auto& [name, extent] : mesh_axes_of(choice))
