@@ -31,7 +31,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
                    "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "static_profile", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
-          "compute": ["watched_choices"],
+          "core": ["line_reader"], "compute": ["watched_choices"],
           "plan": ["co_clustering", "experts_svg", "level_bytes", "nano_batches", "place_groups", "placement_svg", "shares_by_speed"],
           "sim": ["lanes", "reliability"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}

@@ -1,4 +1,4 @@
-// heddle/plan/co_clustering.hpp: places experts and tokens together, so that rows stay on their rank.
+// heddle/plan/co_clustering.hpp: places experts and tokens together, so that rows stay on ranks.
 #pragma once
 
 #include <heddle/core/config.hpp>
