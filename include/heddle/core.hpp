@@ -14,7 +14,6 @@
 #include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/launch_each.hpp>
-#include <heddle/core/line_reader.hpp>
 #include <heddle/core/min_move_window.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/next_index.hpp>

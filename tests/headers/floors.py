@@ -41,7 +41,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "sim": ["lanes", "reliability", "transformer_step", "world_step"],
          "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
                   "shares_by_speed", "strategy_space"],
-         "core": ["key_lines"],
+         "core": ["key_lines", "line_reader"],
          "compute": ["watched_choices"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",

@@ -218,8 +218,10 @@ TEST_CASE("a placement's text is read back, and refused where it is cut, changed
   std::uint64_t draw = 0;
   for (int round = 0; round < 2000; ++round) {
     std::string changed = text;
-    for (int k = 0; k < 3; ++k)
-      changed[random.integer(draw++) % changed.size()] = static_cast<char>(' ' + random.integer(draw++) % 95);
+    for (int k = 0; k < 3; ++k) {
+      const std::uint64_t bits = random.integer(draw++);
+      changed[bits % changed.size()] = static_cast<char>(' ' + (bits >> 32) % 95);
+    }
     try {
       const plan::expert_placement read = plan::parse_expert_placement(changed);
       REQUIRE(holds_equal_numbers(read));

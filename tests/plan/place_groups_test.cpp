@@ -197,6 +197,57 @@ TEST_CASE("the published shapes of jobs are placed", "[plan][place]") {
     CHECK(numbers_of(place_groups({std::vector<int>(6, 9), 4, 8}).best(alpha)) == numbers{4, 1});
 }
 
+TEST_CASE("placements of the paper's shapes are never worse than best fit, and sometimes much better",
+          "[plan][place]") {
+  INFO("seed " << seed_of_placements);
+  place_draws draw{hd::counter_random(seed_of_placements, 4)};
+  // Pods and nodes of the cluster, rows and columns of the job: its settings (ii) and (iii), with free nodes at random.
+  const struct {
+    int pods, nodes, rows, columns;
+  } settings[]{{5, 438, 12, 8}, {11, 1019, 46, 8}};
+  int worse = 0, all = 0;
+  double greatest = 1;
+  for (const auto& of : settings)
+    for (int round = 0; round < 50; ++round) {
+      group_request r{{}, of.rows, of.columns};
+      int free = 0;
+      for (int k = 0; k < of.pods; ++k) free += r.free_nodes.emplace_back(draw(0, of.nodes / of.pods));
+      if (free < of.rows * of.columns) continue;
+      // Best fit: each group to the fullest pod that holds it, else to the emptiest ones.
+      group_placement fit;
+      std::vector<int> left = r.free_nodes;
+      std::set<int> used;
+      for (int row = 0; row < of.rows; ++row) {
+        std::set<int> mine;
+        for (int need = of.columns; need > 0;) {
+          int best = -1;
+          for (int k = 0; k < of.pods; ++k) {
+            const int here = left[static_cast<std::size_t>(k)];
+            const bool holds = here >= need, held = best >= 0 && left[static_cast<std::size_t>(best)] >= need;
+            if (here > 0 && (best < 0 || (holds && !held) ||
+                             (holds == held && (here < left[static_cast<std::size_t>(best)]) == holds)))
+              best = k;
+          }
+          const int some = std::min(need, left[static_cast<std::size_t>(best)]);
+          left[static_cast<std::size_t>(best)] -= some;
+          need -= some;
+          mine.insert(best);
+        }
+        fit.widest = std::max(fit.widest, static_cast<int>(mine.size()));
+        used.insert(mine.begin(), mine.end());
+      }
+      fit.pods = static_cast<int>(used.size());
+      const double ours = objective(place_groups(r).best(0.3), 0.3);
+      worse += ours > objective(fit, 0.3);
+      greatest = std::max(greatest, objective(fit, 0.3) / ours);
+      ++all;
+    }
+  CAPTURE(greatest);
+  CHECK(all > 50);
+  CHECK(worse == 0);
+  CHECK(greatest >= 1.2);
+}
+
 TEST_CASE("more free nodes never make a placement worse, and other names of pods change nothing", "[plan][place]") {
   INFO("seed " << seed_of_placements);
   place_draws draw{hd::counter_random(seed_of_placements, 1)};

@@ -1,4 +1,4 @@
-// heddle/compute/watched_choices.hpp: a backend that tells which experts its routers choose, for profiles of routing.
+// heddle/compute/watched_choices.hpp: a host backend that reports the experts its routers choose.
 #pragma once
 
 #include <heddle/compute/expert_choice.hpp>

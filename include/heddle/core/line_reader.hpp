@@ -1,4 +1,4 @@
-// heddle/core/line_reader.hpp: reads texts of lines of words strictly, with errors that name source and line.
+// heddle/core/line_reader.hpp: a strict reader of lines of words; errors name source and line.
 #pragma once
 
 #include <heddle/core/text.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/co_clustering.hpp: places experts and tokens on ranks together, so that tokens find most of their experts where they are.
+// heddle/plan/co_clustering.hpp: places experts and tokens together, so that rows stay on ranks.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/experts_svg.hpp: draws experts by layer and rank, shaded by the share of their activations that are local, as SVG.
+// heddle/plan/experts_svg.hpp: draws experts by layer and rank with their local share, as SVG.
 #pragma once
 
 #include <heddle/core/config.hpp>

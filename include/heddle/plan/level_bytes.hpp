@@ -1,4 +1,4 @@
-// heddle/plan/level_bytes.hpp: bytes that the groups along a mesh axis send inside nodes, inside pods and between pods.
+// heddle/plan/level_bytes.hpp: bytes along a mesh axis inside nodes, in pods, between pods.
 #pragma once
 
 #include <heddle/core/error.hpp>

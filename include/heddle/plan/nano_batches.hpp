@@ -1,4 +1,4 @@
-// heddle/plan/nano_batches.hpp: plans nano-batches: an iteration cut so that compute, memory and network work at the same time.
+// heddle/plan/nano_batches.hpp: plans nano-batches that overlap compute, memory and network.
 #pragma once
 
 #include <heddle/core/config.hpp>

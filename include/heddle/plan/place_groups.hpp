@@ -1,4 +1,4 @@
-// heddle/plan/place_groups.hpp: places groups of nodes on the pods of a cluster so that few pods are used and no group spans many.
+// heddle/plan/place_groups.hpp: places pipeline groups on the pods of a cluster, exactly.
 #pragma once
 
 #include <heddle/core/config.hpp>

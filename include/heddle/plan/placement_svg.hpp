@@ -1,4 +1,4 @@
-// heddle/plan/placement_svg.hpp: draws a placement of groups on pods and the bytes per level of the cluster, as SVG.
+// heddle/plan/placement_svg.hpp: draws a placement on pods and its bytes per level, as SVG.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/shares_by_speed.hpp: layers for the stages of clusters in proportion to their measured speed.
+// heddle/plan/shares_by_speed.hpp: layers of pipeline stages in proportion to measured speed.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/lanes.hpp: simulates work on one device whose compute, memory and network lanes run at the same time and share it.
+// heddle/sim/lanes.hpp: simulates the compute, memory and network lanes of a device.
 #pragma once
 
 #include <heddle/core/config.hpp>

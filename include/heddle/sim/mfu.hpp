@@ -1,4 +1,4 @@
-// heddle/sim/mfu.hpp: FLOP count of training a transformer, and model FLOP utilisation (MFU), as constants.
+// heddle/sim/mfu.hpp: FLOP count of a transformer and model FLOP utilisation, constexpr.
 #pragma once
 
 namespace heddle::inline v0::sim {

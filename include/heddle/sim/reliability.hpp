@@ -1,4 +1,4 @@
-// heddle/sim/reliability.hpp: checkpoint intervals (Young, Daly) and the time that failures cost, expected and simulated.
+// heddle/sim/reliability.hpp: checkpoint intervals (Young, Daly) and simulated failures.
 #pragma once
 
 #include <heddle/core/error.hpp>
