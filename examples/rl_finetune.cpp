@@ -1,5 +1,5 @@
-// Trains a Llama or Qwen of Hugging Face by reinforcement learning: prompts from JSON lines, rewards by a command, a published system's
-// pipeline on any ranks; docs/tutorial/rl.md shows its output.
+// Trains a Llama or Qwen of Hugging Face by reinforcement learning: prompts from JSON lines, rewards by a command, a
+// published system's pipeline on any ranks; docs/tutorial/rl.md shows its output.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --bytes --prompts @SOURCE_DIR@/examples/rl_finetune/sums.jsonl --reward "python3 -SE @SOURCE_DIR@/examples/rl_finetune/judge.py" --system april --train dp=2 --generate tp=2 --steps 10 --batch-prompts 2 --answers 4 --max-tokens 3 --kl 0.01 --lr 0.01 --out out
 // prints: april: colocated, synchronous, interrupted, 2 batches begun
 // prints: llama  2 layers of width 12, whole: 5508 of 5508 parameters are trained
@@ -51,7 +51,8 @@ using strategy = hd::strategy<train_mesh, hd::zero<1>, hd::compute::host<HEDDLE_
 namespace {
 
 struct settings {
-  std::string model, prompts, reward, out, save, system = "hybridflow", objective = "ppo", train = "dp=1", generate = "dp=1";
+  std::string model, prompts, reward, out, save, system = "hybridflow", objective = "ppo", train = "dp=1",
+                                                 generate = "dp=1";
   std::vector<std::string> ignored_keys;
   std::int64_t steps = 100, batch_prompts = 16, answers = 8, max_tokens = 128, sequences = 64, save_every = 0,
                judge_memory = 512, most_bytes = 5000000000;
@@ -131,7 +132,8 @@ void finetune(const settings& s, const model_folder& of, const typename Base::co
                               .at_once = s.judges > 0 ? s.judges : hd::detail::available_cores()});
   const auto prompt_of = [&](std::int64_t group) -> const prompt& {  // all of them in each epoch, in another order
     const std::int64_t n = std::ssize(prompts);
-    return prompts[static_cast<std::size_t>(io::permutation(n, s.seed, static_cast<std::uint64_t>(group / n))(group % n))];
+    return prompts[static_cast<std::size_t>(
+        io::permutation(n, s.seed, static_cast<std::uint64_t>(group / n))(group % n))];
   };
   const rl::task task{.prompt = [&](std::int64_t group) { return prompt_of(group).tokens; },
                       .reward =
@@ -141,27 +143,28 @@ void finetune(const settings& s, const model_folder& of, const typename Base::co
                               const prompt& p = prompt_of(q.group);
                               q.prompt_text = p.text;
                               q.facts = p.facts;
-                              q.answer_text = tokenizer.decode(
-                                  q.answer, {.skip_special_tokens = true, .skip_unknown_ids = true});
+                              q.answer_text =
+                                  tokenizer.decode(q.answer, {.skip_special_tokens = true, .skip_unknown_ids = true});
                             }
                             return judge(asked);
                           }};
   const int ranks = how.apart ? where.train.size() + where.generate.size() : where.train.size();
-  std::printf("%s: %s\ntrain %s, generate %s: %d ranks\n%s  %d layers of width %d, %s: %lld of %lld parameters are trained\n",
-              s.system.c_str(), to_string(how).c_str(), hd::to_string(where.train).c_str(),
-              hd::to_string(where.generate).c_str(), ranks, std::string(of.about.family()).c_str(), config.layers,
-              config.width, s.lora > 0 ? ("adapters of rank " + std::to_string(s.lora)).c_str() : "whole",
-              static_cast<long long>(folder.trained()), static_cast<long long>(folder.parameters()));
+  std::printf(
+      "%s: %s\ntrain %s, generate %s: %d ranks\n%s  %d layers of width %d, %s: %lld of %lld parameters are trained\n",
+      s.system.c_str(), to_string(how).c_str(), hd::to_string(where.train).c_str(),
+      hd::to_string(where.generate).c_str(), ranks, std::string(of.about.family()).c_str(), config.layers, config.width,
+      s.lora > 0 ? ("adapters of rank " + std::to_string(s.lora)).c_str() : "whole",
+      static_cast<long long>(folder.trained()), static_cast<long long>(folder.parameters()));
   const auto fill = [&](auto& stage, md::which_parameters) { folder.read(stage, folder.names()); };
   hd::launch_options launched;
   launched.timeout = std::chrono::milliseconds(0);  // ranks wait for others' answers and steps, which may take long
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks}, launched, [&](auto& world) {
     const bool speaks = world.rank() == 0;
     const reporter<typename Base::config> report{s, folder, config, out.path(), speaks};
-    const rl::saves saves{.folder = s.save,
-                          .every = s.save_every,
-                          .resume = s.resume,
-                          .note = [](const std::string& text) { std::printf("%s\n", text.c_str()); }};
+    const rl::saves saves{
+        .folder = s.save, .every = s.save_every, .resume = s.resume, .note = [](const std::string& text) {
+          std::printf("%s\n", text.c_str());
+        }};
     rl::run<strategy>(world, how, where, policy{}, options, of_run, task, report, saves, fill);
   });
   out.finish();
@@ -211,11 +214,13 @@ void run(const settings& s) {
 int main(int argc, char** argv) {
   settings s;
   tool::command_line app("Trains a model of Hugging Face by reinforcement learning, and writes it back.");
-  app.add_option("--model", s.model, "folder with config.json and safetensors of a Llama, Qwen 2 or Qwen 3")->required();
+  app.add_option("--model", s.model, "folder with config.json and safetensors of a Llama, Qwen 2 or Qwen 3")
+      ->required();
   app.add_option("--prompts", s.prompts, "file of JSON lines, {\"prompt\": text, ...}")->required();
-  app.add_option("--reward", s.reward,
-                 "command of a shell that reads a line {\"prompt\", \"answer\", \"facts\": the prompt's line} and prints "
-                 "{\"reward\": x}")
+  app.add_option(
+         "--reward", s.reward,
+         "command of a shell that reads a line {\"prompt\", \"answer\", \"facts\": the prompt's line} and prints "
+         "{\"reward\": x}")
       ->required();
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
   app.add_flag("--bytes", s.bytes, bytes_help);
@@ -236,7 +241,8 @@ int main(int argc, char** argv) {
   app.add_option("--lora", s.lora, "rank of adapters; 0: all weights are trained")->at_least(0);
   app.add_option("--lora-alpha", s.alpha, "adapters count alpha / rank times; 0: twice the rank");
   app.add_option("--sequences", s.sequences, "of a generator, written at once")->range(1, 1 << 20);
-  app.add_option("--judges", s.judges, "runs of the command beside each other, of a generator; 0: as many as there are cores")
+  app.add_option("--judges", s.judges,
+                 "runs of the command beside each other, of a generator; 0: as many as there are cores")
       ->range(0, 1 << 10);
   app.add_option("--judge-seconds", s.judge_seconds, "of a run of the command")->more_than(0);
   app.add_option("--judge-cpu", s.judge_cpu, "seconds of CPU of a run of the command")->range(1, 1 << 20);

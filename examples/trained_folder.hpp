@@ -1,4 +1,4 @@
-// examples/trained_folder.hpp: a model's folder that a program trains, whole or by adapters: its weights, and the folder that is written of them.
+// examples/trained_folder.hpp: a model's folder that is trained, whole or by adapters.
 #pragma once
 
 #include <heddle/io/json/safetensors.hpp>
@@ -20,7 +20,8 @@
 
 class trained_folder {
  public:
-  /// `described`: all parameters, those of adapters, too. Errors: those of reading; `config_error` for weights that are not the model's.
+  /// `described`: all parameters, those of adapters, too. Errors: those of reading; `config_error` for weights that are
+  /// not the model's.
   trained_folder(std::string model, const model_folder& of, std::vector<heddle::model::parameter_outline> described,
                  std::int64_t most_bytes)
       : model_(std::move(model)),
@@ -50,8 +51,8 @@ class trained_folder {
   void read(Stage& stage, Names&& names) const {
     heddle::model::read_parameters(stage, heddle::io::safetensors_reader(opened_.folder), names, own());
   }
-  /// Writes the model to `out`, which has its other files; adapters beside it, and merged. On all ranks of the trainer together. Errors:
-  /// `io_error` on all of them.
+  /// Writes the model to `out`, which has its other files; adapters beside it, and merged. On all ranks of the trainer
+  /// together. Errors: `io_error` on all of them.
   template <class Trainer, class Config>
   void write(Trainer& trainer, const std::filesystem::path& out, const Config& config) const {
     auto& world = trainer.ranks();
@@ -61,10 +62,9 @@ class trained_folder {
     };
     if constexpr (requires { config.adapter_alpha; })
       if (adapts_) {
-        heddle::train::write_adapter(world, out / "adapter", described_, config, model_, names(), inputs_first_,
-                                     [&](auto& sink, const auto& named) {
-                                       stages(sink, named, heddle::model::which_parameters::trained);
-                                     });
+        heddle::train::write_adapter(
+            world, out / "adapter", described_, config, model_, names(), inputs_first_,
+            [&](auto& sink, const auto& named) { stages(sink, named, heddle::model::which_parameters::trained); });
         for (int k = 0; k < trainer.stages(); ++k) trainer.stage(k).merge_adapters();
       }
     heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names(), own()); });

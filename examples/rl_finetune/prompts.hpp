@@ -1,4 +1,5 @@
-// examples/rl_finetune/prompts.hpp: prompts from a file of JSON lines, {"prompt": text} and what a judge is to know of each.
+// examples/rl_finetune/prompts.hpp: prompts from a file of JSON lines, {"prompt": text} and what a judge is to know of
+// each.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -20,7 +21,8 @@ struct prompt {
 };
 
 /// All prompts of the file, at least one; empty lines are none. Errors: `io_error` for a file that cannot be read;
-/// `config_error` that names the line for one that is no object of JSON with a text "prompt", or that the model cannot read.
+/// `config_error` that names the line for one that is no object of JSON with a text "prompt", or that the model cannot
+/// read.
 inline std::vector<prompt> read_prompts(const std::filesystem::path& file, const heddle::io::tokenizer& tokenizer,
                                         std::int64_t vocabulary) {
   std::ifstream in(file);

@@ -1,5 +1,5 @@
-// tests/examples/rl_finetune_test.cpp: models learn from a judge's rewards, whole or by adapters; the folders that are written are
-// the trained models; wrong files and judges are refused by name.
+// tests/examples/rl_finetune_test.cpp: models learn from a judge's rewards, whole or by adapters; the folders that are
+// written are the trained models; wrong files and judges are refused by name.
 #include "catch.hpp"
 
 #include <heddle/io/json/safetensors.hpp>
@@ -110,8 +110,9 @@ TEST_CASE("a model of Hugging Face goes through each pipeline, and what is writt
   struct run {
     const char *system, *train, *generate;
   };
-  for (const run& r : {run{"hybridflow", "dp=2,tp=2", "pp=2,tp=2"}, run{"llamarl", "pp=2", "dp=2"},
-                       run{"asyncflow", "tp=2", "dp=2"}, run{"april", "dp=2", "tp=2"}, run{"pipelinerl", "dp=2", "tp=2"}}) {
+  for (const run& r :
+       {run{"hybridflow", "dp=2,tp=2", "pp=2,tp=2"}, run{"llamarl", "pp=2", "dp=2"}, run{"asyncflow", "tp=2", "dp=2"},
+        run{"april", "dp=2", "tp=2"}, run{"pipelinerl", "dp=2", "tp=2"}}) {
     const std::string out = folder / r.system;
     const answer a = tuned(folder, std::string("--system ") + r.system + " --train " + r.train + " --generate " +
                                        r.generate + " --steps 3 --kl 0.1 --out " + out);
@@ -142,8 +143,9 @@ TEST_CASE("adapters learn from a judge, and are written beside the model that th
   if (!is_built()) return;
   const scratch folder;
   const std::string out = folder / "out";
-  const answer a = tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
-                                     (folder / "saves") + " --out " + out);
+  const answer a =
+      tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
+                        (folder / "saves") + " --out " + out);
   CAPTURE(a.text);
   REQUIRE(a.status == 0);
   CHECK_THAT(a.text, Contains("adapters of rank 3: ") && Contains("kl 0.00000") && Contains("merged into '" + out));
@@ -159,7 +161,8 @@ TEST_CASE("adapters learn from a judge, and are written beside the model that th
       CHECK(before == after);
       continue;
     }
-    const auto low = values_of(adapter, a_name), high = values_of(adapter, "base_model.model." + layer + ".lora_B.weight");
+    const auto low = values_of(adapter, a_name),
+               high = values_of(adapter, "base_model.model." + layer + ".lora_B.weight");
     const std::size_t columns = low.size() / 3;
     for (std::size_t i = 0; i < before.size(); ++i) {
       double sum = 0;
@@ -170,8 +173,9 @@ TEST_CASE("adapters learn from a judge, and are written beside the model that th
   }
   CHECK(moved > 1e-4);
   // Merging is behind the last save: who goes on has the adapters.
-  const answer more = tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
-                                        (folder / "saves") + " --resume --out " + (folder / "again"));
+  const answer more =
+      tuned(folder, "--lora 3 --lora-alpha 5 --system april --train dp=2 --generate tp=2 --steps 4 --kl 0.1 --save " +
+                        (folder / "saves") + " --resume --out " + (folder / "again"));
   CAPTURE(more.text);
   REQUIRE(more.status == 0);
   CHECK_THAT(more.text, Contains("after 4 batches"));

@@ -216,7 +216,8 @@ TEST_CASE("the loss of a step is that of its log-probabilities, and its gradient
   });
 }
 
-TEST_CASE("a frozen reference scores by the weights of its begin, and leaves the trainer's bits", "[rl][policy][ranks]") {
+TEST_CASE("a frozen reference scores by the weights of its begin, and leaves the trainer's bits",
+          "[rl][policy][ranks]") {
   const auto check = [](auto zero, const std::string& mesh, const char* schedule) {
     constexpr int stage = decltype(zero)::value;
     INFO("ZeRO " << stage << ", mesh '" << mesh << "', " << schedule);

@@ -69,6 +69,20 @@ TEST_CASE("a judge that fails in any way ends its answer alone", "[rl][reward]")
   CHECK(all[13].reward == 203);
 }
 
+TEST_CASE("a judge reads what is known of a prompt", "[rl][reward]") {
+  rl::process_limits l;
+  l.command = {"sed", "s/.*\"facts\":{\"right\":\\([0-9.]*\\)}.*/{\"reward\": \\1}/"};
+  rl::subprocess judge(l);
+  std::vector<rl::question> all(2, saying("words"));
+  all[0].facts = "{\"right\": 0.25}";
+  const auto said = judge(all);
+  CHECK(said[0].reward == 0.25);
+  CHECK(said[0].ok());
+  CHECK_THAT(said[1].missing, Contains("an object with a number \"reward\""));  // nothing is known, nothing is said
+  all[1].facts = "{\"right\"";
+  CHECK_THROWS_WITH(judge(all), Contains("rl::question.facts"));
+}
+
 TEST_CASE("a judge that hangs is ended, with what it has started", "[rl][reward]") {
   rl::process_limits l = python_judge();
   l.wall_seconds = 2.5;

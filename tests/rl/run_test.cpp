@@ -1,6 +1,6 @@
 // tests/rl/run_test.cpp: runs of all pipelines on many meshes: degenerate ones are the synchronous one bit for bit, tokens
-// are as old as pipelines and simulations say, each answer is used once, a reference is the run's begin, and rewards that
-// fail cost their answer only.
+// are as old as pipelines and simulations say, each answer is used once, a reference is the run's begin, and rewards
+// that fail cost their answer only.
 #include "catch.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -109,7 +109,8 @@ run_outcome run_on_ranks(const run_case& c, const rl::task& task = run_task(), c
     };
     const rl::run_result result =
         c.how == rl::hybridflow::flow
-            ? rl::run<rl::hybridflow, run_strategy>(world, where, run_policy{}, o, c.s, task, report, rl::no_saves{}, fill)
+            ? rl::run<rl::hybridflow, run_strategy>(world, where, run_policy{}, o, c.s, task, report, rl::no_saves{},
+                                                    fill)
             : rl::run<run_strategy>(world, c.how, where, run_policy{}, o, c.s, task, report, rl::no_saves{}, fill);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) all.reports = mine, all.result = result;
@@ -213,7 +214,8 @@ TEST_CASE("degenerate pipelines are the synchronous one, bit for bit", "[rl][run
   check("tp=2", "pp=2");
 }
 
-TEST_CASE("a divergence from the run's begin is that of a loop by hand with a scorer, bit for bit", "[rl][run][ranks]") {
+TEST_CASE("a divergence from the run's begin is that of a loop by hand with a scorer, bit for bit",
+          "[rl][run][ranks]") {
   struct meeting_case {
     rl::flow how;
     const char *train, *generate;

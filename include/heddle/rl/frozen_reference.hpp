@@ -1,4 +1,4 @@
-// heddle/rl/frozen_reference.hpp: log-probabilities of answers by weights that a trainer had once, on the trainer's own ranks.
+// heddle/rl/frozen_reference.hpp: scores answers by the weights that a trainer had once.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -21,13 +21,13 @@
 
 namespace heddle::inline v0::rl {
 
-/// Fills `to` of each sample, `&sample::proximal` or `&sample::reference`, with the log-probabilities of its tokens by the
-/// weights that the trainer has. The samples are shared out over the ranks that split samples. Called on all ranks of the
-/// trainer together, with the same samples, between steps.
-/// Errors: `config_error` for samples that do not fit the model's context (`rl::experience`), and tokens that are not in
-/// its vocabulary.
+/// Fills `to` of each sample, `&sample::proximal` or `&sample::reference`, with the log-probabilities of its tokens by
+/// the weights that the trainer has. The samples are shared out over the ranks that split samples. Called on all ranks
+/// of the trainer together, with the same samples, between steps.
+/// Errors: `config_error` for samples that do not fit the model's context (`rl::experience`), and tokens that are not
+/// in its vocabulary.
 template <class Trainer>
-void score_by(Trainer& trainer, std::span<sample> samples, std::vector<double> sample::*to) {
+void score_by(Trainer& trainer, std::span<sample> samples, std::vector<double> sample::* to) {
   auto& sharers = train::detail::control_along(trainer.ranks(), typename Trainer::axes::samples{});
   const balanced_split cut{std::ssize(samples), sharers.size()};
   const std::int64_t begin = cut.offset(sharers.rank()), end = begin + cut.size(sharers.rank());
@@ -63,10 +63,10 @@ void score_by(Trainer& trainer, std::span<sample> samples, std::vector<double> s
   }
 }
 
-/// The weights that a trainer has when this is made, such as a policy's before its first step: a second copy of what this
-/// rank keeps of the trained ones (`train::trainer_weights`; with `zero<3>` its share, with adapters the adapters alone),
-/// in the same memory. `score` exchanges both copies, passes answers forward, and exchanges them back: the trainer's
-/// bits, masters and moments stay.
+/// The weights that a trainer has when this is made, such as a policy's before its first step: a second copy of what
+/// this rank keeps of the trained ones (`train::trainer_weights`; with `zero<3>` its share, with adapters the adapters
+/// alone), in the same memory. `score` exchanges both copies, passes answers forward, and exchanges them back: the
+/// trainer's bits, masters and moments stay.
 template <class Trainer>
 class frozen_reference {
   using scalar = typename Trainer::scalar;

@@ -9,8 +9,8 @@
 
 namespace heddle::inline v0::rl {
 
-/// Sets `advantage` of the answers of a group. Those without a reward are compared with nobody, and none of their tokens
-/// counts; one that is left alone has nobody to be compared with, and no advantage.
+/// Sets `advantage` of the answers of a group. Those without a reward are compared with nobody, and none of their
+/// tokens counts; one that is left alone has nobody to be compared with, and no advantage.
 inline void set_advantages(std::vector<sample>& group, advantage_of how) {
   std::vector<double> rewards;
   for (sample& s : group) {

@@ -1,4 +1,4 @@
-// heddle/rl/objective_checks.hpp: what an objective reads of a token, by its type or its value, and which a pipeline takes.
+// heddle/rl/objective_checks.hpp: what an objective reads of a token, by its type or value.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -18,9 +18,9 @@
 
 namespace heddle::inline v0::rl {
 
-/// What a reward judges: a prompt and an answer to it, as ids of tokens and, where there is a tokenizer, as text. `group`:
-/// the number of the prompt in a run. `facts`: what a judge in a process is to know of the prompt, such as the right
-/// answer, as JSON; or nothing.
+/// What a reward judges: a prompt and an answer to it, as ids of tokens and, where there is a tokenizer, as text.
+/// `group`: the number of the prompt in a run. `facts`: what a judge in a process is to know of the prompt, such as the
+/// right answer, as JSON; or nothing.
 struct question {
   std::vector<std::int32_t> prompt{}, answer{};
   std::string prompt_text{}, answer_text{};

@@ -55,9 +55,9 @@ struct meshes {
 struct no_saves {};
 
 /// A run whose weights begin by the seed of the trainer's options. `run` takes a function in its place, `fill(stage,
-/// which)`, which is called on each rank and fills what that holds of the weights (`model::read_parameters`): of a stage
-/// that trains with `model::which_parameters::all`, and of one that generates with `frozen`, as its trained weights come
-/// from the trainer.
+/// which)`, which is called on each rank and fills what that holds of the weights (`model::read_parameters`): of a
+/// stage that trains with `model::which_parameters::all`, and of one that generates with `frozen`, as its trained
+/// weights come from the trainer.
 struct seeded_weights {};
 
 namespace detail {
@@ -598,13 +598,14 @@ class session {
 /// Errors: `config_error` naming the setting; `schedule_error` for a token that is older than the pipeline allows; what
 /// the trainer, the engine and the task throw.
 ///
-/// Where the objective reads a reference (`with_kl`), it is the policy that the run begins with, also one that goes on from
-/// a save: its weights are kept beside the trainer's, and score each batch on the ranks that train (`frozen_reference`).
+/// Where the objective reads a reference (`with_kl`), it is the policy that the run begins with, also one that goes on
+/// from a save: its weights are kept beside the trainer's, and score each batch on the ranks that train
+/// (`frozen_reference`).
 ///
-/// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on. `fill`: a function of a stage that gives
-/// it the weights to begin with, see `seeded_weights`.
-template <class Strategy, class World, class Generate, class Base, class Objective, class Report, class Saves = no_saves,
-          class Fill = seeded_weights>
+/// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on. `fill`: a function of a stage that
+/// gives it the weights to begin with, see `seeded_weights`.
+template <class Strategy, class World, class Generate, class Base, class Objective, class Report,
+          class Saves = no_saves, class Fill = seeded_weights>
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
                const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {

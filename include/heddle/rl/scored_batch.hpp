@@ -1,4 +1,4 @@
-// heddle/rl/scored_batch.hpp: answers as one batch of a forward pass, and the log-probabilities of their tokens taken from its rows.
+// heddle/rl/scored_batch.hpp: answers as a batch whose log-probabilities are computed.
 #pragma once
 
 #include <heddle/rl/experience.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/trainer_weights.hpp: the weights that a trainer keeps on a rank, as the source or target of a route, or to be filled.
+// heddle/train/trainer_weights.hpp: weights that a trainer keeps, for routes, or to be filled.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -121,9 +121,9 @@ class trainer_masters {
   Trainer* trainer_;
 };
 
-/// Weights that a trainer is to go on with: `fill(stage)` writes those of each stage that a rank holds (`model::read_parameters`,
-/// `stage.initialize`), which are whole then, with `zero<3>`, too; masters become what was written (`adopt_weights`). Called on
-/// all ranks together, between steps.
+/// Weights that a trainer is to go on with: `fill(stage)` writes those of each stage that a rank holds
+/// (`model::read_parameters`, `stage.initialize`), which are whole then, with `zero<3>`, too; masters become what was
+/// written (`adopt_weights`). Called on all ranks together, between steps.
 template <class Trainer, class Fill>
 void fill_weights(Trainer& trainer, Fill&& fill) {
   trainer.parameter_memory().with_weights([&] {
@@ -134,7 +134,7 @@ void fill_weights(Trainer& trainer, Fill&& fill) {
       if constexpr (Trainer::zero_stage >= 3)
         detail::for_each_bucket(filled, trainer.optimizer_state(k), [](auto& stage, auto& optimizer, auto) {
           const auto whole = optimizer.owned(stage.weights()), share = optimizer.weights_of(stage);
-          if (heddle::v0::detail::first_element(whole) != heddle::v0::detail::first_element(share))  // of one rank: the same
+          if (heddle::v0::detail::first_element(whole) != heddle::v0::detail::first_element(share))  // one rank
             detail::queue_of_stage(stage).copy(whole, share);
         });
     }

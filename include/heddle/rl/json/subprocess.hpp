@@ -32,9 +32,9 @@ inline judgement judgement_of_line(std::string_view line) {
 }
 
 /// A judge: runs a command for each answer, in a process of its own with limits (`run_lines`). It reads one line,
-/// {"prompt": text, "answer": text, "prompt_tokens": [ids], "answer_tokens": [ids]}, with "facts" where the question has some, and
-/// prints one, {"reward": number}. Bytes of texts that are no UTF-8 become U+FFFD. An answer whose judge fails, hangs or prints
-/// anything else is missing, with the reason.
+/// {"prompt": text, "answer": text, "prompt_tokens": [ids], "answer_tokens": [ids]}, with "facts" where the question
+/// has some, and prints one, {"reward": number}. Bytes of texts that are no UTF-8 become U+FFFD. An answer whose judge
+/// fails, hangs or prints anything else is missing, with the reason.
 /// Errors: `config_error` for limits; `io_error` for facts that are no JSON.
 class subprocess {
  public:
