@@ -23,7 +23,8 @@ int main(int argc, char** argv) try {
   const int slow = argc > 2 ? std::atoi(argv[2]) : 4242;
   const double factor = argc > 3 ? std::atof(argv[3]) : 1.1;
 
-  // What a device of 312 Tflop/s achieves, and the cluster: NVLink in nodes of 8, a 200 Gb/s card a device, pods of 64 nodes.
+  // What a device of 312 Tflop/s achieves, and the cluster: NVLink in nodes of 8, a 200 Gb/s card a device, pods of 64
+  // nodes.
   const sim::transformer_job job{.layers = 96,
                                  .hidden = 12288,
                                  .context = 2048,

@@ -169,7 +169,8 @@ TEST_CASE("data parallel calls show total/(2 v) of their time where computation 
   for (const int v : {1, 2, 3, 6}) {
     CAPTURE(v);
     const auto raw = sc::make_table(sc::named("interleaved:" + std::to_string(v), 8 * p), p);
-    // Each chunk's weights before its first forward, all resident; its gradients behind its last backward; then the step.
+    // Each chunk's weights before its first forward, all resident; its gradients behind its last backward; then the
+    // step.
     const auto table = sc::lower(raw.view(), sc::passes::unshard{v}, sc::passes::place_transfers{},
                                  sc::passes::reduce_gradients{}, sc::passes::optimizer{});
     const world_step_mesh mesh{p, d, 1};

@@ -17,8 +17,8 @@ enum class simgrid_ways {
 
 /// The platform file (format 4.1) of a topology: one host `rank-0`, `rank-1`, ... per rank, one link `link-0`, ... per
 /// link in the topology's numbering, and the ways that `routing::single` takes. SimGrid's own search takes ways with
-/// the fewest links, through hosts, too. So there is a route per link only where each pair of ranks has one shortest way,
-/// which passes no other rank: nodes with one network card, but neither rings nor nodes with several.
+/// the fewest links, through hosts, too. So there is a route per link only where each pair of ranks has one shortest
+/// way, which passes no other rank: nodes with one network card, but neither rings nor nodes with several.
 /// Units: `flops_per_second` of one host: what the computing between calls is counted with. Links of infinite bandwidth
 /// have 1e18 bytes per second: SimGrid ends with an infinite one.
 /// Errors: `mesh_error` if two ranks are not connected.

@@ -19,8 +19,8 @@
 
 namespace heddle::inline v0::sim {
 
-/// A transformer of equal layers, each attention and a feed-forward part of four times its width, trained with tensor and
-/// sequence parallelism inside of each pipeline rank; and what a device achieves. A microbatch is one sequence.
+/// A transformer of equal layers, each attention and a feed-forward part of four times its width, trained with tensor
+/// and sequence parallelism inside of each pipeline rank; and what a device achieves. A microbatch is one sequence.
 /// Units: floating-point operations and bytes per second of one device; seconds.
 struct transformer_job {
   int layers = 1;
@@ -40,7 +40,8 @@ struct transformer_job {
   double attended = 1;    ///< share of the context that attention looks at
 };
 
-/// A change of a job, as a type. `name` for tables; `runs_as`: what of heddle does it, empty where it is only simulated.
+/// A change of a job, as a type. `name` for tables; `runs_as`: what of heddle does it, empty where it is only
+/// simulated.
 template <class O>
 concept transformer_change = requires(transformer_job& job) {
   { O::name() } -> std::convertible_to<std::string>;
@@ -48,15 +49,16 @@ concept transformer_change = requires(transformer_job& job) {
   O::apply(job);
 };
 
-/// Sends and receives run beside what a rank computes. Source of these: Jiang et al. 2024, arXiv:2402.15627 (MegaScale),
-/// sections 3.1 and 3.2.
+/// Sends and receives run beside what a rank computes. Source of these: Jiang et al. 2024, arXiv:2402.15627
+/// (MegaScale), sections 3.1 and 3.2.
 struct overlap_pipeline {
   static std::string name() { return "pipeline overlap"; }
   static constexpr std::string_view runs_as = "schedule::transfers::asynchronous";
   static constexpr void apply(transformer_job& job) { job.messages_beside = true; }
 };
 /// Weights of a stage are gathered before its first forward, gradients reduced behind its last backward, both beside
-/// what the rank computes; without it all weights are gathered before the first forward and all gradients reduced at the end.
+/// what the rank computes; without it all weights are gathered before the first forward and all gradients reduced at
+/// the end.
 struct overlap_data {
   static std::string name() { return "data overlap"; }
   static constexpr std::string_view runs_as = "train::reduce_beside and zero<3>";
@@ -117,11 +119,13 @@ struct reduce_at_the_end {
 }  // namespace detail
 
 /// What a layer takes forward on one device: products of weights, attention, what else there is, and exchanges of the
-/// tensor-parallel group that nothing covers. Units: seconds. `exchange`: of one all_gather or reduce_scatter of activations.
+/// tensor-parallel group that nothing covers. Units: seconds.
 struct layer_seconds {
   double products = 0, attention = 0, other = 0, exchanges = 0;
   constexpr double sum() const noexcept { return products + attention + other + exchanges; }
 };
+/// The forward of a layer of a job, on one of so many tensor-parallel ranks. `exchange`: seconds of an all_gather or a
+/// reduce_scatter of a microbatch's activations among them.
 constexpr layer_seconds forward_of_layer(const transformer_job& job, int tensor_ranks, double exchange) {
   layer_seconds l;
   l.products = 24 * job.context * job.hidden * job.hidden / tensor_ranks / job.matmul_rate;
@@ -135,9 +139,11 @@ constexpr layer_seconds forward_of_layer(const transformer_job& job, int tensor_
 }
 
 /// Simulates a step of the job on a mesh with the axes pp, dp and tp (any may be missing), by the schedule of `table`
-/// (computations only). Backward takes twice the products, attention and the rest, and the same exchanges. The last stage has the head.
+/// (computations only). Backward takes twice the products, attention and the rest, and the same exchanges. The last
+/// stage has the head.
 /// Errors: `config_error` unless the stages divide the layers; and as `simulate_step`.
-/// Source: operations of a layer: Narayanan et al. 2021, arXiv:2104.04473; exchanges: Korthikanti et al. 2022, arXiv:2205.05198.
+/// Source: operations of a layer: Narayanan et al. 2021, arXiv:2104.04473; exchanges: Korthikanti et al. 2022,
+/// arXiv:2205.05198.
 template <mesh_like Mesh>
 step simulate_step(const transformer_job& job, schedule::table_view table, const Mesh& mesh, const levels& where,
                    const step_options& how = {}) {

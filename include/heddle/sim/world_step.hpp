@@ -150,15 +150,16 @@ std::vector<double> hop_seconds(schedule::table_view table, const Mesh& mesh, co
 
 }  // namespace detail
 
-/// Simulates one training step of all ranks of a mesh: its axis `pp` has the table's ranks, the axes `Data` (none named:
-/// `dp`) those that gradients are summed over and weights are gathered from; ranks along all others are inside of
-/// `times.compute`, and the slowest of them counts.
+/// Simulates one training step of all ranks of a mesh: its axis `pp` has the table's ranks, the axes `Data` (none
+/// named: `dp`) those that gradients are summed over and weights are gathered from; ranks along all others are inside
+/// of `times.compute`, and the slowest of them counts.
 ///
 /// Each pipeline runs the table as `simulate` does; a message takes what `where` says if all pipelines send it at once.
-/// UNSHARD and REDUCE_GRAD of a stage are one call of all pipelines, a ring on `where`: it begins when all have come to it
-/// and the one before it on the same ranks has ended. OPTIM waits for the stage's reduction, a computation for its weights.
-/// Equal pipelines are simulated once. A repetition is copied where every action of every pipeline rank has shifted by the same time
-/// for as many repetitions as messages and weights reach back: from there on the steps of a max-plus system repeat for ever.
+/// UNSHARD and REDUCE_GRAD of a stage are one call of all pipelines, a ring on `where`: it begins when all have come to
+/// it and the one before it on the same ranks has ended. OPTIM waits for the stage's reduction, a computation for its
+/// weights. Equal pipelines are simulated once. A repetition is copied where every action of every pipeline rank has
+/// shifted by the same time for as many repetitions as messages and weights reach back: from there on the steps of a
+/// max-plus system repeat for ever.
 /// Errors: `schedule_error` if the table stops; `config_error` where mesh, table, ranks or bytes do not fit each other.
 /// Source: Jiang et al. 2024, arXiv:2402.15627 (MegaScale), section 3.2, for what may overlap.
 template <class... Data, class Duration, mesh_like Mesh>

@@ -26,7 +26,8 @@ namespace heddle::inline v0::train {
 
 namespace detail {
 
-// Reductions that go on beside the backward (`reduce_beside`): started, and waited for at its end. None for other policies.
+// Reductions that go on beside the backward (`reduce_beside`): started, and waited for at its end. None for other
+// policies.
 template <class HeldStages, class Data, bool Beside>
 class reductions_under_way {
  public:
@@ -77,7 +78,8 @@ class reductions_under_way<HeldStages, Data, true> {
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
-/// `Reductions`: whether the rank waits for a reduction over `data` where it begins, or for all of them in `finish` (`reduce_beside`).
+/// `Reductions`: whether the rank waits for a reduction over `data` where it begins, or for all of them in `finish`
+/// (`reduce_beside`).
 /// A communicator that registers memory has what it sums and gathers in it (`registered_parameters`).
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's

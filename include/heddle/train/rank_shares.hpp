@@ -107,12 +107,14 @@ class rank_shares {
     });
   }
 
-  /// Starts to sum elements [begin, end) of whole gradients over the ranks that have the shares, in the type in which they are kept: until
-  /// `started`, an empty `std::optional`, has been waited for. Then the owned part holds the sum, with the bits of `sharded_optimizer::reduce`.
+  /// Starts to sum elements [begin, end) of whole gradients over the ranks that have the shares, in the type in which
+  /// they are kept: until `started`, an empty `std::optional`, has been waited for. Then the owned part holds the sum,
+  /// with the bits of `sharded_optimizer::reduce`.
   template <class Communicator, class Started>
   void start_reduce(Communicator& group, sum_row gradients, std::int64_t begin, std::int64_t end, Started& started) {
     static_assert(starting_communicator<Communicator>,
-                  "heddle: reduce_beside needs a transport with started collectives (starting_communicator); leave it out");
+                  "heddle: reduce_beside needs a transport with started collectives (starting_communicator); leave it "
+                  "out");
     const sum_row part = part_of(gradients, begin, end);
     const std::vector<std::int64_t> shares = shares_within(begin, end);
     if constexpr (Zero::stage == 0)

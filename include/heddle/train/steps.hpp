@@ -39,11 +39,13 @@ struct reduce_in_turn {
 };
 
 /// The sum begins where they are complete and goes on beside what the rank still computes; all of them end before the
-/// optimizer's step. Losses, norms and weights have the bits of `reduce_in_turn` where the transport's started collectives have
-/// those of its others (threads). It pays on ranks with several stages, on transports that go on by themselves.
-/// Memory: with `zero<2>` and `zero<3>` whole gradients stay until the end of the backward, not to REDUCE_GRAD.
-/// For memory of the host (elsewhere reductions are in the order of the backend's queue), communicators with started collectives, and
-/// gradients summed in the type in which they are kept; not with `post_validation`, which steps stage by stage.
+/// optimizer's step. Losses, norms and weights have the bits of `reduce_in_turn` where the transport's started
+/// collectives have those of its others (threads). It pays on ranks with several stages, on transports that go on by
+/// themselves.
+/// Memory: with `zero<2>` and `zero<3>` whole gradients stay until the end of the backward, not to REDUCE_GRAD. For
+/// memory of the host (elsewhere reductions are in the order of the backend's queue), communicators with started
+/// collectives, and gradients summed in the type in which they are kept; not with `post_validation`, which steps stage
+/// by stage.
 /// Source: Jiang et al. 2024, arXiv:2402.15627 (MegaScale), section 3.2.
 struct reduce_beside {
   using kind = reductions_kind;

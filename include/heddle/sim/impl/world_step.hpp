@@ -187,8 +187,8 @@ struct case_hops {
   }
 };
 
-// The part of a table's lists that repeats: blocks of `length[r]` actions of rank r from `first[r]` on, `count` of them,
-// each the one before with its microbatches `shift` further.
+// The part of a table's lists that repeats: blocks of `length[r]` actions of rank r from `first[r]` on, `count` of
+// them, each the one before with its microbatches `shift` further.
 struct repeated_part {
   int shift = 0;
   int count = 0;
@@ -368,8 +368,8 @@ class pipeline_run : public simulation<case_durations, case_hops, calls_of_pipel
     by_ = by;
     return equal_ > part_.reach;
   }
-  // The blocks that are left, without a look at their actions: `start` and `end` say when those were. Written down is only
-  // what actions behind the blocks ask for.
+  // The blocks that are left, without a look at their actions: `start` and `end` say when those were. Written down is
+  // only what actions behind the blocks ask for.
   void copy_rest() {
     const int blocks = part_.count - block_;
     int asked = t_.microbatches();
