@@ -125,15 +125,15 @@ void rows_of_a_transformer(device& d) {
   d.bytes("gelu", "gelu", 2 * element * n, [&] { b.gelu(x.view(), y.view()); });
   d.bytes("add", "add", 3 * element * n, [&] { b.add(x.view(), y.view(), z.view()); });
   d.bytes("layer norm", "norm.layer", 2 * element * n, [&] {
-    b.layer_norm(matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
+    hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
                  scale.view());
   });
   d.bytes("layer norm, gradient of the input", "norm.layer_backward", 4 * element * n, [&] {
-    b.layer_norm_backward_input(matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
+    hc::run<hc::ops::layer_norm_backward_input>(b, matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
                                 matrix(z, rows, width));
   });
   d.bytes("root mean square norm", "norm.rms", 2 * element * n,
-          [&] { b.rms_norm(matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
+          [&] { hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
   d.bytes("AdamW over a bucket of 2^25 numbers", "adamw", 7 * element * n,
           [&] { b.adamw(x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
 }

@@ -150,16 +150,16 @@ class step {
   }
   void norm(float* x, float* w, float* y, float* mean, float* rstd) {
     time<norms>([&] {
-      be.layer_norm(matrix(x, rows, width), vec(w, width), vec(w + width, width), 1e-5f, matrix(y, rows, width),
-                    vec(mean, rows), vec(rstd, rows));
+      hc::run<hc::ops::layer_norm>(be, matrix(x, rows, width), vec(w, width), vec(w + width, width), 1e-5f,
+                                   matrix(y, rows, width), vec(mean, rows), vec(rstd, rows));
     });
   }
   void norm_backward(float* x, float* w, float* dy, float* mean, float* rstd, float* dx, float* dw) {
     time<norms>([&] {
-      be.layer_norm_backward_input(matrix(dy, rows, width), matrix(x, rows, width), vec(w, width), vec(mean, rows),
-                                   vec(rstd, rows), matrix(dx, rows, width));
-      be.layer_norm_backward_weight(matrix(dy, rows, width), matrix(x, rows, width), vec(mean, rows), vec(rstd, rows),
-                                    vec(dw, width), vec(dw + width, width));
+      hc::run<hc::ops::layer_norm_backward_input>(be, matrix(dy, rows, width), matrix(x, rows, width), vec(w, width),
+                                                  vec(mean, rows), vec(rstd, rows), matrix(dx, rows, width));
+      hc::run<hc::ops::layer_norm_backward_weight>(be, matrix(dy, rows, width), matrix(x, rows, width), vec(mean, rows),
+                                                   vec(rstd, rows), vec(dw, width), vec(dw + width, width));
     });
   }
   void sum(float* a, float* b, float* c) {

@@ -174,18 +174,21 @@ void check_gradients_of_rows() {
         "layer_norm", {of_float(count, 1), of_float(columns, 2), of_float(columns, 3)}, count, [&, n = rows](auto& e) {
           auto mean = e.zeros(n), rstd = e.zeros(n);
           const auto x = on_rows(e, e.in[0]);
-          e.backend.layer_norm(x, e.in[1], e.in[2], 1e-2f, on_rows(e, e.out), mean, rstd);
+          co::run<co::ops::layer_norm>(e.backend, x, e.in[1], e.in[2], 1e-2f, on_rows(e, e.out), mean, rstd);
           if (!e.backward) return;
-          e.backend.layer_norm_backward_input(on_rows(e, e.d), x, e.in[1], mean, rstd, on_rows(e, e.gradient[0]));
-          e.backend.layer_norm_backward_weight(on_rows(e, e.d), x, mean, rstd, e.gradient[1], e.gradient[2]);
+          co::run<co::ops::layer_norm_backward_input>(e.backend, on_rows(e, e.d), x, e.in[1], mean, rstd,
+                                                      on_rows(e, e.gradient[0]));
+          co::run<co::ops::layer_norm_backward_weight>(e.backend, on_rows(e, e.d), x, mean, rstd, e.gradient[1],
+                                                       e.gradient[2]);
         });
     check_gradients<B>("rms_norm", {of_float(count, 1), of_float(columns, 2)}, count, [&, n = rows](auto& e) {
       auto rstd = e.zeros(n);
       const auto x = on_rows(e, e.in[0]);
-      e.backend.rms_norm(x, e.in[1], 1e-1f, on_rows(e, e.out), rstd);
+      co::run<co::ops::rms_norm>(e.backend, x, e.in[1], 1e-1f, on_rows(e, e.out), rstd);
       if (!e.backward) return;
-      e.backend.rms_norm_backward_input(on_rows(e, e.d), x, e.in[1], rstd, on_rows(e, e.gradient[0]));
-      e.backend.rms_norm_backward_weight(on_rows(e, e.d), x, rstd, e.gradient[1]);
+      co::run<co::ops::rms_norm_backward_input>(e.backend, on_rows(e, e.d), x, e.in[1], rstd,
+                                                on_rows(e, e.gradient[0]));
+      co::run<co::ops::rms_norm_backward_weight>(e.backend, on_rows(e, e.d), x, rstd, e.gradient[1]);
     });
   }
   check_gradients<B>("embedding and positions", {of_float(4 * 3, 1), of_float(3 * 3, 2)}, 6 * 3, [](auto& e) {

@@ -212,7 +212,7 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   auto y = t.some(rows, columns);
   const auto w = t.some(columns), b = t.some(columns);
   auto mean = t.sums(rows), rstd = t.sums(rows), dw = t.sums(columns), db = t.sums(columns);
-  t.backend.layer_norm(x, w, b, S(1e-5), y, mean, rstd);
+  co::run<co::ops::layer_norm>(t.backend, x, w, b, S(1e-5), y, mean, rstd);
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   // In place, and once more onto that in another place, where B has that in one.
   const auto copied = [&](auto& from, auto& to) {
@@ -220,21 +220,22 @@ auto norms(std::int64_t rows, std::int64_t columns) {
                    hd::detail::row_at<typename B::space>(to.address(), to.size()));
   };
   auto z = t.some(rows, columns);
-  t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y);
-  if constexpr (co::norm_onto_kernels<B, T>)
-    t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y, z);
+  co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, y);
+  if constexpr (co::offers<B, T, co::norm_onto_facet>)
+    co::run<co::ops::layer_norm_backward_onto>(t.backend, dy, x, w, mean, rstd, y, z);
   else
-    copied(y, z), t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, z);
+    copied(y, z), co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, z);
   t.note("layer_norm_backward_input", z);
-  t.backend.layer_norm_backward_weight(dy, x, mean, rstd, dw, db), t.note("dw", dw), t.note("db", db);
-  t.backend.rms_norm(x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
-  t.backend.rms_norm_backward_input(dy, x, w, rstd, y);
-  if constexpr (co::norm_onto_kernels<B, T>)
-    t.backend.rms_norm_backward_input(dy, x, w, rstd, y, z);
+  co::run<co::ops::layer_norm_backward_weight>(t.backend, dy, x, mean, rstd, dw, db), t.note("dw", dw),
+      t.note("db", db);
+  co::run<co::ops::rms_norm>(t.backend, x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
+  co::run<co::ops::rms_norm_backward_input>(t.backend, dy, x, w, rstd, y);
+  if constexpr (co::offers<B, T, co::norm_onto_facet>)
+    co::run<co::ops::rms_norm_backward_onto>(t.backend, dy, x, w, rstd, y, z);
   else
-    copied(y, z), t.backend.rms_norm_backward_input(dy, x, w, rstd, z);
+    copied(y, z), co::run<co::ops::rms_norm_backward_input>(t.backend, dy, x, w, rstd, z);
   t.note("rms_norm_backward_input", z);
-  t.backend.rms_norm_backward_weight(dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
+  co::run<co::ops::rms_norm_backward_weight>(t.backend, dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
   return t.results;
 }
 

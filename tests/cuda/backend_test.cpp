@@ -31,11 +31,11 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::backend_queue<tested>);
   STATIC_REQUIRE(co::product_kernels<tested, float>);
   STATIC_REQUIRE(co::elementwise_kernels<tested, double>);
-  STATIC_REQUIRE(co::norm_kernels<tested, float>);
-  STATIC_REQUIRE(co::rms_norm_kernels<tested, float>);
-  STATIC_REQUIRE(co::norm_onto_kernels<tested, float>);
-  STATIC_REQUIRE(co::norm_onto_kernels<tested, hd::bf16>);
-  STATIC_REQUIRE_FALSE(co::norm_onto_kernels<co::host<>, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::layer_norm_facet>);
+  STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
+  STATIC_REQUIRE(co::offers<tested, float, co::norm_onto_facet>);
+  STATIC_REQUIRE(co::offers<tested, hd::bf16, co::norm_onto_facet>);
+  STATIC_REQUIRE_FALSE(co::offers<co::host<>, float, co::norm_onto_facet>);
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);

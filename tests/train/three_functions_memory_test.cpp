@@ -108,7 +108,8 @@ struct program {
   }
   hidden norm(const hidden& x) {
     auto y = c.make_activations(b.rows(), width);
-    k.layer_norm(x.local(), values<"norm/scale">(), values<"norm/bias">(), T(1e-5), y.local(), row(mean), row(rstd));
+    hd::compute::run<hd::compute::ops::layer_norm>(k, x.local(), values<"norm/scale">(), values<"norm/bias">(), T(1e-5),
+                                                   y.local(), row(mean), row(rstd));
     return y;
   }
   // Everything forward; `back(dlogits)` goes backward.
@@ -146,10 +147,12 @@ struct program {
     using g = hd::dual<hd::layout_if<mesh, hd::identical<tp>>>;
     auto dw = c.template zeros<g>(hd::shape{width}), db = c.template zeros<g>(hd::shape{width});
     auto dx = c.make_activations(b.rows(), width);
-    k.layer_norm_backward_input(dy.local(), x.local(), values<"norm/scale">(), row(std::as_const(mean)),
-                                row(std::as_const(rstd)), dx.local());
-    k.layer_norm_backward_weight(dy.local(), x.local(), row(std::as_const(mean)), row(std::as_const(rstd)),
-                                 hd::elements_of(dw), hd::elements_of(db));
+    hd::compute::run<hd::compute::ops::layer_norm_backward_input>(k, dy.local(), x.local(), values<"norm/scale">(),
+                                                                  row(std::as_const(mean)), row(std::as_const(rstd)),
+                                                                  dx.local());
+    hd::compute::run<hd::compute::ops::layer_norm_backward_weight>(k, dy.local(), x.local(), row(std::as_const(mean)),
+                                                                   row(std::as_const(rstd)), hd::elements_of(dw),
+                                                                   hd::elements_of(db));
     c.template add_gradient<"norm/scale">(std::move(dw));
     c.template add_gradient<"norm/bias">(std::move(db));
     const auto dt = c.template convert<hd::dual<embedded>>(std::move(dx));

@@ -16,8 +16,6 @@ namespace heddle::inline v0::compute {
   }
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
 HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kernels element by element
-HEDDLE_FACET(layer_norm_facet, norm_kernels<B, T>);                    ///< layer norms
-HEDDLE_FACET(rms_norm_facet, rms_norm_kernels<B, T>);                  ///< root-mean-square norms
 HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
@@ -67,18 +65,18 @@ struct master_optimizer_facet {
   static constexpr bool offered = master_optimizer_kernels<B, T, W, G>;
 };
 
-/// A type with a member template `offered<B, T>` that is a bool.
+/// An operation, or a type with a member template `offered<B, T>` that is a bool.
 template <class F>
-concept facet = requires { static_cast<bool>(F::template offered<int, float>); };
+concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };
 
 /// Whether backend B has all of these facets for elements of type T.
 template <class B, class T, facet... Facets>
-inline constexpr bool offers = (Facets::template offered<B, T> && ...);
+inline constexpr bool offers = (offered<Facets, B, T> && ...);
 
 /// What an error about a missing facet names.
 template <class Layer, class Facet, class Backend, class T>
 struct layer_needs {
-  static constexpr bool value = Facet::template offered<Backend, T>;
+  static constexpr bool value = offered<Facet, Backend, T>;
 };
 
 /// One error that names the layer and the facet if the backend does not offer it for elements of type T. Returns whether

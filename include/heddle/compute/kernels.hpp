@@ -3,6 +3,7 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/rows.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -100,36 +101,6 @@ concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x)
   backend.scale(x.results, x.factor);
   backend.fill(x.results, x.factor);
   backend.copy(x.values, x.results);
-};
-
-/// Layer norm over each row. `layer_norm(x, w, b, eps, y, mean, rstd)`;
-/// `layer_norm_backward_input(dy, x, w, mean, rstd, dx)` adds to dx;
-/// `layer_norm_backward_weight(dy, x, mean, rstd, dw, db)` adds to dw and db.
-template <class B, class T>
-concept norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.layer_norm(x.in, x.values, x.values, x.factor, x.out, x.added, x.added);
-  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.out);
-  backend.layer_norm_backward_weight(x.in, x.in, x.sums, x.sums, x.added, x.added);
-};
-
-/// Root mean square norm over each row: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + eps). `rms_norm(x, w, eps, y,
-/// rstd)`; `rms_norm_backward_input(dy, x, w, rstd, dx)` adds to dx; `rms_norm_backward_weight(dy, x, rstd, dw)` adds to
-/// dw. A norm of each head is a matrix of rows * heads rows.
-/// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
-template <class B, class T>
-concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.rms_norm(x.in, x.values, x.factor, x.out, x.added);
-  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.out);
-  backend.rms_norm_backward_weight(x.in, x.in, x.sums, x.added);
-};
-
-/// Gradients of norms that are added to another tensor than they are written to: `layer_norm_backward_input(dy, x, w, mean, rstd, onto, dx)` and
-/// `rms_norm_backward_input(dy, x, w, rstd, onto, dx)`: dx = onto + what the forms without `onto` add. Optional: a residual connection that finds them
-/// need not copy its gradient.
-template <class B, class T>
-concept norm_onto_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.in, x.out);
-  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.in, x.out);
 };
 
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
@@ -382,7 +353,7 @@ concept stochastic_optimizer_kernels = requires(
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> &&
+concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && layer_norm_facet::offered<B, T> &&
                      attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_kernels<B, T> &&
                      loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;

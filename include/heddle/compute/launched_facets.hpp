@@ -131,66 +131,6 @@ class launched_facets {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
-  // ---- norms ----
-  template <class T>
-  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, sum_of_type<T> eps, matrix<T> y, sums<T> mean,
-                  sums<T> rstd) {
-    same_shape("layer_norm", "y", x, y);
-    argument_checks::sizes("layer_norm", x.extent(1), "elements of w", w.size(), "elements of b", b.size());
-    argument_checks::sizes("layer_norm", x.extent(0), "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    launch_layer_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), b.address(), eps, y.address(),
-                      mean.address(), rstd.address());
-  }
-  template <class T>
-  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
-                                 matrix<T> dx) {
-    same_shape("layer_norm_backward_input", "dy", x, dy);
-    same_shape("layer_norm_backward_input", "dx", x, dx);
-    expect("layer_norm_backward_input", "elements of w", x.extent(1), w.size());
-    argument_checks::sizes("layer_norm_backward_input", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    launch_layer_norm_backward_input(on(), x.extent(0), x.extent(1), dy.address(), x.address(), w.address(),
-                                     mean.address(), rstd.address(), dx.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
-                                  also<T> db) {
-    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void layer_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> mean, in_sums<T> rstd,
-                                  sums<T> dw, sums<T> db) {
-    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
-  }
-  template <class T>
-  void rms_norm(in_matrix<T> x, in_row<T> w, sum_of_type<T> eps, matrix<T> y, sums<T> rstd) {
-    same_shape("rms_norm", "y", x, y);
-    expect("rms_norm", "elements of w", x.extent(1), w.size());
-    expect("rms_norm", "elements of rstd", x.extent(0), rstd.size());
-    launch_rms_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), eps, y.address(), rstd.address());
-  }
-  template <class T>
-  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, matrix<T> dx) {
-    same_shape("rms_norm_backward_input", "dy", x, dy);
-    same_shape("rms_norm_backward_input", "dx", x, dx);
-    expect("rms_norm_backward_input", "elements of w", x.extent(1), w.size());
-    expect("rms_norm_backward_input", "elements of rstd", x.extent(0), rstd.size());
-    launch_rms_norm_backward_input(on(), x.extent(0), x.extent(1), dy.address(), x.address(), w.address(),
-                                   rstd.address(), dx.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void rms_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> rstd, row<T> dw) {
-    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void rms_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> rstd, sums<T> dw) {
-    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
-  }
-
   // ---- embeddings ----
   template <class T>
   void embedding(ids_row ids, in_matrix<T> table, std::int64_t first_id, matrix<T> out) {
@@ -346,25 +286,6 @@ class launched_facets {
   void add_bias_backward_into(in_matrix<T> dy, sums<T> db) {
     expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
     launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
-  }
-  template <class T>
-  void layer_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> mean, in_sums<T> rstd, sums<T> dw,
-                                       sums<T> db) {
-    same_shape("layer_norm_backward_weight", "dy", x, dy);
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
-                           db.size());
-    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
-                                      rstd.address(), dw.address(), db.address());
-  }
-  template <class T>
-  void rms_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> rstd, sums<T> dw) {
-    same_shape("rms_norm_backward_weight", "dy", x, dy);
-    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
-    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
-                                    dw.address());
   }
   template <class T>
   void embedding_backward_into(ids_row ids, in_matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {

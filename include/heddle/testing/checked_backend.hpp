@@ -80,6 +80,13 @@ class checked_backend {
   /// Kernels that were called.
   std::int64_t calls() const noexcept { return calls_; }
 
+  /// An operation, as `compute::run` calls it.
+  template <class Op, class T, class... Args>
+    requires compute::offered<Op, Kernels, T>
+  void run(const Args&... args) {
+    launch([](Kernels& k, const Args&... kept) { compute::run<Op>(k, detail::for_host(kept)...); }, args...);
+  }
+
   // A kernel is named once, by what its callers name besides its arguments: nothing, values, or a type.
 #define HEDDLE_KERNEL(HEAD, NAME, CALL)                                                                      \
   HEAD                                                                                                       \
@@ -113,12 +120,6 @@ class checked_backend {
   HEDDLE_PLAIN(fill)
   HEDDLE_PLAIN(copy)
   HEDDLE_PLAIN(cast)
-  HEDDLE_PLAIN(layer_norm)
-  HEDDLE_PLAIN(layer_norm_backward_input)
-  HEDDLE_PLAIN(layer_norm_backward_weight)
-  HEDDLE_PLAIN(rms_norm)
-  HEDDLE_PLAIN(rms_norm_backward_input)
-  HEDDLE_PLAIN(rms_norm_backward_weight)
   HEDDLE_PLAIN(attention)
   HEDDLE_PLAIN(attention_backward)
   HEDDLE_PLAIN(embedding)

@@ -48,8 +48,8 @@ struct layer_norm_row {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
-                       sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
+void body(ops::layer_norm, const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
@@ -77,16 +77,15 @@ struct layer_norm_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto,
-                                      T* dx) {
+void body(ops::layer_norm_backward_onto, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto, T* dx) {
   if (columns > 0)
     each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, onto, dx});
 }
 template <launcher L, class T>
-void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
-  launch_layer_norm_backward_input(on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
+void body(ops::layer_norm_backward_input, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+  body(ops::layer_norm_backward_onto{}, on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
 }
 /// Of dw and db, in one pass over dy and x.
 template <class T>
@@ -102,9 +101,8 @@ struct layer_norm_weight_terms {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                       const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw,
-                                       sum_of_type<T>* db) {
+void body(ops::layer_norm_backward_weight, const L& on, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw, sum_of_type<T>* db) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, layer_norm_weight_terms<T>{columns, dy, x, mean, rstd}, {dw, db});
 }
 
@@ -128,8 +126,8 @@ struct rms_norm_row {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps,
-                     T* y, sum_of_type<T>* rstd) {
+void body(ops::rms_norm, const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* rstd) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
 /// dx = onto + s (g - n mean(g n)) with g = w dy and n = x s. `onto` may be dx.
@@ -155,14 +153,14 @@ struct rms_norm_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                    const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
+void body(ops::rms_norm_backward_onto, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, onto, dx});
 }
 template <launcher L, class T>
-void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                    const T* w, const sum_of_type<T>* rstd, T* dx) {
-  launch_rms_norm_backward_input(on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
+void body(ops::rms_norm_backward_input, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, T* dx) {
+  body(ops::rms_norm_backward_onto{}, on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
 }
 template <class T>
 struct rms_norm_weight_terms {
@@ -175,8 +173,8 @@ struct rms_norm_weight_terms {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                     const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
+void body(ops::rms_norm_backward_weight, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, rms_norm_weight_terms<T>{columns, dy, x, rstd}, {dw});
 }
 

@@ -39,15 +39,12 @@
   KIND template void add_positions_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, T*);            \
   KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);                     \
   KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);            \
-  KIND template void layer_norm(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T, T*, T*, T*);       \
-  KIND template void layer_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,        \
-                                               const T*, const T*, T*);                                                \
-  KIND template void layer_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,       \
-                                                const T*, T*, T*);                                                     \
-  KIND template void rms_norm(team&, std::int64_t, std::int64_t, const T*, const T*, T, T*, T*);                       \
-  KIND template void rms_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,          \
-                                             const T*, T*);                                                            \
-  KIND template void rms_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T*);    \
+  KIND template body_type<ops::layer_norm, T, team&> body;                                                             \
+  KIND template body_type<ops::layer_norm_backward_input, T, team&> body;                                              \
+  KIND template body_type<ops::layer_norm_backward_weight, T, team&> body;                                             \
+  KIND template body_type<ops::rms_norm, T, team&> body;                                                               \
+  KIND template body_type<ops::rms_norm_backward_input, T, team&> body;                                                \
+  KIND template body_type<ops::rms_norm_backward_weight, T, team&> body;                                               \
   KIND template void choose_greatest(std::int64_t, const T*, std::int64_t, std::int32_t*);                             \
   KIND template void permute(team&, std::int64_t, std::int64_t, const T*, const std::int32_t*, T*);                    \
   KIND template void unpermute_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, const T*,           \
