@@ -147,15 +147,15 @@ void cross_entropy(device& d) {
   const auto targets = d.ids(tokens, words);
   d.bytes("cross-entropy, forward in three kernels that read twice", "cross_entropy.two_reads",
           2 * element * tokens * words, [&] {
-            b.row_max(matrix(logits, tokens, words), m.view());
-            b.row_sum_exp(matrix(logits, tokens, words), m.view(), sum.view());
-            b.pick_target(matrix(logits, tokens, words), targets.view(), 0, picked.view());
+            hc::run<hc::ops::row_max>(b, matrix(logits, tokens, words), m.view());
+            hc::run<hc::ops::row_sum_exp>(b, matrix(logits, tokens, words), m.view(), sum.view());
+            hc::run<hc::ops::pick_target>(b, matrix(logits, tokens, words), targets.view(), 0, picked.view());
           });
   d.bytes("cross-entropy, forward in one kernel", "cross_entropy.forward", element * tokens * words, [&] {
-    b.add_to_softmax(matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(), picked.view());
+    hc::run<hc::ops::add_to_softmax>(b, matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(), picked.view());
   });
   d.bytes("cross-entropy, gradient", "cross_entropy.backward", 2 * element * tokens * words, [&] {
-    b.cross_entropy_backward(matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
+    hc::run<hc::ops::cross_entropy_backward>(b, matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
   });
 }
 

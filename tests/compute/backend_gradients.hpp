@@ -236,13 +236,13 @@ void check_gradients_of_losses() {
     const auto logits = e.shaped(e.in[0], 5, 4);
     const auto targets = e.list(std::vector<std::int32_t>{3, 0, -1, 2, 3});
     auto m = e.zeros(5), sum = e.zeros(5), picked = e.zeros(5);
-    e.backend.row_max(logits, m);
-    e.backend.row_sum_exp(logits, m, sum);
-    e.backend.pick_target(logits, targets, 0, picked);
+    co::run<co::ops::row_max>(e.backend, logits, m);
+    co::run<co::ops::row_sum_exp>(e.backend, logits, m, sum);
+    co::run<co::ops::pick_target>(e.backend, logits, targets, 0, picked);
     e.number([&](auto where) { e.backend.cross_entropy_loss(m, sum, picked, targets, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
-    e.backend.cross_entropy_backward(e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
+    co::run<co::ops::cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
   });
   check_gradients<B>("squared_error", {of_float(19, 7)}, 1, [](auto& e) {
     const auto target = e.t.some(19);

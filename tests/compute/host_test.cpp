@@ -80,10 +80,10 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
                                matrix(dqkv, s.rows(), 3 * s.width()));
     results.push_back(dqkv);
     y = x;
-    backend.row_max(matrix(x, rows, columns), vec(mean));
-    backend.row_sum_exp(matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
-    backend.cross_entropy_backward(matrix(y, rows, columns), vec(std::as_const(mean)), vec(std::as_const(sum)), targets,
-                                   0, T(1));
+    hc::run<hc::ops::row_max>(backend, matrix(x, rows, columns), vec(mean));
+    hc::run<hc::ops::row_sum_exp>(backend, matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
+    hc::run<hc::ops::cross_entropy_backward>(backend, matrix(y, rows, columns), vec(std::as_const(mean)),
+                                             vec(std::as_const(sum)), targets, 0, T(1));
     results.push_back(mean);
     results.push_back(sum);
     results.push_back(y);

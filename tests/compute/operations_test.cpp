@@ -1,4 +1,4 @@
-// Operations by their descriptions alone: every size is checked, costs are those that a serial definition counts, wrappers and backends of a user's own.
+// Operations by their descriptions: every size is checked, costs are counted, bodies and wrappers of a user's own.
 #include "catch.hpp"
 #include "support.hpp"
 
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,26 +24,39 @@ namespace ops = heddle::compute::ops;
 
 template <class... Ops>
 struct list {};
-using row_operations = list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight,
-                            ops::rms_norm, ops::rms_norm_backward_input, ops::rms_norm_backward_weight>;
+using all_operations =
+    list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight, ops::rms_norm,
+         ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
+         ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax>;
 
-// A view of an argument of these extents; 1 for a number.
-template <class A>
-auto argument(std::vector<double>& memory, const std::array<std::int64_t, 2>& extents) {
+// The elements of an argument, or the number: of S where they are the operation's or sums.
+template <class A, class S>
+using element = std::remove_cv_t<std::remove_pointer_t<typename A::template address<S>>>;
+template <class... A>
+using memory_of = std::tuple<std::vector<element<A, double>>...>;
+// A view of an argument of these extents; the first element for a number.
+template <class A, class M>
+auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
   using view = typename A::template view<double, hd::host_memory>;
   if constexpr (A::dims[0] == nullptr)
-    return view(1);
+    return memory[0];
   else if constexpr (A::dims[1] == nullptr)
     return view(memory.data(), static_cast<std::size_t>(extents[0]));
   else
     return view(memory.data(), hd::dynamic_shape<2>(extents[0], extents[1]));
+}
+template <class A, class... D>
+std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
+  std::array<std::int64_t, 2> found{};
+  for (std::size_t d = 0; d < 2; ++d)
+    static_cast<void>(((A::dims[d] == &hc::detail::dimension<D> ? found[d] = n[D{}] : 0), ...));
+  return found;
 }
 
 // Calls Op once for each dimension of each argument, with that one too long, and gives what went wrong.
 template <class Op, class... A, class... D>
 std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A...>*, ops::sizes<D...>*) {
   constexpr std::array<std::array<const char*, 2>, sizeof...(A)> dims{A::dims...};
-  constexpr std::array<const char*, sizeof...(D)> all{&hc::detail::dimension<D>...};
   std::vector<std::string> wrong;
   const auto uses = [&](const char* dim) {
     int n = 0;
@@ -51,18 +65,16 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
     return n;
   };
   for (std::size_t i = 0; i <= 2 * sizeof...(A); ++i) {  // the last: nothing is too long
-    std::array<std::array<std::int64_t, 2>, sizeof...(A)> extents{};
-    for (std::size_t a = 0; a < sizeof...(A); ++a)
-      for (std::size_t d = 0; d < 2; ++d)
-        for (std::size_t k = 0; k < all.size(); ++k)
-          if (dims[a][d] == all[k]) extents[a][d] = 3 + static_cast<std::int64_t>(k) + (2 * a + d == i);
+    std::int64_t size = 2;
+    const ops::sizes<D...> n{{(static_cast<void>(D{}), ++size)...}};
+    std::array<std::array<std::int64_t, 2>, sizeof...(A)> of{extents<A>(n)...};
     const char* const dim = i < 2 * sizeof...(A) ? dims[i / 2][i % 2] : nullptr;
-    std::array<std::vector<double>, sizeof...(A)> memory;
-    memory.fill(std::vector<double>(64, 1.0));
+    if (dim != nullptr) ++of[i / 2][i % 2];
+    memory_of<A...> memory{std::vector<element<A, double>>(64)...};
     std::string text;
     try {
       [&]<std::size_t... I>(std::index_sequence<I...>) {
-        hc::run<Op>(backend, argument<A>(memory[I], extents[I])...);
+        hc::run<Op>(backend, argument<A>(std::get<I>(memory), of[I])...);
       }(std::index_sequence_for<A...>{});
     } catch (const hd::layout_error& e) {
       text = e.what();
@@ -84,10 +96,14 @@ struct counted {
   friend counted operator-(counted a, counted b) { return ++flops, a.value - b.value; }
   friend counted operator*(counted a, counted b) { return ++flops, a.value * b.value; }
   friend counted operator/(counted a, counted b) { return ++flops, a.value / b.value; }
+  friend bool operator<(counted a, counted b) { return ++flops, a.value < b.value; }
   counted& operator+=(counted b) { return *this = *this + b; }
 };
 inline counted sqrt(counted x) {
-  return std::sqrt(x.value);
+  return ++counted::flops, std::sqrt(x.value);
+}
+inline counted exp(counted x) {
+  return ++counted::flops, std::exp(x.value);
 }
 
 // The definitions, of one row after another: arguments in the order of the operations.
@@ -150,61 +166,120 @@ struct definition {
   void operator()(ops::rms_norm_backward_weight, const v& dy, const v& x, const v& rstd, v& dw) const {
     each([&](auto i, auto j, auto at) { dw[j] += dy[at] * (x[at] * rstd[i]); });
   }
+
+  using ids = std::vector<std::int32_t>;
+  void picked_of(const v& logits, const ids& targets, std::int64_t first, v& picked) const {
+    each([&](auto i, auto j, auto at) {
+      if (targets[i] == first + static_cast<std::int64_t>(j)) picked[i] = logits[at];
+    });
+  }
+  void operator()(ops::row_max, const v& logits, v& m) const {
+    m.assign(m.size(), S(-1e300));
+    each([&](auto i, auto, auto at) {
+      if (m[i] < logits[at]) m[i] = logits[at];
+    });
+  }
+  void operator()(ops::row_sum_exp, const v& logits, const v& m, v& sum) const {
+    using std::exp;
+    sum = of_rows();
+    each([&](auto i, auto, auto at) { sum[i] += exp(logits[at] - m[i]); });
+  }
+  void operator()(ops::pick_target, const v& logits, const ids& targets, std::int64_t first, v& picked) const {
+    picked = of_rows();
+    picked_of(logits, targets, first, picked);
+  }
+  void operator()(ops::weighted_cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
+                  std::int64_t first, const v& scales) const {
+    using std::exp;
+    v factor = of_rows();
+    for (std::size_t i = 0; i < sum.size(); ++i) factor[i] = targets[i] < 0 ? S(0) : scales[i] / sum[i];
+    each([&](auto i, auto j, auto at) {
+      logits[at] = exp(logits[at] - m[i]) * factor[i];
+      if (targets[i] >= 0 && targets[i] == first + static_cast<std::int64_t>(j)) logits[at] = logits[at] - scales[i];
+    });
+  }
+  void operator()(ops::cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
+                  std::int64_t first, S scale) const {
+    (*this)(ops::weighted_cross_entropy_backward{}, logits, m, sum, targets, first, v(m.size(), scale));
+  }
+  void operator()(ops::add_to_softmax, const v& logits, const ids& targets, std::int64_t first, v& m, v& sum,
+                  v& picked) const {
+    using std::exp;
+    const v before = m;
+    each([&](auto i, auto, auto at) {
+      if (m[i] < logits[at]) m[i] = logits[at];
+    });
+    for (std::size_t i = 0; i < m.size(); ++i) sum[i] = sum[i] * exp(before[i] - m[i]);
+    each([&](auto i, auto, auto at) { sum[i] += exp(logits[at] - m[i]); });
+    picked_of(logits, targets, first, picked);
+  }
+  void operator()(ops::rescale_softmax, const v& before, const v& m, v& sum) const {
+    using std::exp;
+    for (std::size_t i = 0; i < m.size(); ++i) sum[i] = sum[i] * exp(before[i] - m[i]);
+  }
 };
 
-// An argument of the operation's own sizes, with some numbers.
-template <class A, class S, class... D>
-std::vector<S> numbers(const ops::sizes<D...>& n, int seed) {
-  const std::int64_t count = A::dims[0] == nullptr ? 1 : A::template bytes<std::byte>(n);
-  std::vector<S> x;
-  for (std::int64_t i = 0; i < count; ++i) x.push_back(S(0.5 + 0.4 * std::sin(static_cast<double>(7 * i + seed))));
+// An argument with some numbers; ids from -1 on.
+template <class A, class S, class Sizes>
+std::vector<element<A, S>> numbers(const Sizes& n, int seed) {
+  using E = element<A, S>;
+  const std::array<std::int64_t, 2> of = extents<A>(n);
+  const std::int64_t count = A::dims[0] == nullptr ? 1 : A::dims[1] == nullptr ? of[0] : of[0] * of[1];
+  std::vector<E> x;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_integral_v<E>)
+      x.push_back(static_cast<E>(A::dims[0] == nullptr ? 1 : i - 1));
+    else
+      x.push_back(E(0.5 + 0.4 * std::sin(static_cast<double>(7 * i + seed))));
+  }
   return x;
 }
-template <class A, class S>
-auto& given(std::vector<S>& x) {
+template <class A, class M>
+auto& given(M& memory) {
   if constexpr (A::dims[0] == nullptr)
-    return x[0];
+    return memory[0];
   else
-    return x;
+    return memory;
 }
-template <class A>
-std::array<std::int64_t, 2> extents(const auto& n) {
-  const auto of = [&](const char* dim) {
-    return dim == &hc::detail::dimension<ops::rows> ? n[ops::rows{}] : n[ops::columns{}];
-  };
-  return {of(A::dims[0]), of(A::dims[1])};
+template <class S, class... D>
+definition<S> definition_of(const ops::sizes<D...>& n) {
+  return {n.extents.front(), n.extents.back()};
 }
 
 // The greatest difference between what the host computes and the definition.
 template <class Op, class... A>
 double difference(hc::host<>& backend, const typename Op::dims& n, ops::signature<A...>*) {
   int seed = 0;
-  std::vector<double> expected[] = {numbers<A, double>(n, ++seed)...}, got[sizeof...(A)];
-  std::copy(std::begin(expected), std::end(expected), std::begin(got));
+  memory_of<A...> expected{numbers<A, double>(n, ++seed)...}, got = expected;
   double most = 0;
+  const auto compare = [&](const auto& x, const auto& y) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      most = std::max(most, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  };
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    definition<double>{n[ops::rows{}], n[ops::columns{}]}(Op{}, given<A>(expected[I])...);
-    hc::run<Op>(backend, [&] {
-      if constexpr (A::dims[0] == nullptr)
-        return got[I][0];
-      else
-        return argument<A>(got[I], extents<A>(n));
-    }()...);
-    for (std::size_t a = 0; a < sizeof...(A); ++a)
-      for (std::size_t i = 0; i < got[a].size(); ++i) most = std::max(most, std::abs(got[a][i] - expected[a][i]));
+    definition_of<double>(n)(Op{}, given<A>(std::get<I>(expected))...);
+    hc::run<Op>(backend, argument<A>(std::get<I>(got), extents<A>(n))...);
+    (compare(std::get<I>(got), std::get<I>(expected)), ...);
   }(std::index_sequence_for<A...>{});
   return most;
 }
-// How many additions and multiplications the definition takes.
+// How many additions, multiplications, comparisons and exponentials the definition takes.
 template <class Op, class... A>
 std::int64_t counted_flops(const typename Op::dims& n, ops::signature<A...>*) {
   int seed = 0;
-  std::vector<counted> x[] = {numbers<A, counted>(n, ++seed)...};
+  std::tuple<std::vector<element<A, counted>>...> x{numbers<A, counted>(n, ++seed)...};
   counted::flops = 0;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    definition<counted>{n[ops::rows{}], n[ops::columns{}]}(Op{}, given<A>(x[I])...);
+    definition_of<counted>(n)(Op{}, given<A>(std::get<I>(x))...);
   }(std::index_sequence_for<A...>{});
   return counted::flops;
+}
+// Three rows and so many columns; of operations without columns so many rows.
+template <class Sizes>
+Sizes sizes_of(Sizes n, std::int64_t columns) {
+  n.extents.fill(3);
+  n.extents.back() = columns;
+  return n;
 }
 template <class... Ops, class F>
 void each_of(list<Ops...>, F&& f) {
@@ -243,7 +318,7 @@ struct counting : hc::host<> {
 TEST_CASE("operations check every size that two of their arguments share", "[compute][operations]") {
   using namespace operations_of_tests;
   hc::host<> backend;
-  each_of(row_operations{}, [&]<class Op>(std::type_identity<Op>) {
+  each_of(all_operations{}, [&]<class Op>(std::type_identity<Op>) {
     const auto wrong = unchecked_sizes<Op>(backend, static_cast<typename Op::takes*>(nullptr),
                                            static_cast<typename Op::dims*>(nullptr));
     INFO(Op::name);
@@ -254,16 +329,15 @@ TEST_CASE("operations check every size that two of their arguments share", "[com
 TEST_CASE("operations are their definitions, which take as many flops as they say", "[compute][operations]") {
   using namespace operations_of_tests;
   hc::host<> backend(2);
-  each_of(row_operations{}, [&]<class Op>(std::type_identity<Op>) {
+  each_of(all_operations{}, [&]<class Op>(std::type_identity<Op>) {
     auto* const takes = static_cast<typename Op::takes*>(nullptr);
     INFO(Op::name);
     for (const std::int64_t columns : {1, 5, 37}) {
-      const typename Op::dims n{{3, columns}}, more{{3, columns + 1}};
+      const auto n = sizes_of(typename Op::dims{}, columns), more = sizes_of(typename Op::dims{}, columns + 1);
       CHECK(difference<Op>(backend, n, takes) < 1e-11);
       // Those of each row, such as its root, are not counted: what another column takes.
       CHECK(counted_flops<Op>(more, takes) - counted_flops<Op>(n, takes) == Op::flops(more) - Op::flops(n));
     }
-    CHECK(Op::flops({{0, 5}}) == 0);
   });
   STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm, hd::bf16>({{2, 3}}) == 12 + 6 + 12 + 8);
   STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm_backward_input, hd::bf16>({{2, 3}}) == 12 + 12 + 6 + 8 + 2 * 12);

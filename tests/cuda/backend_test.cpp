@@ -40,9 +40,9 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::embedding_kernels<tested, float>);
   STATIC_REQUIRE(co::cache_kernels<tested, double>);
-  STATIC_REQUIRE(co::cross_entropy_kernels<tested, float>);
-  STATIC_REQUIRE(co::weighted_cross_entropy_kernels<tested, float>);
-  STATIC_REQUIRE(co::chunked_cross_entropy_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
+  STATIC_REQUIRE(co::offers<tested, float, co::weighted_cross_entropy_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::chunked_cross_entropy_facet>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, double>);
   STATIC_REQUIRE(co::fused_product_kernels<tested, hd::bf16>);
   STATIC_REQUIRE(co::fused_product_kernels<co::bf16_products<tested>, float>);

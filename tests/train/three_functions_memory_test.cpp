@@ -167,11 +167,13 @@ struct program {
     const auto kept = c.copied_in(std::span(b.targets));
     const auto targets = row(kept);
     hd::buffer<T, space> most(c.queue(), b.rows()), sum(c.queue(), b.rows()), picked(c.queue(), b.rows());
-    k.row_max(std::as_const(logits).local(), row(most));
-    k.row_sum_exp(std::as_const(logits).local(), row(std::as_const(most)), row(sum));
-    k.pick_target(std::as_const(logits).local(), targets, 0, row(picked));
+    hd::compute::run<hd::compute::ops::row_max>(k, std::as_const(logits).local(), row(most));
+    hd::compute::run<hd::compute::ops::row_sum_exp>(k, std::as_const(logits).local(), row(std::as_const(most)),
+                                                    row(sum));
+    hd::compute::run<hd::compute::ops::pick_target>(k, std::as_const(logits).local(), targets, 0, row(picked));
     k.cross_entropy_loss(row(most), row(std::as_const(sum)), row(std::as_const(picked)), targets, c.loss_sum());
-    k.cross_entropy_backward(logits.local(), row(std::as_const(most)), row(std::as_const(sum)), targets, 0, T(1));
+    hd::compute::run<hd::compute::ops::cross_entropy_backward>(k, logits.local(), row(std::as_const(most)),
+                                                               row(std::as_const(sum)), targets, 0, T(1));
     back(std::move(logits));
     return {0, std::count_if(b.targets.begin(), b.targets.end(), [](std::int32_t t) { return t >= 0; })};
   }

@@ -21,9 +21,6 @@ HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< caus
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
 HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);                ///< look-ups in an embedding
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
-HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);  ///< softmax cross-entropy in parts of a vocabulary
-HEDDLE_FACET(weighted_cross_entropy_facet, weighted_cross_entropy_kernels<B, T>);  ///< its gradient with a factor a row
-HEDDLE_FACET(chunked_cross_entropy_facet, chunked_cross_entropy_kernels<B, T>);    ///< its logits chunk by chunk
 HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                                      ///< the sum of cross-entropies
 HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient
 HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows

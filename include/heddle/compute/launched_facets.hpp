@@ -167,55 +167,6 @@ class launched_facets {
 
   // ---- softmax cross-entropy ----
   template <class T>
-    requires(!is_half_precision<T>)
-  void row_max(in_matrix<T> logits, row<T> m) {
-    row_max_into<T>(logits, m);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_max(matrix<T> logits, sums<T> m) {
-    row_max_into<std::remove_const_t<T>>(logits, m);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
-    row_sum_exp_into<T>(logits, m, sum);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_sum_exp(matrix<T> logits, in_sums<T> m, sums<T> sum) {
-    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void pick_target(in_matrix<T> logits, ids_row targets, std::int64_t first_id, row<T> picked) {
-    pick_target_into<T>(logits, targets, first_id, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void pick_target(matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
-    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
-  }
-  template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
-                              sum_of_type<T> scale) {
-    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
-                           sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
-                                  sum.address(), targets.address(), first_id, scale);
-  }
-  template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
-                              in_sums<T> scales) {
-    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
-                           sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    expect("cross_entropy_backward", "elements of scales", logits.extent(0), scales.size());
-    launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
-                                  sum.address(), targets.address(), first_id, scales.address());
-  }
-  template <class T>
   void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
                           ids_row targets, number out) {
     using element = std::remove_const_t<T>;
@@ -299,23 +250,6 @@ class launched_facets {
     argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
                                     dwpe.extent(1), sequence);
     launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
-  }
-  template <class T>
-  void row_max_into(in_matrix<T> logits, sums<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
-  }
-  template <class T>
-  void row_sum_exp_into(in_matrix<T> logits, in_sums<T> m, sums<T> sum) {
-    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
-    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
-  }
-  template <class T>
-  void pick_target_into(in_matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
-                       picked.address());
   }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }

@@ -12,8 +12,8 @@
 //   template <class T>
 //   void body(ops::rms_norm, launcher&, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
 //             sum_of_type<T> eps, T* y, sum_of_type<T>* rstd);
-// It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of `dims`,
-// and the addresses and numbers in the order of the signature.
+// It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
+// `dims`, and the addresses and numbers in the order of the signature.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -33,38 +33,45 @@
 namespace heddle::inline v0::compute {
 
 namespace detail {
-struct own_element {};
-struct sum_element {};
-template <class E, class T>
-struct element {
-  using written = E;
-  using read = const E;
+// Types follow by aliases alone: a class that is instantiated for each argument of each operation would cost all who
+// compile.
+struct own_element {
+  template <class T>
+  using of = T;
 };
-template <class T>
-struct element<own_element, T> : element<T, void> {};
-template <class T>
-struct element<sum_element, T> : element<sum_of_type<T>, void> {};
+struct sum_element {
+  template <class T>
+  using of = sum_of_type<T>;
+};
+template <class E>
+struct element_that_is {
+  template <class>
+  using of = E;
+};
 template <bool Writes>
-struct element_access {
+struct access {
   template <class E>
-  using type = typename E::written;
+  using of = E;
 };
 template <>
-struct element_access<false> {
+struct access<false> {
   template <class E>
-  using type = typename E::read;
+  using of = const E;
 };
-template <std::size_t Rank, class X, class Space>
-struct argument_view {
-  using type = view<X, dynamic_shape<Rank>, Space>;
+template <std::size_t Rank>
+struct view_of_rank {
+  template <class E, class Space>
+  using of = matrix_view<E, Space>;
 };
-template <class X, class Space>
-struct argument_view<1, X, Space> {
-  using type = row_view<X, Space>;
+template <>
+struct view_of_rank<1> {
+  template <class E, class Space>
+  using of = row_view<E, Space>;
 };
 
 inline constexpr std::size_t most_dims = 2;
-// Names a dimension where templates would cost more.
+using argument_dims = std::array<const char*, most_dims>;
+// Names a dimension.
 template <class Dim>
 inline constexpr char dimension = 0;
 
@@ -73,25 +80,25 @@ template <bool Reads, bool Writes, class Element, class... Dims>
 struct tensor_argument {
   static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= most_dims);
   static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
-  static constexpr std::array<const char*, most_dims> dims{&dimension<Dims>...};
+  static constexpr argument_dims dims{&dimension<Dims>...};
   template <class T>
-  using type = typename element_access<Writes>::template type<element<Element, T>>;
+  using element = typename access<Writes>::template of<typename Element::template of<T>>;
   template <class T>
-  using address = type<T>*;
+  using address = element<T>*;
   template <class T, class Space>
-  using view = typename argument_view<sizeof...(Dims), type<T>, Space>::type;
+  using view = typename view_of_rank<sizeof...(Dims)>::template of<element<T>, Space>;
   template <class T, class Sizes>
   static constexpr std::int64_t bytes(const Sizes& n) {
-    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(type<T>)) * (Reads + Writes);
+    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
   }
 };
 // A number, which lies on the host.
 template <class Element>
 struct number_argument {
   static constexpr bool has_own_elements = false;
-  static constexpr std::array<const char*, most_dims> dims{};
+  static constexpr argument_dims dims{};
   template <class T>
-  using address = typename element<Element, T>::written;
+  using address = typename Element::template of<T>;
   template <class T, class>
   using view = address<T>;
   template <class, class Sizes>
@@ -129,11 +136,11 @@ template <class... Dims>
 using inout_sums = detail::tensor_argument<true, true, detail::sum_element, Dims...>;
 /// Token ids that are read.
 template <class... Dims>
-using in_ids = detail::tensor_argument<true, false, std::int32_t, Dims...>;
+using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std::int32_t>, Dims...>;
 /// A number of `sum_of_type<T>`.
 using number = detail::number_argument<detail::sum_element>;
 /// A count or index.
-using index = detail::number_argument<std::int64_t>;
+using index = detail::number_argument<detail::element_that_is<std::int64_t>>;
 
 /// The arguments of an operation, in the order of its calls.
 template <class... Arguments>
@@ -145,6 +152,7 @@ struct sizes {
   std::array<std::int64_t, sizeof...(Dims)> extents{};
   template <class Dim>
   constexpr std::int64_t operator[](Dim) const {
+    static_assert((... || std::is_same_v<Dim, Dims>), "heddle: the operation has no such dimension");
     std::size_t at = 0;
     static_cast<void>((... || (std::is_same_v<Dim, Dims> || (++at, false))));
     return extents[at];
@@ -169,76 +177,89 @@ namespace detail {
 struct argument_extents {
   std::int64_t n[most_dims] = {};
 };
-constexpr std::int64_t extent_at(const argument_extents* arguments, std::size_t i) noexcept {
-  return arguments[i / most_dims].n[i % most_dims];
+constexpr argument_extents extents_of(std::int64_t) noexcept {
+  return {};
 }
-template <class X>
-constexpr argument_extents extents_of(const X&) noexcept {
+constexpr argument_extents extents_of(float) noexcept {
+  return {};
+}
+constexpr argument_extents extents_of(double) noexcept {
   return {};
 }
 template <class T>
 constexpr argument_extents extents_of(const std::span<T>& x) noexcept {
   return {{static_cast<std::int64_t>(x.size())}};
 }
+template <class T, class Space>
+constexpr argument_extents extents_of(const vector_view<T, Space>& x) noexcept {
+  return {{x.extent(0)}};
+}
+template <class T, class Space>
+constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
+  return {{x.extent(0), x.extent(1)}};
+}
+constexpr std::int64_t address_of(std::int64_t x) noexcept {
+  return x;
+}
+constexpr float address_of(float x) noexcept {
+  return x;
+}
+constexpr double address_of(double x) noexcept {
+  return x;
+}
+template <class T>
+constexpr T* address_of(const std::span<T>& x) noexcept {
+  return x.data();
+}
 template <class T, class Shape, class Space>
-constexpr argument_extents extents_of(const view<T, Shape, Space>& x) noexcept {
-  if constexpr (Shape::rank() == 1)
-    return {{x.extent(0)}};
-  else
-    return {{x.extent(0), x.extent(1)}};
-}
-template <class X>
-constexpr auto address_of(const X& x) noexcept {
-  if constexpr (requires { x.address(); })
-    return x.address();
-  else if constexpr (requires { x.data(); })
-    return x.data();
-  else
-    return x;
+constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
+  return x.address();
 }
 
-// Where each size is given first: of dimension d of argument a, number most_dims * a + d, in `first`; of each of the operation's dimensions, in `at`.
-template <std::size_t Arguments, std::size_t Dims>
+// The dimensions of all arguments, and where each size is given first: that of dimension d of argument a is number
+// most_dims * a + d.
 struct operation_layout {
-  std::array<std::uint8_t, Arguments * most_dims> first{};
-  std::array<std::uint8_t, Dims> at{};
-  static constexpr std::size_t checked = Arguments * most_dims, dims = Dims;
-  std::size_t typed = 0;  // the first argument of the operation's element type
-};
-template <std::size_t Arguments, std::size_t Dims>
-consteval auto layout_of(const std::array<const char*, most_dims> (&arguments)[Arguments],
-                         const bool (&typed)[Arguments], const char* const (&dims)[Dims]) {
-  operation_layout<Arguments, Dims> found;
-  while (!typed[found.typed]) ++found.typed;
-  const auto named = [&](std::size_t i) { return arguments[i / most_dims][i % most_dims]; };
-  const auto first = [&](const char* name) {
+  static constexpr std::size_t most_arguments = 12;
+  const char* dims[most_arguments * most_dims] = {};
+  std::uint8_t first[most_arguments * most_dims] = {};
+  std::size_t typed = 0;  // the first argument of the operation's element type; 0 if all are sums
+  consteval operation_layout(std::initializer_list<argument_dims> arguments, std::initializer_list<bool> own_elements) {
+    for (std::size_t i = 0; i < most_dims * arguments.size(); ++i) {
+      dims[i] = arguments.begin()[i / most_dims][i % most_dims];
+      first[i] = dims[i] == nullptr ? static_cast<std::uint8_t>(i) : position(dims[i]);
+    }
+    for (std::size_t a = arguments.size(); a-- > 0;)
+      if (own_elements.begin()[a]) typed = a;
+  }
+  consteval std::uint8_t position(const char* dim) const {  // an error here: a dimension that no argument has
     std::uint8_t i = 0;
-    while (named(i) != name) ++i;  // a dimension that no argument has is an error here
+    while (dims[i] != dim) ++i;
     return i;
-  };
-  for (std::uint8_t i = 0; i < found.first.size(); ++i) found.first[i] = named(i) == nullptr ? i : first(named(i));
-  for (std::size_t d = 0; d < Dims; ++d) found.at[d] = first(dims[d]);
-  return found;
-}
-template <class Takes, class Dims>
-inline constexpr int layout_for = 0;
-template <class... A, class... D>
-inline constexpr auto layout_for<ops::signature<A...>, ops::sizes<D...>> =
-    layout_of({A::dims...}, {A::has_own_elements...}, {&dimension<D>...});
-template <class Op>
-inline constexpr auto& operation_layout_of = layout_for<typename Op::takes, typename Op::dims>;
+  }
+};
+template <class Takes>
+inline constexpr int layout_of = 0;
+template <class... A>
+inline constexpr operation_layout layout_of<ops::signature<A...>>{{A::dims...}, {A::has_own_elements...}};
 
+constexpr std::int64_t extent_at(const argument_extents* arguments, std::size_t i) noexcept {
+  return arguments[i / most_dims].n[i % most_dims];
+}
+constexpr bool fits(const operation_layout& layout, const argument_extents* got, std::size_t argument) noexcept {
+  for (std::size_t i = most_dims * argument; i < most_dims * (argument + 1); ++i)
+    if (extent_at(got, i) != extent_at(got, layout.first[i])) return false;
+  return true;
+}
 [[noreturn, gnu::noinline, gnu::cold]] inline void wrong_sizes(const char* name, const char* const* arguments,
-                                                               const std::uint8_t* first,
-                                                               std::initializer_list<argument_extents> got,
-                                                               std::initializer_list<bool> matrices) {
-  const auto extent = [&](std::size_t i) { return extent_at(got.begin(), i); };
+                                                               const operation_layout& layout,
+                                                               std::initializer_list<argument_extents> got) {
   std::size_t i = 0;
-  while (extent(i) == extent(first[i])) ++i;
-  const char* const what = !matrices.begin()[i / most_dims] ? "elements of "
-                           : i % most_dims == 0             ? "rows of "
-                                                            : "columns of ";
-  mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), extent(first[i]), extent(i));
+  const auto expected = [&] { return extent_at(got.begin(), layout.first[i]); };
+  while (extent_at(got.begin(), i) == expected()) ++i;
+  const char* const what = layout.dims[i | 1] == nullptr ? "elements of "
+                           : i % most_dims == 0          ? "rows of "
+                                                         : "columns of ";
+  mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
 }
 
 template <class B>
@@ -261,26 +282,29 @@ struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
 template <class Op, class T, class Launcher>
 using body_type = typename body_of<Op, T, Launcher>::type;
 
+template <class Op, class T, class B, class Takes>
+inline constexpr bool runs_itself = false;
+template <class Op, class T, class B, class... A>
+inline constexpr bool runs_itself<Op, T, B, ops::signature<A...>> =
+    requires(B& b, typename A::template view<T, space_of<B>>... v) { b.template run<Op, T>(v...); };
 template <class Op, class T, class B, class Takes, class Dims>
 inline constexpr bool has_body = false;
 template <class Op, class T, class B, class... A, class... D>
 inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
-    requires(B& b, typename A::template view<T, space_of<B>>... v) { b.template run<Op, T>(v...); } ||
     requires(B& b, extent_of<D>... n, typename A::template address<T>... v) { body(Op{}, launcher_of(b), n..., v...); };
 
-template <class Op, class T, class... A, std::size_t... I, std::size_t... D, class B>
-constexpr void call(ops::signature<A...>*, std::index_sequence<I...>, std::index_sequence<D...>, B& backend,
-                    typename A::template view<T, space_of<B>>... v) {
-  if constexpr (requires { backend.template run<Op, T>(v...); }) {
-    backend.template run<Op, T>(v...);
-  } else {
-    constexpr auto& layout = operation_layout_of<Op>;
-    const argument_extents got[] = {extents_of(v)...};
-    if constexpr (checks_arguments)
-      if (!((layout.first[I] == I || extent_at(got, I) == extent_at(got, layout.first[I])) && ...)) [[unlikely]]
-        wrong_sizes(Op::name, Op::arguments, layout.first.data(), {extents_of(v)...}, {A::dims[1] != nullptr...});
-    body(Op{}, launcher_of(backend), extent_at(got, layout.at[D])..., address_of(v)...);
+// The same for all backends with this launcher.
+template <class Op, class T, class Space, class... A, class... D, class Launcher>
+constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launcher,
+                    typename A::template view<T, Space>... v) {
+  constexpr const operation_layout& layout = layout_of<ops::signature<A...>>;
+  const argument_extents got[] = {extents_of(v)...};
+  if constexpr (checks_arguments) {
+    std::size_t a = 0;
+    if (!((static_cast<void>(v), fits(layout, got, a++)) && ...)) [[unlikely]]
+      wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
   }
+  body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
 // The first argument or the second.
 template <std::size_t>
@@ -300,7 +324,8 @@ template <class F, class B, class T>
 inline constexpr bool offered = F::template offered<B, T>;
 template <class Op, class B, class T>
   requires requires { typename Op::takes; }
-inline constexpr bool offered<Op, B, T> = detail::has_body<Op, T, B, typename Op::takes, typename Op::dims>;
+inline constexpr bool offered<Op, B, T> = detail::runs_itself<Op, T, B, typename Op::takes> ||
+                                          detail::has_body<Op, T, B, typename Op::takes, typename Op::dims>;
 
 /// The facet of several operations.
 template <class... Ops>
@@ -309,20 +334,25 @@ struct operations {
   static constexpr bool offered = (compute::offered<Ops, B, T> && ...);
 };
 
-/// Runs an operation on a backend: `run<ops::rms_norm>(backend, x, w, eps, y, rstd)`. The element type is that of the first tensor that has the
-/// operation's; the other arguments convert to theirs. What is written is given as a view, not as a container.
-/// A backend with a member template `run<Op, T>(arguments...)` gets the call as it is: a wrapper that counts, delays or changes operations.
-/// Errors: `layout_error` if sizes of arguments differ; a compile error for an operation that the backend does not offer.
+/// Runs an operation on a backend: `run<ops::rms_norm>(backend, x, w, eps, y, rstd)`. The element type is that of the
+/// first tensor that has the operation's; the other arguments convert to theirs. What is written is given as a view,
+/// not as a container. A backend with a member template `run<Op, T>(arguments...)` gets the call as it is: a wrapper
+/// that counts, delays or changes operations.
+/// Errors: `layout_error` if sizes of arguments differ; a compile error for an operation that the backend does not
+/// offer.
 template <class Op, class B, class X, class Y, class... V>
 constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
-  using layout = std::remove_cvref_t<decltype(detail::operation_layout_of<Op>)>;
-  using T = typename detail::typed_argument<detail::operation_layout_of<Op>.typed>::template type<X, Y>::value_type;
+  using takes = typename Op::takes;
+  using dims = typename Op::dims;
+  using T = typename detail::typed_argument<detail::layout_of<takes>.typed>::template type<X, Y>::value_type;
   static_assert(offered<Op, B, T>,
                 "heddle: the backend offers no such operation: run<operation>(backend, ...) names it; give it a "
                 "body(operation, launcher, sizes..., addresses...) (compute/op.hpp), or take a backend that has it");
-  if constexpr (offered<Op, B, T>)
-    detail::call<Op, T>(static_cast<typename Op::takes*>(nullptr), std::make_index_sequence<layout::checked>{},
-                        std::make_index_sequence<layout::dims>{}, backend, x, y, v...);
+  if constexpr (detail::runs_itself<Op, T, B, takes>)
+    backend.template run<Op, T>(x, y, v...);
+  else if constexpr (offered<Op, B, T>)
+    detail::call<Op, T, space_of<B>>(static_cast<takes*>(nullptr), static_cast<dims*>(nullptr),
+                                     detail::launcher_of(backend), x, y, v...);
 }
 
 namespace detail {
@@ -332,7 +362,8 @@ constexpr std::int64_t bytes_of(ops::signature<A...>*, const N& n) {
 }
 }  // namespace detail
 
-/// Bytes that an operation on elements of type T moves at least: each tensor once, and twice where it is read and written.
+/// Bytes that an operation on elements of type T moves at least: each tensor once, and twice where it is read and
+/// written.
 template <class Op, class T>
 constexpr std::int64_t bytes_moved(const typename Op::dims& n) {
   return detail::bytes_of<T>(static_cast<typename Op::takes*>(nullptr), n);

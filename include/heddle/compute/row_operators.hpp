@@ -71,7 +71,7 @@ template <int Dim>
 struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
   static constexpr bool reads_result = true;
   template <class B, class T>
-  static constexpr bool runs_on = cross_entropy_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && elementwise_kernels<B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     using T = typename X::value_type;
@@ -82,9 +82,9 @@ struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
     buffer<std::int32_t> elsewhere(rows);  // the kernel takes 1 off at a target; these are in no row
     for (auto& t : elsewhere) t = static_cast<std::int32_t>(columns);
     c.backend.copy(x.elements(), y.elements());
-    c.backend.row_max(detail::as_rows(x), std::span<T>(top));
-    c.backend.row_sum_exp(detail::as_rows(x), top, std::span<T>(sum));
-    c.backend.cross_entropy_backward(detail::as_rows(y), top, sum, elsewhere, 0, T(1));
+    run<ops::row_max>(c.backend, detail::as_rows(x), std::span<T>(top));
+    run<ops::row_sum_exp>(c.backend, detail::as_rows(x), top, std::span<T>(sum));
+    run<ops::cross_entropy_backward>(c.backend, detail::as_rows(y), top, sum, elsewhere, 0, T(1));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C&, S&, const auto& dy, const Y& y, G& g, const X&) {

@@ -192,27 +192,6 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                                   step);
   }
 
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
-                      std::type_identity_t<vector_view<T, space>> sum,
-                      std::type_identity_t<vector_view<T, space>> picked) {
-    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_to_softmax(matrix_view<T, space> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
-                      sums_of<T> sum, sums_of<T> picked) {
-    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-  void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
-                       std::type_identity_t<row_view<const T, space>> m, vector_view<T, space> sum) {
-    detail::expect("rescale_softmax", "elements of before", sum.size(), before.size());
-    detail::expect("rescale_softmax", "elements of m", sum.size(), m.size());
-    detail::on_cuda::launch_rescale_softmax(launcher(), sum.size(), before.address(), m.address(), sum.address());
-  }
-
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
   friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
@@ -226,16 +205,6 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::partial_merging;  // compute/cuda/merge_partials.hpp
   friend class detail::launched_images<basic_cuda, cuda_memory>;
-  template <class T>
-  void add_to_softmax_into(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
-                           sums_of<T> sum, sums_of<T> picked) {
-    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
-                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
-  }
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>

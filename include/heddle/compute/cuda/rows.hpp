@@ -199,7 +199,7 @@ struct row_max_row {
   }
 };
 template <launcher L, class T>
-void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
+void body(ops::row_max, const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
   each_row_of_packs<T>(on, rows, columns, row_max_row<T>{columns, logits, lowest, m});
 }
@@ -220,8 +220,8 @@ struct row_sum_exp_row {
   }
 };
 template <launcher L, class T>
-void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
-                        sum_of_type<T>* sum) {
+void body(ops::row_sum_exp, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const sum_of_type<T>* m, sum_of_type<T>* sum) {
   each_row_of_packs<T>(on, rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
 /// The targets of the rows among these columns, which are those of the words from `first_id` on.
@@ -248,8 +248,8 @@ struct pick_target_body {
   }
 };
 template <launcher L, class T>
-void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                        const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
+void body(ops::pick_target, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
 /// Greatest number and sum of exponentials of what came so far, in one pass. The sum is in units of exp(unit), a number that came; a greater one takes its
@@ -299,9 +299,9 @@ struct add_to_softmax_row {
   }
 };
 template <launcher L, class T>
-void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                           const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
-                           sum_of_type<T>* picked) {
+void body(ops::add_to_softmax, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
+          sum_of_type<T>* picked) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
   each_row_of_packs<T>(on, rows, columns,
                        add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
@@ -315,7 +315,7 @@ struct rescale_softmax_body {
   }
 };
 template <launcher L, class T>
-void launch_rescale_softmax(const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
+void body(ops::rescale_softmax, const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
   on.each(rows, rescale_softmax_body<T>{before, m, sum});
 }
 /// `Factor`: one for all rows, or the address of one for each.
@@ -340,12 +340,20 @@ struct cross_entropy_backward_row {
     for_packs(g, columns, gradient, row);
   }
 };
-template <launcher L, class T, class Factor>
-void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
-                                   const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
-                                   std::int64_t first_id, Factor factor) {
+template <launcher L, class T>
+void body(ops::cross_entropy_backward, const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          sum_of_type<T> scale) {
   each_row_of_packs<T>(on, rows, columns,
-                       cross_entropy_backward_row<T, Factor>{columns, logits, m, sum, targets, first_id, factor});
+                       cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, scale});
+}
+template <launcher L, class T>
+void body(ops::weighted_cross_entropy_backward, const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          const sum_of_type<T>* scales) {
+  using factors = const sum_of_type<T>*;
+  each_row_of_packs<T>(on, rows, columns,
+                       cross_entropy_backward_row<T, factors>{columns, logits, m, sum, targets, first_id, scales});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -115,15 +115,15 @@ KOKKOS_INLINE_FUNCTION T largest_of_block(std::int64_t n, const T* x, T lowest) 
   }
 }
 template <class Exec, class T>
-void launch_row_max(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
+void body(ops::row_max, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
   const T lowest = -(std::numeric_limits<T>::infinity)();
   each(
       exec, "heddle::row_max", rows, rows * columns,
       KOKKOS_LAMBDA(const std::int64_t i) { m[i] = largest_of_block<Exec>(columns, logits + i * columns, lowest); });
 }
 template <class Exec, class T>
-void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
-                        T* sum) {
+void body(ops::row_sum_exp, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
+          T* sum) {
   each(
       exec, "heddle::row_sum_exp", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T top = m[i];
@@ -132,8 +132,8 @@ void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t co
       });
 }
 template <class Exec, class T>
-void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
-                        const std::int32_t* targets, std::int64_t first_id, T* picked) {
+void body(ops::pick_target, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, T* picked) {
   each(
       exec, "heddle::pick_target", rows, rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t target = targets[i], column = target - first_id;
@@ -141,8 +141,8 @@ void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t co
       });
 }
 template <class Exec, class T, class Factor>
-void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
-                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, Factor factors) {
+void softmax_gradient(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
+                      const T* sum, const std::int32_t* targets, std::int64_t first_id, Factor factors) {
   each(
       exec, "heddle::cross_entropy_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = logits + i * columns;
@@ -156,6 +156,16 @@ void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std:
           if (column >= 0 && column < columns) row[column] -= factor;
         }
       });
+}
+template <class Exec, class T>
+void body(ops::cross_entropy_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits,
+          const T* m, const T* sum, const std::int32_t* targets, std::int64_t first_id, T scale) {
+  softmax_gradient(exec, rows, columns, logits, m, sum, targets, first_id, scale);
+}
+template <class Exec, class T>
+void body(ops::weighted_cross_entropy_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns,
+          T* logits, const T* m, const T* sum, const std::int32_t* targets, std::int64_t first_id, const T* scales) {
+  softmax_gradient(exec, rows, columns, logits, m, sum, targets, first_id, scales);
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_kokkos
