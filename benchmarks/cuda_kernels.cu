@@ -125,15 +125,15 @@ void rows_of_a_transformer(device& d) {
   d.bytes("gelu", "gelu", 2 * element * n, [&] { b.gelu(x.view(), y.view()); });
   d.bytes("add", "add", 3 * element * n, [&] { b.add(x.view(), y.view(), z.view()); });
   d.bytes("layer norm", "norm.layer", 2 * element * n, [&] {
-    b.layer_norm(matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
+    hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
                  scale.view());
   });
   d.bytes("layer norm, gradient of the input", "norm.layer_backward", 4 * element * n, [&] {
-    b.layer_norm_backward_input(matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
+    hc::run<hc::ops::layer_norm_backward_input>(b, matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
                                 matrix(z, rows, width));
   });
   d.bytes("root mean square norm", "norm.rms", 2 * element * n,
-          [&] { b.rms_norm(matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
+          [&] { hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
   d.bytes("AdamW over a bucket of 2^25 numbers", "adamw", 7 * element * n,
           [&] { b.adamw(x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
 }
@@ -147,15 +147,15 @@ void cross_entropy(device& d) {
   const auto targets = d.ids(tokens, words);
   d.bytes("cross-entropy, forward in three kernels that read twice", "cross_entropy.two_reads",
           2 * element * tokens * words, [&] {
-            b.row_max(matrix(logits, tokens, words), m.view());
-            b.row_sum_exp(matrix(logits, tokens, words), m.view(), sum.view());
-            b.pick_target(matrix(logits, tokens, words), targets.view(), 0, picked.view());
+            hc::run<hc::ops::row_max>(b, matrix(logits, tokens, words), m.view());
+            hc::run<hc::ops::row_sum_exp>(b, matrix(logits, tokens, words), m.view(), sum.view());
+            hc::run<hc::ops::pick_target>(b, matrix(logits, tokens, words), targets.view(), 0, picked.view());
           });
   d.bytes("cross-entropy, forward in one kernel", "cross_entropy.forward", element * tokens * words, [&] {
-    b.add_to_softmax(matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(), picked.view());
+    hc::run<hc::ops::add_to_softmax>(b, matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(), picked.view());
   });
   d.bytes("cross-entropy, gradient", "cross_entropy.backward", 2 * element * tokens * words, [&] {
-    b.cross_entropy_backward(matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
+    hc::run<hc::ops::cross_entropy_backward>(b, matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
   });
 }
 

@@ -150,16 +150,16 @@ class step {
   }
   void norm(float* x, float* w, float* y, float* mean, float* rstd) {
     time<norms>([&] {
-      be.layer_norm(matrix(x, rows, width), vec(w, width), vec(w + width, width), 1e-5f, matrix(y, rows, width),
-                    vec(mean, rows), vec(rstd, rows));
+      hc::run<hc::ops::layer_norm>(be, matrix(x, rows, width), vec(w, width), vec(w + width, width), 1e-5f,
+                                   matrix(y, rows, width), vec(mean, rows), vec(rstd, rows));
     });
   }
   void norm_backward(float* x, float* w, float* dy, float* mean, float* rstd, float* dx, float* dw) {
     time<norms>([&] {
-      be.layer_norm_backward_input(matrix(dy, rows, width), matrix(x, rows, width), vec(w, width), vec(mean, rows),
-                                   vec(rstd, rows), matrix(dx, rows, width));
-      be.layer_norm_backward_weight(matrix(dy, rows, width), matrix(x, rows, width), vec(mean, rows), vec(rstd, rows),
-                                    vec(dw, width), vec(dw + width, width));
+      hc::run<hc::ops::layer_norm_backward_input>(be, matrix(dy, rows, width), matrix(x, rows, width), vec(w, width),
+                                                  vec(mean, rows), vec(rstd, rows), matrix(dx, rows, width));
+      hc::run<hc::ops::layer_norm_backward_weight>(be, matrix(dy, rows, width), matrix(x, rows, width), vec(mean, rows),
+                                                   vec(rstd, rows), vec(dw, width), vec(dw + width, width));
     });
   }
   void sum(float* a, float* b, float* c) {
@@ -196,16 +196,17 @@ class step {
                                                matrix(weights.data(), vocabulary, width), scores, 0.0f);
     });
     time<cross_entropy>([&] {
-      be.row_max(scores, vec(top.data(), rows));
-      be.row_sum_exp(scores, vec(top.data(), rows), vec(total.data(), rows));
-      be.pick_target(scores, targets, 0, vec(picked.data(), rows));
+      hc::run<hc::ops::row_max>(be, scores, vec(top.data(), rows));
+      hc::run<hc::ops::row_sum_exp>(be, scores, vec(top.data(), rows), vec(total.data(), rows));
+      hc::run<hc::ops::pick_target>(be, scores, targets, 0, vec(picked.data(), rows));
     });
   }
 
   void backward() {
     const auto scores = matrix(logits.data(), rows, vocabulary);
     time<cross_entropy>([&] {
-      be.cross_entropy_backward(scores, vec(top.data(), rows), vec(total.data(), rows), targets, 0, 1.0f / rows);
+      hc::run<hc::ops::cross_entropy_backward>(be, scores, vec(top.data(), rows), vec(total.data(), rows), targets, 0,
+                                               1.0f / rows);
     });
     time<head_products>([&] {
       be.matmul(scores, matrix(weights.data(), vocabulary, width), matrix(dy.data(), rows, width), 0.0f);

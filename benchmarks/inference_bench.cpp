@@ -56,9 +56,10 @@ class timed : public Backend {
   void gated(X&&... x) {
     add_time([&] { Backend::template gated<A>(std::forward<X>(x)...); });
   }
-  template <class... X>
-  void rms_norm(X&&... x) {
-    add_time([&] { Backend::rms_norm(std::forward<X>(x)...); });
+  template <class Op, class T, class... X>
+    requires cp::offered<Op, Backend, T>
+  void run(const X&... x) {
+    add_time([&] { cp::run<Op>(static_cast<Backend&>(*this), x...); });
   }
   template <class... X>
   void attention(X&&... x) {

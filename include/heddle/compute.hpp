@@ -84,8 +84,10 @@
 #include <heddle/compute/launched_head_parts.hpp>
 #include <heddle/compute/launched_images.hpp>
 #include <heddle/compute/launched_indices.hpp>
+#include <heddle/compute/op.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
+#include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/compute/relaxed_causal.hpp>

@@ -47,10 +47,10 @@ struct arguments {
   backend.add_bias(a.zm, a.b);
 }
 [[gnu::noinline]] void rms_norm_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.rms_norm(a.xm, a.w, a.eps, a.zm, a.rstd);
+  co::run<co::ops::rms_norm>(backend, a.xm, a.w, a.eps, a.zm, a.rstd);
 }
 [[gnu::noinline]] void layer_norm_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.layer_norm(a.xm, a.w, a.b, a.eps, a.zm, a.mean, a.rstd);
+  co::run<co::ops::layer_norm>(backend, a.xm, a.w, a.b, a.eps, a.zm, a.mean, a.rstd);
 }
 
 [[noreturn, gnu::noinline, gnu::cold]] void wrong_sizes() {

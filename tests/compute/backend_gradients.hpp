@@ -174,18 +174,21 @@ void check_gradients_of_rows() {
         "layer_norm", {of_float(count, 1), of_float(columns, 2), of_float(columns, 3)}, count, [&, n = rows](auto& e) {
           auto mean = e.zeros(n), rstd = e.zeros(n);
           const auto x = on_rows(e, e.in[0]);
-          e.backend.layer_norm(x, e.in[1], e.in[2], 1e-2f, on_rows(e, e.out), mean, rstd);
+          co::run<co::ops::layer_norm>(e.backend, x, e.in[1], e.in[2], 1e-2f, on_rows(e, e.out), mean, rstd);
           if (!e.backward) return;
-          e.backend.layer_norm_backward_input(on_rows(e, e.d), x, e.in[1], mean, rstd, on_rows(e, e.gradient[0]));
-          e.backend.layer_norm_backward_weight(on_rows(e, e.d), x, mean, rstd, e.gradient[1], e.gradient[2]);
+          co::run<co::ops::layer_norm_backward_input>(e.backend, on_rows(e, e.d), x, e.in[1], mean, rstd,
+                                                      on_rows(e, e.gradient[0]));
+          co::run<co::ops::layer_norm_backward_weight>(e.backend, on_rows(e, e.d), x, mean, rstd, e.gradient[1],
+                                                       e.gradient[2]);
         });
     check_gradients<B>("rms_norm", {of_float(count, 1), of_float(columns, 2)}, count, [&, n = rows](auto& e) {
       auto rstd = e.zeros(n);
       const auto x = on_rows(e, e.in[0]);
-      e.backend.rms_norm(x, e.in[1], 1e-1f, on_rows(e, e.out), rstd);
+      co::run<co::ops::rms_norm>(e.backend, x, e.in[1], 1e-1f, on_rows(e, e.out), rstd);
       if (!e.backward) return;
-      e.backend.rms_norm_backward_input(on_rows(e, e.d), x, e.in[1], rstd, on_rows(e, e.gradient[0]));
-      e.backend.rms_norm_backward_weight(on_rows(e, e.d), x, rstd, e.gradient[1]);
+      co::run<co::ops::rms_norm_backward_input>(e.backend, on_rows(e, e.d), x, e.in[1], rstd,
+                                                on_rows(e, e.gradient[0]));
+      co::run<co::ops::rms_norm_backward_weight>(e.backend, on_rows(e, e.d), x, rstd, e.gradient[1]);
     });
   }
   check_gradients<B>("embedding and positions", {of_float(4 * 3, 1), of_float(3 * 3, 2)}, 6 * 3, [](auto& e) {
@@ -233,13 +236,13 @@ void check_gradients_of_losses() {
     const auto logits = e.shaped(e.in[0], 5, 4);
     const auto targets = e.list(std::vector<std::int32_t>{3, 0, -1, 2, 3});
     auto m = e.zeros(5), sum = e.zeros(5), picked = e.zeros(5);
-    e.backend.row_max(logits, m);
-    e.backend.row_sum_exp(logits, m, sum);
-    e.backend.pick_target(logits, targets, 0, picked);
+    co::run<co::ops::row_max>(e.backend, logits, m);
+    co::run<co::ops::row_sum_exp>(e.backend, logits, m, sum);
+    co::run<co::ops::pick_target>(e.backend, logits, targets, 0, picked);
     e.number([&](auto where) { e.backend.cross_entropy_loss(m, sum, picked, targets, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
-    e.backend.cross_entropy_backward(e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
+    co::run<co::ops::cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
   });
   check_gradients<B>("squared_error", {of_float(19, 7)}, 1, [](auto& e) {
     const auto target = e.t.some(19);

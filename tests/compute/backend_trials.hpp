@@ -212,7 +212,7 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   auto y = t.some(rows, columns);
   const auto w = t.some(columns), b = t.some(columns);
   auto mean = t.sums(rows), rstd = t.sums(rows), dw = t.sums(columns), db = t.sums(columns);
-  t.backend.layer_norm(x, w, b, S(1e-5), y, mean, rstd);
+  co::run<co::ops::layer_norm>(t.backend, x, w, b, S(1e-5), y, mean, rstd);
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   // In place, and once more onto that in another place, where B has that in one.
   const auto copied = [&](auto& from, auto& to) {
@@ -220,21 +220,22 @@ auto norms(std::int64_t rows, std::int64_t columns) {
                    hd::detail::row_at<typename B::space>(to.address(), to.size()));
   };
   auto z = t.some(rows, columns);
-  t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y);
-  if constexpr (co::norm_onto_kernels<B, T>)
-    t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, y, z);
+  co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, y);
+  if constexpr (co::offers<B, T, co::norm_onto_facet>)
+    co::run<co::ops::layer_norm_backward_onto>(t.backend, dy, x, w, mean, rstd, y, z);
   else
-    copied(y, z), t.backend.layer_norm_backward_input(dy, x, w, mean, rstd, z);
+    copied(y, z), co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, z);
   t.note("layer_norm_backward_input", z);
-  t.backend.layer_norm_backward_weight(dy, x, mean, rstd, dw, db), t.note("dw", dw), t.note("db", db);
-  t.backend.rms_norm(x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
-  t.backend.rms_norm_backward_input(dy, x, w, rstd, y);
-  if constexpr (co::norm_onto_kernels<B, T>)
-    t.backend.rms_norm_backward_input(dy, x, w, rstd, y, z);
+  co::run<co::ops::layer_norm_backward_weight>(t.backend, dy, x, mean, rstd, dw, db), t.note("dw", dw),
+      t.note("db", db);
+  co::run<co::ops::rms_norm>(t.backend, x, w, S(1e-5), y, rstd), t.note("rms_norm", y), t.note("its rstd", rstd);
+  co::run<co::ops::rms_norm_backward_input>(t.backend, dy, x, w, rstd, y);
+  if constexpr (co::offers<B, T, co::norm_onto_facet>)
+    co::run<co::ops::rms_norm_backward_onto>(t.backend, dy, x, w, rstd, y, z);
   else
-    copied(y, z), t.backend.rms_norm_backward_input(dy, x, w, rstd, z);
+    copied(y, z), co::run<co::ops::rms_norm_backward_input>(t.backend, dy, x, w, rstd, z);
   t.note("rms_norm_backward_input", z);
-  t.backend.rms_norm_backward_weight(dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
+  co::run<co::ops::rms_norm_backward_weight>(t.backend, dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
   return t.results;
 }
 
@@ -244,19 +245,19 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   auto logits = t.some(rows, columns);
   auto m = t.sums(rows), sum = t.sums(rows), picked = t.sums(rows);
   const auto targets = t.ids(rows, static_cast<std::int32_t>(columns) + 5);
-  t.backend.row_max(logits, m), t.note("row_max", m);
-  t.backend.row_sum_exp(logits, m, sum), t.note("row_sum_exp", sum);
-  t.backend.pick_target(logits, targets, 1, picked), t.note("pick_target", picked);
+  co::run<co::ops::row_max>(t.backend, logits, m), t.note("row_max", m);
+  co::run<co::ops::row_sum_exp>(t.backend, logits, m, sum), t.note("row_sum_exp", sum);
+  co::run<co::ops::pick_target>(t.backend, logits, targets, 1, picked), t.note("pick_target", picked);
   auto total = t.keep(std::vector<double>{0.25});
   const auto ones = t.positive(rows);
   t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
   auto again = t.some(rows, columns);
-  t.backend.row_max(again, m), t.backend.row_sum_exp(again, m, sum);
-  t.backend.cross_entropy_backward(again, m, sum, targets, 1, t.sums(rows));
+  co::run<co::ops::row_max>(t.backend, again, m), co::run<co::ops::row_sum_exp>(t.backend, again, m, sum);
+  co::run<co::ops::weighted_cross_entropy_backward>(t.backend, again, m, sum, targets, 1, t.sums(rows));
   t.note("cross_entropy_backward with a factor for each row", again);
-  t.backend.row_max(logits, m), t.backend.row_sum_exp(logits, m, sum);
-  t.backend.cross_entropy_backward(logits, m, sum, targets, 1, hd::sum_of_type<T>(0.1));
+  co::run<co::ops::row_max>(t.backend, logits, m), co::run<co::ops::row_sum_exp>(t.backend, logits, m, sum);
+  co::run<co::ops::cross_entropy_backward>(t.backend, logits, m, sum, targets, 1, hd::sum_of_type<T>(0.1));
   t.note("cross_entropy_backward", logits);
   return t.results;
 }
@@ -277,10 +278,10 @@ auto cross_entropy_of_words(std::int64_t rows, std::int64_t columns, std::int64_
   } else {
     auto logits = t.some(rows, columns);
     t.backend.template matmul<no, yes>(x, words, logits, T(0));
-    t.backend.row_max(logits, m);
-    t.backend.row_sum_exp(logits, m, sum);
-    t.backend.pick_target(logits, targets, 1, picked);
-    t.backend.cross_entropy_backward(logits, m, sum, targets, 1, T(0.1));
+    co::run<co::ops::row_max>(t.backend, logits, m);
+    co::run<co::ops::row_sum_exp>(t.backend, logits, m, sum);
+    co::run<co::ops::pick_target>(t.backend, logits, targets, 1, picked);
+    co::run<co::ops::cross_entropy_backward>(t.backend, logits, m, sum, targets, 1, T(0.1));
     t.backend.template matmul<no, no>(logits, words, dx, T(0));
     t.backend.template matmul<yes, no>(logits, x, dwords, T(1));
   }
@@ -302,13 +303,13 @@ auto chunks_not_finite() {
   auto m = row(-inf), sum = row(0), picked = row(0);
   const std::vector<std::int32_t> ids{0, 1, 2, 3, -1, 4};
   const auto targets = hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(ids)), 6);
-  t.backend.add_to_softmax(first, targets, 0, m, sum, picked);
+  co::run<co::ops::add_to_softmax>(t.backend, first, targets, 0, m, sum, picked);
   t.note("m", m), t.note("sum", sum), t.note("picked", picked);
   auto before = row(0), of_first = row(0);
   t.backend.copy(m, before), t.backend.copy(sum, of_first);
-  t.backend.add_to_softmax(second, targets, 2, m, sum, picked);
+  co::run<co::ops::add_to_softmax>(t.backend, second, targets, 2, m, sum, picked);
   t.note("m of all", m), t.note("sum of all", sum), t.note("picked of all", picked);
-  t.backend.rescale_softmax(before, m, of_first), t.note("the first sum in units of all", of_first);
+  co::run<co::ops::rescale_softmax>(t.backend, before, m, of_first), t.note("the first sum in units of all", of_first);
   return t.results;
 }
 
@@ -518,7 +519,7 @@ auto not_finite() {
   const hd::matrix_view<double, typename B::space> m(t.keep(x), hd::dynamic_shape<2>(4, 3));
   const auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
   auto y = t.some(12), top = t.some(4);
-  t.backend.row_max(m, top), t.note("row_max", top);
+  co::run<co::ops::row_max>(t.backend, m, top), t.note("row_max", top);
   t.backend.gelu(row, y), t.note("gelu", y);
   t.backend.gelu_backward(row, row, y), t.note("gelu_backward", y);
   t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);

@@ -28,21 +28,21 @@ struct sliced {
     };
     for (int64_t p = 0; p < parts; ++p) {
       const auto x = slice(p);
-      backend.row_max(matrix(x, rows, cut.size(p)), vec(part));
+      hc::run<hc::ops::row_max>(backend, matrix(x, rows, cut.size(p)), vec(part));
       for (std::size_t i = 0; i < n; ++i) top[i] = (std::max)(top[i], part[i]);
     }
     for (int64_t p = 0; p < parts; ++p) {
       const auto x = slice(p);
-      backend.row_sum_exp(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(part));
+      hc::run<hc::ops::row_sum_exp>(backend, matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(part));
       backend.add(vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
-      backend.pick_target(matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
+      hc::run<hc::ops::pick_target>(backend, matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
       backend.add(vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
     }
     for (std::size_t i = 0; i < n; ++i) losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
     for (int64_t p = 0; p < parts; ++p) {
       auto x = slice(p);
-      backend.cross_entropy_backward(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(std::as_const(total)),
-                                     targets, cut.offset(p), scale);
+      hc::run<hc::ops::cross_entropy_backward>(backend, matrix(x, rows, cut.size(p)), vec(std::as_const(top)),
+                                               vec(std::as_const(total)), targets, cut.offset(p), scale);
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(x.begin() + i * cut.size(p), cut.size(p), dlogits.begin() + i * vocabulary + cut.offset(p));
     }
@@ -96,11 +96,11 @@ TEST_CASE("no columns: the maximum is -inf, the sum 0, nothing picked", "[comput
   hc::host<> backend;
   const std::vector<float> none, m(2, 1.0f);
   std::vector<float> r(2, 7.0f);
-  backend.row_max(matrix(none, 2, 0), vec(r));
+  hc::run<hc::ops::row_max>(backend, matrix(none, 2, 0), vec(r));
   CHECK(r == std::vector<float>(2, -std::numeric_limits<float>::infinity()));
-  backend.row_sum_exp(matrix(none, 2, 0), vec(m), vec(r));
+  hc::run<hc::ops::row_sum_exp>(backend, matrix(none, 2, 0), vec(m), vec(r));
   CHECK(r == std::vector<float>(2, 0.0f));
-  backend.pick_target(matrix(none, 2, 0), std::vector<std::int32_t>{0, 1}, 0, vec(r));
+  hc::run<hc::ops::pick_target>(backend, matrix(none, 2, 0), std::vector<std::int32_t>{0, 1}, 0, vec(r));
   CHECK(r == std::vector<float>(2, 0.0f));
 }
 
@@ -126,9 +126,9 @@ TEMPLATE_TEST_CASE("the summed loss is added to a number, row by row and without
     for (std::size_t i = 3; i < n; i += 7) targets[i] = -100;
     hc::host<> backend(2);
     std::vector<T> top(n), sum(n), picked(n);
-    backend.row_max(matrix(logits, rows, vocabulary), vec(top));
-    backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
-    backend.pick_target(matrix(logits, rows, vocabulary), targets, 0, vec(picked));
+    hc::run<hc::ops::row_max>(backend, matrix(logits, rows, vocabulary), vec(top));
+    hc::run<hc::ops::row_sum_exp>(backend, matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
+    hc::run<hc::ops::pick_target>(backend, matrix(logits, rows, vocabulary), targets, 0, vec(picked));
     double loss = 0, in_order = 0;
     backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
     long double want = 0;
@@ -166,9 +166,9 @@ TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and t
   targets[3] = -100;
   hc::host<> backend(2);
   std::vector<T> top(n), sum(n), picked(n);
-  backend.row_max(matrix(logits, rows, vocabulary), vec(top));
-  backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
-  backend.pick_target(matrix(logits, rows, vocabulary), targets, 0, vec(picked));
+  hc::run<hc::ops::row_max>(backend, matrix(logits, rows, vocabulary), vec(top));
+  hc::run<hc::ops::row_sum_exp>(backend, matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
+  hc::run<hc::ops::pick_target>(backend, matrix(logits, rows, vocabulary), targets, 0, vec(picked));
   for (const int64_t chunk : {1, 7, 64, 257}) {
     CAPTURE(chunk);
     std::vector<T> m(n, -inf), s(n), target(n);
@@ -177,7 +177,8 @@ TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and t
       std::vector<T> part(static_cast<std::size_t>(rows * columns));
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(logits.begin() + i * vocabulary + first, columns, part.begin() + i * columns);
-      backend.add_to_softmax(matrix(part, rows, columns), targets, first, vec(m), vec(s), vec(target));
+      hc::run<hc::ops::add_to_softmax>(backend, matrix(part, rows, columns), targets, first, vec(m), vec(s),
+                                       vec(target));
     }
     CHECK(m == top);
     CHECK(target == picked);
@@ -185,18 +186,19 @@ TEMPLATE_TEST_CASE("logits in chunks of columns have the greatest, the sum and t
   }
   // Sums in units of another greatest logit; what is 0 stays 0, whatever the units.
   std::vector<T> before{0, -1, -inf, 3}, after{0, 1, 5, 3}, sums{1, 2, 0, 4};
-  backend.rescale_softmax(vec(std::as_const(before)), vec(std::as_const(after)), vec(sums));
+  hc::run<hc::ops::rescale_softmax>(backend, vec(std::as_const(before)), vec(std::as_const(after)), vec(sums));
   CHECK(sums[1] == Approx(2 * std::exp(-2.0)));
   CHECK((sums[0] == 1 && sums[2] == 0 && sums[3] == 4));
-  CHECK_THROWS_AS(backend.rescale_softmax(vec(std::as_const(top)), vec(std::as_const(after)), vec(sums)),
-                  hd::layout_error);
+  CHECK_THROWS_AS(
+      hc::run<hc::ops::rescale_softmax>(backend, vec(std::as_const(top)), vec(std::as_const(after)), vec(sums)),
+      hd::layout_error);
   std::vector<T> m(n), room(n - 1), x(n), words{T(1)};
   CHECK_THROWS_WITH(hc::chunked_cross_entropy<T>(backend, matrix(x, rows, 1), matrix(words, 1, 1), targets, 0,
                                                  vec(room), vec(m), vec(sum), vec(picked)),
                     Catch::Contains("chunked_cross_entropy") && Catch::Contains("9") && Catch::Contains("8"));
-  CHECK_THROWS_AS(
-      backend.add_to_softmax(matrix(std::as_const(x), rows, 1), targets, 0, vec(room), vec(sum), vec(picked)),
-      hd::layout_error);
+  CHECK_THROWS_AS(hc::run<hc::ops::add_to_softmax>(backend, matrix(std::as_const(x), rows, 1), targets, 0, vec(room),
+                                                   vec(sum), vec(picked)),
+                  hd::layout_error);
 }
 
 TEMPLATE_TEST_CASE("the gradient of cross-entropies with a factor for each row is that of one row with this factor",
@@ -208,21 +210,22 @@ TEMPLATE_TEST_CASE("the gradient of cross-entropies with a factor for each row i
   auto targets = tokens(rows, static_cast<std::int32_t>(vocabulary), 9);
   targets[3] = -100;
   std::vector<T> top(9), total(9);
-  backend.row_max(matrix(logits, rows, vocabulary), vec(top));
-  backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(total));
+  hc::run<hc::ops::row_max>(backend, matrix(logits, rows, vocabulary), vec(top));
+  hc::run<hc::ops::row_sum_exp>(backend, matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(total));
   auto got = logits, expected = logits;
-  backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)), vec(std::as_const(total)),
-                                 targets, 0, vec(factors));
+  hc::run<hc::ops::weighted_cross_entropy_backward>(backend, matrix(got, rows, vocabulary), vec(std::as_const(top)),
+                                                    vec(std::as_const(total)), targets, 0, vec(factors));
   for (std::size_t i = 0; i < 9; ++i) {
     const std::span<T> row(expected.data() + i * 37, 37);
-    backend.cross_entropy_backward(hd::matrix_view<T>(row.data(), hd::dynamic_shape<2>(1, vocabulary)),
-                                   std::span<const T>(top).subspan(i, 1), std::span<const T>(total).subspan(i, 1),
-                                   std::span<const std::int32_t>(targets).subspan(i, 1), 0, factors[i]);
+    hc::run<hc::ops::cross_entropy_backward>(
+        backend, hd::matrix_view<T>(row.data(), hd::dynamic_shape<2>(1, vocabulary)),
+        std::span<const T>(top).subspan(i, 1), std::span<const T>(total).subspan(i, 1),
+        std::span<const std::int32_t>(targets).subspan(i, 1), 0, factors[i]);
   }
   CHECK(got == expected);
   CHECK(got != logits);
-  CHECK_THROWS_AS(
-      backend.cross_entropy_backward(matrix(got, rows, vocabulary), vec(std::as_const(top)), vec(std::as_const(total)),
-                                     targets, 0, std::span<const T>(factors).first(8)),
-      hd::layout_error);
+  CHECK_THROWS_AS(hc::run<hc::ops::weighted_cross_entropy_backward>(backend, matrix(got, rows, vocabulary),
+                                                                    vec(std::as_const(top)), vec(std::as_const(total)),
+                                                                    targets, 0, std::span<const T>(factors).first(8)),
+                  hd::layout_error);
 }

@@ -60,14 +60,15 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
     results.push_back(y);
     backend.gelu_backward(vec(x), vec(dy), vec(y));
     results.push_back(y);
-    backend.layer_norm(matrix(x, rows, columns), vec(w), vec(w), T(1e-5), matrix(y, rows, columns), vec(mean),
-                       vec(rstd));
+    hc::run<hc::ops::layer_norm>(backend, matrix(x, rows, columns), vec(w), vec(w), T(1e-5), matrix(y, rows, columns),
+                                 vec(mean), vec(rstd));
     results.push_back(y);
-    backend.layer_norm_backward_input(matrix(dy, rows, columns), matrix(x, rows, columns), vec(w),
-                                      vec(std::as_const(mean)), vec(std::as_const(rstd)), matrix(dx, rows, columns));
+    hc::run<hc::ops::layer_norm_backward_input>(backend, matrix(dy, rows, columns), matrix(x, rows, columns), vec(w),
+                                                vec(std::as_const(mean)), vec(std::as_const(rstd)),
+                                                matrix(dx, rows, columns));
     results.push_back(dx);
-    backend.layer_norm_backward_weight(matrix(dy, rows, columns), matrix(x, rows, columns), vec(std::as_const(mean)),
-                                       vec(std::as_const(rstd)), vec(dw), vec(db));
+    hc::run<hc::ops::layer_norm_backward_weight>(backend, matrix(dy, rows, columns), matrix(x, rows, columns),
+                                                 vec(std::as_const(mean)), vec(std::as_const(rstd)), vec(dw), vec(db));
     results.push_back(dw);
     results.push_back(db);
     std::vector<T> out(dout.size()), lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
@@ -79,10 +80,10 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
                                matrix(dqkv, s.rows(), 3 * s.width()));
     results.push_back(dqkv);
     y = x;
-    backend.row_max(matrix(x, rows, columns), vec(mean));
-    backend.row_sum_exp(matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
-    backend.cross_entropy_backward(matrix(y, rows, columns), vec(std::as_const(mean)), vec(std::as_const(sum)), targets,
-                                   0, T(1));
+    hc::run<hc::ops::row_max>(backend, matrix(x, rows, columns), vec(mean));
+    hc::run<hc::ops::row_sum_exp>(backend, matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
+    hc::run<hc::ops::cross_entropy_backward>(backend, matrix(y, rows, columns), vec(std::as_const(mean)),
+                                             vec(std::as_const(sum)), targets, 0, T(1));
     results.push_back(mean);
     results.push_back(sum);
     results.push_back(y);

@@ -32,7 +32,8 @@ TEMPLATE_TEST_CASE("rms norm equals its definition", "[compute][rms_norm]", floa
       hc::host<> backend(threads);
       const auto x = normal<T>(s.rows * s.columns, 1, 3.0), w = normal<T>(s.columns, 2);
       std::vector<T> y(x.size()), rstd(static_cast<std::size_t>(s.rows));
-      backend.rms_norm(matrix(x, s.rows, s.columns), vec(w), T(1e-5), matrix(y, s.rows, s.columns), vec(rstd));
+      hc::run<hc::ops::rms_norm>(backend, matrix(x, s.rows, s.columns), vec(w), T(1e-5), matrix(y, s.rows, s.columns),
+                                 vec(rstd));
       std::vector<long double> want(x.size());
       for (int64_t i = 0; i < s.rows; ++i) {
         const auto at = [&](int64_t j) { return static_cast<std::size_t>(i * s.columns + j); };
@@ -49,7 +50,7 @@ TEMPLATE_TEST_CASE("rms norm equals its definition", "[compute][rms_norm]", floa
   hc::host<> backend;
   const std::vector<T> x{1, 2, 3, 4}, w(4, T(1));
   std::vector<T> y(4), rstd(1);
-  backend.rms_norm(matrix(x, 1, 4), vec(w), T(1e-5), matrix(y, 1, 4), vec(rstd));
+  hc::run<hc::ops::rms_norm>(backend, matrix(x, 1, 4), vec(w), T(1e-5), matrix(y, 1, 4), vec(rstd));
   CHECK(distance(y, std::vector<double>{.3651481282, .7302962565, 1.0954443847, 1.4605925130}) <=
         (std::is_same_v<T, float> ? 1e-6 : 1e-9));
 }
@@ -61,16 +62,18 @@ TEST_CASE("rms norm's backward equals finite differences and adds", "[compute][r
     const auto dy = normal<double>(s.rows * s.columns, 4);
     std::vector<double> y(x.size()), rstd(static_cast<std::size_t>(s.rows));
     const auto value = [&] {
-      backend.rms_norm(matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(w)), 1e-5,
-                       matrix(y, s.rows, s.columns), vec(rstd));
+      hc::run<hc::ops::rms_norm>(backend, matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(w)), 1e-5,
+                                 matrix(y, s.rows, s.columns), vec(rstd));
       return dot(y, dy);
     };
     value();
     std::vector<double> dx(x.size(), 0.5), dw(w.size(), -0.25);
-    backend.rms_norm_backward_input(matrix(dy, s.rows, s.columns), matrix(std::as_const(x), s.rows, s.columns),
-                                    vec(std::as_const(w)), vec(std::as_const(rstd)), matrix(dx, s.rows, s.columns));
-    backend.rms_norm_backward_weight(matrix(dy, s.rows, s.columns), matrix(std::as_const(x), s.rows, s.columns),
-                                     vec(std::as_const(rstd)), vec(dw));
+    hc::run<hc::ops::rms_norm_backward_input>(backend, matrix(dy, s.rows, s.columns),
+                                              matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(w)),
+                                              vec(std::as_const(rstd)), matrix(dx, s.rows, s.columns));
+    hc::run<hc::ops::rms_norm_backward_weight>(backend, matrix(dy, s.rows, s.columns),
+                                               matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(rstd)),
+                                               vec(dw));
     for (double& d : dx) d -= 0.5;
     for (double& d : dw) d += 0.25;
     CHECK(distance(dx, finite_differences(x, value)) <= 1e-8);

@@ -58,7 +58,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
   STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
   STATIC_REQUIRE(co::half_product_kernels<tested>);
-  STATIC_REQUIRE(co::rms_norm_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
@@ -270,7 +270,7 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     std::vector<std::string> texts;
     texts.push_back(text_of([&] { t.backend.add(five, six, five); }));
     texts.push_back(text_of([&] { t.backend.add_bias(m, six); }));
-    texts.push_back(text_of([&] { t.backend.layer_norm(m, five, five, 1e-5f, other, five, five); }));
+    texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
     texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { t.backend.add_positions(m, other, 5); }));

@@ -18,7 +18,8 @@ struct llama_norm {
   template <class Backend, class T>
   void forward(Backend& b, heddle::matrix_view<const T> x, std::span<const T> w, heddle::matrix_view<T> y,
                std::span<T> rstd) const {
-    if constexpr (hc::require_facet<llama_norm, hc::rms_norm_facet, Backend, T>()) b.rms_norm(x, w, T(1e-6), y, rstd);
+    if constexpr (hc::require_facet<llama_norm, hc::rms_norm_facet, Backend, T>())
+      hc::run<hc::ops::rms_norm>(b, x, w, T(1e-6), y, rstd);
   }
 };
 

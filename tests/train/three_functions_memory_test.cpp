@@ -108,7 +108,8 @@ struct program {
   }
   hidden norm(const hidden& x) {
     auto y = c.make_activations(b.rows(), width);
-    k.layer_norm(x.local(), values<"norm/scale">(), values<"norm/bias">(), T(1e-5), y.local(), row(mean), row(rstd));
+    hd::compute::run<hd::compute::ops::layer_norm>(k, x.local(), values<"norm/scale">(), values<"norm/bias">(), T(1e-5),
+                                                   y.local(), row(mean), row(rstd));
     return y;
   }
   // Everything forward; `back(dlogits)` goes backward.
@@ -146,10 +147,12 @@ struct program {
     using g = hd::dual<hd::layout_if<mesh, hd::identical<tp>>>;
     auto dw = c.template zeros<g>(hd::shape{width}), db = c.template zeros<g>(hd::shape{width});
     auto dx = c.make_activations(b.rows(), width);
-    k.layer_norm_backward_input(dy.local(), x.local(), values<"norm/scale">(), row(std::as_const(mean)),
-                                row(std::as_const(rstd)), dx.local());
-    k.layer_norm_backward_weight(dy.local(), x.local(), row(std::as_const(mean)), row(std::as_const(rstd)),
-                                 hd::elements_of(dw), hd::elements_of(db));
+    hd::compute::run<hd::compute::ops::layer_norm_backward_input>(k, dy.local(), x.local(), values<"norm/scale">(),
+                                                                  row(std::as_const(mean)), row(std::as_const(rstd)),
+                                                                  dx.local());
+    hd::compute::run<hd::compute::ops::layer_norm_backward_weight>(k, dy.local(), x.local(), row(std::as_const(mean)),
+                                                                   row(std::as_const(rstd)), hd::elements_of(dw),
+                                                                   hd::elements_of(db));
     c.template add_gradient<"norm/scale">(std::move(dw));
     c.template add_gradient<"norm/bias">(std::move(db));
     const auto dt = c.template convert<hd::dual<embedded>>(std::move(dx));
@@ -164,11 +167,13 @@ struct program {
     const auto kept = c.copied_in(std::span(b.targets));
     const auto targets = row(kept);
     hd::buffer<T, space> most(c.queue(), b.rows()), sum(c.queue(), b.rows()), picked(c.queue(), b.rows());
-    k.row_max(std::as_const(logits).local(), row(most));
-    k.row_sum_exp(std::as_const(logits).local(), row(std::as_const(most)), row(sum));
-    k.pick_target(std::as_const(logits).local(), targets, 0, row(picked));
+    hd::compute::run<hd::compute::ops::row_max>(k, std::as_const(logits).local(), row(most));
+    hd::compute::run<hd::compute::ops::row_sum_exp>(k, std::as_const(logits).local(), row(std::as_const(most)),
+                                                    row(sum));
+    hd::compute::run<hd::compute::ops::pick_target>(k, std::as_const(logits).local(), targets, 0, row(picked));
     k.cross_entropy_loss(row(most), row(std::as_const(sum)), row(std::as_const(picked)), targets, c.loss_sum());
-    k.cross_entropy_backward(logits.local(), row(std::as_const(most)), row(std::as_const(sum)), targets, 0, T(1));
+    hd::compute::run<hd::compute::ops::cross_entropy_backward>(k, logits.local(), row(std::as_const(most)),
+                                                               row(std::as_const(sum)), targets, 0, T(1));
     back(std::move(logits));
     return {0, std::count_if(b.targets.begin(), b.targets.end(), [](std::int32_t t) { return t >= 0; })};
   }

@@ -160,9 +160,10 @@ std::pair<hidden<Context>, norm_saved<Context>> norm(Context& c, const hidden<Co
   norm_saved<Context> s{tr::copy_of(x), {}, {}};
   s.mean.resize(static_cast<std::size_t>(x.local_shape().extent(0)));
   s.rstd.resize(s.mean.size());
-  c.compute().template layer_norm<T>(x.local(), c.template weight<"block/0/norm/scale">().elements(),
-                                     c.template weight<"block/0/norm/bias">().elements(), T(1e-5), y.local(),
-                                     std::span<T>(s.mean), std::span<T>(s.rstd));
+  hd::compute::run<hd::compute::ops::layer_norm>(c.compute(), x.local(),
+                                                 c.template weight<"block/0/norm/scale">().elements(),
+                                                 c.template weight<"block/0/norm/bias">().elements(), T(1e-5),
+                                                 y.local(), std::span<T>(s.mean), std::span<T>(s.rstd));
   return {std::move(y), std::move(s)};
 }
 template <class Context>
@@ -173,10 +174,11 @@ hidden<Context> norm_backward(Context& c, const norm_saved<Context>& s, const hi
   hidden<Context> dx(dy.layout(), dy.shape(), dy.rank());
   hd::sharded<T, 1, g_layout> dw(g_layout{c.world().mesh()}, hd::shape{width}, c.world().rank()),
       db(g_layout{c.world().mesh()}, hd::shape{width}, c.world().rank());
-  c.compute().template layer_norm_backward_input<T>(
-      dy.local(), s.x.local(), c.template weight<"block/0/norm/scale">().elements(), s.mean, s.rstd, dx.local());
-  c.compute().template layer_norm_backward_weight<T>(dy.local(), s.x.local(), s.mean, s.rstd, dw.elements(),
-                                                     db.elements());
+  hd::compute::run<hd::compute::ops::layer_norm_backward_input>(c.compute(), dy.local(), s.x.local(),
+                                                                c.template weight<"block/0/norm/scale">().elements(),
+                                                                s.mean, s.rstd, dx.local());
+  hd::compute::run<hd::compute::ops::layer_norm_backward_weight>(c.compute(), dy.local(), s.x.local(), s.mean, s.rstd,
+                                                                 dw.elements(), db.elements());
   c.template add_gradient<"block/0/norm/scale">(std::move(dw));
   c.template add_gradient<"block/0/norm/bias">(std::move(db));
   return dx;

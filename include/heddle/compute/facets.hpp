@@ -16,16 +16,11 @@ namespace heddle::inline v0::compute {
   }
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
 HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kernels element by element
-HEDDLE_FACET(layer_norm_facet, norm_kernels<B, T>);                    ///< layer norms
-HEDDLE_FACET(rms_norm_facet, rms_norm_kernels<B, T>);                  ///< root-mean-square norms
 HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
 HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);                ///< look-ups in an embedding
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
-HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);  ///< softmax cross-entropy in parts of a vocabulary
-HEDDLE_FACET(weighted_cross_entropy_facet, weighted_cross_entropy_kernels<B, T>);  ///< its gradient with a factor a row
-HEDDLE_FACET(chunked_cross_entropy_facet, chunked_cross_entropy_kernels<B, T>);    ///< its logits chunk by chunk
 HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                                      ///< the sum of cross-entropies
 HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient
 HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows
@@ -67,18 +62,18 @@ struct master_optimizer_facet {
   static constexpr bool offered = master_optimizer_kernels<B, T, W, G>;
 };
 
-/// A type with a member template `offered<B, T>` that is a bool.
+/// An operation, or a type with a member template `offered<B, T>` that is a bool.
 template <class F>
-concept facet = requires { static_cast<bool>(F::template offered<int, float>); };
+concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };
 
 /// Whether backend B has all of these facets for elements of type T.
 template <class B, class T, facet... Facets>
-inline constexpr bool offers = (Facets::template offered<B, T> && ...);
+inline constexpr bool offers = (offered<Facets, B, T> && ...);
 
 /// What an error about a missing facet names.
 template <class Layer, class Facet, class Backend, class T>
 struct layer_needs {
-  static constexpr bool value = Facet::template offered<Backend, T>;
+  static constexpr bool value = offered<Facet, Backend, T>;
 };
 
 /// One error that names the layer and the facet if the backend does not offer it for elements of type T. Returns whether

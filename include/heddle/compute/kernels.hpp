@@ -3,6 +3,7 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/rows.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -102,36 +103,6 @@ concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x)
   backend.copy(x.values, x.results);
 };
 
-/// Layer norm over each row. `layer_norm(x, w, b, eps, y, mean, rstd)`;
-/// `layer_norm_backward_input(dy, x, w, mean, rstd, dx)` adds to dx;
-/// `layer_norm_backward_weight(dy, x, mean, rstd, dw, db)` adds to dw and db.
-template <class B, class T>
-concept norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.layer_norm(x.in, x.values, x.values, x.factor, x.out, x.added, x.added);
-  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.out);
-  backend.layer_norm_backward_weight(x.in, x.in, x.sums, x.sums, x.added, x.added);
-};
-
-/// Root mean square norm over each row: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + eps). `rms_norm(x, w, eps, y,
-/// rstd)`; `rms_norm_backward_input(dy, x, w, rstd, dx)` adds to dx; `rms_norm_backward_weight(dy, x, rstd, dw)` adds to
-/// dw. A norm of each head is a matrix of rows * heads rows.
-/// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
-template <class B, class T>
-concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.rms_norm(x.in, x.values, x.factor, x.out, x.added);
-  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.out);
-  backend.rms_norm_backward_weight(x.in, x.in, x.sums, x.added);
-};
-
-/// Gradients of norms that are added to another tensor than they are written to: `layer_norm_backward_input(dy, x, w, mean, rstd, onto, dx)` and
-/// `rms_norm_backward_input(dy, x, w, rstd, onto, dx)`: dx = onto + what the forms without `onto` add. Optional: a residual connection that finds them
-/// need not copy its gradient.
-template <class B, class T>
-concept norm_onto_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.layer_norm_backward_input(x.in, x.in, x.values, x.sums, x.sums, x.in, x.out);
-  backend.rms_norm_backward_input(x.in, x.in, x.values, x.sums, x.in, x.out);
-};
-
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
 /// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
 /// Source: Su et al. 2021, arXiv:2104.09864.
@@ -197,41 +168,6 @@ concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.add_rows(x.out, x.in, x.ids);
 };
 
-/// The pieces of a softmax cross-entropy whose columns may lie on several ranks; the caller combines `m`, `sum` and
-/// `picked` over them. `row_max(logits, m)`: -inf for no columns; `row_sum_exp(logits, m, sum)`: sum of exp(l - m);
-/// `pick_target(logits, targets, first_id, picked)`: 0 where the target is not here or negative (ignored);
-/// `cross_entropy_backward(logits, m, sum, targets, first_id, scale)`: logits := (softmax - onehot) * scale, rows of
-/// ignored targets become 0.
-/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
-template <class B, class T>
-concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.row_max(x.in, x.added);
-  backend.row_sum_exp(x.in, x.sums, x.added);
-  backend.pick_target(x.in, x.ids, n, x.added);
-  backend.cross_entropy_backward(x.out, x.sums, x.sums, x.ids, n, x.factor);
-};
-
-/// The gradient of cross-entropies that each count with a factor of their own: `cross_entropy_backward(logits, m, sum, targets, first_id,
-/// scales)`: rows of logits := (softmax - onehot) * scales[row], of ignored targets 0.
-/// Shapes: scales [rows].
-template <class B, class T>
-concept weighted_cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.cross_entropy_backward(x.out, x.sums, x.sums, x.ids, n, x.sums);
-};
-
-/// The forward pass of a softmax cross-entropy whose logits come in chunks of columns, each read once: `add_to_softmax(logits, targets,
-/// first_id, m, sum, picked)` makes m the larger of itself and the row's largest logit, scales sum by exp(m before - m) and adds the sum of
-/// exp(l - m); picked becomes the logit of a target that is in the chunk, whose first column is word `first_id`. Before the first chunk m is
-/// -inf, sum and picked 0. After the last they are those of `cross_entropy_kernels` over all columns, up to rounding; a row of
-/// -inf alone has sum 0. `rescale_softmax(before, m, sum)`: sum *= exp(before - m), for sums in units of exp(before) that are added to others in
-/// units of exp(m); what is 0 stays 0.
-/// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3.
-template <class B, class T>
-concept chunked_cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.add_to_softmax(x.in, x.ids, n, x.added, x.added, x.added);
-  backend.rescale_softmax(x.sums, x.sums, x.added);
-};
-
 /// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.
 template <class B, class T>
 concept optimizer_kernels = requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
@@ -258,7 +194,7 @@ concept reduction_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
 
 /// `cross_entropy_loss(m, sum, picked, targets, out)`: adds the sum over rows of log(sum) + (m - picked) to the number at
 /// `out`, in double, row by row, without rows of negative (ignored) targets. `m`, `sum` and `picked` are those of
-/// `cross_entropy_kernels`, of the whole vocabulary.
+/// `cross_entropy_facet`, of the whole vocabulary.
 template <class B, class T>
 concept loss_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.cross_entropy_loss(x.sums, x.sums, x.sums, x.ids, x.number);
@@ -382,8 +318,8 @@ concept stochastic_optimizer_kernels = requires(
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> &&
-                     attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_kernels<B, T> &&
+concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && layer_norm_facet::offered<B, T> &&
+                     attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_facet::offered<B, T> &&
                      loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;
                        { backend.gemm_name() } -> std::convertible_to<const char*>;

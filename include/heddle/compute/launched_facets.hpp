@@ -131,66 +131,6 @@ class launched_facets {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
-  // ---- norms ----
-  template <class T>
-  void layer_norm(in_matrix<T> x, in_row<T> w, in_row<T> b, sum_of_type<T> eps, matrix<T> y, sums<T> mean,
-                  sums<T> rstd) {
-    same_shape("layer_norm", "y", x, y);
-    argument_checks::sizes("layer_norm", x.extent(1), "elements of w", w.size(), "elements of b", b.size());
-    argument_checks::sizes("layer_norm", x.extent(0), "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    launch_layer_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), b.address(), eps, y.address(),
-                      mean.address(), rstd.address());
-  }
-  template <class T>
-  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
-                                 matrix<T> dx) {
-    same_shape("layer_norm_backward_input", "dy", x, dy);
-    same_shape("layer_norm_backward_input", "dx", x, dx);
-    expect("layer_norm_backward_input", "elements of w", x.extent(1), w.size());
-    argument_checks::sizes("layer_norm_backward_input", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    launch_layer_norm_backward_input(on(), x.extent(0), x.extent(1), dy.address(), x.address(), w.address(),
-                                     mean.address(), rstd.address(), dx.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void layer_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> mean, in_row<T> rstd, row<T> dw,
-                                  also<T> db) {
-    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void layer_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> mean, in_sums<T> rstd,
-                                  sums<T> dw, sums<T> db) {
-    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
-  }
-  template <class T>
-  void rms_norm(in_matrix<T> x, in_row<T> w, sum_of_type<T> eps, matrix<T> y, sums<T> rstd) {
-    same_shape("rms_norm", "y", x, y);
-    expect("rms_norm", "elements of w", x.extent(1), w.size());
-    expect("rms_norm", "elements of rstd", x.extent(0), rstd.size());
-    launch_rms_norm(on(), x.extent(0), x.extent(1), x.address(), w.address(), eps, y.address(), rstd.address());
-  }
-  template <class T>
-  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, matrix<T> dx) {
-    same_shape("rms_norm_backward_input", "dy", x, dy);
-    same_shape("rms_norm_backward_input", "dx", x, dx);
-    expect("rms_norm_backward_input", "elements of w", x.extent(1), w.size());
-    expect("rms_norm_backward_input", "elements of rstd", x.extent(0), rstd.size());
-    launch_rms_norm_backward_input(on(), x.extent(0), x.extent(1), dy.address(), x.address(), w.address(),
-                                   rstd.address(), dx.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void rms_norm_backward_weight(in_matrix<T> dy, in_matrix<T> x, in_row<T> rstd, row<T> dw) {
-    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void rms_norm_backward_weight(matrix<T> dy, in_matrix<std::remove_const_t<T>> x, in_sums<T> rstd, sums<T> dw) {
-    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
-  }
-
   // ---- embeddings ----
   template <class T>
   void embedding(ids_row ids, in_matrix<T> table, std::int64_t first_id, matrix<T> out) {
@@ -226,55 +166,6 @@ class launched_facets {
   }
 
   // ---- softmax cross-entropy ----
-  template <class T>
-    requires(!is_half_precision<T>)
-  void row_max(in_matrix<T> logits, row<T> m) {
-    row_max_into<T>(logits, m);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_max(matrix<T> logits, sums<T> m) {
-    row_max_into<std::remove_const_t<T>>(logits, m);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void row_sum_exp(in_matrix<T> logits, in_row<T> m, row<T> sum) {
-    row_sum_exp_into<T>(logits, m, sum);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_sum_exp(matrix<T> logits, in_sums<T> m, sums<T> sum) {
-    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void pick_target(in_matrix<T> logits, ids_row targets, std::int64_t first_id, row<T> picked) {
-    pick_target_into<T>(logits, targets, first_id, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void pick_target(matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
-    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
-  }
-  template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
-                              sum_of_type<T> scale) {
-    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
-                           sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
-                                  sum.address(), targets.address(), first_id, scale);
-  }
-  template <class T>
-  void cross_entropy_backward(matrix<T> logits, in_sums<T> m, in_sums<T> sum, ids_row targets, std::int64_t first_id,
-                              in_sums<T> scales) {
-    argument_checks::sizes("cross_entropy_backward", logits.extent(0), "elements of m", m.size(), "elements of sum",
-                           sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    expect("cross_entropy_backward", "elements of scales", logits.extent(0), scales.size());
-    launch_cross_entropy_backward(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(),
-                                  sum.address(), targets.address(), first_id, scales.address());
-  }
   template <class T>
   void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
                           ids_row targets, number out) {
@@ -348,25 +239,6 @@ class launched_facets {
     launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
   }
   template <class T>
-  void layer_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> mean, in_sums<T> rstd, sums<T> dw,
-                                       sums<T> db) {
-    same_shape("layer_norm_backward_weight", "dy", x, dy);
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(0), "elements of mean", mean.size(),
-                           "elements of rstd", rstd.size());
-    argument_checks::sizes("layer_norm_backward_weight", x.extent(1), "elements of dw", dw.size(), "elements of db",
-                           db.size());
-    launch_layer_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), mean.address(),
-                                      rstd.address(), dw.address(), db.address());
-  }
-  template <class T>
-  void rms_norm_backward_weight_into(in_matrix<T> dy, in_matrix<T> x, in_sums<T> rstd, sums<T> dw) {
-    same_shape("rms_norm_backward_weight", "dy", x, dy);
-    expect("rms_norm_backward_weight", "elements of rstd", x.extent(0), rstd.size());
-    expect("rms_norm_backward_weight", "elements of dw", x.extent(1), dw.size());
-    launch_rms_norm_backward_weight(on(), x.extent(0), x.extent(1), dy.address(), x.address(), rstd.address(),
-                                    dw.address());
-  }
-  template <class T>
   void embedding_backward_into(ids_row ids, in_matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
     expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
     expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
@@ -378,23 +250,6 @@ class launched_facets {
     argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
                                     dwpe.extent(1), sequence);
     launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
-  }
-  template <class T>
-  void row_max_into(in_matrix<T> logits, sums<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    launch_row_max(on(), logits.extent(0), logits.extent(1), logits.address(), m.address());
-  }
-  template <class T>
-  void row_sum_exp_into(in_matrix<T> logits, in_sums<T> m, sums<T> sum) {
-    argument_checks::sizes("row_sum_exp", logits.extent(0), "elements of m", m.size(), "elements of sum", sum.size());
-    launch_row_sum_exp(on(), logits.extent(0), logits.extent(1), logits.address(), m.address(), sum.address());
-  }
-  template <class T>
-  void pick_target_into(in_matrix<T> logits, ids_row targets, std::int64_t first_id, sums<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    launch_pick_target(on(), logits.extent(0), logits.extent(1), logits.address(), targets.address(), first_id,
-                       picked.address());
   }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }

@@ -71,7 +71,7 @@ template <int Dim>
 struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
   static constexpr bool reads_result = true;
   template <class B, class T>
-  static constexpr bool runs_on = cross_entropy_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && elementwise_kernels<B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     using T = typename X::value_type;
@@ -82,9 +82,9 @@ struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
     buffer<std::int32_t> elsewhere(rows);  // the kernel takes 1 off at a target; these are in no row
     for (auto& t : elsewhere) t = static_cast<std::int32_t>(columns);
     c.backend.copy(x.elements(), y.elements());
-    c.backend.row_max(detail::as_rows(x), std::span<T>(top));
-    c.backend.row_sum_exp(detail::as_rows(x), top, std::span<T>(sum));
-    c.backend.cross_entropy_backward(detail::as_rows(y), top, sum, elsewhere, 0, T(1));
+    run<ops::row_max>(c.backend, detail::as_rows(x), std::span<T>(top));
+    run<ops::row_sum_exp>(c.backend, detail::as_rows(x), top, std::span<T>(sum));
+    run<ops::cross_entropy_backward>(c.backend, detail::as_rows(y), top, sum, elsewhere, 0, T(1));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C&, S&, const auto& dy, const Y& y, G& g, const X&) {
@@ -108,13 +108,13 @@ struct operator_kernel<op::rms_norm<Dims...>> : detail::norm_operator<Dims...> {
     buffer<T> rstd{};
   };
   template <class B, class T>
-  static constexpr bool runs_on = rms_norm_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = rms_norm_facet::offered<B, T> && elementwise_kernels<B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;
     buffer<T> ones;
     s.rstd = buffer<T>(detail::rows_count(x));
-    c.backend.rms_norm(detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
+    run<ops::rms_norm>(c.backend, detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
                        static_cast<T>(c.setting), detail::as_rows(y), std::span<T>(s.rstd));
   }
   template <class C, class S, class Y, class G, class X>
@@ -123,11 +123,12 @@ struct operator_kernel<op::rms_norm<Dims...>> : detail::norm_operator<Dims...> {
     buffer<T> ones;
     const auto weight = detail::given_or<0, T>(ones, x, T(1), c.backend, w...);
     if constexpr (detail::is_wanted<0, G>)
-      c.backend.rms_norm_backward_input(detail::as_rows(dy), detail::as_rows(x), weight, s.rstd,
+      run<ops::rms_norm_backward_input>(c.backend, detail::as_rows(dy), detail::as_rows(x), weight, s.rstd,
                                         detail::as_rows(std::get<0>(g)));
     if constexpr (sizeof...(w) > 0)
       if constexpr (detail::is_wanted<1, G>)
-        c.backend.rms_norm_backward_weight(detail::as_rows(dy), detail::as_rows(x), s.rstd, std::get<1>(g).elements());
+        run<ops::rms_norm_backward_weight>(c.backend, detail::as_rows(dy), detail::as_rows(x), s.rstd,
+                                           std::get<1>(g).elements());
   }
 };
 
@@ -138,14 +139,14 @@ struct operator_kernel<op::layer_norm<Dims...>> : detail::norm_operator<Dims...>
     buffer<T> mean{}, rstd{};
   };
   template <class B, class T>
-  static constexpr bool runs_on = norm_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = layer_norm_facet::offered<B, T> && elementwise_kernels<B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;
     buffer<T> ones, zeros;
     s.mean = buffer<T>(detail::rows_count(x));
     s.rstd = buffer<T>(detail::rows_count(x));
-    c.backend.layer_norm(detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
+    run<ops::layer_norm>(c.backend, detail::as_rows(x), detail::given_or<0, T>(ones, x, T(1), c.backend, w...),
                          detail::given_or<1, T>(zeros, x, T(0), c.backend, w...), static_cast<T>(c.setting),
                          detail::as_rows(y), std::span<T>(s.mean), std::span<T>(s.rstd));
   }
@@ -154,11 +155,11 @@ struct operator_kernel<op::layer_norm<Dims...>> : detail::norm_operator<Dims...>
     using T = typename X::value_type;
     buffer<T> ones, no_weight, no_bias;
     if constexpr (detail::is_wanted<0, G>)
-      c.backend.layer_norm_backward_input(detail::as_rows(dy), detail::as_rows(x),
+      run<ops::layer_norm_backward_input>(c.backend, detail::as_rows(dy), detail::as_rows(x),
                                           detail::given_or<0, T>(ones, x, T(1), c.backend, w...), s.mean, s.rstd,
                                           detail::as_rows(std::get<0>(g)));
     if constexpr (sizeof...(w) > 0)
-      c.backend.layer_norm_backward_weight(detail::as_rows(dy), detail::as_rows(x), s.mean, s.rstd,
+      run<ops::layer_norm_backward_weight>(c.backend, detail::as_rows(dy), detail::as_rows(x), s.mean, s.rstd,
                                            detail::wanted_or<1, T>(g, no_weight, detail::columns_of(x)),
                                            detail::wanted_or<2, T>(g, no_bias, detail::columns_of(x)));
   }

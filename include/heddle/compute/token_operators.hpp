@@ -84,7 +84,7 @@ struct operator_kernel<op::cross_entropy<Dim>> : detail::kernel_base {
   template <class T, class Label>
   static constexpr bool takes = std::floating_point<T> && std::is_same_v<Label, std::int32_t>;
   template <class B, class T>
-  static constexpr bool runs_on = cross_entropy_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && elementwise_kernels<B, T>;
   template <class Op, class X, class Labels>
   static auto shape(const X& logits, const Labels& labels) {
     std::array<std::int64_t, X::dimensions - 1> extents{};
@@ -103,11 +103,12 @@ struct operator_kernel<op::cross_entropy<Dim>> : detail::kernel_base {
     s.sum = buffer<T>(rows);
     buffer<T> picked(rows);
     const std::span<T> top = s.top, sum = s.sum, target = picked;
-    c.backend.row_max(detail::as_rows(logits), top);
+    run<ops::row_max>(c.backend, detail::as_rows(logits), top);
     combine<X>(c.world, top, maximum{});
-    c.backend.row_sum_exp(detail::as_rows(logits), top, sum);
+    run<ops::row_sum_exp>(c.backend, detail::as_rows(logits), top, sum);
     combine<X>(c.world, sum, plus{});
-    c.backend.pick_target(detail::as_rows(logits), labels.elements(), detail::offset_along<Dim>(logits), target);
+    run<ops::pick_target>(c.backend, detail::as_rows(logits), labels.elements(), detail::offset_along<Dim>(logits),
+                          target);
     combine<X>(c.world, target, plus{});
     for (std::size_t r = 0; r < sum.size(); ++r)
       y.elements()[r] = labels.elements()[r] < 0 ? T(0) : std::log(sum[r]) + top[r] - target[r];
@@ -118,7 +119,7 @@ struct operator_kernel<op::cross_entropy<Dim>> : detail::kernel_base {
       using T = typename X::value_type;
       auto& to = std::get<0>(g);
       c.backend.copy(logits.elements(), to.elements());
-      c.backend.cross_entropy_backward(detail::as_rows(to), s.top, s.sum, labels.elements(),
+      run<ops::cross_entropy_backward>(c.backend, detail::as_rows(to), s.top, s.sum, labels.elements(),
                                        detail::offset_along<Dim>(logits), T(1));
       detail::scale_rows(detail::as_rows(to), dy.elements());
     }

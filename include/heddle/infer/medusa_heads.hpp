@@ -142,8 +142,8 @@ class medusa_heads {
     deviations_.resize(static_cast<std::size_t>(rows));
     found_.resize(static_cast<std::size_t>(rows * vocabulary_));
     for (std::int64_t k = 0; k < heads_; ++k) {
-      backend_->rms_norm(in(streams.data(), rows, width_), std::span<const T>(norm(k)), epsilon_,
-                         out(normed_, rows, width_), std::span<T>(deviations_));
+      compute::run<compute::ops::rms_norm>(*backend_, in(streams.data(), rows, width_), std::span<const T>(norm(k)),
+                                           epsilon_, out(normed_, rows, width_), std::span<T>(deviations_));
       backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
           in(normed_.data(), rows, width_), in(square(k).data(), width_, width_), out(gate_, rows, width_), T(0));
       backend_->template gated<compute::silu>(std::span<const T>(gate_), std::span<const T>(ones_),

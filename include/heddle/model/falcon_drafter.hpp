@@ -224,8 +224,9 @@ class falcon_drafter {
     require_whole();
     const std::int64_t rows = std::ssize(streams) / shape_.width;
     deviations_.resize(size(rows));
-    backend_->rms_norm(in(streams.data(), rows, shape_.width), std::span<const T>(final_norm_), epsilon(),
-                       to(features.data(), rows, shape_.width), std::span<T>(deviations_));
+    compute::run<compute::ops::rms_norm>(*backend_, in(streams.data(), rows, shape_.width),
+                                         std::span<const T>(final_norm_), epsilon(),
+                                         to(features.data(), rows, shape_.width), std::span<T>(deviations_));
   }
   /// The model's head. Shapes: features [rows, width], logits [rows, vocabulary].
   void logits_of(std::span<const T> features, std::span<T> logits) {
@@ -475,10 +476,11 @@ class falcon_drafter {
   void norm_backward(std::size_t p, const std::vector<T>& dy, const std::vector<T>& x, const std::vector<T>& deviations,
                      std::vector<T>& dx) {
     const std::int64_t n = std::ssize(deviations), d = shape_.width;
-    backend_->rms_norm_backward_input(in(dy.data(), n, d), in(x.data(), n, d), std::span<const T>(at(weights_, p)),
-                                      std::span<const T>(deviations), to(dx.data(), n, d));
-    backend_->rms_norm_backward_weight(in(dy.data(), n, d), in(x.data(), n, d), std::span<const T>(deviations),
-                                       at(gradients_, p));
+    compute::run<compute::ops::rms_norm_backward_input>(*backend_, in(dy.data(), n, d), in(x.data(), n, d),
+                                                        std::span<const T>(at(weights_, p)),
+                                                        std::span<const T>(deviations), to(dx.data(), n, d));
+    compute::run<compute::ops::rms_norm_backward_weight>(*backend_, in(dy.data(), n, d), in(x.data(), n, d),
+                                                         std::span<const T>(deviations), at(gradients_, p));
   }
 
   void join(std::span<const std::int32_t> next, std::span<const T> features) {
@@ -515,8 +517,9 @@ class falcon_drafter {
     normed_1_.resize(x.size());
     const std::int64_t n = std::ssize(x) / shape_.width;
     deviations_1_.resize(size(n));
-    backend_->rms_norm(in(x.data(), n, shape_.width), std::span<const T>(at(weights_, norm_1)), epsilon(),
-                       to(normed_1_.data(), n, shape_.width), std::span<T>(deviations_1_));
+    compute::run<compute::ops::rms_norm>(*backend_, in(x.data(), n, shape_.width),
+                                         std::span<const T>(at(weights_, norm_1)), epsilon(),
+                                         to(normed_1_.data(), n, shape_.width), std::span<T>(deviations_1_));
   }
   // Keys and values of rows x, at `positions_`.
   void keys_of(const std::vector<T>& x, T* keys, T* values) {
@@ -551,8 +554,9 @@ class falcon_drafter {
                         std::span<T>(sums_), compute::key_pages{});
     product(out, mixed_.data(), n, attended_.data());
     backend_->add(std::span<const T>(attended_), std::span<const T>(x), std::span<T>(attended_));
-    backend_->rms_norm(in(attended_.data(), n, d), std::span<const T>(at(weights_, norm_2)), epsilon(),
-                       to(normed_2_.data(), n, d), std::span<T>(deviations_2_));
+    compute::run<compute::ops::rms_norm>(*backend_, in(attended_.data(), n, d),
+                                         std::span<const T>(at(weights_, norm_2)), epsilon(),
+                                         to(normed_2_.data(), n, d), std::span<T>(deviations_2_));
     product(gate, normed_2_.data(), n, gates_.data());
     product(up, normed_2_.data(), n, ups_.data());
     backend_->template gated<compute::silu>(std::span<const T>(gates_), std::span<const T>(ups_),

@@ -39,7 +39,7 @@ constexpr auto with_head_in_chunks(const Description& whole) {
 /// `Words` of a rank's words at a time and keeps none (`layers::chunked_head`): a microbatch of n rows keeps two numbers of each row where it kept n times the words of the rank, and backward makes
 /// the logits again, a fourth product beside the head's three. All of them are made before `backward_weight`.
 /// Losses and gradients are those of `Base` up to rounding; parameters, their names, saves and
-/// samples are the same. The backend must have `chunked_cross_entropy_kernels`: the host and CUDA have.
+/// samples are the same. The backend must have `chunked_cross_entropy_facet`: the host and CUDA have.
 ///
 /// `hd::train::make_trainer<strategy>(hd::model::with_chunked_loss<hd::model::gpt2<float>, 4096>{}, world, options);`
 template <class Base, int Words>

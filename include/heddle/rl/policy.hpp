@@ -114,9 +114,10 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
     const auto factors = b.vector(slopes{}), m = b.vector(ml::greatest{}), sum = b.vector(ml::sum_of_exponentials{});
     k.scale(factors, scale);
     this->template each_sample<numbers_of_row>(b, targets, [&](typename B::token_ids ids, model::row_range at) {
-      k.cross_entropy_backward(ml::rows_of(b[ml::logits{}], at), whole_head::template part_of_row<B>(m, at),
-                               whole_head::template part_of_row<B>(sum, at), ids, b.run().first_word,
-                               whole_head::template part_of_row<B>(factors, at));
+      compute::run<compute::ops::weighted_cross_entropy_backward>(
+          k, ml::rows_of(b[ml::logits{}], at), whole_head::template part_of_row<B>(m, at),
+          whole_head::template part_of_row<B>(sum, at), ids, b.run().first_word,
+          whole_head::template part_of_row<B>(factors, at));
     });
     return this->backward_of_logits(b, x, dx);
   }

@@ -1,14 +1,12 @@
 // heddle/testing/checked_backend.hpp: a backend whose memory the host may not touch, with the kernels of another one.
 #pragma once
 
-#include <heddle/compute/context_bodies.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/testing/checked_memory.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -55,11 +53,6 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_rows<T, c
 constexpr auto memory_of(const compute::key_pages_in<checked_memory>& x) noexcept {
   return x.pages;
 }
-template <class T>
-constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T, checked_memory>& x) noexcept {
-  const bool none = x.rows == 0 || x.heads == 0;
-  return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.row_stride + (x.heads - 1) * x.head_stride + 1)};
-}
 
 }  // namespace detail
 
@@ -86,6 +79,13 @@ class checked_backend {
   const char* half_product_name() const noexcept { return kernels_.half_product_name(); }
   /// Kernels that were called.
   std::int64_t calls() const noexcept { return calls_; }
+
+  /// An operation, as `compute::run` calls it.
+  template <class Op, class T, class... Args>
+    requires compute::offered<Op, Kernels, T>
+  void run(const Args&... args) {
+    launch([](Kernels& k, const Args&... kept) { compute::run<Op>(k, detail::for_host(kept)...); }, args...);
+  }
 
   // A kernel is named once, by what its callers name besides its arguments: nothing, values, or a type.
 #define HEDDLE_KERNEL(HEAD, NAME, CALL)                                                                      \
@@ -120,26 +120,13 @@ class checked_backend {
   HEDDLE_PLAIN(fill)
   HEDDLE_PLAIN(copy)
   HEDDLE_PLAIN(cast)
-  HEDDLE_PLAIN(layer_norm)
-  HEDDLE_PLAIN(layer_norm_backward_input)
-  HEDDLE_PLAIN(layer_norm_backward_weight)
-  HEDDLE_PLAIN(rms_norm)
-  HEDDLE_PLAIN(rms_norm_backward_input)
-  HEDDLE_PLAIN(rms_norm_backward_weight)
   HEDDLE_PLAIN(attention)
   HEDDLE_PLAIN(attention_backward)
   HEDDLE_PLAIN(embedding)
   HEDDLE_PLAIN(embedding_backward)
   HEDDLE_PLAIN(add_positions)
   HEDDLE_PLAIN(add_positions_backward)
-  HEDDLE_PLAIN(add_rows)
-  HEDDLE_PLAIN(row_max)
-  HEDDLE_PLAIN(row_sum_exp)
-  HEDDLE_PLAIN(pick_target)
-  HEDDLE_PLAIN(add_to_softmax)
-  HEDDLE_PLAIN(rescale_softmax)
   HEDDLE_PLAIN(cross_entropy_loss)
-  HEDDLE_PLAIN(cross_entropy_backward)
   HEDDLE_PLAIN(squared_error)
   HEDDLE_PLAIN(squared_error_backward)
   HEDDLE_PLAIN(unfold)
@@ -161,19 +148,6 @@ class checked_backend {
 #undef HEDDLE_OF_VALUES
 #undef HEDDLE_PLAIN
 #undef HEDDLE_KERNEL
-
-  /// See `compute::context_kernels`.
-  template <class Body>
-    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
-  friend void run_on_rows(checked_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
-    ++backend.calls_;
-    std::apply(
-        [&](const auto&... tensors) {
-          backend.queue_.run([&k = backend.kernels_, n, size, body](const auto&...) { run_on_rows(k, n, size, body); },
-                             detail::memory_of(tensors)...);
-        },
-        body.tensors());
-  }
 
  private:
   // The arguments are kept until the call's turn; what they refer to is open then.

@@ -88,6 +88,8 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   explicit basic_cuda(space::queue queue) : queue_(std::move(queue)) {}
 
   space::queue& queue() noexcept { return queue_; }
+  /// On which bodies of operations are launched.
+  Launcher launcher() noexcept { return {queue_, products_}; }
   /// Cores of the host that kernels take.
   static constexpr int threads() noexcept { return 1; }
   /// Whose matrix products they are.
@@ -190,48 +192,6 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                                   step);
   }
 
-  using facets::layer_norm_backward_input;
-  using facets::rms_norm_backward_input;
-  template <class T>
-  void layer_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> mean, in_sums<T> rstd,
-                                 in_matrix<T> onto, matrix_view<T, space> dx) {
-    gradient_sizes("layer_norm_backward_input", x, w.size(), dy, onto, dx);
-    detail::argument_checks::sizes("layer_norm_backward_input", x.extent(0), "elements of mean", mean.size(),
-                                   "elements of rstd", rstd.size());
-    detail::on_cuda::launch_layer_norm_backward_input(launcher(), x.extent(0), x.extent(1), dy.address(), x.address(),
-                                                      w.address(), mean.address(), rstd.address(), onto.address(),
-                                                      dx.address());
-  }
-  template <class T>
-  void rms_norm_backward_input(in_matrix<T> dy, in_matrix<T> x, in_row<T> w, in_sums<T> rstd, in_matrix<T> onto,
-                               matrix_view<T, space> dx) {
-    gradient_sizes("rms_norm_backward_input", x, w.size(), dy, onto, dx);
-    detail::expect("rms_norm_backward_input", "elements of rstd", x.extent(0), rstd.size());
-    detail::on_cuda::launch_rms_norm_backward_input(launcher(), x.extent(0), x.extent(1), dy.address(), x.address(),
-                                                    w.address(), rstd.address(), onto.address(), dx.address());
-  }
-
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_to_softmax(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, vector_view<T, space> m,
-                      std::type_identity_t<vector_view<T, space>> sum,
-                      std::type_identity_t<vector_view<T, space>> picked) {
-    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_to_softmax(matrix_view<T, space> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
-                      sums_of<T> sum, sums_of<T> picked) {
-    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-  void rescale_softmax(std::type_identity_t<row_view<const T, space>> before,
-                       std::type_identity_t<row_view<const T, space>> m, vector_view<T, space> sum) {
-    detail::expect("rescale_softmax", "elements of before", sum.size(), before.size());
-    detail::expect("rescale_softmax", "elements of m", sum.size(), m.size());
-    detail::on_cuda::launch_rescale_softmax(launcher(), sum.size(), before.address(), m.address(), sum.address());
-  }
-
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
   friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
@@ -245,24 +205,6 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
   friend class detail::launched_images<basic_cuda, cuda_memory>;
-  // Of a norm: as many elements of w as x has columns, and all of `others` as large as x.
-  template <class X, class... Others>
-  static void gradient_sizes(const char* kernel, const X& x, std::int64_t elements_of_w, const Others&... others) {
-    detail::expect(kernel, "elements of w", x.extent(1), elements_of_w);
-    (detail::expect(kernel, "rows of dy, onto and dx", x.extent(0), others.extent(0)), ...);
-    (detail::expect(kernel, "columns of dy, onto and dx", x.extent(1), others.extent(1)), ...);
-  }
-  template <class T>
-  void add_to_softmax_into(in_matrix<T> logits, token_ids_in<space> targets, std::int64_t first_id, sums_of<T> m,
-                           sums_of<T> sum, sums_of<T> picked) {
-    detail::expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    detail::expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    detail::expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    detail::expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::on_cuda::launch_add_to_softmax(launcher(), logits.extent(0), logits.extent(1), logits.address(),
-                                           targets.address(), first_id, m.address(), sum.address(), picked.address());
-  }
-  Launcher launcher() noexcept { return {queue_, products_}; }
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>

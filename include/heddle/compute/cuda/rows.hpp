@@ -48,8 +48,8 @@ struct layer_norm_row {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
-                       sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
+void body(ops::layer_norm, const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, layer_norm_row<T>{columns, x, w, b, eps, y, mean, rstd});
 }
 
@@ -77,16 +77,15 @@ struct layer_norm_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto,
-                                      T* dx) {
+void body(ops::layer_norm_backward_onto, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, const T* onto, T* dx) {
   if (columns > 0)
     each_row_of_packs<T>(on, rows, columns, layer_norm_backward_row<T>{columns, dy, x, w, mean, rstd, onto, dx});
 }
 template <launcher L, class T>
-void launch_layer_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                      const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
-  launch_layer_norm_backward_input(on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
+void body(ops::layer_norm_backward_input, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+  body(ops::layer_norm_backward_onto{}, on, rows, columns, dy, x, w, mean, rstd, static_cast<const T*>(dx), dx);
 }
 /// Of dw and db, in one pass over dy and x.
 template <class T>
@@ -102,9 +101,8 @@ struct layer_norm_weight_terms {
   }
 };
 template <launcher L, class T>
-void launch_layer_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                       const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw,
-                                       sum_of_type<T>* db) {
+void body(ops::layer_norm_backward_weight, const L& on, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw, sum_of_type<T>* db) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, layer_norm_weight_terms<T>{columns, dy, x, mean, rstd}, {dw, db});
 }
 
@@ -128,8 +126,8 @@ struct rms_norm_row {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm(const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps,
-                     T* y, sum_of_type<T>* rstd) {
+void body(ops::rms_norm, const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* rstd) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_row<T>{columns, x, w, eps, y, rstd});
 }
 /// dx = onto + s (g - n mean(g n)) with g = w dy and n = x s. `onto` may be dx.
@@ -155,14 +153,14 @@ struct rms_norm_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                    const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
+void body(ops::rms_norm_backward_onto, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, const T* onto, T* dx) {
   if (columns > 0) each_row_of_packs<T>(on, rows, columns, rms_norm_backward_row<T>{columns, dy, x, w, rstd, onto, dx});
 }
 template <launcher L, class T>
-void launch_rms_norm_backward_input(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                    const T* w, const sum_of_type<T>* rstd, T* dx) {
-  launch_rms_norm_backward_input(on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
+void body(ops::rms_norm_backward_input, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, T* dx) {
+  body(ops::rms_norm_backward_onto{}, on, rows, columns, dy, x, w, rstd, static_cast<const T*>(dx), dx);
 }
 template <class T>
 struct rms_norm_weight_terms {
@@ -175,8 +173,8 @@ struct rms_norm_weight_terms {
   }
 };
 template <launcher L, class T>
-void launch_rms_norm_backward_weight(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                     const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
+void body(ops::rms_norm_backward_weight, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, rms_norm_weight_terms<T>{columns, dy, x, rstd}, {dw});
 }
 
@@ -201,7 +199,7 @@ struct row_max_row {
   }
 };
 template <launcher L, class T>
-void launch_row_max(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
+void body(ops::row_max, const L& on, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
   each_row_of_packs<T>(on, rows, columns, row_max_row<T>{columns, logits, lowest, m});
 }
@@ -222,8 +220,8 @@ struct row_sum_exp_row {
   }
 };
 template <launcher L, class T>
-void launch_row_sum_exp(const L& on, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
-                        sum_of_type<T>* sum) {
+void body(ops::row_sum_exp, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const sum_of_type<T>* m, sum_of_type<T>* sum) {
   each_row_of_packs<T>(on, rows, columns, row_sum_exp_row<T>{columns, logits, m, sum});
 }
 /// The targets of the rows among these columns, which are those of the words from `first_id` on.
@@ -250,8 +248,8 @@ struct pick_target_body {
   }
 };
 template <launcher L, class T>
-void launch_pick_target(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                        const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
+void body(ops::pick_target, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   on.each(rows, pick_target_body<T>{{columns, targets, first_id}, logits, picked});
 }
 /// Greatest number and sum of exponentials of what came so far, in one pass. The sum is in units of exp(unit), a number that came; a greater one takes its
@@ -301,9 +299,9 @@ struct add_to_softmax_row {
   }
 };
 template <launcher L, class T>
-void launch_add_to_softmax(const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
-                           const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
-                           sum_of_type<T>* picked) {
+void body(ops::add_to_softmax, const L& on, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
+          sum_of_type<T>* picked) {
   constexpr sum_of_type<T> lowest = -(std::numeric_limits<sum_of_type<T>>::infinity)();
   each_row_of_packs<T>(on, rows, columns,
                        add_to_softmax_row<T>{{columns, targets, first_id}, logits, lowest, m, sum, picked});
@@ -317,7 +315,7 @@ struct rescale_softmax_body {
   }
 };
 template <launcher L, class T>
-void launch_rescale_softmax(const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
+void body(ops::rescale_softmax, const L& on, std::int64_t rows, const T* before, const T* m, T* sum) {
   on.each(rows, rescale_softmax_body<T>{before, m, sum});
 }
 /// `Factor`: one for all rows, or the address of one for each.
@@ -342,12 +340,20 @@ struct cross_entropy_backward_row {
     for_packs(g, columns, gradient, row);
   }
 };
-template <launcher L, class T, class Factor>
-void launch_cross_entropy_backward(const L& on, std::int64_t rows, std::int64_t columns, T* logits,
-                                   const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets,
-                                   std::int64_t first_id, Factor factor) {
+template <launcher L, class T>
+void body(ops::cross_entropy_backward, const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          sum_of_type<T> scale) {
   each_row_of_packs<T>(on, rows, columns,
-                       cross_entropy_backward_row<T, Factor>{columns, logits, m, sum, targets, first_id, factor});
+                       cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, scale});
+}
+template <launcher L, class T>
+void body(ops::weighted_cross_entropy_backward, const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          const sum_of_type<T>* scales) {
+  using factors = const sum_of_type<T>*;
+  each_row_of_packs<T>(on, rows, columns,
+                       cross_entropy_backward_row<T, factors>{columns, logits, m, sum, targets, first_id, scales});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

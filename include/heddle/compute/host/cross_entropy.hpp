@@ -36,15 +36,15 @@ sum_of_type<T> largest(std::int64_t n, const T* x) {
 }
 
 template <class T>
-void row_max(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
+void body(ops::row_max, team& workers, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m) {
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) m[i] = largest(columns, logits + i * columns);
   });
 }
 
 template <class T>
-void row_sum_exp(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, const sum_of_type<T>* m,
-                 sum_of_type<T>* sum) {
+void body(ops::row_sum_exp, team& workers, std::int64_t rows, std::int64_t columns, const T* logits,
+          const sum_of_type<T>* m, sum_of_type<T>* sum) {
   using S = sum_of_type<T>;
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -55,11 +55,11 @@ void row_sum_exp(team& workers, std::int64_t rows, std::int64_t columns, const T
 }
 
 template <class T>
-void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets, std::int64_t first_id,
-                 sum_of_type<T>* picked) {
+void body(ops::pick_target, team&, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* picked) {
   using S = sum_of_type<T>;
   for (std::int64_t i = 0; i < rows; ++i) {
-    const std::int64_t target = targets[static_cast<std::size_t>(i)];
+    const std::int64_t target = targets[i];
     const std::int64_t column = target - first_id;
     picked[i] = target >= 0 && column >= 0 && column < columns ? S(logits[i * columns + column]) : S(0);
   }
@@ -67,8 +67,9 @@ void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token
 
 /// Adds a chunk of columns to the greatest logit and the sum of exponentials of each row, and picks the targets that are in it.
 template <class T>
-void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets,
-                    std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum, sum_of_type<T>* picked) {
+void body(ops::add_to_softmax, team& workers, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, sum_of_type<T>* m, sum_of_type<T>* sum,
+          sum_of_type<T>* picked) {
   using S = sum_of_type<T>;
   constexpr S lowest = -(std::numeric_limits<S>::infinity)();
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -79,7 +80,7 @@ void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, cons
       if (sum[i] != S(0)) sum[i] *= std::exp(before[0] - top);
       if (top != lowest) sum[i] += sum_lanes<S>(columns, [top](S v) { return exp_lane(v - top); }, row);
       m[i] = top;
-      const std::int64_t target = targets[static_cast<std::size_t>(i)], column = target - first_id;
+      const std::int64_t target = targets[i], column = target - first_id;
       if (target >= 0 && column >= 0 && column < columns) picked[i] = row[column];
     }
   });
@@ -87,7 +88,7 @@ void add_to_softmax(team& workers, std::int64_t rows, std::int64_t columns, cons
 
 /// Sums in units of exp(before) become sums in units of exp(m).
 template <class T>
-void rescale_softmax(std::int64_t rows, const T* before, const T* m, T* sum) {
+void body(ops::rescale_softmax, team&, std::int64_t rows, const T* before, const T* m, T* sum) {
   for (std::int64_t i = 0; i < rows; ++i)
     if (sum[i] != T(0)) sum[i] *= std::exp(before[i] - m[i]);
 }
@@ -106,13 +107,13 @@ double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* 
 
 /// `scales`: one for all rows, or the address of one for each.
 template <class T, class Scale>
-void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const sum_of_type<T>* m,
-                            const sum_of_type<T>* sum, token_ids targets, std::int64_t first_id, Scale scales) {
+void softmax_gradient(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const sum_of_type<T>* m,
+                      const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id, Scale scales) {
   using S = sum_of_type<T>;
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       T* row = logits + i * columns;
-      const std::int64_t target = targets[static_cast<std::size_t>(i)];
+      const std::int64_t target = targets[i];
       if (target < 0) {
         std::fill_n(row, columns, T(0));
         continue;
@@ -132,79 +133,22 @@ void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t colum
   });
 }
 
-/// The kernels of `cross_entropy_kernels`, `chunked_cross_entropy_kernels` and `loss_kernels` as members of the host backend `Host`.
-template <class Host>
-class cross_entropy_members {
- public:
-  template <class T>
-    requires(!is_half_precision<T>)
-  void row_max(input_matrix<T> logits, std::span<T> m) {
-    row_max_into<T>(logits, m);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_max(matrix_view<T> logits, sums_of<T> m) {
-    row_max_into<std::remove_const_t<T>>(logits, m);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void row_sum_exp(input_matrix<T> logits, input_vector<T> m, std::span<T> sum) {
-    row_sum_exp_into<T>(logits, m, sum);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void row_sum_exp(matrix_view<T> logits, input_sums<T> m, sums_of<T> sum) {
-    row_sum_exp_into<std::remove_const_t<T>>(logits, m, sum);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void pick_target(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> picked) {
-    pick_target_into<T>(logits, targets, first_id, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void pick_target(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
-    pick_target_into<std::remove_const_t<T>>(logits, targets, first_id, picked);
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_to_softmax(input_matrix<T> logits, token_ids targets, std::int64_t first_id, std::span<T> m,
-                      std::type_identity_t<std::span<T>> sum, std::type_identity_t<std::span<T>> picked) {
-    add_to_softmax_into<T>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_to_softmax(matrix_view<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m, sums_of<T> sum,
-                      sums_of<T> picked) {
-    add_to_softmax_into<std::remove_const_t<T>>(logits, targets, first_id, m, sum, picked);
-  }
-  template <class T>
-  void rescale_softmax(input_vector<T> before, input_vector<T> m, std::span<T> sum) {
-    const auto rows = static_cast<std::int64_t>(sum.size());
-    expect("rescale_softmax", "elements of before", rows, before.size());
-    expect("rescale_softmax", "elements of m", rows, m.size());
-    detail::rescale_softmax(rows, before.data(), m.data(), sum.data());
-  }
-  template <class T>
-  void cross_entropy_backward(matrix_view<T> logits, input_sums<T> m, input_sums<T> sum, token_ids targets,
-                              std::int64_t first_id, sum_of_type<T> scale) {
-    expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
-    expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    detail::cross_entropy_backward(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1),
-                                   logits.data(), m.data(), sum.data(), targets, first_id, scale);
-  }
-  template <class T>
-  void cross_entropy_backward(matrix_view<T> logits, input_sums<T> m, input_sums<T> sum, token_ids targets,
-                              std::int64_t first_id, input_sums<T> scales) {
-    expect("cross_entropy_backward", "elements of m", logits.extent(0), m.size());
-    expect("cross_entropy_backward", "elements of sum", logits.extent(0), sum.size());
-    expect("cross_entropy_backward", "number of targets", logits.extent(0), targets.size());
-    expect("cross_entropy_backward", "elements of scales", logits.extent(0), scales.size());
-    detail::cross_entropy_backward(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1),
-                                   logits.data(), m.data(), sum.data(), targets, first_id, scales.data());
-  }
+template <class T>
+void body(ops::cross_entropy_backward, team& workers, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          sum_of_type<T> scale) {
+  softmax_gradient(workers, rows, columns, logits, m, sum, targets, first_id, scale);
+}
+template <class T>
+void body(ops::weighted_cross_entropy_backward, team& workers, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          const sum_of_type<T>* scales) {
+  softmax_gradient(workers, rows, columns, logits, m, sum, targets, first_id, scales);
+}
 
+/// The kernel of `loss_kernels` as a member of the host backend.
+class loss_member {
+ public:
   template <class T>
   void cross_entropy_loss(std::span<T> m, input_vector<std::remove_const_t<T>> sum,
                           input_vector<std::remove_const_t<T>> picked, token_ids targets, double* out) {
@@ -213,36 +157,6 @@ class cross_entropy_members {
     expect("cross_entropy_loss", "elements of picked", rows, picked.size());
     expect("cross_entropy_loss", "number of targets", rows, targets.size());
     *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
-  }
-
- private:
-  template <class T>
-  void row_max_into(input_matrix<T> logits, sums_of<T> m) {
-    expect("row_max", "elements of m", logits.extent(0), m.size());
-    detail::row_max(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(), m.data());
-  }
-  template <class T>
-  void row_sum_exp_into(input_matrix<T> logits, input_sums<T> m, sums_of<T> sum) {
-    expect("row_sum_exp", "elements of m", logits.extent(0), m.size());
-    expect("row_sum_exp", "elements of sum", logits.extent(0), sum.size());
-    detail::row_sum_exp(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                        m.data(), sum.data());
-  }
-  template <class T>
-  void pick_target_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> picked) {
-    expect("pick_target", "number of targets", logits.extent(0), targets.size());
-    expect("pick_target", "elements of picked", logits.extent(0), picked.size());
-    detail::pick_target(logits.extent(0), logits.extent(1), logits.data(), targets, first_id, picked.data());
-  }
-  template <class T>
-  void add_to_softmax_into(input_matrix<T> logits, token_ids targets, std::int64_t first_id, sums_of<T> m,
-                           sums_of<T> sum, sums_of<T> picked) {
-    expect("add_to_softmax", "number of targets", logits.extent(0), targets.size());
-    expect("add_to_softmax", "elements of m", logits.extent(0), m.size());
-    expect("add_to_softmax", "elements of sum", logits.extent(0), sum.size());
-    expect("add_to_softmax", "elements of picked", logits.extent(0), picked.size());
-    detail::add_to_softmax(static_cast<Host&>(*this).workers(), logits.extent(0), logits.extent(1), logits.data(),
-                           targets, first_id, m.data(), sum.data(), picked.data());
   }
 };
 

@@ -46,7 +46,7 @@ template <class Gemm = portable>
 class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
-             public detail::cross_entropy_members<host<Gemm>>,
+             public detail::loss_member,
              public detail::embedding_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
@@ -78,6 +78,8 @@ class host : detail::argument_checks,
   host_memory::queue& queue() noexcept { return queue_; }
   /// The threads themselves, for work that has no kernel here.
   team& workers() noexcept { return team_; }
+  /// On which bodies of operations run: the threads.
+  team& launcher() noexcept { return team_; }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires(!is_half_precision<T>)
@@ -153,69 +155,6 @@ class host : detail::argument_checks,
   void gelu_backward(input_vector<T> x, input_vector<T> dy, std::span<T> dx) {
     sizes("gelu_backward", size_of(x), "elements of dy", dy.size(), "elements of dx", dx.size());
     detail::gelu_backward(team_, size_of(x), x.data(), dy.data(), dx.data());
-  }
-
-  template <class T>
-  void layer_norm(input_matrix<T> x, input_vector<T> w, input_vector<T> b, sum_of_type<T> eps, matrix_view<T> y,
-                  sums_of<T> mean, sums_of<T> rstd) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("layer_norm", "y", x, y);
-    sizes("layer_norm", columns, "elements of w", w.size(), "elements of b", b.size());
-    sizes("layer_norm", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    detail::layer_norm(team_, rows, columns, x.data(), w.data(), b.data(), eps, y.data(), mean.data(), rstd.data());
-  }
-  template <class T>
-  void layer_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_sums<T> mean,
-                                 input_sums<T> rstd, matrix_view<T> dx) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("layer_norm_backward_input", "dy", x, dy);
-    same_shape<T>("layer_norm_backward_input", "dx", x, dx);
-    detail::expect("layer_norm_backward_input", "elements of w", columns, w.size());
-    sizes("layer_norm_backward_input", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    detail::layer_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), mean.data(), rstd.data(),
-                                      dx.data());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void layer_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> mean, input_vector<T> rstd,
-                                  std::span<T> dw, std::type_identity_t<std::span<T>> db) {
-    layer_norm_backward_weight_into<T>(dy, x, mean, rstd, dw, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void layer_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> mean,
-                                  input_sums<T> rstd, sums_of<T> dw, sums_of<T> db) {
-    layer_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, mean, rstd, dw, db);
-  }
-
-  template <class T>
-  void rms_norm(input_matrix<T> x, input_vector<T> w, sum_of_type<T> eps, matrix_view<T> y, sums_of<T> rstd) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("rms_norm", "y", x, y);
-    detail::expect("rms_norm", "elements of w", columns, w.size());
-    detail::expect("rms_norm", "elements of rstd", rows, rstd.size());
-    detail::rms_norm(team_, rows, columns, x.data(), w.data(), eps, y.data(), rstd.data());
-  }
-  template <class T>
-  void rms_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_sums<T> rstd,
-                               matrix_view<T> dx) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("rms_norm_backward_input", "dy", x, dy);
-    same_shape<T>("rms_norm_backward_input", "dx", x, dx);
-    detail::expect("rms_norm_backward_input", "elements of w", columns, w.size());
-    detail::expect("rms_norm_backward_input", "elements of rstd", rows, rstd.size());
-    detail::rms_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), rstd.data(), dx.data());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void rms_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> rstd, std::span<T> dw) {
-    rms_norm_backward_weight_into<T>(dy, x, rstd, dw);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void rms_norm_backward_weight(matrix_view<T> dy, input_matrix<std::remove_const_t<T>> x, input_sums<T> rstd,
-                                sums_of<T> dw) {
-    rms_norm_backward_weight_into<std::remove_const_t<T>>(dy, x, rstd, dw);
   }
 
   /// Errors: also `layout_error` for a position that the tables do not have.
@@ -474,24 +413,6 @@ class host : detail::argument_checks,
     detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
     detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
   }
-  template <class T>
-  void layer_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> mean, input_sums<T> rstd,
-                                       sums_of<T> dw, sums_of<T> db) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("layer_norm_backward_weight", "dy", x, dy);
-    sizes("layer_norm_backward_weight", rows, "elements of mean", mean.size(), "elements of rstd", rstd.size());
-    sizes("layer_norm_backward_weight", columns, "elements of dw", dw.size(), "elements of db", db.size());
-    detail::layer_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), mean.data(), rstd.data(), dw.data(),
-                                       db.data());
-  }
-  template <class T>
-  void rms_norm_backward_weight_into(input_matrix<T> dy, input_matrix<T> x, input_sums<T> rstd, sums_of<T> dw) {
-    const std::int64_t rows = x.extent(0), columns = x.extent(1);
-    same_shape<T>("rms_norm_backward_weight", "dy", x, dy);
-    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
-    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
-    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
-  }
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
@@ -562,7 +483,7 @@ class host : detail::argument_checks,
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rms_norm_kernels<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
+static_assert(rms_norm_facet::offered<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
               sliced_attention_kernels<host<>, float>);
 static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
@@ -571,9 +492,10 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
               cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&
               stochastic_optimizer_kernels<host<>, float, float>);
-static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> && norm_kernels<host<>, bf16> &&
-              rms_norm_kernels<host<>, bf16> && rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> &&
-              embedding_kernels<host<>, bf16> && cross_entropy_kernels<host<>, bf16> && loss_kernels<host<>, bf16> &&
+static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> &&
+              layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
+              rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_kernels<host<>, bf16> &&
+              cross_entropy_facet::offered<host<>, bf16> && loss_kernels<host<>, bf16> &&
               routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
               expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
               reduction_kernels<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);

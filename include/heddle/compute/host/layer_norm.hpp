@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/ops/rows.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cmath>
@@ -23,8 +24,8 @@ void each_normed_row(team& workers, std::int64_t rows, std::int64_t columns, con
 }
 
 template <class T>
-void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
-                sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
+void body(ops::layer_norm, team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* mean, sum_of_type<T>* rstd) {
   using S = sum_of_type<T>;
   each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T* in = x + i * columns;
@@ -41,8 +42,8 @@ void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T*
 
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
 template <class T>
-void layer_norm_backward_input(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                               const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
+void body(ops::layer_norm_backward_input, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* w, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, T* dx) {
   using S = sum_of_type<T>;
   each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T *d = dy + i * columns, *in = x + i * columns;
@@ -57,9 +58,8 @@ void layer_norm_backward_input(team& workers, std::int64_t rows, std::int64_t co
 }
 
 template <class T>
-void layer_norm_backward_weight(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw,
-                                sum_of_type<T>* db) {
+void body(ops::layer_norm_backward_weight, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const sum_of_type<T>* mean, const sum_of_type<T>* rstd, sum_of_type<T>* dw, sum_of_type<T>* db) {
   using S = sum_of_type<T>;
   workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     sum_columns(

@@ -9,8 +9,8 @@
 namespace heddle::inline v0::compute::detail {
 
 template <class T>
-void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w, sum_of_type<T> eps, T* y,
-              sum_of_type<T>* rstd) {
+void body(ops::rms_norm, team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          sum_of_type<T> eps, T* y, sum_of_type<T>* rstd) {
   using S = sum_of_type<T>;
   each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T* in = x + i * columns;
@@ -22,8 +22,8 @@ void rms_norm(team& workers, std::int64_t rows, std::int64_t columns, const T* x
 
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class T>
-void rms_norm_backward_input(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                             const T* w, const sum_of_type<T>* rstd, T* dx) {
+void body(ops::rms_norm_backward_input, team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, T* dx) {
   using S = sum_of_type<T>;
   each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S inverse) {
     const T *d = dy + i * columns, *in = x + i * columns;
@@ -37,8 +37,8 @@ void rms_norm_backward_input(team& workers, std::int64_t rows, std::int64_t colu
 }
 
 template <class T>
-void rms_norm_backward_weight(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                              const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
+void body(ops::rms_norm_backward_weight, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
   using S = sum_of_type<T>;
   workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     sum_columns(rows, columns, begin, end, dw, [=](std::int64_t i, S d, S v) { return d * (v * rstd[i]); }, dy, x);

@@ -13,15 +13,13 @@
 #define HEDDLE_HOST_KERNELS(KIND, T)                                                                                   \
   KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                              \
   KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                         \
-  KIND template void row_max(team&, std::int64_t, std::int64_t, const T*, T*);                                         \
-  KIND template void row_sum_exp(team&, std::int64_t, std::int64_t, const T*, const T*, T*);                           \
-  KIND template void pick_target(std::int64_t, std::int64_t, const T*, token_ids, std::int64_t, T*);                   \
-  KIND template void add_to_softmax(team&, std::int64_t, std::int64_t, const T*, token_ids, std::int64_t, T*, T*, T*); \
   KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
-  KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
-                                            std::int64_t, T);                                                          \
-  KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
-                                            std::int64_t, const T*);                                                   \
+  KIND template body_type<ops::row_max, T, team&> body;                                                                \
+  KIND template body_type<ops::row_sum_exp, T, team&> body;                                                            \
+  KIND template body_type<ops::pick_target, T, team&> body;                                                            \
+  KIND template body_type<ops::add_to_softmax, T, team&> body;                                                         \
+  KIND template body_type<ops::cross_entropy_backward, T, team&> body;                                                 \
+  KIND template body_type<ops::weighted_cross_entropy_backward, T, team&> body;                                        \
   KIND template void gelu(team&, std::int64_t, const T*, T*);                                                          \
   KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
   KIND template void fill(team&, std::int64_t, T*, T);                                                                 \
@@ -39,15 +37,12 @@
   KIND template void add_positions_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, T*);            \
   KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);                     \
   KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);            \
-  KIND template void layer_norm(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T, T*, T*, T*);       \
-  KIND template void layer_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,        \
-                                               const T*, const T*, T*);                                                \
-  KIND template void layer_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,       \
-                                                const T*, T*, T*);                                                     \
-  KIND template void rms_norm(team&, std::int64_t, std::int64_t, const T*, const T*, T, T*, T*);                       \
-  KIND template void rms_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,          \
-                                             const T*, T*);                                                            \
-  KIND template void rms_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T*);    \
+  KIND template body_type<ops::layer_norm, T, team&> body;                                                             \
+  KIND template body_type<ops::layer_norm_backward_input, T, team&> body;                                              \
+  KIND template body_type<ops::layer_norm_backward_weight, T, team&> body;                                             \
+  KIND template body_type<ops::rms_norm, T, team&> body;                                                               \
+  KIND template body_type<ops::rms_norm_backward_input, T, team&> body;                                                \
+  KIND template body_type<ops::rms_norm_backward_weight, T, team&> body;                                               \
   KIND template void choose_greatest(std::int64_t, const T*, std::int64_t, std::int32_t*);                             \
   KIND template void permute(team&, std::int64_t, std::int64_t, const T*, const std::int32_t*, T*);                    \
   KIND template void unpermute_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, const T*,           \

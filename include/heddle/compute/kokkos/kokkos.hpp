@@ -96,6 +96,9 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   /// On this instance.
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
+  /// On which bodies of operations are launched.
+  detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {this->queue_.instance()}; }
+
   using facets::adamw;
   using facets::cast;
   using products::queue;
@@ -121,7 +124,6 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   friend class detail::launched_expert_choice<kokkos, space>;
   friend class detail::launched_head_parts<kokkos, space>;
   friend class detail::launched_images<kokkos, space>;
-  detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {this->queue_.instance()}; }
 };
 
 }  // namespace heddle::inline v0::compute

@@ -19,8 +19,8 @@ void each_normed_row(const on<Exec>& exec, const char* label, std::int64_t rows,
   each(exec, label, rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) { f(i, inverse); });
 }
 template <class Exec, class T>
-void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
-                       const T* b, T eps, T* y, T* mean, T* rstd) {
+void body(ops::layer_norm, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          const T* b, T eps, T* y, T* mean, T* rstd) {
   each_normed_row<T>(
       exec, "heddle::layer_norm", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T* const in = x + i * columns;
@@ -36,8 +36,8 @@ void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t col
 }
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
 template <class Exec, class T>
-void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
-                                      const T* x, const T* w, const T* mean, const T* rstd, T* dx) {
+void body(ops::layer_norm_backward_input, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* w, const T* mean, const T* rstd, T* dx) {
   each_normed_row<T>(
       exec, "heddle::layer_norm_backward_input", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
@@ -53,8 +53,8 @@ void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, s
       });
 }
 template <class Exec, class T>
-void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
-                                       const T* x, const T* mean, const T* rstd, T* dw, T* db) {
+void body(ops::layer_norm_backward_weight, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* mean, const T* rstd, T* dw, T* db) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::layer_norm_backward_weight", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -66,8 +66,8 @@ void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, 
 }
 
 template <class Exec, class T>
-void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y,
-                     T* rstd) {
+void body(ops::rms_norm, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps,
+          T* y, T* rstd) {
   each_normed_row<T>(
       exec, "heddle::rms_norm", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T* const in = x + i * columns;
@@ -79,8 +79,8 @@ void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
 }
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class Exec, class T>
-void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
-                                    const T* x, const T* w, const T* rstd, T* dx) {
+void body(ops::rms_norm_backward_input, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* w, const T* rstd, T* dx) {
   each_normed_row<T>(
       exec, "heddle::rms_norm_backward_input", rows, columns, KOKKOS_LAMBDA(const std::int64_t i, const T inverse) {
         const T *const d = dy + i * columns, *const in = x + i * columns;
@@ -93,8 +93,8 @@ void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std
       });
 }
 template <class Exec, class T>
-void launch_rms_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
-                                     const T* x, const T* rstd, T* dw) {
+void body(ops::rms_norm_backward_weight, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* rstd, T* dw) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::rms_norm_backward_weight", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -115,15 +115,15 @@ KOKKOS_INLINE_FUNCTION T largest_of_block(std::int64_t n, const T* x, T lowest) 
   }
 }
 template <class Exec, class T>
-void launch_row_max(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
+void body(ops::row_max, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
   const T lowest = -(std::numeric_limits<T>::infinity)();
   each(
       exec, "heddle::row_max", rows, rows * columns,
       KOKKOS_LAMBDA(const std::int64_t i) { m[i] = largest_of_block<Exec>(columns, logits + i * columns, lowest); });
 }
 template <class Exec, class T>
-void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
-                        T* sum) {
+void body(ops::row_sum_exp, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
+          T* sum) {
   each(
       exec, "heddle::row_sum_exp", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T top = m[i];
@@ -132,8 +132,8 @@ void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t co
       });
 }
 template <class Exec, class T>
-void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
-                        const std::int32_t* targets, std::int64_t first_id, T* picked) {
+void body(ops::pick_target, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
+          const std::int32_t* targets, std::int64_t first_id, T* picked) {
   each(
       exec, "heddle::pick_target", rows, rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t target = targets[i], column = target - first_id;
@@ -141,8 +141,8 @@ void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t co
       });
 }
 template <class Exec, class T, class Factor>
-void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
-                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, Factor factors) {
+void softmax_gradient(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
+                      const T* sum, const std::int32_t* targets, std::int64_t first_id, Factor factors) {
   each(
       exec, "heddle::cross_entropy_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = logits + i * columns;
@@ -156,6 +156,16 @@ void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std:
           if (column >= 0 && column < columns) row[column] -= factor;
         }
       });
+}
+template <class Exec, class T>
+void body(ops::cross_entropy_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits,
+          const T* m, const T* sum, const std::int32_t* targets, std::int64_t first_id, T scale) {
+  softmax_gradient(exec, rows, columns, logits, m, sum, targets, first_id, scale);
+}
+template <class Exec, class T>
+void body(ops::weighted_cross_entropy_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns,
+          T* logits, const T* m, const T* sum, const std::int32_t* targets, std::int64_t first_id, const T* scales) {
+  softmax_gradient(exec, rows, columns, logits, m, sum, targets, first_id, scales);
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_kokkos

@@ -137,7 +137,7 @@ struct chunked_head : language_head<Norm, Tied> {
     if constexpr (!std::is_same_v<greatest_made, whole>) {
       k.copy(typename B::const_row(m), b.vector(greatest_of_part{}));
       b.template settle<greatest_made, whole>(b[greatest{}]);
-      k.rescale_softmax(b.vector(greatest_of_part{}), m, sum);
+      compute::run<compute::ops::rescale_softmax>(k, b.vector(greatest_of_part{}), m, sum);
     }
     b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
     b.template settle<sum_made, whole>(b[picked{}]);

@@ -274,8 +274,9 @@ struct language_head {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
-    b.compute().cross_entropy_backward(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets,
-                                       b.run().first_word, scale);
+    compute::run<compute::ops::cross_entropy_backward>(b.compute(), b[logits{}], b.vector(greatest{}),
+                                                       b.vector(sum_of_exponentials{}), targets, b.run().first_word,
+                                                       scale);
     return backward_of_logits(b, x, dx);
   }
   template <class B>
@@ -336,24 +337,27 @@ struct language_head {
         k.fill(exponentials, sum(0));
         k.fill(of_target, sum(0));
         if constexpr (Numbers == 1)
-          k.add_to_softmax(b[logits{}], targets, b.run().first_word, m, exponentials, of_target);
+          compute::run<compute::ops::add_to_softmax>(k, b[logits{}], targets, b.run().first_word, m, exponentials,
+                                                     of_target);
         else
           each_sample<Numbers>(b, targets, [&](typename B::token_ids ids, row_range at) {
-            k.add_to_softmax(rows_of(b[logits{}], at), ids, b.run().first_word, part_of_row<B>(m, at),
-                             part_of_row<B>(exponentials, at), part_of_row<B>(of_target, at));
+            compute::run<compute::ops::add_to_softmax>(k, rows_of(b[logits{}], at), ids, b.run().first_word,
+                                                       part_of_row<B>(m, at), part_of_row<B>(exponentials, at),
+                                                       part_of_row<B>(of_target, at));
           });
         return;
       }
     }
-    k.row_max(b[logits{}], m);
+    compute::run<compute::ops::row_max>(k, b[logits{}], m);
     b.template settle<greatest_made, whole>(b[greatest{}]);
-    k.row_sum_exp(b[logits{}], m, exponentials);
+    compute::run<compute::ops::row_sum_exp>(k, b[logits{}], m, exponentials);
     b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
     if constexpr (Numbers == 1)
-      k.pick_target(b[logits{}], targets, b.run().first_word, of_target);
+      compute::run<compute::ops::pick_target>(k, b[logits{}], targets, b.run().first_word, of_target);
     else
       each_sample<Numbers>(b, targets, [&](typename B::token_ids ids, row_range at) {
-        k.pick_target(rows_of(b[logits{}], at), ids, b.run().first_word, part_of_row<B>(of_target, at));
+        compute::run<compute::ops::pick_target>(k, rows_of(b[logits{}], at), ids, b.run().first_word,
+                                                part_of_row<B>(of_target, at));
       });
     b.template settle<sum_made, whole>(b[picked{}]);
   }
@@ -400,8 +404,8 @@ struct language_head {
   template <class B>
   static constexpr bool takes_all_at_once =
       !B::on_host &&
-      compute::chunked_cross_entropy_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
-                                             typename B::scalar>;
+      compute::chunked_cross_entropy_facet::offered<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
+                                                    typename B::scalar>;
   template <class Axes>
   struct at_most_one {
     static constexpr bool value = Axes::size <= 1;

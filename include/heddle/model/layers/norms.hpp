@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/compute/ops/rows.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/model/layers/linear.hpp>
 
@@ -24,7 +25,8 @@ using normed_layout = propagate_through<Operation, typename Layouts::template ed
 // Whether a call's backend adds a norm's gradient to another tensor than it writes.
 template <class B>
 inline constexpr bool adds_gradient_onto =
-    compute::norm_onto_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>, typename B::scalar>;
+    compute::norm_onto_facet::offered<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
+                                      typename B::scalar>;
 
 // One kernel makes output and statistics: both are kept or both are dropped.
 template <class B>
@@ -45,8 +47,9 @@ struct rms_norm_verbs : leaf {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     require_output(b, y);
     b.give(y, [&](auto v) {
-      b.compute().rms_norm(own().rows(x), b.vector(weight{}), static_cast<typename B::sum>(own().epsilon),
-                           own().rows(v), b.vector(inverse_deviation{}));
+      compute::run<compute::ops::rms_norm>(b.compute(), own().rows(x), b.vector(weight{}),
+                                           static_cast<typename B::sum>(own().epsilon), own().rows(v),
+                                           b.vector(inverse_deviation{}));
     });
     return made<typename Layer::template laid<typename B::layouts>>{};
   }
@@ -55,8 +58,8 @@ struct rms_norm_verbs : leaf {
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
     if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
-    b.compute().rms_norm_backward_input(own().rows(dy), own().rows(x), b.vector(weight{}),
-                                        b.vector(inverse_deviation{}), own().rows(dx));
+    compute::run<compute::ops::rms_norm_backward_input>(b.compute(), own().rows(dy), own().rows(x), b.vector(weight{}),
+                                                        b.vector(inverse_deviation{}), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
   }
   /// dx = onto + the gradient, in one pass.
@@ -64,14 +67,14 @@ struct rms_norm_verbs : leaf {
     requires adds_gradient_onto<B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       typename B::const_view onto) const {
-    b.compute().rms_norm_backward_input(own().rows(dy), own().rows(x), b.vector(weight{}),
-                                        b.vector(inverse_deviation{}), own().rows(onto), own().rows(dx));
+    compute::run<compute::ops::rms_norm_backward_onto>(b.compute(), own().rows(dy), own().rows(x), b.vector(weight{}),
+                                                       b.vector(inverse_deviation{}), own().rows(onto), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
-    b.compute().rms_norm_backward_weight(own().rows(dy), own().rows(x), b.vector(inverse_deviation{}),
-                                         b.gradient_vector(weight{}));
+    compute::run<compute::ops::rms_norm_backward_weight>(b.compute(), own().rows(dy), own().rows(x),
+                                                         b.vector(inverse_deviation{}), b.gradient_vector(weight{}));
   }
 
  private:
@@ -108,8 +111,9 @@ struct layer_norm : leaf {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     detail::require_output(b, y);
     b.give(y, [&](auto v) {
-      b.compute().layer_norm(x, b.vector(weight{}), b.vector(bias{}), static_cast<typename B::sum>(epsilon), v,
-                             b.vector(mean{}), b.vector(inverse_deviation{}));
+      compute::run<compute::ops::layer_norm>(b.compute(), x, b.vector(weight{}), b.vector(bias{}),
+                                             static_cast<typename B::sum>(epsilon), v, b.vector(mean{}),
+                                             b.vector(inverse_deviation{}));
     });
     return made<laid<typename B::layouts>>{};
   }
@@ -118,8 +122,8 @@ struct layer_norm : leaf {
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
     if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
-    b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
-                                          dx);
+    compute::run<compute::ops::layer_norm_backward_input>(b.compute(), dy, x, b.vector(weight{}), b.vector(mean{}),
+                                                          b.vector(inverse_deviation{}), dx);
     return made<dual<laid<typename B::layouts>>>{};
   }
   /// dx = onto + the gradient, in one pass.
@@ -127,14 +131,15 @@ struct layer_norm : leaf {
     requires detail::adds_gradient_onto<B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       typename B::const_view onto) const {
-    b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
-                                          onto, dx);
+    compute::run<compute::ops::layer_norm_backward_onto>(b.compute(), dy, x, b.vector(weight{}), b.vector(mean{}),
+                                                         b.vector(inverse_deviation{}), onto, dx);
     return made<dual<laid<typename B::layouts>>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
-    b.compute().layer_norm_backward_weight(dy, x, b.vector(mean{}), b.vector(inverse_deviation{}),
-                                           b.gradient_vector(weight{}), b.gradient_vector(bias{}));
+    compute::run<compute::ops::layer_norm_backward_weight>(b.compute(), dy, x, b.vector(mean{}),
+                                                           b.vector(inverse_deviation{}), b.gradient_vector(weight{}),
+                                                           b.gradient_vector(bias{}));
   }
 };
 

@@ -1,0 +1,372 @@
+// heddle/compute/op.hpp: describes an operation of a backend once; checks, call, facet and cost follow.
+//
+// An operation is a struct with a name, the names of its arguments and a signature:
+//   struct rms_norm : operation {
+//     static constexpr const char* name = "rms_norm";
+//     static constexpr const char* arguments[] = {"x", "w", "eps", "y", "rstd"};
+//     using dims = sizes<rows, columns>;
+//     using takes = signature<in<rows, columns>, in<columns>, number, out<rows, columns>, out_sums<rows>>;
+//     static constexpr std::int64_t flops(const dims& n) { return 4 * n.product(); }
+//   };
+// A backend offers it by a body, a function that is found by argument-dependent look-up and checks nothing:
+//   template <class T>
+//   void body(ops::rms_norm, launcher&, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+//             sum_of_type<T> eps, T* y, sum_of_type<T>* rstd);
+// It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
+// `dims`, and the addresses and numbers in the order of the signature.
+#pragma once
+
+#include <heddle/compute/check.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::compute {
+
+namespace detail {
+// Types follow by aliases alone: a class that is instantiated for each argument of each operation would cost all who
+// compile.
+struct own_element {
+  template <class T>
+  using of = T;
+};
+struct sum_element {
+  template <class T>
+  using of = sum_of_type<T>;
+};
+template <class E>
+struct element_that_is {
+  template <class>
+  using of = E;
+};
+template <bool Writes>
+struct access {
+  template <class E>
+  using of = E;
+};
+template <>
+struct access<false> {
+  template <class E>
+  using of = const E;
+};
+template <std::size_t Rank>
+struct view_of_rank {
+  template <class E, class Space>
+  using of = matrix_view<E, Space>;
+};
+template <>
+struct view_of_rank<1> {
+  template <class E, class Space>
+  using of = row_view<E, Space>;
+};
+
+inline constexpr std::size_t most_dims = 2;
+using argument_dims = std::array<const char*, most_dims>;
+// Names a dimension.
+template <class Dim>
+inline constexpr char dimension = 0;
+
+// A tensor that is an argument, whose element types follow from the operation's, T.
+template <bool Reads, bool Writes, class Element, class... Dims>
+struct tensor_argument {
+  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= most_dims);
+  static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
+  static constexpr argument_dims dims{&dimension<Dims>...};
+  template <class T>
+  using element = typename access<Writes>::template of<typename Element::template of<T>>;
+  template <class T>
+  using address = element<T>*;
+  template <class T, class Space>
+  using view = typename view_of_rank<sizeof...(Dims)>::template of<element<T>, Space>;
+  template <class T, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes& n) {
+    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
+  }
+};
+// A number, which lies on the host.
+template <class Element>
+struct number_argument {
+  static constexpr bool has_own_elements = false;
+  static constexpr argument_dims dims{};
+  template <class T>
+  using address = typename Element::template of<T>;
+  template <class T, class>
+  using view = address<T>;
+  template <class, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes&) {
+    return 0;
+  }
+};
+
+// Its namespace is where the bodies of the host's backend are found.
+struct operation_base {};
+}  // namespace detail
+
+/// The parts of which signatures of operations are made, and the operations.
+namespace ops {
+struct rows {};     ///< a dimension of operations on matrices
+struct columns {};  ///< the other one
+
+/// A tensor [Dims...] of the operation's element type that is read.
+template <class... Dims>
+using in = detail::tensor_argument<true, false, detail::own_element, Dims...>;
+/// One that is overwritten.
+template <class... Dims>
+using out = detail::tensor_argument<false, true, detail::own_element, Dims...>;
+/// One that is read and written.
+template <class... Dims>
+using inout = detail::tensor_argument<true, true, detail::own_element, Dims...>;
+/// Statistics or sums that are read: of `sum_of_type<T>`.
+template <class... Dims>
+using in_sums = detail::tensor_argument<true, false, detail::sum_element, Dims...>;
+/// Those that are overwritten.
+template <class... Dims>
+using out_sums = detail::tensor_argument<false, true, detail::sum_element, Dims...>;
+/// Those that are read and written, such as gradients of weights.
+template <class... Dims>
+using inout_sums = detail::tensor_argument<true, true, detail::sum_element, Dims...>;
+/// Token ids that are read.
+template <class... Dims>
+using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std::int32_t>, Dims...>;
+/// A number of `sum_of_type<T>`.
+using number = detail::number_argument<detail::sum_element>;
+/// A count or index.
+using index = detail::number_argument<detail::element_that_is<std::int64_t>>;
+
+/// The arguments of an operation, in the order of its calls.
+template <class... Arguments>
+struct signature {};
+
+/// The sizes of an operation's dimensions, `n[rows{}]`.
+template <class... Dims>
+struct sizes {
+  std::array<std::int64_t, sizeof...(Dims)> extents{};
+  template <class Dim>
+  constexpr std::int64_t operator[](Dim) const {
+    static_assert((... || std::is_same_v<Dim, Dims>), "heddle: the operation has no such dimension");
+    std::size_t at = 0;
+    static_cast<void>((... || (std::is_same_v<Dim, Dims> || (++at, false))));
+    return extents[at];
+  }
+  constexpr std::int64_t product() const {
+    std::int64_t all = 1;
+    for (const std::int64_t n : extents) all *= n;
+    return all;
+  }
+};
+
+/// The base of descriptions.
+struct operation : detail::operation_base {};
+/// The base of descriptions of operations on rows of matrices.
+struct row_operation : operation {
+  using dims = sizes<rows, columns>;
+};
+}  // namespace ops
+
+namespace detail {
+// Sizes of one argument.
+struct argument_extents {
+  std::int64_t n[most_dims] = {};
+};
+constexpr argument_extents extents_of(std::int64_t) noexcept {
+  return {};
+}
+constexpr argument_extents extents_of(float) noexcept {
+  return {};
+}
+constexpr argument_extents extents_of(double) noexcept {
+  return {};
+}
+template <class T>
+constexpr argument_extents extents_of(const std::span<T>& x) noexcept {
+  return {{static_cast<std::int64_t>(x.size())}};
+}
+template <class T, class Space>
+constexpr argument_extents extents_of(const vector_view<T, Space>& x) noexcept {
+  return {{x.extent(0)}};
+}
+template <class T, class Space>
+constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
+  return {{x.extent(0), x.extent(1)}};
+}
+constexpr std::int64_t address_of(std::int64_t x) noexcept {
+  return x;
+}
+constexpr float address_of(float x) noexcept {
+  return x;
+}
+constexpr double address_of(double x) noexcept {
+  return x;
+}
+template <class T>
+constexpr T* address_of(const std::span<T>& x) noexcept {
+  return x.data();
+}
+template <class T, class Shape, class Space>
+constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
+  return x.address();
+}
+
+// The dimensions of all arguments, and where each size is given first: that of dimension d of argument a is number
+// most_dims * a + d.
+struct operation_layout {
+  static constexpr std::size_t most_arguments = 12;
+  const char* dims[most_arguments * most_dims] = {};
+  std::uint8_t first[most_arguments * most_dims] = {};
+  std::size_t typed = 0;  // the first argument of the operation's element type; 0 if all are sums
+  consteval operation_layout(std::initializer_list<argument_dims> arguments, std::initializer_list<bool> own_elements) {
+    for (std::size_t i = 0; i < most_dims * arguments.size(); ++i) {
+      dims[i] = arguments.begin()[i / most_dims][i % most_dims];
+      first[i] = dims[i] == nullptr ? static_cast<std::uint8_t>(i) : position(dims[i]);
+    }
+    for (std::size_t a = arguments.size(); a-- > 0;)
+      if (own_elements.begin()[a]) typed = a;
+  }
+  consteval std::uint8_t position(const char* dim) const {  // an error here: a dimension that no argument has
+    std::uint8_t i = 0;
+    while (dims[i] != dim) ++i;
+    return i;
+  }
+};
+template <class Takes>
+inline constexpr int layout_of = 0;
+template <class... A>
+inline constexpr operation_layout layout_of<ops::signature<A...>>{{A::dims...}, {A::has_own_elements...}};
+
+constexpr std::int64_t extent_at(const argument_extents* arguments, std::size_t i) noexcept {
+  return arguments[i / most_dims].n[i % most_dims];
+}
+constexpr bool fits(const operation_layout& layout, const argument_extents* got, std::size_t argument) noexcept {
+  for (std::size_t i = most_dims * argument; i < most_dims * (argument + 1); ++i)
+    if (extent_at(got, i) != extent_at(got, layout.first[i])) return false;
+  return true;
+}
+[[noreturn, gnu::noinline, gnu::cold]] inline void wrong_sizes(const char* name, const char* const* arguments,
+                                                               const operation_layout& layout,
+                                                               std::initializer_list<argument_extents> got) {
+  std::size_t i = 0;
+  const auto expected = [&] { return extent_at(got.begin(), layout.first[i]); };
+  while (extent_at(got.begin(), i) == expected()) ++i;
+  const char* const what = layout.dims[i | 1] == nullptr ? "elements of "
+                           : i % most_dims == 0          ? "rows of "
+                                                         : "columns of ";
+  mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
+}
+
+template <class B>
+constexpr decltype(auto) launcher_of(B& backend) noexcept {
+  if constexpr (requires { backend.launcher(); })
+    return backend.launcher();
+  else
+    return (backend);
+}
+template <class>
+using extent_of = std::int64_t;
+
+// The type of the function that is a body.
+template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = typename Op::dims>
+struct body_of;
+template <class Op, class T, class Launcher, class... A, class... D>
+struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
+  using type = void(Op, Launcher, extent_of<D>..., typename A::template address<T>...);
+};
+template <class Op, class T, class Launcher>
+using body_type = typename body_of<Op, T, Launcher>::type;
+
+template <class Op, class T, class B, class Takes>
+inline constexpr bool runs_itself = false;
+template <class Op, class T, class B, class... A>
+inline constexpr bool runs_itself<Op, T, B, ops::signature<A...>> =
+    requires(B& b, typename A::template view<T, space_of<B>>... v) { b.template run<Op, T>(v...); };
+template <class Op, class T, class B, class Takes, class Dims>
+inline constexpr bool has_body = false;
+template <class Op, class T, class B, class... A, class... D>
+inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
+    requires(B& b, extent_of<D>... n, typename A::template address<T>... v) { body(Op{}, launcher_of(b), n..., v...); };
+
+// The same for all backends with this launcher.
+template <class Op, class T, class Space, class... A, class... D, class Launcher>
+constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launcher,
+                    typename A::template view<T, Space>... v) {
+  constexpr const operation_layout& layout = layout_of<ops::signature<A...>>;
+  const argument_extents got[] = {extents_of(v)...};
+  if constexpr (checks_arguments) {
+    std::size_t a = 0;
+    if (!((static_cast<void>(v), fits(layout, got, a++)) && ...)) [[unlikely]]
+      wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
+  }
+  body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
+}
+// The first argument or the second.
+template <std::size_t>
+struct typed_argument {
+  template <class X, class>
+  using type = X;
+};
+template <>
+struct typed_argument<1> {
+  template <class, class X>
+  using type = X;
+};
+}  // namespace detail
+
+/// Whether backend B offers a facet or operation for elements of type T.
+template <class F, class B, class T>
+inline constexpr bool offered = F::template offered<B, T>;
+template <class Op, class B, class T>
+  requires requires { typename Op::takes; }
+inline constexpr bool offered<Op, B, T> = detail::runs_itself<Op, T, B, typename Op::takes> ||
+                                          detail::has_body<Op, T, B, typename Op::takes, typename Op::dims>;
+
+/// The facet of several operations.
+template <class... Ops>
+struct operations {
+  template <class B, class T>
+  static constexpr bool offered = (compute::offered<Ops, B, T> && ...);
+};
+
+/// Runs an operation on a backend: `run<ops::rms_norm>(backend, x, w, eps, y, rstd)`. The element type is that of the
+/// first tensor that has the operation's; the other arguments convert to theirs. What is written is given as a view,
+/// not as a container. A backend with a member template `run<Op, T>(arguments...)` gets the call as it is: a wrapper
+/// that counts, delays or changes operations.
+/// Errors: `layout_error` if sizes of arguments differ; a compile error for an operation that the backend does not
+/// offer.
+template <class Op, class B, class X, class Y, class... V>
+constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
+  using takes = typename Op::takes;
+  using dims = typename Op::dims;
+  using T = typename detail::typed_argument<detail::layout_of<takes>.typed>::template type<X, Y>::value_type;
+  static_assert(offered<Op, B, T>,
+                "heddle: the backend offers no such operation: run<operation>(backend, ...) names it; give it a "
+                "body(operation, launcher, sizes..., addresses...) (compute/op.hpp), or take a backend that has it");
+  if constexpr (detail::runs_itself<Op, T, B, takes>)
+    backend.template run<Op, T>(x, y, v...);
+  else if constexpr (offered<Op, B, T>)
+    detail::call<Op, T, space_of<B>>(static_cast<takes*>(nullptr), static_cast<dims*>(nullptr),
+                                     detail::launcher_of(backend), x, y, v...);
+}
+
+namespace detail {
+template <class T, class... A, class N>
+constexpr std::int64_t bytes_of(ops::signature<A...>*, const N& n) {
+  return (A::template bytes<T>(n) + ...);
+}
+}  // namespace detail
+
+/// Bytes that an operation on elements of type T moves at least: each tensor once, and twice where it is read and
+/// written.
+template <class Op, class T>
+constexpr std::int64_t bytes_moved(const typename Op::dims& n) {
+  return detail::bytes_of<T>(static_cast<typename Op::takes*>(nullptr), n);
+}
+
+}  // namespace heddle::inline v0::compute

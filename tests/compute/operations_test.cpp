@@ -1,0 +1,370 @@
+// Operations by their descriptions: every size is checked, costs are counted, bodies and wrappers of a user's own.
+#include "catch.hpp"
+#include "support.hpp"
+
+#include <heddle/compute/facets.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace operations_of_tests {
+
+namespace hd = heddle;
+namespace hc = heddle::compute;
+namespace ops = heddle::compute::ops;
+
+template <class... Ops>
+struct list {};
+using all_operations =
+    list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight, ops::rms_norm,
+         ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
+         ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax>;
+
+// The elements of an argument, or the number: of S where they are the operation's or sums.
+template <class A, class S>
+using element = std::remove_cv_t<std::remove_pointer_t<typename A::template address<S>>>;
+template <class... A>
+using memory_of = std::tuple<std::vector<element<A, double>>...>;
+// A view of an argument of these extents; the first element for a number.
+template <class A, class M>
+auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
+  using view = typename A::template view<double, hd::host_memory>;
+  if constexpr (A::dims[0] == nullptr)
+    return memory[0];
+  else if constexpr (A::dims[1] == nullptr)
+    return view(memory.data(), static_cast<std::size_t>(extents[0]));
+  else
+    return view(memory.data(), hd::dynamic_shape<2>(extents[0], extents[1]));
+}
+template <class A, class... D>
+std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
+  std::array<std::int64_t, 2> found{};
+  for (std::size_t d = 0; d < 2; ++d)
+    static_cast<void>(((A::dims[d] == &hc::detail::dimension<D> ? found[d] = n[D{}] : 0), ...));
+  return found;
+}
+
+// Calls Op once for each dimension of each argument, with that one too long, and gives what went wrong.
+template <class Op, class... A, class... D>
+std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A...>*, ops::sizes<D...>*) {
+  constexpr std::array<std::array<const char*, 2>, sizeof...(A)> dims{A::dims...};
+  std::vector<std::string> wrong;
+  const auto uses = [&](const char* dim) {
+    int n = 0;
+    for (const auto& of : dims)
+      for (const char* d : of) n += d == dim;
+    return n;
+  };
+  for (std::size_t i = 0; i <= 2 * sizeof...(A); ++i) {  // the last: nothing is too long
+    std::int64_t size = 2;
+    const ops::sizes<D...> n{{(static_cast<void>(D{}), ++size)...}};
+    std::array<std::array<std::int64_t, 2>, sizeof...(A)> of{extents<A>(n)...};
+    const char* const dim = i < 2 * sizeof...(A) ? dims[i / 2][i % 2] : nullptr;
+    if (dim != nullptr) ++of[i / 2][i % 2];
+    memory_of<A...> memory{std::vector<element<A, double>>(64)...};
+    std::string text;
+    try {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        hc::run<Op>(backend, argument<A>(std::get<I>(memory), of[I])...);
+      }(std::index_sequence_for<A...>{});
+    } catch (const hd::layout_error& e) {
+      text = e.what();
+    }
+    if (text.empty() == (dim != nullptr && uses(dim) > 1)) wrong.push_back(std::to_string(i) + ": " + text);
+    if (!text.empty() && text.rfind("heddle: " + std::string(Op::name) + ": ", 0) != 0) wrong.push_back(text);
+    if (!text.empty() && dims[i / 2] != dims[0] && text.find(Op::arguments[i / 2]) == std::string::npos)
+      wrong.push_back(text);
+  }
+  return wrong;
+}
+
+// A number that counts what is done with it.
+struct counted {
+  double value = 0;
+  inline static std::int64_t flops = 0;
+  counted(double x) : value(x) {}
+  friend counted operator+(counted a, counted b) { return ++flops, a.value + b.value; }
+  friend counted operator-(counted a, counted b) { return ++flops, a.value - b.value; }
+  friend counted operator*(counted a, counted b) { return ++flops, a.value * b.value; }
+  friend counted operator/(counted a, counted b) { return ++flops, a.value / b.value; }
+  friend bool operator<(counted a, counted b) { return ++flops, a.value < b.value; }
+  counted& operator+=(counted b) { return *this = *this + b; }
+};
+inline counted sqrt(counted x) {
+  return ++counted::flops, std::sqrt(x.value);
+}
+inline counted exp(counted x) {
+  return ++counted::flops, std::exp(x.value);
+}
+
+// The definitions, of one row after another: arguments in the order of the operations.
+template <class S>
+struct definition {
+  using v = std::vector<S>;
+  std::int64_t rows, columns;
+  template <class F>
+  void each(F&& f) const {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
+        f(static_cast<std::size_t>(i), static_cast<std::size_t>(j), static_cast<std::size_t>(i * columns + j));
+  }
+  v of_rows() const { return v(static_cast<std::size_t>(rows), S(0)); }
+  S n() const { return S(static_cast<double>(columns)); }
+  void operator()(ops::layer_norm, const v& x, const v& w, const v& b, S eps, v& y, v& mean, v& rstd) const {
+    using std::sqrt;
+    v rough = of_rows(), rest = of_rows(), squares = of_rows();
+    each([&](auto i, auto, auto at) { rough[i] += x[at]; });
+    for (S& r : rough) r = r / n();
+    each([&](auto i, auto, auto at) { rest[i] += x[at] - rough[i]; });
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] = rough[i] + rest[i] / n();
+    each([&](auto i, auto, auto at) {
+      const S d = x[at] - mean[i];
+      squares[i] += d * d;
+    });
+    for (std::size_t i = 0; i < mean.size(); ++i) rstd[i] = S(1) / sqrt(squares[i] / n() + eps);
+    each([&](auto i, auto j, auto at) { y[at] = (x[at] - mean[i]) * rstd[i] * w[j] + b[j]; });
+  }
+  void operator()(ops::layer_norm_backward_input, const v& dy, const v& x, const v& w, const v& mean, const v& rstd,
+                  v& dx) const {
+    v g = of_rows(), gn = of_rows();
+    each([&](auto i, auto j, auto at) { g[i] += dy[at] * w[j]; });
+    each([&](auto i, auto j, auto at) { gn[i] += dy[at] * w[j] * ((x[at] - mean[i]) * rstd[i]); });
+    for (std::size_t i = 0; i < g.size(); ++i) g[i] = g[i] / n(), gn[i] = gn[i] / n();
+    each([&](auto i, auto j, auto at) {
+      dx[at] += rstd[i] * (dy[at] * w[j] - g[i] - (x[at] - mean[i]) * rstd[i] * gn[i]);
+    });
+  }
+  void operator()(ops::layer_norm_backward_weight, const v& dy, const v& x, const v& mean, const v& rstd, v& dw,
+                  v& db) const {
+    each([&](auto i, auto j, auto at) {
+      dw[j] += dy[at] * ((x[at] - mean[i]) * rstd[i]);
+      db[j] += dy[at];
+    });
+  }
+  void operator()(ops::rms_norm, const v& x, const v& w, S eps, v& y, v& rstd) const {
+    using std::sqrt;
+    v squares = of_rows();
+    each([&](auto i, auto, auto at) { squares[i] += x[at] * x[at]; });
+    for (std::size_t i = 0; i < rstd.size(); ++i) rstd[i] = S(1) / sqrt(squares[i] / n() + eps);
+    each([&](auto i, auto j, auto at) { y[at] = x[at] * rstd[i] * w[j]; });
+  }
+  void operator()(ops::rms_norm_backward_input, const v& dy, const v& x, const v& w, const v& rstd, v& dx) const {
+    v gn = of_rows();
+    each([&](auto i, auto j, auto at) { gn[i] += dy[at] * w[j] * (x[at] * rstd[i]); });
+    for (S& g : gn) g = g / n();
+    each([&](auto i, auto j, auto at) { dx[at] += rstd[i] * (dy[at] * w[j] - x[at] * rstd[i] * gn[i]); });
+  }
+  void operator()(ops::rms_norm_backward_weight, const v& dy, const v& x, const v& rstd, v& dw) const {
+    each([&](auto i, auto j, auto at) { dw[j] += dy[at] * (x[at] * rstd[i]); });
+  }
+
+  using ids = std::vector<std::int32_t>;
+  void picked_of(const v& logits, const ids& targets, std::int64_t first, v& picked) const {
+    each([&](auto i, auto j, auto at) {
+      if (targets[i] == first + static_cast<std::int64_t>(j)) picked[i] = logits[at];
+    });
+  }
+  void operator()(ops::row_max, const v& logits, v& m) const {
+    m.assign(m.size(), S(-1e300));
+    each([&](auto i, auto, auto at) {
+      if (m[i] < logits[at]) m[i] = logits[at];
+    });
+  }
+  void operator()(ops::row_sum_exp, const v& logits, const v& m, v& sum) const {
+    using std::exp;
+    sum = of_rows();
+    each([&](auto i, auto, auto at) { sum[i] += exp(logits[at] - m[i]); });
+  }
+  void operator()(ops::pick_target, const v& logits, const ids& targets, std::int64_t first, v& picked) const {
+    picked = of_rows();
+    picked_of(logits, targets, first, picked);
+  }
+  void operator()(ops::weighted_cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
+                  std::int64_t first, const v& scales) const {
+    using std::exp;
+    v factor = of_rows();
+    for (std::size_t i = 0; i < sum.size(); ++i) factor[i] = targets[i] < 0 ? S(0) : scales[i] / sum[i];
+    each([&](auto i, auto j, auto at) {
+      logits[at] = exp(logits[at] - m[i]) * factor[i];
+      if (targets[i] >= 0 && targets[i] == first + static_cast<std::int64_t>(j)) logits[at] = logits[at] - scales[i];
+    });
+  }
+  void operator()(ops::cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
+                  std::int64_t first, S scale) const {
+    (*this)(ops::weighted_cross_entropy_backward{}, logits, m, sum, targets, first, v(m.size(), scale));
+  }
+  void operator()(ops::add_to_softmax, const v& logits, const ids& targets, std::int64_t first, v& m, v& sum,
+                  v& picked) const {
+    using std::exp;
+    const v before = m;
+    each([&](auto i, auto, auto at) {
+      if (m[i] < logits[at]) m[i] = logits[at];
+    });
+    for (std::size_t i = 0; i < m.size(); ++i) sum[i] = sum[i] * exp(before[i] - m[i]);
+    each([&](auto i, auto, auto at) { sum[i] += exp(logits[at] - m[i]); });
+    picked_of(logits, targets, first, picked);
+  }
+  void operator()(ops::rescale_softmax, const v& before, const v& m, v& sum) const {
+    using std::exp;
+    for (std::size_t i = 0; i < m.size(); ++i) sum[i] = sum[i] * exp(before[i] - m[i]);
+  }
+};
+
+// An argument with some numbers; ids from -1 on.
+template <class A, class S, class Sizes>
+std::vector<element<A, S>> numbers(const Sizes& n, int seed) {
+  using E = element<A, S>;
+  const std::array<std::int64_t, 2> of = extents<A>(n);
+  const std::int64_t count = A::dims[0] == nullptr ? 1 : A::dims[1] == nullptr ? of[0] : of[0] * of[1];
+  std::vector<E> x;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_integral_v<E>)
+      x.push_back(static_cast<E>(A::dims[0] == nullptr ? 1 : i - 1));
+    else
+      x.push_back(E(0.5 + 0.4 * std::sin(static_cast<double>(7 * i + seed))));
+  }
+  return x;
+}
+template <class A, class M>
+auto& given(M& memory) {
+  if constexpr (A::dims[0] == nullptr)
+    return memory[0];
+  else
+    return memory;
+}
+template <class S, class... D>
+definition<S> definition_of(const ops::sizes<D...>& n) {
+  return {n.extents.front(), n.extents.back()};
+}
+
+// The greatest difference between what the host computes and the definition.
+template <class Op, class... A>
+double difference(hc::host<>& backend, const typename Op::dims& n, ops::signature<A...>*) {
+  int seed = 0;
+  memory_of<A...> expected{numbers<A, double>(n, ++seed)...}, got = expected;
+  double most = 0;
+  const auto compare = [&](const auto& x, const auto& y) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      most = std::max(most, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    definition_of<double>(n)(Op{}, given<A>(std::get<I>(expected))...);
+    hc::run<Op>(backend, argument<A>(std::get<I>(got), extents<A>(n))...);
+    (compare(std::get<I>(got), std::get<I>(expected)), ...);
+  }(std::index_sequence_for<A...>{});
+  return most;
+}
+// How many additions, multiplications, comparisons and exponentials the definition takes.
+template <class Op, class... A>
+std::int64_t counted_flops(const typename Op::dims& n, ops::signature<A...>*) {
+  int seed = 0;
+  std::tuple<std::vector<element<A, counted>>...> x{numbers<A, counted>(n, ++seed)...};
+  counted::flops = 0;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    definition_of<counted>(n)(Op{}, given<A>(std::get<I>(x))...);
+  }(std::index_sequence_for<A...>{});
+  return counted::flops;
+}
+// Three rows and so many columns; of operations without columns so many rows.
+template <class Sizes>
+Sizes sizes_of(Sizes n, std::int64_t columns) {
+  n.extents.fill(3);
+  n.extents.back() = columns;
+  return n;
+}
+template <class... Ops, class F>
+void each_of(list<Ops...>, F&& f) {
+  (f(std::type_identity<Ops>{}), ...);
+}
+
+// A user's operation and backend: y = x[shift elements on], in turn.
+struct elements {};
+struct rotated : ops::operation {
+  static constexpr const char* name = "rotated";
+  static constexpr const char* arguments[] = {"by", "x", "y"};
+  using dims = ops::sizes<elements>;
+  using takes = ops::signature<ops::in_ids<elements>, ops::in<elements>, ops::out<elements>>;
+};
+struct own_backend {
+  int calls = 0;
+};
+template <class T>
+void body(rotated, own_backend& backend, std::int64_t n, const std::int32_t* by, const T* x, T* y) {
+  ++backend.calls;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[(i + by[i]) % n];
+}
+
+// One that counts what its backend runs.
+struct counting : hc::host<> {
+  int calls = 0;
+  template <class Op, class T, class... V>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const V&... v) {
+    ++calls;
+    hc::run<Op>(static_cast<hc::host<>&>(*this), v...);
+  }
+};
+}  // namespace operations_of_tests
+
+TEST_CASE("operations check every size that two of their arguments share", "[compute][operations]") {
+  using namespace operations_of_tests;
+  hc::host<> backend;
+  each_of(all_operations{}, [&]<class Op>(std::type_identity<Op>) {
+    const auto wrong = unchecked_sizes<Op>(backend, static_cast<typename Op::takes*>(nullptr),
+                                           static_cast<typename Op::dims*>(nullptr));
+    INFO(Op::name);
+    CHECK(wrong == std::vector<std::string>{});
+  });
+}
+
+TEST_CASE("operations are their definitions, which take as many flops as they say", "[compute][operations]") {
+  using namespace operations_of_tests;
+  hc::host<> backend(2);
+  each_of(all_operations{}, [&]<class Op>(std::type_identity<Op>) {
+    auto* const takes = static_cast<typename Op::takes*>(nullptr);
+    INFO(Op::name);
+    for (const std::int64_t columns : {1, 5, 37}) {
+      const auto n = sizes_of(typename Op::dims{}, columns), more = sizes_of(typename Op::dims{}, columns + 1);
+      CHECK(difference<Op>(backend, n, takes) < 1e-11);
+      // Those of each row, such as its root, are not counted: what another column takes.
+      CHECK(counted_flops<Op>(more, takes) - counted_flops<Op>(n, takes) == Op::flops(more) - Op::flops(n));
+    }
+  });
+  STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm, hd::bf16>({{2, 3}}) == 12 + 6 + 12 + 8);
+  STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm_backward_input, hd::bf16>({{2, 3}}) == 12 + 12 + 6 + 8 + 2 * 12);
+  STATIC_REQUIRE(hc::bytes_moved<ops::layer_norm_backward_weight, float>({{2, 3}}) == 24 + 24 + 8 + 8 + 2 * 24);
+}
+
+TEST_CASE("a user's operation, backend and wrapper", "[compute][operations]") {
+  using namespace operations_of_tests;
+  STATIC_REQUIRE(hc::offers<own_backend, float, rotated>);
+  STATIC_REQUIRE_FALSE(hc::offers<hc::host<>, float, rotated>);
+  STATIC_REQUIRE_FALSE(hc::offers<own_backend, float, ops::rms_norm>);
+  own_backend own;
+  const std::vector<std::int32_t> by{1, 1, 0};
+  const std::vector<float> x{1, 2, 3};
+  std::vector<float> y(3);
+  hc::run<rotated>(own, std::span(by), std::span(x), std::span(y));
+  CHECK(y == std::vector<float>{2, 3, 3});
+  CHECK_THROWS_WITH(hc::run<rotated>(own, std::span(by), std::span(x).first(2), std::span(y)),
+                    "heddle: rotated: elements of x should be 3, got 2");
+  CHECK(own.calls == 1);
+
+  STATIC_REQUIRE(hc::offers<counting, float, hc::rms_norm_facet>);
+  STATIC_REQUIRE_FALSE(hc::offers<counting, float, rotated>);
+  counting wrapper;
+  std::vector<double> a{3, 4}, w{1, 2}, out(2), rstd(1);
+  hc::run<ops::rms_norm>(wrapper, compute_test::matrix(a, 1, 2), w, 0.0, compute_test::matrix(out, 1, 2),
+                         std::span(rstd));
+  CHECK(wrapper.calls == 1);
+  CHECK(out[1] == Approx(8 / std::sqrt(12.5)));
+}
