@@ -7,7 +7,6 @@
 #include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
-#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/launch_order.hpp>

@@ -69,10 +69,6 @@
 #include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
-#include <heddle/model/paper/backend.hpp>
-#include <heddle/model/paper/memory.hpp>
-#include <heddle/model/paper/trace.hpp>
-#include <heddle/model/paper/world.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>

@@ -3,9 +3,7 @@
 
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
-#include <heddle/observe/flight_report.hpp>
 #include <heddle/observe/gather.hpp>
-#include <heddle/observe/heat_map.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/observe/step_times.hpp>

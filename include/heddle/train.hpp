@@ -8,10 +8,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/captured_step.hpp>
 #include <heddle/train/captured_steps.hpp>
-#include <heddle/train/cluster.hpp>
 #include <heddle/train/eager_step.hpp>
-#include <heddle/train/explain.hpp>
-#include <heddle/train/explain_page.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>
@@ -30,9 +27,7 @@
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/optimizers/adamw.hpp>
 #include <heddle/train/options.hpp>
-#include <heddle/train/paper_rank.hpp>
 #include <heddle/train/pass_through.hpp>
-#include <heddle/train/peak_bytes.hpp>
 #include <heddle/train/periodic_work.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>

@@ -34,6 +34,8 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "optimizers/sgd", "paper_rank", "peak_bytes", "same_copies", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage",
                    "search", "split_copies", "static_profile", "strategy_choice", "three_functions", "three_functions_stage", "trainer_weights",
                    "training_job", "weights", "whole_tensors"],
+         "comm": ["flight_recorder"],
+         "observe": ["flight_report", "heat_map"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run",
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],

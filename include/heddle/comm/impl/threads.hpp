@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/threads.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/threads/shared_state.hpp>
 #include <heddle/core/cores.hpp>

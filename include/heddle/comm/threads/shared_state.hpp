@@ -4,7 +4,6 @@
 #include <heddle/core/config.hpp>
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
-#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
@@ -21,6 +20,7 @@
 
 namespace heddle::inline v0::detail {
 
+class flight_recorder;
 class group_state;
 
 using comm_clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ struct alignas(64) rank_record {
   std::weak_ptr<void>
       work_under_way;           // what all worlds of the rank share of a higher room's; touched by the rank alone
   rank_turns* turns = nullptr;  // those that it takes part in, if any: it has the turn; touched by the rank alone
-  std::unique_ptr<flight_recorder> flight;  // of a launch that keeps flight files; touched by the rank alone
+  std::shared_ptr<flight_recorder> flight;  // of a launch that keeps flight files; touched by the rank alone
   std::atomic<std::int64_t> spin_ns{0};     // how long this rank polls at present, at most launch_options::spin
   std::mutex mutex;                         // guards the rest
   std::vector<blocked> waits;

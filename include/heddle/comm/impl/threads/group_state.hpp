@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/threads/shared_state.hpp>
 
 #include <algorithm>

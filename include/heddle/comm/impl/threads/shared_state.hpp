@@ -4,6 +4,7 @@
 #include <heddle/comm/threads/shared_state.hpp>
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/turns.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
@@ -40,7 +41,7 @@ HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
   for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   if (const flight_place place = flight_place_of(options.flight, options.flight_calls); !place.folder.empty()) {
     const std::int64_t now = flight_time();
-    for (int r = 0; r < size; ++r) rank(r).flight = std::make_unique<flight_recorder>(place, now, r, size);
+    for (int r = 0; r < size; ++r) rank(r).flight = std::make_shared<flight_recorder>(place, now, r, size);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/threads/started.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/core/durations.hpp>
 #include <heddle/core/error.hpp>
