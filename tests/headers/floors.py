@@ -40,7 +40,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "rl": ["batch_buffer", "colocated_weights", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run",
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot"],
-         "sim": ["lanes", "reliability", "transformer_step", "world_step"],
+         "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
                   "shares_by_speed", "strategy_space"],
          "core": ["key_lines", "line_reader"],
