@@ -1,4 +1,4 @@
-// benchmarks/search_bench.cpp: the search of strategies of up to a thousand devices, and the choice per layer, in time per candidate and label.
+// benchmarks/search_bench.cpp: measures the search of strategies and the choice of a strategy per layer.
 #include <heddle/plan/layer_strategies.hpp>
 #include <heddle/train/search.hpp>
 

@@ -1,4 +1,4 @@
-// tests/train/search_test.cpp: searched strategies against trying everything, reasons for refusals, a thousand devices.
+// tests/train/search_test.cpp: searched strategies against trying everything, reasons for refusals.
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>

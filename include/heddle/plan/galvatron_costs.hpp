@@ -1,4 +1,4 @@
-// heddle/plan/galvatron_costs.hpp: Galvatron's cost model as a policy, and the search that it serves.
+// heddle/plan/galvatron_costs.hpp: defines the cost model of Galvatron as a policy, and its search.
 #pragma once
 
 #include <heddle/core/config.hpp>

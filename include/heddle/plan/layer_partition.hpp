@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -43,6 +42,9 @@ struct stage_limits {
 namespace detail {
 
 HEDDLE_INLINE void require_layer_costs(const layer_costs& costs, int stages, int least);
+// `cost(of, s, begin, end)` is that of stage s with these layers.
+HEDDLE_INLINE layer_partition partition_by(int layers, int stages, int least, const void* of,
+                                           double (*cost)(const void* of, int s, int begin, int end));
 
 }  // namespace detail
 
@@ -60,10 +62,14 @@ HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int sta
 /// Source: stages as fast as their devices (Holmes, arXiv:2312.03549); memory of stages (Galvatron-BMW, arXiv:2307.02031).
 HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, const stage_limits& limits, int least = 0);
 
-/// The same for any cost of stage s with layers [begin, end), infinite where it does not hold them.
-HEDDLE_INLINE layer_partition partition_layers(int layers, int stages,
-                                               const std::function<double(int s, int begin, int end)>& cost,
-                                               int least = 0);
+/// The same for any cost(s, begin, end) of stage s with layers [begin, end), infinite where it does not hold them.
+template <class Cost>
+  requires requires(const Cost& cost) { static_cast<double>(cost(0, 0, 0)); }
+layer_partition partition_layers(int layers, int stages, const Cost& cost, int least = 0) {
+  return detail::partition_by(layers, stages, least, &cost, [](const void* of, int s, int begin, int end) -> double {
+    return (*static_cast<const Cost*>(of))(s, begin, end);
+  });
+}
 
 }  // namespace heddle::inline v0::plan
 

@@ -1,4 +1,4 @@
-// heddle/train/search.hpp: ranks the strategies of a number of devices, and says why the others are refused.
+// heddle/train/search.hpp: ranks strategies for a number of devices, with reasons for refusals.
 #pragma once
 
 #include <heddle/core/config.hpp>

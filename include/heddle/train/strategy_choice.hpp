@@ -1,4 +1,4 @@
-// heddle/train/strategy_choice.hpp: a training strategy as data: read, written, applied, and printed as C++.
+// heddle/train/strategy_choice.hpp: a strategy as data: read, written, applied, printed as C++.
 #pragma once
 
 #include <heddle/core/config.hpp>

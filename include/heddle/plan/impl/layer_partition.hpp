@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::plan {
@@ -55,46 +53,37 @@ HEDDLE_INLINE void require_stage_limits(const stage_limits& limits, std::size_t 
 }
 
 // The sum of layers [begin, end) and of the ends that stage s has besides.
-HEDDLE_INLINE std::function<double(int, int, int)> sums_of_layers(const layer_costs& costs, int stages) {
-  const std::size_t n = costs.layers.size();
-  std::vector<double> sums((n + 1) * (n + 1), 0.0);
-  for (std::size_t b = 0; b < n; ++b)
-    for (std::size_t e = b; e < n; ++e) sums[b * (n + 1) + e + 1] = sums[b * (n + 1) + e] + costs.layers[e];
-  return [sums = std::move(sums), n, first = costs.first, last = costs.last, stages](int s, int begin, int end) {
-    return sums[static_cast<std::size_t>(begin) * (n + 1) + static_cast<std::size_t>(end)] + (s == 0 ? first : 0.0) +
-           (s == stages - 1 ? last : 0.0);
-  };
-}
+class sums_of_layers {
+ public:
+  sums_of_layers(const layer_costs& costs, int stages)
+      : n_(costs.layers.size()),
+        sums_((n_ + 1) * (n_ + 1), 0.0),
+        first_(costs.first),
+        last_(costs.last),
+        stages_(stages) {
+    for (std::size_t b = 0; b < n_; ++b)
+      for (std::size_t e = b; e < n_; ++e) sums_[b * (n_ + 1) + e + 1] = sums_[b * (n_ + 1) + e] + costs.layers[e];
+  }
+  double operator()(int s, int begin, int end) const {
+    return sums_[static_cast<std::size_t>(begin) * (n_ + 1) + static_cast<std::size_t>(end)] + (s == 0 ? first_ : 0.0) +
+           (s == stages_ - 1 ? last_ : 0.0);
+  }
 
-}  // namespace detail
-}  // namespace heddle::inline v0::plan
+ private:
+  std::size_t n_;
+  std::vector<double> sums_;
+  double first_, last_;
+  int stages_;
+};
 
-namespace heddle::inline v0::plan {
-
-HEDDLE_INLINE std::vector<double> stage_costs(const layer_costs& costs, std::span<const int> counts) {
-  std::vector<double> of(counts.size(), 0.0);
-  std::size_t next = 0;
-  for (std::size_t s = 0; s < counts.size(); ++s)
-    for (int i = 0; i < counts[s] && next < costs.layers.size(); ++i) of[s] += costs.layers[next++];
-  std::size_t total = 0;
-  for (const int n : counts) total += n < 0 ? costs.layers.size() + 1 : static_cast<std::size_t>(n);
-  if (counts.empty() || total != costs.layers.size())
-    throw config_error("heddle: the stages' numbers of layers do not add up to the " +
-                       std::to_string(costs.layers.size()) + " of the model");
-  of.front() += costs.first;
-  of.back() += costs.last;
-  return of;
-}
-
-HEDDLE_INLINE layer_partition partition_layers(int layers, int stages,
-                                               const std::function<double(int s, int begin, int end)>& cost,
-                                               int least) {
-  detail::require_stages(layers, stages, least);
+HEDDLE_INLINE layer_partition partition_by(int layers, int stages, int least, const void* of,
+                                           double (*cost)(const void* of, int s, int begin, int end)) {
+  require_stages(layers, stages, least);
   const std::size_t n = static_cast<std::size_t>(layers), all = static_cast<std::size_t>(stages);
   const std::size_t fewest = static_cast<std::size_t>(least);
   constexpr double never = std::numeric_limits<double>::infinity();
   const auto cost_of = [&](std::size_t s, std::size_t b, std::size_t e) {
-    return cost(static_cast<int>(s), static_cast<int>(b), static_cast<int>(e));
+    return cost(of, static_cast<int>(s), static_cast<int>(b), static_cast<int>(e));
   };
 
   // best[s][e]: the first s stages have the first e layers. `join` adds a stage's cost to what the stages before it have.
@@ -140,9 +129,29 @@ HEDDLE_INLINE layer_partition partition_layers(int layers, int stages,
   return p;
 }
 
+}  // namespace detail
+}  // namespace heddle::inline v0::plan
+
+namespace heddle::inline v0::plan {
+
+HEDDLE_INLINE std::vector<double> stage_costs(const layer_costs& costs, std::span<const int> counts) {
+  std::vector<double> of(counts.size(), 0.0);
+  std::size_t next = 0;
+  for (std::size_t s = 0; s < counts.size(); ++s)
+    for (int i = 0; i < counts[s] && next < costs.layers.size(); ++i) of[s] += costs.layers[next++];
+  std::size_t total = 0;
+  for (const int n : counts) total += n < 0 ? costs.layers.size() + 1 : static_cast<std::size_t>(n);
+  if (counts.empty() || total != costs.layers.size())
+    throw config_error("heddle: the stages' numbers of layers do not add up to the " +
+                       std::to_string(costs.layers.size()) + " of the model");
+  of.front() += costs.first;
+  of.back() += costs.last;
+  return of;
+}
+
 HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int stages, int least) {
   detail::require_layer_costs(costs, stages, least);
-  const auto of = detail::sums_of_layers(costs, stages);
+  const detail::sums_of_layers of(costs, stages);
   return partition_layers(static_cast<int>(std::ssize(costs.layers)), stages, of, least);
 }
 
@@ -150,9 +159,9 @@ HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, const s
   const int stages = static_cast<int>((std::max)(limits.speeds.size(), limits.budgets.size()));
   detail::require_layer_costs(costs, stages, least);
   detail::require_stage_limits(limits, costs.layers.size());
-  const auto seconds = detail::sums_of_layers(costs, stages);
-  std::vector<std::function<double(int, int, int)>> bytes;
-  for (const layer_costs& b : limits.bytes) bytes.push_back(detail::sums_of_layers(b, stages));
+  const detail::sums_of_layers seconds(costs, stages);
+  std::vector<detail::sums_of_layers> bytes;
+  for (const layer_costs& b : limits.bytes) bytes.emplace_back(b, stages);
   return partition_layers(
       static_cast<int>(std::ssize(costs.layers)), stages,
       [&](int s, int begin, int end) {
