@@ -108,7 +108,8 @@ struct on_paper {
       axes::ok && paper_keeps_activations<!reloads<typename Strategy::activations>, Strategy>,
       "heddle: a policy that moves activations elsewhere (activations::offload) has nowhere to move them to on "
       "paper: take activations::keep or recompute");
-  static_assert(paper_batches_are_of_tokens<std::is_same_v<typename Model::batch, model::batch<scalar>>, Model>,
+  static constexpr bool of_tokens = std::is_same_v<typename Model::batch, model::batch<scalar>>;
+  static_assert(paper_batches_are_of_tokens<of_tokens, Model>,
                 "heddle: a step on paper is of a language model, whose batches are tokens and targets");
 };
 
@@ -304,7 +305,7 @@ class paper_step {
             if (const paper_work& b = all_.work[i];
                 b.kind == w.kind && b.stage == w.stage && b.samples == w.samples && b.follows == w.follows)
               return static_cast<int>(i);
-          compute(held_.at(a.stage).stage, w);
+          if constexpr (types::of_tokens) compute(held_.at(a.stage).stage, w);
           all_.work.push_back(std::move(w));
           return static_cast<int>(all_.work.size()) - 1;
         case kind::send_forward:
