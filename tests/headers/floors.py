@@ -14,7 +14,7 @@ FLOORS = [["core"], ["mesh"], ["layout", "comm", "collective", "rendezvous", "sc
 SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 4, "draw": 1}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms of one floor that may include a neighbour. comm stands without them, but for the headers of its component nccl.
-BESIDE = {"collective": {"comm"}, "context": {"compute"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}}
+BESIDE = {"collective": {"comm"}, "context": {"compute"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}, "plan": {"sim"}}
 DRAW = "draw"  # the side room which every side room, and every room above its floor, may draw with
 # What heddle/heddle.hpp includes: the words of a parallel program. Everything else has its room's header.
 WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/random", "core/shape", "core/split", "mesh/mesh",
@@ -85,7 +85,7 @@ def allowed(room, component=None):
     """The rooms that `room`, or its headers of a component, may include, itself among them."""
     beside = BESIDE.get(room, set()) | BESIDE.get(f"{room}/{component}", set())
     if room in SIDES:
-        return {room} | {other for other, floor in FLOOR.items() if floor <= SIDES[room]} | {DRAW}
+        return {room} | beside | {other for other, floor in FLOOR.items() if floor <= SIDES[room]} | {DRAW}
     below = {other for other, floor in FLOOR.items() if floor < FLOOR[room]}
     return {room} | beside | below | ({DRAW} if FLOOR[room] > SIDES[DRAW] else set()) | (set(SIDES) if FLOOR[room] >= FLOOR["train"] else set())
 
