@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -68,7 +69,7 @@ outcome train_on(const hd::train::options<typename Model::config>& o, const std:
       hd::train::detail::for_each_bucket(
           trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
             const auto there = state.weights_of(part);
-            std::vector<typename Model::scalar> share(there.size());
+            std::vector<typename Model::scalar> share(static_cast<std::size_t>(there.size()));
             auto& queue = hd::compute::queue_of(trainer.backend());
             queue.copy(there, std::span(share));
             queue.wait();
