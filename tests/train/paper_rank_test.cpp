@@ -13,6 +13,8 @@
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/paper_rank.hpp>
+#include <heddle/train/precision.hpp>
+#include <heddle/train/products.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <array>
@@ -67,9 +69,10 @@ struct strategy_text {
   std::int64_t batch = 16;
 };
 
-template <class Model, class Backend, int Zero>
+template <class Model, class Backend, int Zero, class... More>
 void compare(const strategy_text& s, const typename Model::config& config) {
-  using strategy = hd::strategy<mesh_type, hd::zero<Zero>, Backend, hd::schedule::named, hd::activations::recompute<>>;
+  using strategy =
+      hd::strategy<mesh_type, hd::zero<Zero>, Backend, hd::schedule::named, hd::activations::recompute<>, More...>;
   INFO("mesh " << s.mesh << ", schedule " << s.schedule << ", zero " << Zero << ", recompute " << s.recompute);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   tr::options<typename Model::config> o;
@@ -149,5 +152,12 @@ TEST_CASE("a step on paper sends and holds what a Qwen's does", "[train][paper][
                                         md::qwen3_config(small_llama()));
 }
 
+TEST_CASE("a step on paper sends and holds what one of reduced types does", "[train][paper][ranks]") {
+  using model = md::llama<float>;
+  using products = hd::precision<hd::products_in<hd::bf16>>;
+  using gradients = hd::precision<hd::gradients_in<hd::bf16>, hd::moments_in<hd::bf16>>;
+  compare<model, hd::compute::host<>, 1, products>({"dp=2,pp=2,tp=2", "1f1b", 4, "none", 8}, small_llama());
+  compare<model, checked, 2, gradients>({"dp=4,pp=2", "1f1b", 4, "none", 16}, small_llama());
+}
 }  // namespace paper_rank_test
 }  // namespace

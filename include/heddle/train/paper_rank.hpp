@@ -216,6 +216,7 @@ class paper_step {
         add_tensors(h.stage.parameters());
         add_tensors(h.stage.frozen_parameters());
         boundary = (std::max)(boundary, h.stage.boundary_elements(of.max_samples_));
+        detail::start_optimizer(h, backend_, of.options_.seed);
       });
       in_ = row(backend_.queue(), boundary);
       out_ = row(backend_.queue(), boundary);
@@ -224,6 +225,7 @@ class paper_step {
 
     paper_rank result() {
       world_.clear();
+      backend_.trace().clear();
       held_.for_each([](auto& h) { h.stage.zero_gradients(); });
       sums_.begin();
       all_.after.kernels = std::exchange(backend_.trace(), {});
