@@ -32,7 +32,7 @@ ASIDE = {"core": ["key_lines"],
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
                    "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "search", "static_profile", "strategy_choice", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
-          "plan": ["galvatron_costs", "strategy_space"],
+          "plan": ["galvatron_costs", "stage_limits", "strategy_space"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
