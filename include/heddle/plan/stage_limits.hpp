@@ -18,9 +18,10 @@ struct stage_limits {
 };
 
 /// `partition_layers` over stages that differ, as many as there are speeds or budgets. `bottleneck` is cost over speed.
-/// Errors: `config_error` as of `partition_layers(costs, stages, least)`, for lists of other lengths, and for speeds, bytes
-/// and budgets that make no sense.
-/// Source: stages as fast as their devices (Holmes, arXiv:2312.03549); memory of stages (Galvatron-BMW, arXiv:2307.02031).
+/// Errors: `config_error` as of `partition_layers(costs, stages, least)`, for lists of other lengths, and for speeds,
+/// bytes and budgets that make no sense.
+/// Source: stages as fast as their devices (Holmes, arXiv:2312.03549); memory of stages (Galvatron-BMW,
+/// arXiv:2307.02031).
 HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, const stage_limits& limits, int least = 0);
 
 }  // namespace heddle::inline v0::plan

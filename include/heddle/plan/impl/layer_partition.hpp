@@ -65,7 +65,7 @@ HEDDLE_INLINE layer_partition partition_by(int layers, int stages, int least, co
     return cost(of, static_cast<int>(s), static_cast<int>(b), static_cast<int>(e));
   };
 
-  // best[s][e]: the first s stages have the first e layers. `join` adds a stage's cost to what the stages before it have.
+  // best[s][e]: the first s stages have the first e layers. `join` adds a stage's cost to what those before it have.
   std::vector<double> best;
   std::vector<std::size_t> from((all + 1) * (n + 1));
   const auto solve = [&](auto&& join) {

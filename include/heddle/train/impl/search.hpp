@@ -395,7 +395,7 @@ class strategy_search {
     if (std::ssize(best_) > space_.simulated) best_.pop_back();
   }
 
-  // The best number of recomputed blocks from `fewest` on, in steps, while the stages are not as even as without memory.
+  // The best number of recomputed blocks from `fewest` on, in steps, until the stages are as even as without memory.
   void consider(searched_strategy& found, const search_costs& costs, const searched_table& table, int fewest,
                 int step) const {
     double least = std::numeric_limits<double>::infinity();
