@@ -98,6 +98,7 @@
 #include <heddle/plan/impl/placement_svg.hpp>
 #include <heddle/plan/impl/skippipe/assign.hpp>
 #include <heddle/plan/impl/skippipe/options.hpp>
+#include <heddle/plan/impl/stage_limits.hpp>
 #include <heddle/rendezvous/impl/file.hpp>
 #include <heddle/rendezvous/impl/memory.hpp>
 #include <heddle/rendezvous/impl/rendezvous.hpp>

@@ -42,7 +42,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "io": ["background_save", "save_snapshot"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
-                  "shares_by_speed", "strategy_space"],
+                  "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["key_lines", "line_reader"],
          "compute": ["watched_choices"]}
 ABOUT = {

@@ -4,6 +4,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/plan/galvatron_costs.hpp>
 #include <heddle/plan/layer_partition.hpp>
+#include <heddle/plan/stage_limits.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -129,8 +130,9 @@ struct pipeline_case {
   }
 };
 
-// Galvatron-BMW (arXiv:2307.02031), section 4: from the partition that balances memory a boundary layer of the slowest stage
-// moves to a neighbour while that is faster and no stage holds more than the fullest of the partition that balances time.
+// Galvatron-BMW (arXiv:2307.02031), section 4: from the partition that balances memory a boundary layer of the
+// slowest stage moves to a neighbour while that is faster and no stage holds more than the fullest of the partition
+// that balances time.
 std::vector<int> balanced_by_moves(const pipeline_case& c, std::vector<int> counts, double most_bytes) {
   for (;;) {
     const auto of = pl::stage_costs(c.costs, counts);

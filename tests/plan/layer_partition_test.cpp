@@ -3,6 +3,7 @@
 
 #include <heddle/core/random.hpp>
 #include <heddle/plan/layer_partition.hpp>
+#include <heddle/plan/stage_limits.hpp>
 
 #include <algorithm>
 #include <cmath>

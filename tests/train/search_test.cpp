@@ -76,7 +76,7 @@ part_of_model part_of(const tr::search_costs& c, int begin, int end, int n, bool
   return p;
 }
 
-// The least time of the slowest stage under 1F1B, over all cuts and numbers of recomputed blocks; infinite if nothing fits.
+// The least time of the slowest stage under 1F1B, over all cuts and numbers of recomputed blocks; infinite without.
 double slowest_by_trying(const tr::search_costs& c, int layers, int stages, int microbatches, std::int64_t budget) {
   double best = std::numeric_limits<double>::infinity();
   std::vector<int> cuts;

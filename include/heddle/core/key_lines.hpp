@@ -17,10 +17,10 @@ struct key_line {
   int line = 0;  ///< of the text, from 1
 };
 
-/// Reads lines `key value`; the first is `version <n>`. Blank lines and those that begin with # are left out, spaces around a value, too.
-/// The result refers to `text` and has no `version`.
-/// Errors: `config_error` naming source, line, what was expected and what came: another version, a key that is not `known` or comes twice, a
-/// key without a value, a control character.
+/// Reads lines `key value`; the first is `version <n>`. Blank lines and those that begin with # are left out, spaces
+/// around a value, too. The result refers to `text` and has no `version`.
+/// Errors: `config_error` naming source, line, what was expected and what came: another version, a key that is not
+/// `known` or comes twice, a key without a value, a control character.
 HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::string_view source, int version,
                                                    std::span<const std::string_view> known);
 

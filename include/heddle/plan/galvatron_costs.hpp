@@ -19,7 +19,8 @@
 
 namespace heddle::inline v0::plan {
 
-/// How a layer runs in Galvatron's space: all degrees are powers of two, tensor and Ulysses parallelism exclude each other.
+/// How a layer runs in Galvatron's space: all degrees are powers of two, tensor and Ulysses parallelism exclude each
+/// other.
 struct galvatron_strategy {
   int pipeline = 1, tensor = 1, ulysses = 1, data = 1;
   int zero = 0;  ///< 0, 2 or 3; 0 where nothing is shared
@@ -80,7 +81,8 @@ concept layer_cost_model = requires(const C& c, const galvatron_strategy& s, int
 
 /// Galvatron's published model, as its second version computes it.
 /// Errors: `config_error` for a batch that microbatches do not divide, or degrees that the profile does not have.
-/// Source: arXiv:2211.13878, section 3.4; arXiv:2307.02031; PKU-DAIR/Hetu-Galvatron, commit cea12ff, cost_model/components.
+/// Source: arXiv:2211.13878, section 3.4; arXiv:2307.02031; PKU-DAIR/Hetu-Galvatron, commit cea12ff,
+/// cost_model/components.
 class galvatron_costs {
  public:
   HEDDLE_INLINE galvatron_costs(const galvatron_profile& profile, int batch, int microbatches);

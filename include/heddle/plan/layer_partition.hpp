@@ -30,15 +30,6 @@ struct layer_partition {
   bool fits() const noexcept { return !counts.empty(); }
 };
 
-/// Stages that differ: stage s takes its cost / speeds[s] and holds the bytes of its layers, at most budgets[s].
-struct stage_limits {
-  std::vector<double> speeds{};  ///< of each stage, relative to that of the costs; empty: 1
-  /// Bytes of layers and ends on each stage (early stages of 1F1B hold more microbatches), or one entry for all stages.
-  /// Whole numbers up to 2^53 are exact.
-  std::vector<layer_costs> bytes{};
-  std::vector<double> budgets{};  ///< bytes that each stage may hold; empty: no limit
-};
-
 namespace detail {
 
 HEDDLE_INLINE void require_layer_costs(const layer_costs& costs, int stages, int least);
@@ -56,11 +47,6 @@ HEDDLE_INLINE std::vector<double> stage_costs(const layer_costs& costs, std::spa
 /// balanced, too. Exact: dynamic programming over the boundaries, O(stages layers^2).
 /// Errors: `config_error` for too few layers, no stage, or costs that are negative or not finite.
 HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, int stages, int least = 0);
-
-/// The same over stages that differ, as many as there are speeds or budgets. `bottleneck` is cost over speed.
-/// Errors: `config_error` as above, for lists of other lengths, and for speeds, bytes and budgets that make no sense.
-/// Source: stages as fast as their devices (Holmes, arXiv:2312.03549); memory of stages (Galvatron-BMW, arXiv:2307.02031).
-HEDDLE_INLINE layer_partition partition_layers(const layer_costs& costs, const stage_limits& limits, int least = 0);
 
 /// The same for any cost(s, begin, end) of stage s with layers [begin, end), infinite where it does not hold them.
 template <class Cost>

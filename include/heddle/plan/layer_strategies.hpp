@@ -32,14 +32,16 @@ struct layer_strategies {
 };
 
 /// The undominated choices of all layers up to each one: what `choose` reads for any budget and number of layers.
-/// Labels of (seconds, bytes) per layer and class, exact in bytes, O(layers labels (options + classes^2)). Above `most_labels` labels of a
-/// class its bytes are rounded up to that many steps of the budget, which a choice tells; whether anything fits stays exact, and the
-/// choice is as fast as the best for a budget of (1 - layers / most_labels) of this one.
+/// Labels of (seconds, bytes) per layer and class, exact in bytes, O(layers labels (options + classes^2)). Above
+/// `most_labels` labels of a class its bytes are rounded up to that many steps of the budget, which a choice tells;
+/// whether anything fits stays exact, and the choice is as fast as the best for a budget of (1 - layers / most_labels)
+/// of this one.
 /// Source: the dynamic program of Galvatron (arXiv:2211.13878), section 3.3, over labels in place of steps of memory.
 class layer_frontier {
  public:
   /// `changes[from * classes + to]`: seconds of a change of layout between neighbours; empty: none, and one class.
-  /// Errors: `config_error` for a layer without options, classes that are none, or numbers that are negative or not finite.
+  /// Errors: `config_error` for a layer without options, classes that are none, or numbers that are negative or not
+  /// finite.
   HEDDLE_INLINE layer_frontier(std::span<const std::vector<layer_option>> layers, std::int64_t budget,
                                std::span<const double> changes = {}, std::size_t most_labels = 4096);
 

@@ -77,7 +77,8 @@ struct search_space {
   int ranks = 8, layers = 1;
   std::int64_t batch = 8;                   ///< samples of a step, over all ranks
   std::int64_t device_bytes = 80000000000;  ///< that a rank may hold
-  /// The axes of meshes; a mesh with more ranks along one than its `most` (tensor parallelism beyond a node) is refused.
+  /// The axes of meshes; a mesh with more ranks along one than its `most` (tensor parallelism beyond a node) is
+  /// refused.
   std::vector<plan::space_axis> axes{{"dp"}, {"pp"}, {"tp", 8}};
   std::vector<std::string> schedules{"1f1b", "interleaved:2", "interleaved:4", "zb-h1"};
   std::vector<int> zero{0, 1, 2, 3};
@@ -117,10 +118,10 @@ struct search_result {
   std::int64_t candidates = 0, scored = 0;
 };
 
-/// All meshes x ZeRO stages x microbatches x schedules: each candidate is scored or refused with a reason. A score has the layers of each
-/// stage by the exact minimum of the slowest stage under the memory of each (as even as can be, where a rank has several stages), and
-/// recomputes the first n blocks. The best by a lower bound are simulated and ranked.
-/// On one rank along pp or dp, where schedules and ZeRO stages do not differ, the first of each is searched.
+/// All meshes x ZeRO stages x microbatches x schedules: each candidate is scored or refused with a reason. A score has
+/// the layers of each stage by the exact minimum of the slowest stage under the memory of each (as even as can be,
+/// where a rank has several stages), and recomputes the first n blocks. The best by a lower bound are simulated and
+/// ranked. On one rank along pp or dp, where schedules and ZeRO stages do not differ, the first of each is searched.
 /// Errors: `config_error` for a space without ranks, layers, samples, schedules or stages; what `costs` throws.
 HEDDLE_INLINE search_result search(const search_space& space, const cost_source& costs);
 

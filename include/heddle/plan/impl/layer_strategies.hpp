@@ -55,7 +55,7 @@ HEDDLE_INLINE void layer_frontier::leave_undominated(std::vector<label>& labels)
   labels.resize(kept);
 }
 
-// Of each step of bytes leaves the last, fastest label; and the first of all, by which it is known whether anything fits.
+// Of each step of bytes leaves the last, fastest label; and the first of all, which says whether anything fits.
 HEDDLE_INLINE void layer_frontier::leave_one_per_step(std::vector<label>& labels, std::int64_t step) {
   std::size_t kept = 1;
   for (std::size_t i = 1; i < labels.size(); ++i) {

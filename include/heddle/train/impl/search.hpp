@@ -395,7 +395,7 @@ class strategy_search {
     if (std::ssize(best_) > space_.simulated) best_.pop_back();
   }
 
-  // The best number of recomputed blocks from `fewest` on, in steps, while the stages are not as even as without memory.
+  // The best number of recomputed blocks from `fewest` on, in steps, until the stages are as even as without memory.
   void consider(searched_strategy& found, const search_costs& costs, const searched_table& table, int fewest,
                 int step) const {
     double least = std::numeric_limits<double>::infinity();
@@ -424,6 +424,23 @@ class strategy_search {
     }
   }
 
+  // As fast, with the other stages as even as can be.
+  void balance(searched_strategy& found, const search_costs& costs, const searched_table& table) const {
+    const view v(table, costs, space_.layers, first_of(found.choice));
+    const plan::layer_partition cut = plan::partition_layers(
+        space_.layers, table.parts,
+        [&](int p, int begin, int end) {
+          constexpr double none = std::numeric_limits<double>::infinity();
+          return stage_fits(v, p, begin, end, none) ? v.of_part(p, begin, end).seconds() : none;
+        },
+        1);
+    const auto parts = parts_of(v, cut.counts);
+    const auto bytes = bytes_of_ranks(v, parts);
+    found.choice.layers = cut.counts == even(table.parts) ? std::vector<int>{} : cut.counts;
+    found.bytes = static_cast<std::int64_t>(*std::max_element(bytes.begin(), bytes.end()));
+    found.bound = bound_of(v, parts, found.choice.microbatches);
+  }
+
   // Says what is missing where even all that can be recomputed is.
   void miss(searched_strategy& found, const search_costs& costs, const searched_table& table, int n) {
     const view v(table, costs, space_.layers, n);
@@ -450,6 +467,7 @@ class strategy_search {
       const int pp = search_extent(found.choice, "pp"), m = found.choice.microbatches;
       const searched_table& facts = table_of(found.choice.schedule, pp, m);
       if (s.fewest > 0) consider(found, s.costs, facts, s.fewest, 1);  // every number, not some
+      if (facts.one_each()) balance(found, s.costs, facts);
       const std::vector<int> counts = found.choice.layers.empty() ? even(facts.parts) : found.choice.layers;
       const view v(facts, s.costs, space_.layers, first_of(found.choice));
       const auto parts = parts_of(v, counts);

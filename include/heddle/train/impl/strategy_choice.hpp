@@ -54,7 +54,7 @@ HEDDLE_INLINE std::vector<std::pair<std::string, int>> axes_in_text(std::string_
   return axes;
 }
 
-// Whether `schedule::named` may take it, which says itself what it does not like about numbers of microbatches and ranks.
+// Whether `schedule::named` may take it, which says itself what numbers of microbatches and ranks it does not run.
 HEDDLE_INLINE bool names_schedule(std::string_view text) {
   const std::size_t colon = text.find(':');
   for (std::size_t i = 0; i < schedule::named::names.size(); ++i) {
