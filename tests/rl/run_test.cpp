@@ -236,12 +236,15 @@ TEST_CASE("a divergence from the run's begin is that of a loop by hand with a sc
                                 answers[all[0].group].assign(all.begin(), all.end());
                                 return judged.reward(all);
                               }};
+      std::atomic<int> filled = 0, frozen = 0;
       const auto fill = [&](auto& stage, hd::model::which_parameters which) {
-        CHECK(which == hd::model::which_parameters::all);  // this model has no frozen ones
+        ++(which == hd::model::which_parameters::all ? filled : frozen);
         stage.initialize(weights);
       };
       const std::uint64_t seed = run_options(c).seed;
       const run_outcome got = weights == 0 ? run_on_ranks(c, recorded) : run_on_ranks(c, recorded, fill);
+      CHECK(filled == (weights == 0 ? 0 : hd::parse_mesh<run_train_mesh>(c.train).size()));
+      CHECK(frozen == 0);  // this model has none
       REQUIRE(got.reports.size() == 3);
       REQUIRE(got.result.skipped == 0);
       const run_outcome wanted = run_by_hand(c, answers, weights == 0 ? seed : weights);
