@@ -23,7 +23,7 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"sim": ["transformer_step", "world_step"],
+ASIDE = {"sim": ["levels", "transformer_step", "world_step"],
          "model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "parameter_route", "with_model"],
          "infer": ["any_model_runner", "families", "family_runner", "family_units"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
