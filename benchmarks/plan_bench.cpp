@@ -1,4 +1,4 @@
-// benchmarks/plan_bench.cpp: actions per second of simulated steps beside those of sim::simulate, and what steps at scale take.
+// benchmarks/plan_bench.cpp: actions per second of simulated steps, and what steps at scale take.
 // With --executor [scale]: stages that sleep on 8 ranks in this process, ten schedules, beside their simulation; a
 // larger scale lets them sleep longer, for machines on which other programs run.
 #include <heddle/comm/launch.hpp>

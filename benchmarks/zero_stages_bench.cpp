@@ -1,7 +1,7 @@
 // What sharding gradients and weights costs: training steps of a GPT-2 on four data-parallel ranks under zero<1>, zero<2>
 // and zero<3>, in turn, for few and for many tokens on each rank. Each rank has one stage, so zero<3> gathers the weights once a step.
 // Then what reduce_beside costs on two stages a rank, under zero<2>.
-// Usage: zero_stages_bench [rounds = 3]
+// Usage: zero_stages_bench [rounds = 3 [beside]]
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -79,10 +80,32 @@ cost step(std::int64_t samples) {
   return {median(seconds), median(processor)};
 }
 
+// With two stages a rank, the first of which to be through is reduced beside the other's backward.
+void beside(int rounds) {
+  using loop = hd::schedule::breadth_first<hd::microbatches<1>, 2>;
+  for (const std::int64_t samples : {4, 16}) {
+    std::vector<double> clock, processor;
+    for (int k = 0; k < rounds; ++k) {
+      const cost in_turn = step<2, loop>(samples), with = step<2, loop, hd::reduce_beside>(samples);
+      clock.push_back(with.seconds / in_turn.seconds);
+      processor.push_back(with.processor / in_turn.processor);
+    }
+    std::printf("%14lld tokens a rank, zero<2>, two stages: reduce_beside takes",
+                static_cast<long long>(samples * config.context / 4));
+    for (std::vector<double>* x : {&clock, &processor}) {
+      std::sort(x->begin(), x->end());
+      std::printf(" x%.3f (%.3f-%.3f) of %s", (*x)[x->size() / 2], x->front(), x->back(),
+                  x == &clock ? "the time," : "the processor\n");
+    }
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? (std::max)(1, std::atoi(argv[1])) : 3;
+  if (argc > 2 && std::string_view(argv[2]) == "beside") return beside(rounds), 0;
   std::printf(
       "GPT-2, %lld layers of %lld, four ranks of dp, float, %s; a step in ms: median of %d rounds, least to most\n",
       static_cast<long long>(config.layers), static_cast<long long>(config.width), backend(1).gemm_name(), rounds);
@@ -110,16 +133,5 @@ int main(int argc, char** argv) {
     }
     std::fflush(stdout);
   }
-  using loop = hd::schedule::breadth_first<hd::microbatches<1>, 2>;
-  for (const std::int64_t samples : {4, 16}) {
-    std::vector<double> ratios;
-    for (int k = 0; k < rounds; ++k) {
-      const double in_turn = step<2, loop>(samples).seconds;
-      ratios.push_back(step<2, loop, hd::reduce_beside>(samples).seconds / in_turn);
-    }
-    std::sort(ratios.begin(), ratios.end());
-    std::printf("%14lld tokens a rank, zero<2>, two stages: reduce_beside takes x%.3f (%.3f-%.3f) of reduce_in_turn\n",
-                static_cast<long long>(samples * config.context / 4), ratios[ratios.size() / 2], ratios.front(),
-                ratios.back());
-  }
+  beside(rounds);
 }

@@ -1,4 +1,4 @@
-// Predicts a training step of a 175B transformer on thousands of ranks: what each overlap gains, what a slow rank costs and where.
+// Predicts a step of a 175B transformer on thousands of ranks: gains of overlaps, the cost of a slow rank.
 // step_at_scale [data parallel ranks [slow rank [factor]]]
 // run: 192 4242 1.1
 // prints: 12288 ranks: pp=8 x dp=192 x tp=8

@@ -9,7 +9,7 @@
 
 namespace hd = heddle;
 
-// Of step_64 and step_256: nodes of 8 with a network card each.
+// Of step_8, step_64 and step_256: nodes of 8 with a network card each.
 inline constexpr hd::link_class step_inside{1e-6, 1e11, hd::link_kind::nvlink}, step_between{5e-6, 2.5e10, hd::link_kind::infiniband};
 
 inline hd::topology named(const std::string& name) {
@@ -20,6 +20,7 @@ inline hd::topology named(const std::string& name) {
   if (name == "nodes") return hd::topologies::nodes(16, 8, nvlink, ib, 4);
   if (name == "one_card" || name == "one_card_pairs") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core);
   if (name == "fat_tree") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core, 8);
+  if (name == "step_8") return hd::topologies::nodes(1, 8, step_inside, step_between);
   if (name == "step_64") return hd::topologies::nodes(8, 8, step_inside, step_between);
   if (name == "step_256") return hd::topologies::nodes(32, 8, step_inside, step_between);
   if (name == "full") return hd::topologies::full(64, {1e-6, 1e8, hd::link_kind::other});

@@ -1,5 +1,5 @@
 // step_mpi <cluster>, under smpirun: a step of stages that sleep, with messages along pp and rings along dp, takes what
-// sim::simulate_step predicts, within 10 %.
+// sim::simulate_step predicts: ten schedules on one pipeline within 5 %, three on several pipelines within 10 %.
 #include <heddle/collective/algorithm/ring.hpp>
 #include <heddle/collective/collectives.hpp>
 #include <heddle/comm/mpi.hpp>
@@ -55,7 +55,10 @@ int compare(World& world, const hd::sim::levels& where) {
   auto& data = world.template along<dp>();
   using line_type = std::remove_reference_t<decltype(line)>;
   std::vector<float> whole(static_cast<std::size_t>(gradient)), mine(static_cast<std::size_t>(gradient / data.size()));
-  for (const char* name : {"1f1b", "interleaved:2", "zb-h1"}) {
+  std::vector<const char*> names{"1f1b", "interleaved:2", "zb-h1"};
+  if (data.size() == 1)
+    names.insert(names.end(), {"gpipe", "interleaved:4", "breadth-first:2", "zb-h2", "zb-v", "v-half", "hanayo:1"});
+  for (const char* name : names) {
     const hd::schedule::plan plan =
         hd::schedule::make_plan(hd::schedule::make_table(hd::schedule::named(name, 16), line.size()));
     std::vector<sleeping_stage> stages(static_cast<std::size_t>(plan.table.view().stages()));
@@ -73,7 +76,7 @@ int compare(World& world, const hd::sim::levels& where) {
     const auto step = hd::sim::simulate_step(
         plan.table, world.mesh(), hd::sim::step_times<>{{500e-6, 500e-6, 500e-6}, 4.0 * boundary, {4.0 * gradient}},
         where, {.data_beside = false});
-    const bool near = std::abs(seconds / step.seconds - 1) <= 0.1;
+    const bool near = std::abs(seconds / step.seconds - 1) <= (data.size() == 1 ? 0.05 : 0.1);
     wrong += near ? 0 : 1;
     if (world.rank() == 0)
       std::printf("%d ranks, %s: %.3f ms, predicted %.3f ms, ratio %.4f%s\n", world.size(), name, 1e3 * seconds,

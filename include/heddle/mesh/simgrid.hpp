@@ -11,8 +11,10 @@ namespace heddle::inline v0 {
 
 /// How a platform file gives the ways of messages.
 enum class simgrid_ways {
-  shortest,  ///< as a route per link, from which SimGrid finds the ways, where it finds those of the topology; else as pairs
-  pairs  ///< as a route for every pair of ranks: 180 MB for 1,024
+  /// As a route per link, from which SimGrid finds the ways, where it finds those of the topology; else as `pairs`.
+  shortest,
+  /// As a route for every pair of ranks: 180 MB for 1,024.
+  pairs
 };
 
 /// The platform file (format 4.1) of a topology: one host `rank-0`, `rank-1`, ... per rank, one link `link-0`, ... per

@@ -1,4 +1,4 @@
-// heddle/sim/levels.hpp: closed-form times of collectives of all groups of an axis on nested levels.
+// heddle/sim/levels.hpp: closed-form times of collectives of all groups of an axis.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

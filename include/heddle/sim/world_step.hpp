@@ -1,4 +1,4 @@
-// heddle/sim/world_step.hpp: simulates a training step of all ranks: pipelines, their messages, and calls between them.
+// heddle/sim/world_step.hpp: simulates a training step of all ranks of a mesh.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -269,22 +269,22 @@ class repetition_finder {
     return -1;
   }
 
-  // How far back the middle block depends on others; false if on a later one.
+  static constexpr int most_reach = 64;
+
+  // How far back the middle block depends on others; false if farther than `most_reach`, or on a later one.
   bool reaches_back(repeated_part& part) const {
     const int middle = part.count / 2;
-    std::vector<int> block(t_.actions().size(), 0);
-    std::vector<int> maker(at(t_.stages()) * at(t_.microbatches()) * 2, -1);
+    const int oldest = (std::max)(0, middle - most_reach);
+    std::map<std::size_t, int> made_in;  // the block in which each output, or input gradient, is there for others
     for (int r = 0; r < t_.ranks(); ++r)
-      for (int k = t_.offset(r); k < t_.offset(r + 1); ++k) {
-        const int from = k - part.first[at(r)], length = part.length[at(r)];
-        block[at(k)] = from >= 0 ? from / length : -((length - 1 - from) / length);
-        const schedule::action& a = t_[k];
-        if (a.microbatch < 0) continue;
-        const std::size_t cell = 2 * (at(a.stage) * at(t_.microbatches()) + at(a.microbatch));
-        if (a.kind == kind::forward || a.kind == kind::send_forward) maker[cell] = k;
-        if (a.kind == kind::backward || a.kind == kind::backward_input || a.kind == kind::send_backward)
-          maker[cell + 1] = k;
-      }
+      for (int block = oldest; block <= middle; ++block)
+        for (int k = part.first[at(r)] + block * part.length[at(r)], i = 0; i < part.length[at(r)]; ++i, ++k) {
+          const schedule::action& a = t_[k];
+          const std::size_t cell = 2 * (at(a.stage) * at(t_.microbatches()) + at(a.microbatch));
+          if (a.kind == kind::forward || a.kind == kind::send_forward) made_in[cell] = block;
+          if (a.kind == kind::backward || a.kind == kind::backward_input || a.kind == kind::send_backward)
+            made_in[cell + 1] = block;
+        }
     for (int r = 0; r < t_.ranks(); ++r)
       for (int k = part.first[at(r)] + middle * part.length[at(r)], i = 0; i < part.length[at(r)]; ++i, ++k) {
         const schedule::action& a = t_[k];
@@ -293,9 +293,9 @@ class repetition_finder {
         if ((!up && !down) || (schedule::is_recv(a.kind) && !receives_wait_)) continue;
         const int from = up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch);
         if (from < 0) continue;
-        const int made = maker[2 * (at(from) * at(t_.microbatches()) + at(a.microbatch)) + (up ? 0 : 1)];
-        if (made < 0 || block[at(made)] > middle || block[at(made)] < 0) return false;
-        part.reach = (std::max)(part.reach, middle - block[at(made)]);
+        const auto made = made_in.find(2 * (at(from) * at(t_.microbatches()) + at(a.microbatch)) + (up ? 0 : 1));
+        if (made == made_in.end()) return false;
+        part.reach = (std::max)(part.reach, middle - made->second);
       }
     return part.count > part.reach + 2;
   }
