@@ -31,7 +31,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "language_state", "learning_rates", "measure_layers", "measured_schedule", "named_context", "named_parameters",
                    "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage", "split_copies", "static_profile", "three_functions", "three_functions_stage",
                     "trainer_weights", "training_job", "weights", "whole_tensors"],
-          "io": ["background_save", "save_snapshot"],
+          "io": ["background_save", "save_snapshot", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/token_source", "tokens/token_store"],
           "rl": ["batch_buffer", "colocated_weights", "line_process", "planned", "run", "run_state", "save", "scorer", "settings", "simulated"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
