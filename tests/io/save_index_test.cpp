@@ -67,10 +67,6 @@ fs::path save(const fs::path& folder, std::span<const io::tensor_region> boxes) 
   return io::commit(folder, m);
 }
 
-}  // namespace save_index_test
-
-using namespace save_index_test;
-
 TEST_CASE("a reader of a region reads its bytes and no gap above 4 KiB", "[io][save_index][law]") {
   const scratch_folder folder("save-index");
   const std::vector<std::int64_t> shape{12, 40, 300};
@@ -232,3 +228,5 @@ TEST_CASE("a save of format 1 reads as one with an index", "[io][save_index]") {
   }
   CHECK(now.bytes_read() == before.bytes_read());
 }
+
+}  // namespace save_index_test

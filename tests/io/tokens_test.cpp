@@ -64,10 +64,6 @@ void fold(std::uint64_t& value, std::int64_t n) {
   value = value * 1000003 + static_cast<std::uint64_t>(n) + 1;
 }
 
-}  // namespace tokens_test
-
-using namespace tokens_test;
-
 TEST_CASE("files of Megatron are written as published, and read", "[io][tokens]") {
   const scratch_folder folder("tokens");
   REQUIRE(published.size() == 82);
@@ -234,3 +230,5 @@ TEST_CASE("a source gives the tokens of an order, whoever asks for which part", 
   CHECK_THROWS_AS(io::gpt_order(counted_store{{0, 0}}, {.context = 4, .samples = 1}), heddle::io_error);
   CHECK(to_string(order) == "gpt_order seed 3, context 4, samples 50, documents 0 to 5");
 }
+
+}  // namespace tokens_test

@@ -1,6 +1,8 @@
 // heddle/io/tokens/token_store.hpp: what tokens of documents are read from, whatever file they lie in.
 #pragma once
 
+#include <heddle/io/checksum.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +38,18 @@ void copy_tokens(const std::byte* from, std::span<Id> to) noexcept {
     std::memcpy(&value, from + i * sizeof value, sizeof value);
     to[i] = static_cast<Id>(value);
   }
+}
+
+// A checksum of a file's bytes, and of 64 of another's pages.
+inline std::uint64_t fingerprint_of(std::span<const std::byte> index, std::span<const std::byte> tokens) noexcept {
+  constexpr std::size_t page = 4096, pages = 64;
+  checksum64 sum;
+  sum.update(index);
+  const std::uint64_t size = tokens.size();
+  sum.update(std::as_bytes(std::span<const std::uint64_t>(&size, 1)));
+  if (tokens.size() <= page * pages) return sum.update(tokens).value();
+  for (std::size_t i = 0; i < pages; ++i) sum.update(tokens.subspan((tokens.size() - page) / (pages - 1) * i, page));
+  return sum.value();
 }
 
 }  // namespace detail

@@ -4,7 +4,6 @@
 #include <heddle/io/tokens/llm_c.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/checksum.hpp>
-#include <heddle/io/impl/tokens/megatron_index.hpp>
 
 #include <cstdint>
 #include <filesystem>

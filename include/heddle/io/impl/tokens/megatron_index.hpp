@@ -3,8 +3,6 @@
 
 #include <heddle/io/tokens/megatron_index.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/io/checksum.hpp>
-#include <heddle/io/save_names.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,23 +22,14 @@ namespace detail {
 inline constexpr std::string_view megatron_magic("MMIDIDX\0\0", 9);
 inline constexpr std::int64_t megatron_head = 34;
 
-// Text of a file's bytes, and of 64 of another's pages.
-inline std::uint64_t fingerprint_of(std::span<const std::byte> index, std::span<const std::byte> tokens) noexcept {
-  constexpr std::size_t page = 4096, pages = 64;
-  checksum64 sum;
-  sum.update(index);
-  const std::uint64_t size = tokens.size();
-  sum.update(std::as_bytes(std::span<const std::uint64_t>(&size, 1)));
-  if (tokens.size() <= page * pages) return sum.update(tokens).value();
-  for (std::size_t i = 0; i < pages; ++i) sum.update(tokens.subspan((tokens.size() - page) / (pages - 1) * i, page));
-  return sum.value();
+inline std::filesystem::path named_beside(std::filesystem::path prefix, const char* suffix) {
+  return prefix += suffix;
 }
-
 }  // namespace detail
 
 HEDDLE_INLINE megatron_corpus::megatron_corpus(const std::filesystem::path& prefix)
-    : index_(detail::with_suffix(prefix, ".idx")), tokens_(detail::with_suffix(prefix, ".bin")) {
-  const std::string where = "heddle: '" + detail::with_suffix(prefix, ".idx").string() + "': ";
+    : index_(detail::named_beside(prefix, ".idx")), tokens_(detail::named_beside(prefix, ".bin")) {
+  const std::string where = "heddle: '" + detail::named_beside(prefix, ".idx").string() + "': ";
   const auto bytes = index_.bytes();
   const auto size = static_cast<std::int64_t>(bytes.size());
   const auto fail = [&](const std::string& what) { throw io_error(where + what); };
@@ -97,7 +86,7 @@ HEDDLE_INLINE std::vector<std::int64_t> megatron_corpus::document_begins() const
 }
 
 HEDDLE_INLINE megatron_writer::megatron_writer(std::filesystem::path prefix, std::int64_t vocabulary)
-    : prefix_(std::move(prefix)), vocabulary_(vocabulary), tokens_(detail::with_suffix(prefix_, ".bin")) {
+    : prefix_(std::move(prefix)), vocabulary_(vocabulary), tokens_(detail::named_beside(prefix_, ".bin")) {
   if (vocabulary < 1)
     throw config_error("heddle: a vocabulary has 1 or more tokens, not " + std::to_string(vocabulary));
 }
@@ -119,7 +108,7 @@ HEDDLE_INLINE void megatron_writer::add(std::span<const std::int32_t> tokens) {
 
 HEDDLE_INLINE void megatron_writer::finish() {
   tokens_.close();
-  durable_file index(detail::with_suffix(prefix_, ".idx"));
+  durable_file index(detail::named_beside(prefix_, ".idx"));
   const auto put = [&](auto value) { index.write(std::as_bytes(std::span(&value, 1))); };
   const auto type = vocabulary_ < 65500 ? detail::megatron_type::u16 : detail::megatron_type::i32;
   index.write(detail::megatron_magic);
