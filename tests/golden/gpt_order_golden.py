@@ -3,12 +3,14 @@
 
     pip install --no-deps megatron-core==0.16.1 numpy; python3 tests/golden/gpt_order_golden.py tests/golden/gpt_order_golden.txt
 
-The functions that build the document and shuffle indexes are taken out of megatron/core/datasets/gpt_dataset.py, whose other parts need PyTorch,
-and run as they are; the sample index is that of the compiled helpers. The branch between them (number of epochs, last epoch apart) is the
-method's. For each of 200 random corpora a line: seed, context, samples, lengths of documents; epochs; a checksum each of the document,
-sample and shuffle index (see `fold`), and the first four entries of the last.
+The functions that build the document and shuffle indexes are taken out of megatron/core/datasets/gpt_dataset.py, whose
+other parts need PyTorch, and run as they are; the sample index is that of the compiled helpers. The branch between them
+(number of epochs, last epoch apart) is the method's. For each of 200 random corpora a line: seed, context, samples,
+number and lengths of documents; epochs; a checksum each of the document, sample and shuffle index (see `fold`), the
+length of the last and its first four entries.
 """
 import ast
+import glob
 import importlib.util
 import sys
 
@@ -19,7 +21,6 @@ tree = ast.parse(open(folder + "gpt_dataset.py").read())
 wanted = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in ("_build_document_index", "_build_shuffle_index")]
 megatron = {"numpy": numpy}
 exec(compile(ast.Module(body=wanted, type_ignores=[]), "gpt_dataset.py", "exec"), megatron)
-import glob
 
 spec = importlib.util.spec_from_file_location("helpers_cpp", glob.glob(folder + "helpers_cpp*.so")[0])
 helpers = importlib.util.module_from_spec(spec)

@@ -1,4 +1,5 @@
-// Token files of Megatron and llm.c, and Megatron's order of samples, against numbers that Megatron's own code has made.
+// Token files of Megatron and llm.c, and Megatron's order of samples, against numbers that Megatron's own code has
+// made.
 #include "catch.hpp"
 
 #include <heddle/io/tokens/gpt_order.hpp>

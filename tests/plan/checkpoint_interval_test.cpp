@@ -12,7 +12,8 @@ namespace checkpoint_interval_test {
 
 namespace plan = heddle::plan;
 
-// The part of the time that is lost by a run of this much work whose failures come at exponential times, also during saves and restarts.
+// The part of the time that is lost by a run of this much work whose failures come at exponential times, also during
+// saves and restarts.
 double simulated(double interval, double cost, double mtbf, double restart, double work, std::uint64_t seed) {
   const heddle::counter_random random(seed, 0);
   std::uint64_t drawn = 0;

@@ -114,6 +114,7 @@ TEST_CASE("a save made on any layout is what every other one reads, bit for bit,
       setup second = on(all[j]);
       second.resume_from = saves.path.string();
       const bool trains = j == i || j == (i + 5) % all.size();
+      if (!transport_test::on_threads && !trains) continue;  // processes take long to start
       if (!trains) second.steps = 2;
       const outcome read = train_f64(second);
       CHECK(read.first_step == 2);

@@ -1,4 +1,4 @@
-// heddle/io/tokens/gpt_order.hpp: the order of samples in which Megatron trains GPTs, so that its runs can go on here.
+// heddle/io/tokens/gpt_order.hpp: the order in which Megatron trains GPTs, bit for bit.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -22,14 +22,15 @@ struct gpt_order_options {
   std::int64_t end = -1;        ///< negative: all of them
 };
 
-/// Documents are shuffled, epochs of them together; what follows each other in that order is cut into samples that overlap by one
-/// token, and these are shuffled. Bit for bit that of Megatron-LM with the same settings: `megatron/core/datasets/gpt_dataset.py`, whose
-/// shuffles are those of `numpy.random.RandomState(seed)`. A last epoch of which less than 0.8 is needed is shuffled apart.
+/// Documents are shuffled, epochs of them together; what follows each other in that order is cut into samples that
+/// overlap by one token, and these are shuffled. Bit for bit that of Megatron-LM with the same settings:
+/// `megatron/core/datasets/gpt_dataset.py`, whose shuffles are those of `numpy.random.RandomState(seed)`. A last epoch
+/// of which less than 0.8 is needed is shuffled apart.
 /// Memory: 12 bytes for each document of each epoch, and 4 for each sample; counts are of 64 bits.
 class gpt_order {
  public:
-  /// Errors: `config_error` for settings that cannot be, or more than 2^31 - 2 documents and samples; `io_error` if the documents have no
-  /// tokens.
+  /// Errors: `config_error` for settings that cannot be, or more than 2^31 - 2 documents and samples; `io_error` if the
+  /// documents have no tokens.
   template <token_store Store>
   gpt_order(const Store& store, gpt_order_options options) : options_(options) {
     if (options_.end < 0) options_.end = store.documents();

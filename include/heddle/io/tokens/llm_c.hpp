@@ -1,4 +1,4 @@
-// heddle/io/tokens/llm_c.hpp: shards of tokens as llm.c has them: a header of 256 numbers, then the tokens.
+// heddle/io/tokens/llm_c.hpp: shards of tokens as llm.c has them.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -12,8 +12,8 @@
 
 namespace heddle::inline v0::io {
 
-/// Shards of llm.c, mapped: a `token_store` whose documents are the shards, in the order given. Tokens are of 16 bits (magic 20240520,
-/// version 1) or of 32 (20240801, 7). Source: llm.c, dev/data/data_common.py and llmc/dataloader.h.
+/// Shards of llm.c, mapped: a `token_store` whose documents are the shards, in the order given. Tokens are of 16 bits
+/// (magic 20240520, version 1) or of 32 (20240801, 7). Source: llm.c, dev/data/data_common.py and llmc/dataloader.h.
 class llm_c_shards {
  public:
   /// Errors: `config_error` for no shard; `io_error` that names the shard, what was expected and what is there.

@@ -1,4 +1,4 @@
-// heddle/io/tokens/megatron_index.hpp: token files of Megatron, `.bin` and `.idx`: read as they are, and written.
+// heddle/io/tokens/megatron_index.hpp: reads and writes Megatron's .bin and .idx files.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -34,12 +34,14 @@ constexpr std::int64_t bytes_of(megatron_type t) noexcept {
 }
 }  // namespace detail
 
-/// The tokens of `PREFIX.bin` by `PREFIX.idx`, both mapped: nothing is read before it is asked for. A `token_store` whose documents are
-/// the sequences of the index, as Megatron's orders number them. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py.
+/// The tokens of `PREFIX.bin` by `PREFIX.idx`, both mapped: nothing is read before it is asked for. A `token_store`
+/// whose documents are the sequences of the index, as Megatron's orders number them. Source: Megatron-LM,
+/// megatron/core/datasets/indexed_dataset.py.
 class megatron_corpus {
  public:
-  /// Errors: `io_error` that names file and place, what was expected and what is there: another magic or version, elements that are
-  /// no tokens, a file that is cut off, sequences beyond the end of `.bin`, documents that are not in order.
+  /// Errors: `io_error` that names file and place, what was expected and what is there: another magic or version,
+  /// elements that are no tokens, a file that is cut off, sequences beyond the end of `.bin`, documents that are not in
+  /// order.
   explicit megatron_corpus(const std::filesystem::path& prefix);
 
   std::int64_t documents() const noexcept { return sequences_; }
@@ -79,8 +81,8 @@ class megatron_corpus {
   std::uint64_t fingerprint_ = 0;
 };
 
-/// Writes `PREFIX.bin` and `PREFIX.idx`, as Megatron's preprocessing does: tokens of 16 bits where the vocabulary is below 65,500, else
-/// of 32.
+/// Writes `PREFIX.bin` and `PREFIX.idx`, as Megatron's preprocessing does: tokens of 16 bits where the vocabulary is
+/// below 65,500, else of 32.
 class megatron_writer {
  public:
   /// Errors: `io_error`, as all of its members; `config_error` for a vocabulary below 1.

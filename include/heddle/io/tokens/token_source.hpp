@@ -1,4 +1,4 @@
-// heddle/io/tokens/token_source.hpp: training samples from files of tokens, in an order that depends on no rank.
+// heddle/io/tokens/token_source.hpp: training samples from files of tokens, on any mesh alike.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -15,12 +15,13 @@
 
 namespace heddle::inline v0::io {
 
-/// The samples of a store in an order such as `gpt_order`, as `trainer.run` takes them (`train::sample_source`): sample i is the same
-/// on every mesh, and nothing is kept between calls. `store` must outlive it.
+/// The samples of a store in an order such as `gpt_order`, as `trainer.run` takes them (`train::sample_source`): sample
+/// i is the same on every mesh, and nothing is kept between calls. `store` must outlive it.
 template <token_store Store, class Order>
 class token_source {
  public:
-  /// `vocabulary`: of the model. `held_out`: the order of validation samples, of which the first `options().samples` are used.
+  /// `vocabulary`: of the model. `held_out`: the order of validation samples, of which the first `options().samples`
+  /// are used.
   /// Errors: `config_error` if both orders have not the same context, or the vocabulary is below 1.
   token_source(const Store& store, Order order, std::int64_t vocabulary, std::optional<Order> held_out = {})
       : store_(&store), order_(std::move(order)), held_out_(std::move(held_out)), vocabulary_(vocabulary) {
@@ -35,8 +36,8 @@ class token_source {
   std::int64_t validation_samples() const noexcept { return held_out_ ? held_out_->options().samples : 0; }
   const Order& order() const noexcept { return order_; }
 
-  /// Shapes: as `basic_dataset::fill_train`. Errors: `config_error` if there is not enough room, or the order has not so many
-  /// samples; `io_error` naming document and place of a token that is not in the vocabulary.
+  /// Shapes: as `basic_dataset::fill_train`. Errors: `config_error` if there is not enough room, or the order has not
+  /// so many samples; `io_error` naming document and place of a token that is not in the vocabulary.
   template <class Id>
   void fill_train(sample_block block, std::span<Id> inputs, std::span<Id> targets) const {
     fill(order_, block, inputs, targets);

@@ -1,4 +1,4 @@
-// heddle/io/tokens/token_store.hpp: what tokens of documents are read from, whatever file they lie in.
+// heddle/io/tokens/token_store.hpp: documents of tokens, whatever file they lie in.
 #pragma once
 
 #include <heddle/io/checksum.hpp>
@@ -11,8 +11,8 @@
 
 namespace heddle::inline v0::io {
 
-/// Documents of tokens, by number. `length(d)`: tokens of document d. `copy(d, first, to)`: tokens [first, first + to.size()) of it.
-/// `fingerprint()`: 64 bits that differ for other tokens, for `train::save_facts::corpus`.
+/// Documents of tokens, by number. `length(d)`: tokens of document d. `copy(d, first, to)`: tokens [first, first +
+/// to.size()) of it. `fingerprint()`: 64 bits that differ for other tokens, for `train::save_facts::corpus`.
 template <class S>
 concept token_store = requires(const S& s, std::int64_t n, std::span<std::int32_t> to) {
   { s.documents() } -> std::convertible_to<std::int64_t>;

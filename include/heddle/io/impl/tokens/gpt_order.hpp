@@ -17,8 +17,8 @@
 namespace heddle::inline v0::io {
 namespace detail {
 
-// numpy.random.RandomState(seed).shuffle of fewer than 2^32 elements: Fisher-Yates from the back, with numbers drawn below a power of
-// two until one fits.
+// numpy.random.RandomState(seed).shuffle of fewer than 2^32 elements: Fisher-Yates from the back, with numbers drawn
+// below a power of two until one fits.
 template <class T>
 void numpy_shuffle(std::mt19937& random, std::span<T> x) {
   for (std::size_t i = x.size(); i-- > 1;) {
