@@ -1,5 +1,6 @@
-// What saves cost a training run: a step held by a save in the background against one copy of the rank's bytes, and a save that is waited
-// for against writing and flushing the same bytes, on ranks that are threads, in turn. Then the index of a save of 1,024 tensors in 1,024 parts.
+// What saves cost a training run: a step held by a save in the background against one copy of the rank's bytes, and a
+// save that is waited for against writing and flushing the same bytes, on ranks that are threads, in turn. Then the
+// index of a save of 1,024 tensors in 1,024 parts.
 // Usage: save_bench [folder = .] [rounds = 3] [layers = 12]
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -150,7 +151,7 @@ void index_of_many(const fs::path& folder) {
     io::detail::save_index index(folder, m);
     const std::size_t found = index.parts("weight/model.layers.7.mlp.up_proj.weight").size();
     std::printf("%zu parts of one tensor found, %.0f kB read ", found,
-                static_cast<double>(index.index_bytes_read()) * 1e-3);
+                static_cast<double>(index.index_bytes_read.load()) * 1e-3);
   });
   std::printf("                         %.4f s\n", read);
 }

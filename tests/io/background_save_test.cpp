@@ -112,10 +112,6 @@ void end_of(::pid_t child, int expected_signal) {
     CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
-}  // namespace background_save_test
-
-using namespace background_save_test;
-
 TEST_CASE("a save in the background is of the values that were there when it began", "[io][background_save]") {
   const scratch_folder folder("background");
   io::background_writer writers[ranks];
@@ -306,3 +302,5 @@ TEST_CASE("a full disk fails the save on the rank and on the one that completes 
   for (io::background_writer& w : writers) CHECK(fault_of(w).empty());
   CHECK(is_of(io::latest(folder.path).save->path, 2));
 }
+
+}  // namespace background_save_test

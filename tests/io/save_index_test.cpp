@@ -34,7 +34,8 @@ std::vector<std::int32_t> elements(const io::tensor_region& box) {
   }
   return all;
 }
-// Runs of a box inside of another that are contiguous in both, by walking the elements; of the one that is left, the elements.
+// Runs of a box inside of another that are contiguous in both, by walking the elements; of the one that is left, the
+// elements.
 std::int64_t runs_in(const io::tensor_region& held, const io::tensor_region& wanted, std::int64_t& shared) {
   std::int64_t runs = 0, at_before = -2, to_before = -2;
   for (std::int64_t i = 0; i < held.count(); ++i) {
@@ -66,10 +67,6 @@ fs::path save(const fs::path& folder, std::span<const io::tensor_region> boxes) 
   }
   return io::commit(folder, m);
 }
-
-}  // namespace save_index_test
-
-using namespace save_index_test;
 
 TEST_CASE("a reader of a region reads its bytes and no gap above 4 KiB", "[io][save_index][law]") {
   const scratch_folder folder("save-index");
@@ -140,10 +137,10 @@ TEST_CASE("a reader of one tensor reads one block of the index", "[io][save_inde
     REQUIRE(p.entry.position == 64 + 7 * 65536);
     REQUIRE(p.entry.checksum == 0x1234567890abcdefu);
   }
-  CHECK(index.index_bytes_read() < (1 << 20));
+  CHECK(index.index_bytes_read < (1 << 20));
   for (std::int64_t t = 0; t < tensors; ++t)
     CHECK(index.parts("second_moment/h." + std::to_string(t) + ".mlp.c_fc.weight").size() == ranks);
-  CHECK(index.index_bytes_read() <= d.bytes);
+  CHECK(index.index_bytes_read <= d.bytes);
   // A block that is damaged is named when it is read, not before.
   std::string bytes = get(folder / "index");
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -232,3 +229,5 @@ TEST_CASE("a save of format 1 reads as one with an index", "[io][save_index]") {
   }
   CHECK(now.bytes_read() == before.bytes_read());
 }
+
+}  // namespace save_index_test

@@ -10,7 +10,10 @@
 
 namespace checkpoint_interval_test {
 
-// The part of the time that is lost by a run of this much work whose failures come at exponential times, also during saves and restarts.
+namespace plan = heddle::plan;
+
+// The part of the time that is lost by a run of this much work whose failures come at exponential times, also during
+// saves and restarts.
 double simulated(double interval, double cost, double mtbf, double restart, double work, std::uint64_t seed) {
   const heddle::counter_random random(seed, 0);
   std::uint64_t drawn = 0;
@@ -39,11 +42,6 @@ double simulated(double interval, double cost, double mtbf, double restart, doub
   return 1 - done / time;
 }
 
-}  // namespace checkpoint_interval_test
-
-using namespace checkpoint_interval_test;
-namespace plan = heddle::plan;
-
 TEST_CASE("runs that are saved at Daly's interval waste what the formula says, and no other wastes less",
           "[plan][checkpoint_interval]") {
   const std::uint64_t seed = 45;
@@ -68,3 +66,5 @@ TEST_CASE("runs that are saved at Daly's interval waste what the formula says, a
   CHECK_THROWS_AS(plan::daly_interval(0, 100), heddle::config_error);
   CHECK_THROWS_AS(plan::daly_interval(1, -1), heddle::config_error);
 }
+
+}  // namespace checkpoint_interval_test

@@ -41,7 +41,8 @@ using trainer_of =
                        World>;
 using tensors = std::map<std::string, std::vector<double>>;
 
-// Puts the part [begin, end) of this rank's flat buffer into the whole tensors; `flat` begins at element `origin` of it.
+// Puts the part [begin, end) of this rank's flat buffer into the whole tensors; `flat` begins at element `origin` of
+// it.
 template <class Stage, class T>
 void assemble(const Stage& stage, std::span<const T> flat, std::int64_t begin, std::int64_t end, double scale,
               tensors& whole, std::int64_t origin = 0, const std::string& kind = "") {

@@ -9,9 +9,11 @@
 #include <heddle/core/random.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/train/background_saves.hpp>
 #include <heddle/train/save.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -112,6 +114,7 @@ TEST_CASE("a save made on any layout is what every other one reads, bit for bit,
       setup second = on(all[j]);
       second.resume_from = saves.path.string();
       const bool trains = j == i || j == (i + 5) % all.size();
+      if (!transport_test::on_threads && !trains) continue;  // processes take long to start
       if (!trains) second.steps = 2;
       const outcome read = train_f64(second);
       CHECK(read.first_step == 2);
@@ -233,6 +236,50 @@ TEST_CASE("saves in the background are those that a run makes which waits for th
       CHECK(bytes_of(passed.path / step / "index") == bytes_of(waited.path / step / "index"));
     CHECK(std::distance(fs::directory_iterator(passed.path), fs::directory_iterator{}) == 2);
   }
+}
+
+TEST_CASE("steps between saves follow from what the first two have cost", "[train][save]") {
+  namespace tr = heddle::train;
+  using std::chrono::seconds;
+  tr::save_clock fixed(100);
+  CHECK((fixed.due(100, 250) && fixed.due(250, 250) && !fixed.due(150, 250) && !fixed.chooses()));
+  CHECK_FALSE(tr::save_clock(0).due(100, 250));
+  CHECK_THROWS_WITH(tr::save_clock(-1), Catch::Matchers::Contains("0 for the last, not -1"));
+  CHECK_THROWS_AS(tr::save_clock(tr::daly_interval{seconds(0)}), heddle::config_error);
+  // Saves hold a step of 1 s for 1 s, failures are 100 s apart: every 13.5 s.
+  constexpr std::int64_t second = 1000000000;
+  tr::save_clock chosen(tr::daly_interval{seconds(100)});
+  CHECK((chosen.due(10, 250) && !chosen.due(11, 250) && chosen.chooses()));
+  chosen.take(chosen.choose(10, 5 * second, second, 0));
+  CHECK((chosen.steps() == 10 && chosen.chooses()));
+  chosen.take(chosen.choose(20, 15 * second, second, 3 * second));
+  CHECK((chosen.steps() == 13 && !chosen.chooses()));
+  // Never more often than a save takes to be there.
+  tr::save_clock slow(tr::daly_interval{seconds(100)});
+  slow.choose(10, 0, second, 0);
+  CHECK(slow.choose(20, 10 * second, second, 40 * second) == 40);
+}
+
+TEST_CASE("a copy that is not finite, or a negative second moment, is named", "[train][save]") {
+  io::save_snapshot copy;
+  const std::vector<std::string> squares{"second_moment"};
+  const auto fault = [&](const char* name, auto value) {
+    std::vector<decltype(value)> x(6, decltype(value)(1));
+    x[4] = value;
+    copy.clear();
+    copy.add<std::int64_t>("words", std::vector<std::int64_t>{-1});
+    copy.add<decltype(value)>(name, x, {{4, 3}, {2, 0}, {2, 3}});
+    return heddle::train::detail::fault_of_parts(copy, squares);
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(fault("weight/w", nan) == "weight w has nan in element 4 of [2,3] at [2,0] of [4,3]");
+  CHECK(fault("master/w", -std::numeric_limits<double>::infinity()) ==
+        "master weight w has -inf in element 4 of [2,3] at [2,0] of [4,3]");
+  CHECK(fault("first_moment/w", heddle::bf16(nan)) ==
+        "first moment of w has nan in element 4 of [2,3] at [2,0] of [4,3]");
+  CHECK(fault("second_moment/w", -1.0) == "second moment of w has -1 in element 4 of [2,3] at [2,0] of [4,3]");
+  CHECK(fault("second_moment/w", -0.0).empty());
+  CHECK(fault("first_moment/w", -1.0).empty());
 }
 
 TEST_CASE("a save in the background that has no room is named on all ranks, and older ones stay",

@@ -1,4 +1,4 @@
-// heddle/io/background_save.hpp: the thread of a rank that writes saves while the rank goes on, and completes those of all ranks.
+// heddle/io/background_save.hpp: writes saves on a thread while a rank goes on, and completes them.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -23,8 +23,8 @@ struct background_save {
   std::filesystem::path folder{};
   std::int64_t step = 0;
   int rank = 0, ranks = 1;
-  /// The same on all ranks, and of no other attempt to save, whichever run makes it: files of one that was killed are never taken
-  /// for those of this one.
+  /// The same on all ranks, and of no other attempt to save, whichever run makes it: files of one that was killed are
+  /// never taken for those of this one.
   std::string attempt{};
   manifest about{};  ///< of rank 0; without `files`
   int keep = 2;      ///< as in `commit_options`
@@ -45,9 +45,9 @@ struct finished_save {
   std::vector<std::string> left{};  ///< as in `commit_options`
 };
 
-/// A thread that writes copies of a rank's state, reads them back and, on rank 0, waits for the files of all ranks and commits. It
-/// sends and receives nothing: ranks find each other's files in the folder (`rank-N.saved` says that one is done, `rank-N.failed` why
-/// it is not), so that a save is completed whatever the ranks do meanwhile.
+/// A thread that writes copies of a rank's state, reads them back and, on rank 0, waits for the files of all ranks and
+/// commits. It sends and receives nothing: ranks find each other's files in the folder (`rank-N.saved` says that one is
+/// done, `rank-N.failed` why it is not), so that a save is completed whatever the ranks do meanwhile.
 class background_writer : heddle::v0::detail::uncopyable {
  public:
   background_writer();

@@ -6,8 +6,8 @@
 //   DIR/step-00000100/manifest             what the save is, with size and checksum of every other file
 //
 // A save is written under the name step-00000100.partial. Every rank writes its file (`checkpoint_writer`); when all
-// are done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: index, manifest
-// last, everything on the disk, then the folder gets its name. A reader sees a complete save or none.
+// are done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: index,
+// manifest last, everything on the disk, then the folder gets its name. A reader sees a complete save or none.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -59,8 +59,8 @@ inline std::string run_of(const manifest& m) {
 // as one to go back to.
 HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& save, const std::string& run,
                                                   verify how = verify::contents);
-// Checks the files of a save that are the `first`-th and every `stride`-th behind it, so that ranks may share them: of rank files in
-// the manifest's order and the index.
+// Checks the files of a save that are the `first`-th and every `stride`-th behind it, so that ranks may share them: of
+// rank files in the manifest's order and the index.
 HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how,
                                  std::size_t first = 0, std::size_t stride = 1);
 // Removes a save of this run. Returns what stays there because no save wrote it, as a sentence, or nothing.
@@ -120,9 +120,9 @@ HEDDLE_INLINE void retire(const std::filesystem::path& folder, const manifest& m
 /// needs its name, as step-N.set-aside. Of a save that goes, only the files that its manifest lists are removed; others
 /// stay in its folder (`options.left`). Nothing is reached through links. The new save, those that are kept and those
 /// that go are read once each (the older ones as `options.older` says). Returns the folder of the save.
-/// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same, or
-/// have not all of its elements together, the save cannot be read back as it was written (two runs in one folder, say), or the disk refuses; the saves that were
-/// complete before stay as they were.
+/// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same,
+/// or have not all of its elements together, the save cannot be read back as it was written (two runs in one folder,
+/// say), or the disk refuses; the saves that were complete before stay as they were.
 HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, manifest m,
                                            commit_options options = {});
 
@@ -154,10 +154,11 @@ HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify h
 HEDDLE_INLINE void require_readable(const search_result& found, const std::filesystem::path& folder);
 
 /// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks
-/// saved. Construction checks the manifest and sizes and reads the list of the index's blocks; of a save without an index (format 1) the
-/// indexes of all rank files, and refuses parts of a tensor that overlap without being the same. The checksum of a part that is
-/// read whole is checked; of one of which less is wanted, that alone is read, and gaps of up to 4 KiB in it, without a
-/// checksum (`bytes_unchecked`). Several readers may read one save at once, and several threads one reader.
+/// saved. Construction checks the manifest and sizes and reads the list of the index's blocks; of a save without an
+/// index (format 1) the indexes of all rank files, and refuses parts of a tensor that overlap without being the same.
+/// The checksum of a part that is read whole is checked; of one of which less is wanted, that alone is read, and gaps
+/// of up to 4 KiB in it, without a checksum (`bytes_unchecked`). Several readers may read one save at once, and several
+/// threads one reader.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:
@@ -190,9 +191,10 @@ class checkpoint_reader {
     read_region(name, typed<T>(out), region);
   }
 
-  /// Of elements, so far, by this reader and its copies; of the index; and of those, elements whose checksum was not looked at.
+  /// Of elements, so far, by this reader and its copies; of the index; and of those, elements whose checksum was not
+  /// looked at.
   std::int64_t bytes_read() const noexcept { return index_->bytes_read; }
-  std::int64_t index_bytes_read() const noexcept { return index_->index_bytes_read(); }
+  std::int64_t index_bytes_read() const noexcept { return index_->index_bytes_read; }
   std::int64_t bytes_unchecked() const noexcept { return index_->bytes_unchecked; }
 
  private:

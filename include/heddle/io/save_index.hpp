@@ -1,4 +1,4 @@
-// heddle/io/save_index.hpp: the index of a save: which parts of each tensor are where, whichever ranks wrote them.
+// heddle/io/save_index.hpp: the index of a save: where the parts of each tensor are.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -30,17 +30,17 @@ enum class coverage : std::uint8_t {
   whole  // all elements of each tensor
 };
 // Parts of one tensor are apart or the same (replicas): else the value of an element would depend on the order of
-// reading, and the number of elements read would not tell whether all were; and a tensor has one shape. Sorts `parts`, which come in
-// the order of ranks, by tensor.
+// reading, and the number of elements read would not tell whether all were; and a tensor has one shape. Sorts `parts`,
+// which come in the order of ranks, by tensor.
 // Errors: `io_error` that names two parts that overlap, or the elements that are missing.
 HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vector<saved_part>& parts, coverage how);
 
-// Writes sorted parts: a line for each, in blocks of whole tensors, and a list of the blocks, so that whoever wants one tensor
-// reads the list and one block.
+// Writes sorted parts: a line for each, in blocks of whole tensors, and a list of the blocks, so that whoever wants one
+// tensor reads the list and one block.
 HEDDLE_INLINE file_digest write_index(const std::filesystem::path& file, std::span<const saved_part> parts);
 
-// The parts of a complete save, by tensor. Of a save with an index only the blocks that are asked for are read, once each; of one
-// without (format 1), the indexes of all rank files at once. Several threads may ask at once.
+// The parts of a complete save, by tensor. Of a save with an index only the blocks that are asked for are read, once
+// each; of one without (format 1), the indexes of all rank files at once. Several threads may ask at once.
 class save_index {
  public:
   // Errors: `io_error` for a damaged index, or parts that overlap.
@@ -52,7 +52,7 @@ class save_index {
   // Of elements, by all readers of this object: and of these, those whose checksum was not looked at.
   std::atomic<std::int64_t> bytes_read{0}, bytes_unchecked{0};
   // Of the index itself.
-  std::int64_t index_bytes_read() const noexcept { return index_bytes_read_; }
+  std::atomic<std::int64_t> index_bytes_read{0};
 
  private:
   struct block {
@@ -67,7 +67,6 @@ class save_index {
   std::filesystem::path save_;
   std::mutex mutex_;
   std::vector<block> blocks_;
-  std::int64_t index_bytes_read_ = 0;
 };
 
 }  // namespace heddle::inline v0::io::detail

@@ -34,7 +34,8 @@ inline std::string rank_file_name(std::int64_t rank) {
   return "rank-" + padded_number(rank, 5) + ".tensors";
 }
 inline constexpr const char* index_name = "index";
-// What a rank leaves beside its file in a save that is being made, for the rank that completes it: that the file is done, or why it is not.
+// What a rank leaves beside its file in a save that is being made, for the rank that completes it: that the file is
+// done, or why it is not.
 inline std::string saved_name(std::int64_t rank) {
   return "rank-" + padded_number(rank, 5) + ".saved";
 }

@@ -1,4 +1,4 @@
-// heddle/io/save_snapshot.hpp: a copy in memory of what a rank saves, so that it may be written while the original changes.
+// heddle/io/save_snapshot.hpp: a copy in memory of what a rank saves.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -27,8 +27,8 @@ class part_sizes final : public part_writer {
   std::int64_t bytes_ = 0;
 };
 
-/// Parts of tensors, one behind the other in memory of its own, which stays from one copy to the next: the second one of the same
-/// parts allocates nothing. Pages are large ones where the system has some.
+/// Parts of tensors, one behind the other in memory of its own, which stays from one copy to the next: the second one
+/// of the same parts allocates nothing. Pages are large ones where the system has some.
 class save_snapshot final : public part_writer, heddle::v0::detail::uncopyable {
  public:
   save_snapshot() = default;
@@ -36,8 +36,8 @@ class save_snapshot final : public part_writer, heddle::v0::detail::uncopyable {
 
   /// Room for so many bytes in all. What is there stays. Errors: `memory_error`.
   void reserve(std::int64_t bytes);
-  /// Asks the system for the pages now, so that no copy waits for them: the first touch of a page is ten times as slow as the
-  /// copy into it.
+  /// Asks the system for the pages now, so that no copy waits for them: the first touch of a page is ten times as slow
+  /// as the copy into it.
   void touch() noexcept;
 
   /// Forgets the parts; their memory stays.

@@ -82,7 +82,8 @@ HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap
 HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
                                   std::int64_t position, std::int64_t bytes, std::uint64_t checksum);
 HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where);
-// The end of a file, of 64 bytes, that says where the list behind its contents begins: `word`, and the checksum of that list.
+// The end of a file, of 64 bytes, that says where the list behind its contents begins: `word`, and the checksum of that
+// list.
 HEDDLE_INLINE std::string file_tail(std::string_view word, std::int64_t begin, std::string_view list);
 // The list, and where it begins. Errors: `io_error` if the file is cut off or damaged.
 HEDDLE_INLINE std::string read_tail_list(const file_to_read& file, const std::string& where, std::string_view word,

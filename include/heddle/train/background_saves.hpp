@@ -1,4 +1,4 @@
-// heddle/train/background_saves.hpp: saves that hold a training run for one copy in memory, and are written while it goes on.
+// heddle/train/background_saves.hpp: saves that hold a run for one copy in memory.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -19,8 +19,8 @@
 namespace heddle::inline v0::train {
 
 /// As many steps between saves as lose the least when failures come so long apart on the mean: by Daly's formula
-/// (`plan::daly_interval`) from what the first two saves, after 10 and 20 steps, have cost, and not more often than saves are
-/// completed.
+/// (`plan::daly_interval`) from what the first two saves, after 10 and 20 steps, have cost, and not more often than
+/// saves are completed.
 struct daly_interval {
   std::chrono::duration<double> mean_time_between_failures{};
 };
@@ -77,8 +77,8 @@ class save_clock {
   std::int64_t steps() const noexcept { return every_.steps_; }
   /// Whether it is still to be chosen.
   bool chooses() const noexcept { return !every_.chosen_; }
-  /// After a save that held the run so long, with the time until the one before it was there: the steps between saves from now on,
-  /// or those of before. On one rank; the others `take` them.
+  /// After a save that held the run so long, with the time until the one before it was there: the steps between saves
+  /// from now on, or those of before. On one rank; the others `take` them.
   std::int64_t choose(std::int64_t step, std::int64_t now_ns, std::int64_t held_ns, std::int64_t there_ns);
   void take(std::int64_t steps) noexcept {
     every_.chosen_ = every_.chosen_ || steps != every_.steps_;
@@ -92,7 +92,8 @@ class save_clock {
 
 namespace detail {
 
-// What is wrong with copied weights and moments, or nothing: as `state_fault`. `squares`: the kinds that may not be negative.
+// What is wrong with copied weights and moments, or nothing: as `state_fault`. `squares`: the kinds that may not be
+// negative.
 HEDDLE_INLINE std::string fault_of_parts(const io::save_snapshot& parts, std::span<const std::string> squares);
 template <class Optimizer>
 std::string fault_of_copy(const io::save_snapshot& parts) {
@@ -106,14 +107,16 @@ HEDDLE_INLINE void report_failure(const std::string& fault);
 
 }  // namespace detail
 
-/// Saves of a trainer in the background: for `trainer.run(data, listener, saves)`, which then holds a step only until what this
-/// rank saves has been copied. A thread of each rank writes its file and reads it back, that of rank 0 waits for all files and
-/// completes the save; the threads neither send nor receive. What is saved is what `save` saves, and `resume` reads it. Constructed,
-/// called and destroyed on all ranks together; the trainer must outlive it. Memory: one copy of what the rank writes.
+/// Saves of a trainer in the background: for `trainer.run(data, listener, saves)`, which then holds a step only until
+/// what this rank saves has been copied. A thread of each rank writes its file and reads it back, that of rank 0 waits
+/// for all files and completes the save; the threads neither send nor receive. What is saved is what `save` saves, and
+/// `resume` reads it. Constructed, called and destroyed on all ranks together; the trainer must outlive it. Memory: one
+/// copy of what the rank writes.
 ///
-/// A copy that is not finite, a full disk or a rank that is gone fail the save, not the step: see `save_failure`. A save under way is
-/// completed by the destructor, which reports a failure on stderr.
-/// Source: Wan et al., "ByteCheckpoint", NSDI 2025, arXiv:2407.20143, section 4 (copies that are written asynchronously).
+/// A copy that is not finite, a full disk or a rank that is gone fail the save, not the step: see `save_failure`. A
+/// save under way is completed by the destructor, which reports a failure on stderr.
+/// Source: Wan et al., "ByteCheckpoint", NSDI 2025, arXiv:2407.20143, section 4 (copies that are written
+/// asynchronously).
 template <class Trainer>
 class background_saves {
  public:
@@ -141,9 +144,10 @@ class background_saves {
   /// As `every::due`.
   bool due(std::int64_t done, std::int64_t last) const noexcept { return clock_.due(done, last); }
 
-  /// Copies the state of this rank, and lets it be written. Called on all ranks together. `words`: as `save_facts::words`, of now.
-  /// Errors: `io_error` on all ranks if an earlier save has failed (`save_failure::ends_run`): nothing is saved then, older saves
-  /// stay; `config_error` while a step waits for its gradient norm.
+  /// Copies the state of this rank, and lets it be written. Called on all ranks together. `words`: as
+  /// `save_facts::words`, of now.
+  /// Errors: `io_error` on all ranks if an earlier save has failed (`save_failure::ends_run`): nothing is saved then,
+  /// older saves stay; `config_error` while a step waits for its gradient norm.
   void operator()(Trainer& trainer, std::span<const std::int64_t> words = {}) {
     detail::refuse_ahead(trainer);
     const std::int64_t begin = now_ns();
@@ -183,8 +187,8 @@ class background_saves {
     clock_.take(steps);
   }
 
-  /// Returns when the save under way has ended. Called on all ranks together. Errors: `io_error` on all of them if it, or one
-  /// before, has failed (`save_failure::ends_run`).
+  /// Returns when the save under way has ended. Called on all ranks together. Errors: `io_error` on all of them if it,
+  /// or one before, has failed (`save_failure::ends_run`).
   void wait() { settle(); }
 
   /// The saves that are known to have ended since the last call; on rank 0 with the bytes of all ranks.

@@ -96,8 +96,8 @@ struct save_result {
 
 namespace detail {
 
-// The manifest of a save, on the rank that completes it: `m` has what depends on the trainer's type. The first save of a run names
-// it.
+// The manifest of a save, on the rank that completes it: `m` has what depends on the trainer's type. The first save of
+// a run names it.
 HEDDLE_INLINE std::string random_name();
 HEDDLE_INLINE io::manifest named_manifest(progress& run, const save_facts& facts, io::manifest m);
 // Errors: `config_error` for a save of another training, `io_error` for a position that steps cannot lead to.
@@ -119,8 +119,8 @@ std::string fault_of_files(Communicator& all, const std::string& path) {
   return first_fault(all, fault);
 }
 
-// Completes a save of which all ranks have written theirs. Returns when it is there and has been read back. Older ones go, or are
-// kept, by their sizes: this one is known to be good.
+// Completes a save of which all ranks have written theirs. Returns when it is there and has been read back. Older ones
+// go, or are kept, by their sizes: this one is known to be good.
 template <communicator Communicator>
 save_result finish_save(Communicator& all, progress& run, io::rank_file mine, const std::filesystem::path& folder,
                         const save_facts& facts, io::manifest m) {
@@ -140,8 +140,8 @@ save_result finish_save(Communicator& all, progress& run, io::rank_file mine, co
   return result;
 }
 
-// The newest complete save by its sizes, found by one rank, so that all take the same; nothing if there is none. `failed`: those that are
-// known to be damaged.
+// The newest complete save by its sizes, found by one rank, so that all take the same; nothing if there is none.
+// `failed`: those that are known to be damaged.
 template <communicator Communicator>
 std::string find_save(Communicator& all, const std::filesystem::path& folder, std::vector<std::string>& skipped,
                       const io::failed_saves& failed) {
@@ -170,7 +170,8 @@ std::string model_of(Trainer& trainer) {
   return heddle::detail::text_of({to_string(trainer.options().model), ' ', io::dtype_name<typename Trainer::scalar>()});
 }
 
-// Calls f(stage, optimizer, group) for each bucket of this rank's stages, in an order that is the same on the ranks of its group.
+// Calls f(stage, optimizer, group) for each bucket of this rank's stages, in an order that is the same on the ranks of
+// its group.
 template <class Trainer, class F>
 void each_saved_bucket(Trainer& trainer, F&& f) {
   for (int k = 0; k < trainer.stages(); ++k)
@@ -202,13 +203,12 @@ io::manifest manifest_of(Trainer& trainer) {
 }  // namespace detail
 
 /// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into
-/// `folder`/step-N. Called on all ranks together.
-/// The stages' parameters need `logical`, `local` and `start`, as `model::parameter` has them; others are refused when
-/// compiled. `Trainer` derives from `progress`.
-/// Every logical element is written once: of r ranks that hold the same copy of a flat buffer each writes an r-th. Each file is read
-/// back by one rank. A save is complete or it is not there, whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
-/// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others; files that no
-/// save wrote stay (`save_result::left`).
+/// `folder`/step-N. Called on all ranks together. The stages' parameters need `logical`, `local` and `start`, as
+/// `model::parameter` has them; others are refused when compiled. `Trainer` derives from `progress`. Every logical
+/// element is written once: of r ranks that hold the same copy of a flat buffer each writes an r-th. Each file is read
+/// back by one rank. A save is complete or it is not there, whenever the process is killed. A save says nothing of
+/// stages: another schedule may go on from it. Older saves are removed beyond `facts.keep` if this run wrote them (it
+/// or what it was resumed from), and no others; files that no save wrote stay (`save_result::left`).
 /// Errors: `io_error` on all ranks, the same; older saves stay as they were. `numeric_error` on all ranks, before
 /// anything is written, if weights or moments are not finite. `config_error` while a step waits for its gradient norm
 /// (`post_validation`).
@@ -244,10 +244,10 @@ struct resume_result {
 
 namespace detail {
 
-// Goes on from the save in `path`, whose sizes somebody has checked. Returns why it cannot be read, on all ranks the same, or nothing:
-// then weights and moments are not those of a training. `checked`: so are its files. Each rank reads an r-th of what it holds
-// like r - 1 others, and gets the rest from them. A part that is read whole is checked by that; the files are read for their
-// checksums only where less of some part was wanted: on another mesh.
+// Goes on from the save in `path`, whose sizes somebody has checked. Returns why it cannot be read, on all ranks the
+// same, or nothing: then weights and moments are not those of a training. `checked`: so are its files. Each rank reads
+// an r-th of what it holds like r - 1 others, and gets the rest from them. A part that is read whole is checked by
+// that; the files are read for their checksums only where less of some part was wanted: on another mesh.
 template <class Trainer>
 std::string fault_of_resume(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result,
                             bool checked) {
@@ -305,12 +305,11 @@ void resume_from(Trainer& trainer, const std::string& path, const save_facts& fa
 /// The trainer and its stages are what `save` asks for.
 /// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
 /// weights, masters or moments is refused; those of reduced gradients and products, and how is rounded, may differ.
-/// A save that turns out to be damaged is passed over for the one before. Each rank reads its share of what others hold, too, and
-/// gathers the rest.
-/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons (weights and moments are then
-/// undefined), or the position cannot be (`facts.most_batch`); `config_error` if the
-/// save is of another model, element types or data; `numeric_error` if its weights or moments are not finite, or a
-/// second moment is negative.
+/// A save that turns out to be damaged is passed over for the one before. Each rank reads its share of what others
+/// hold, too, and gathers the rest.
+/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons (weights and moments are
+/// then undefined), or the position cannot be (`facts.most_batch`); `config_error` if the save is of another model,
+/// element types or data; `numeric_error` if its weights or moments are not finite, or a second moment is negative.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);

@@ -96,7 +96,8 @@ std::string kind_of_moment(std::size_t k) {
   return slot_name<typename Optimizer::rule>(static_cast<int>(k)) + "/";
 }
 
-// What this rank writes of one stage: each logical element once over all ranks, of `group` those that hold the same bucket.
+// What this rank writes of one stage: each logical element once over all ranks, of `group` those that hold the same
+// bucket.
 template <class Stage, class Optimizer, class Group>
 void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group) {
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));

@@ -1,4 +1,4 @@
-// heddle/train/split_copies.hpp: of equal copies of a flat buffer on r ranks each is saved and read by an r-th, and gathered.
+// heddle/train/split_copies.hpp: shares of equal copies, to be saved, read and gathered.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -13,8 +13,9 @@
 
 namespace heddle::inline v0::train::detail {
 
-// The part of a row that rank `copies.rank()` of the ranks that hold the same one saves and reads: that of the balanced cut. Every
-// rank knows it without being told, parts differ by one element at most, and what lies between cuts stays in one piece.
+// The part of a row that rank `copies.rank()` of the ranks that hold the same one saves and reads: that of the balanced
+// cut. Every rank knows it without being told, parts differ by one element at most, and what lies between cuts stays in
+// one piece.
 template <class T>
 struct copy_share {
   std::int64_t begin = 0;

@@ -174,8 +174,8 @@ HEDDLE_INLINE void retire(const std::filesystem::path& folder, const manifest& m
 
 HEDDLE_INLINE std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options) {
   const std::filesystem::path path = detail::publish(folder, m, options);
-  // Only now may anything older go, and only if what was written can be read: another run that writes into the same folder
-  // would be noticed here, while the older saves are still there.
+  // Only now may anything older go, and only if what was written can be read: another run that writes into the same
+  // folder would be noticed here, while the older saves are still there.
   require_save(path, verify::contents);
   detail::retire(folder, m, options);
   return path;

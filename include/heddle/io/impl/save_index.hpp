@@ -122,7 +122,7 @@ HEDDLE_INLINE save_index::save_index(std::filesystem::path save, const manifest&
     throw io_error(where + "is not an index of version 1 of a save");
   std::int64_t end = 0;
   const std::string list = read_tail_list(file, where, "blocks", m.index_bytes, head_bytes, end);
-  index_bytes_read_ = head_bytes + m.index_bytes - end;
+  index_bytes_read = head_bytes + m.index_bytes - end;
   for (std::string_view rest = list; !rest.empty();) {
     std::string_view line = next_field(rest, '\n');
     block& b = blocks_.emplace_back();
@@ -142,7 +142,7 @@ HEDDLE_INLINE void save_index::read(block& b) {
   const std::string where = "heddle: '" + path.string() + "': ";
   std::string lines(static_cast<std::size_t>(b.end - b.begin), ' ');
   file_to_read(path, links::refused).require(std::as_writable_bytes(std::span(lines)), b.begin);
-  index_bytes_read_ += b.end - b.begin;
+  index_bytes_read += b.end - b.begin;
   if (checksum(std::as_bytes(std::span<const char>(lines))) != b.checksum)
     throw io_error(where + "is damaged: the checksum of the block of tensor '" + b.first + "' is wrong");
   for (std::string_view rest = lines; !rest.empty();) {

@@ -19,8 +19,8 @@
 namespace heddle::inline v0::io {
 namespace detail {
 
-// Copies past the caches, which keep what the next step needs; and a line that is written whole need not be read first, a third
-// of the traffic. `to` lies at a multiple of 64 bytes.
+// Copies past the caches, which keep what the next step needs; and a line that is written whole need not be read first,
+// a third of the traffic. `to` lies at a multiple of 64 bytes.
 inline void copy_past_caches(std::byte* to, std::span<const std::byte> from) noexcept {
   std::size_t done = 0;
 #if defined(__SSE2__)
