@@ -167,7 +167,7 @@ void permutations(device& d, Backend& b) {
   auto x = d.numbers(n), y = d.numbers(n);
   const auto order = d.ids(rows, rows);
   d.bytes("rows of 4 KiB permuted, as embedding", "permutation.embedding", moved,
-          [&] { b.embedding(order.view(), matrix(x, rows, width), 0, matrix(y, rows, width)); });
+          [&] { hc::run<hc::ops::embedding>(b, order.view(), matrix(x, rows, width), 0, matrix(y, rows, width)); });
   if constexpr (requires { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); })
     d.bytes("rows of 4 KiB permuted, as for experts", "permutation.permute", moved,
             [&] { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); });

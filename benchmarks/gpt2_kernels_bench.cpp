@@ -168,9 +168,10 @@ class step {
 
   void forward() {
     time<embeddings>([&] {
-      be.embedding(ids, matrix(weights.data(), vocabulary, width), 0, matrix(saved[0].x, rows, width));
-      be.add_positions(matrix(saved[0].x, rows, width), matrix(weights.data() + vocabulary * width, 1024, width),
-                       sequence);
+      hc::run<hc::ops::embedding>(be, ids, matrix(weights.data(), vocabulary, width), 0,
+                                  matrix(saved[0].x, rows, width));
+      hc::run<hc::ops::add_positions>(be, matrix(saved[0].x, rows, width),
+                                      matrix(weights.data() + vocabulary * width, 1024, width), sequence);
     });
     for (int l = 0; l < layers; ++l) {
       const layer_weights& w = weight[l];
@@ -234,9 +235,10 @@ class step {
       norm_backward(s.x, w.ln1_w, dy.data(), s.mean1, s.rstd1, dx.data(), g.ln1_w);
     }
     time<embeddings>([&] {
-      be.embedding_backward(ids, matrix(dx.data(), rows, width), 0, matrix(gradients.data(), vocabulary, width));
-      be.add_positions_backward(matrix(dx.data(), rows, width), sequence,
-                                matrix(gradients.data() + vocabulary * width, 1024, width));
+      hc::run<hc::ops::embedding_backward>(be, ids, matrix(dx.data(), rows, width), 0,
+                                           matrix(gradients.data(), vocabulary, width));
+      hc::run<hc::ops::add_positions_backward>(be, matrix(dx.data(), rows, width), sequence,
+                                               matrix(gradients.data() + vocabulary * width, 1024, width));
     });
   }
 

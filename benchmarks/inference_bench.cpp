@@ -70,10 +70,6 @@ class timed : public Backend {
     add_time([&] { Backend::store_rows(std::forward<X>(x)...); });
   }
   template <class... X>
-  void embedding(X&&... x) {
-    add_time([&] { Backend::embedding(std::forward<X>(x)...); });
-  }
-  template <class... X>
   void add(X&&... x) {
     add_time([&] { Backend::add(std::forward<X>(x)...); });
   }

@@ -193,11 +193,11 @@ void check_gradients_of_rows() {
   }
   check_gradients<B>("embedding and positions", {of_float(4 * 3, 1), of_float(3 * 3, 2)}, 6 * 3, [](auto& e) {
     const auto ids = e.list(std::vector<std::int32_t>{2, 5, 3, 2, -1, 9});
-    e.backend.embedding(ids, e.shaped(e.in[0], 4, 3), 2, e.shaped(e.out, 6, 3));
-    e.backend.add_positions(e.shaped(e.out, 6, 3), e.shaped(e.in[1], 3, 3), 3);
+    co::run<co::ops::embedding>(e.backend, ids, e.shaped(e.in[0], 4, 3), 2, e.shaped(e.out, 6, 3));
+    co::run<co::ops::add_positions>(e.backend, e.shaped(e.out, 6, 3), e.shaped(e.in[1], 3, 3), 3);
     if (!e.backward) return;
-    e.backend.embedding_backward(ids, e.shaped(e.d, 6, 3), 2, e.shaped(e.gradient[0], 4, 3));
-    e.backend.add_positions_backward(e.shaped(e.d, 6, 3), 3, e.shaped(e.gradient[1], 3, 3));
+    co::run<co::ops::embedding_backward>(e.backend, ids, e.shaped(e.d, 6, 3), 2, e.shaped(e.gradient[0], 4, 3));
+    co::run<co::ops::add_positions_backward>(e.backend, e.shaped(e.d, 6, 3), 3, e.shaped(e.gradient[1], 3, 3));
   });
   const auto rotary = [&]<co::rotary_pairs Pairs>(std::integral_constant<co::rotary_pairs, Pairs>, const char* what) {
     check_gradients<B>(what, {of_float(3 * 10, 1)}, 3 * 10, [](auto& e) {

@@ -177,14 +177,15 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   t.backend.add_bias_backward(m, of_bias), t.note("add_bias_backward", of_bias);
   const auto ids = t.ids(rows, 9);
   auto table = t.some(5, columns);
-  t.backend.embedding(ids, table, 2, m), t.note("embedding", m);
+  co::run<co::ops::embedding>(t.backend, ids, table, 2, m), t.note("embedding", m);
   auto of_table = t.sums(5, columns);
-  t.backend.embedding_backward(ids, other, 2, of_table), t.note("embedding_backward", of_table);
+  co::run<co::ops::embedding_backward>(t.backend, ids, other, 2, of_table), t.note("embedding_backward", of_table);
   const std::int64_t sequence = rows % 3 == 0 && rows > 0 ? rows / 3 : rows;
   auto positions = t.some(sequence + 1, columns);
-  t.backend.add_positions(m, positions, sequence), t.note("add_positions", m);
+  co::run<co::ops::add_positions>(t.backend, m, positions, sequence), t.note("add_positions", m);
   auto of_positions = t.sums(sequence + 1, columns);
-  t.backend.add_positions_backward(m, sequence, of_positions), t.note("add_positions_backward", of_positions);
+  co::run<co::ops::add_positions_backward>(t.backend, m, sequence, of_positions),
+      t.note("add_positions_backward", of_positions);
   // Two heads of five elements in rows of twelve; the tables turn the first four of each.
   if (columns >= 12) {
     const auto x = t.some(rows, 12);

@@ -11,14 +11,14 @@ TEST_CASE("embedding: rows held here, zeros elsewhere, and shards add up", "[com
   const auto ids = tokens(50, 11, 2);
   hc::host<> backend(2);
   std::vector<double> whole(50 * 37), sum(whole.size()), part(whole.size());
-  backend.embedding(ids, matrix(table, vocabulary, width), 0, matrix(whole, 50, width));
+  hc::run<hc::ops::embedding>(backend, ids, matrix(table, vocabulary, width), 0, matrix(whole, 50, width));
   for (std::size_t i = 0; i < 50; ++i)
     CHECK(std::equal(whole.begin() + static_cast<std::ptrdiff_t>(i * 37),
                      whole.begin() + static_cast<std::ptrdiff_t>(i * 37 + 37),
                      table.begin() + static_cast<std::ptrdiff_t>(ids[i]) * 37));
   for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 4}, {4, 4}, {8, 3}, {11, 0}}) {
     const std::vector<double> shard(table.begin() + first * width, table.begin() + (first + rows) * width);
-    backend.embedding(ids, matrix(shard, rows, width), first, matrix(part, 50, width));
+    hc::run<hc::ops::embedding>(backend, ids, matrix(shard, rows, width), first, matrix(part, 50, width));
     backend.add(vec(std::as_const(sum)), vec(std::as_const(part)), vec(sum));
   }
   CHECK(same_bits(sum, whole));
@@ -39,7 +39,7 @@ TEST_CASE("embedding's backward adds each token's gradient to its row, for any n
     for (const int threads : {1, 2, 5}) {
       hc::host<> backend(threads);
       std::vector<double> got(want.size(), 0.5);
-      backend.embedding_backward(ids, matrix(dout, 200, width), first, matrix(got, rows, width));
+      hc::run<hc::ops::embedding_backward>(backend, ids, matrix(dout, 200, width), first, matrix(got, rows, width));
       CHECK(same_bits(got, want));
     }
   }
@@ -58,15 +58,16 @@ TEST_CASE("positions are added to every sequence; their gradient is the sum over
         want[at] += wpe[p];
         want_gradient[p] += x[at];
       }
-    backend.add_positions(matrix(y, batch * sequence, width), matrix(wpe, context, width), sequence);
-    backend.add_positions_backward(matrix(x, batch * sequence, width), sequence, matrix(dwpe, context, width));
+    hc::run<hc::ops::add_positions>(backend, matrix(y, batch * sequence, width), matrix(wpe, context, width), sequence);
+    hc::run<hc::ops::add_positions_backward>(backend, matrix(x, batch * sequence, width), sequence,
+                                             matrix(dwpe, context, width));
     CHECK(same_bits(y, want));
     CHECK(same_bits(dwpe, want_gradient));
   }
   hc::host<> backend;
   auto y = x;
-  CHECK_THROWS_WITH(backend.add_positions(matrix(y, 27, width), matrix(wpe, context, width), 13),
+  CHECK_THROWS_WITH(hc::run<hc::ops::add_positions>(backend, matrix(y, 27, width), matrix(wpe, context, width), 13),
                     "heddle: add_positions: 27 rows are not whole sequences of 13");
-  CHECK_THROWS_WITH(backend.add_positions(matrix(y, 27, width), matrix(wpe, context, width), 27),
+  CHECK_THROWS_WITH(hc::run<hc::ops::add_positions>(backend, matrix(y, 27, width), matrix(wpe, context, width), 27),
                     "heddle: add_positions: a sequence of 27 does not fit a position table of 12 rows");
 }

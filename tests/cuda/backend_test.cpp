@@ -38,7 +38,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE_FALSE(co::offers<co::host<>, float, co::norm_onto_facet>);
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
-  STATIC_REQUIRE(co::embedding_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::embedding_facet>);
   STATIC_REQUIRE(co::cache_kernels<tested, double>);
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::weighted_cross_entropy_facet>);

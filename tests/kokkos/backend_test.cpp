@@ -273,7 +273,7 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
     texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
-    texts.push_back(text_of([&] { t.backend.add_positions(m, other, 5); }));
+    texts.push_back(text_of([&] { co::run<co::ops::add_positions>(t.backend, m, other, 5); }));
     const auto narrow = t.some(1, 1), tables = t.some(1, 2);
     const auto ids = t.ids(2, 3);
     const auto heads = co::heads_of(m, 1, 5);

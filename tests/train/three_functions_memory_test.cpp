@@ -103,7 +103,8 @@ struct program {
   hidden embed() {
     const auto& table = c.template weight<"embed/embedding">();
     auto x = c.template zeros<embedded>(c.make_activations(b.rows(), width).shape());
-    k.embedding(row(std::as_const(tokens)), table.local(), table.local_offset()[0], x.local());
+    hd::compute::run<hd::compute::ops::embedding>(k, row(std::as_const(tokens)), table.local(), table.local_offset()[0],
+                                                  x.local());
     return c.template convert<activations>(std::move(x));
   }
   hidden norm(const hidden& x) {
@@ -158,7 +159,8 @@ struct program {
     const auto dt = c.template convert<hd::dual<embedded>>(std::move(dx));
     const auto& table = c.template weight<"embed/embedding">();
     auto gradient = c.template zeros<hd::dual<table_layout>>(table.shape());
-    k.embedding_backward(row(std::as_const(tokens)), dt.local(), table.local_offset()[0], gradient.local());
+    hd::compute::run<hd::compute::ops::embedding_backward>(k, row(std::as_const(tokens)), dt.local(),
+                                                           table.local_offset()[0], gradient.local());
     c.template add_gradient<"embed/embedding">(std::move(gradient));
   }
   // Softmax cross-entropy by kernels; what it adds up stays where the tensors are.

@@ -163,17 +163,6 @@ struct argument_checks {
     expect(kernel, "columns of out (heads * head_dim)", s.width(), out.extent(1));
     expect(kernel, "elements of lse (heads * batch * sequence)", s.rows() * s.heads, lse);
   }
-  static void position_sizes(const char* kernel, std::int64_t rows, std::int64_t columns, std::int64_t positions,
-                             std::int64_t width, std::int64_t sequence) {
-    if constexpr (!checks_arguments) return;
-    expect(kernel, "columns of the position table", columns, width);
-    if (rows > 0 && (sequence < 1 || rows % sequence != 0)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + std::to_string(rows) +
-                         " rows are not whole sequences of " + std::to_string(sequence));
-    if (sequence > positions) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": a sequence of " + std::to_string(sequence) +
-                         " does not fit a position table of " + std::to_string(positions) + " rows");
-  }
   static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
     if constexpr (!checks_arguments) return;
     if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]

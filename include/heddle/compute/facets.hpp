@@ -19,7 +19,6 @@ HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kern
 HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
-HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);                ///< look-ups in an embedding
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
 HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                                      ///< the sum of cross-entropies
 HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient

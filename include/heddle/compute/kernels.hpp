@@ -3,6 +3,7 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -146,17 +147,6 @@ template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
   backend.attention(x.in, s, x.out, x.added);
   backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
-};
-
-/// Token and position embeddings. `embedding(ids, table, first_id, out)`: rows of a table that holds the ids from
-/// `first_id` on; other ids give rows of zeros. `embedding_backward(ids, dout, first_id, dtable)` adds.
-/// `add_positions(x, wpe, sequence)`: x[b*sequence + s] += wpe[s]; `add_positions_backward(dx, sequence, dwpe)` adds.
-template <class B, class T>
-concept embedding_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.embedding(x.ids, x.in, n, x.out);
-  backend.embedding_backward(x.ids, x.in, n, x.gradient);
-  backend.add_positions(x.out, x.in, n);
-  backend.add_positions_backward(x.in, n, x.gradient);
 };
 
 /// Rows that a cache keeps, and positions that differ from row to row. `store_rows(x, rows, to)`: row rows[r] of `to` becomes row r
@@ -319,7 +309,7 @@ concept stochastic_optimizer_kernels = requires(
 /// called from one thread at a time.
 template <class B, class T = float>
 concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && layer_norm_facet::offered<B, T> &&
-                     attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_facet::offered<B, T> &&
+                     attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
                      loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;
                        { backend.gemm_name() } -> std::convertible_to<const char*>;

@@ -131,40 +131,6 @@ class launched_facets {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
-  // ---- embeddings ----
-  template <class T>
-  void embedding(ids_row ids, in_matrix<T> table, std::int64_t first_id, matrix<T> out) {
-    expect("embedding", "rows of out", out.extent(0), ids.size());
-    expect("embedding", "columns of out", table.extent(1), out.extent(1));
-    launch_embedding(on(), ids.size(), ids.address(), table.extent(0), table.extent(1), table.address(), first_id,
-                     out.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void embedding_backward(ids_row ids, in_matrix<T> dout, std::int64_t first_id, matrix<T> dtable) {
-    embedding_backward_into<T>(ids, dout, first_id, dtable);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void embedding_backward(ids_row ids, matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
-    embedding_backward_into<std::remove_const_t<T>>(ids, dout, first_id, dtable);
-  }
-  template <class T>
-  void add_positions(matrix<T> x, in_matrix<T> wpe, std::int64_t sequence) {
-    argument_checks::position_sizes("add_positions", x.extent(0), x.extent(1), wpe.extent(0), wpe.extent(1), sequence);
-    launch_add_positions(on(), x.extent(0), x.extent(1), sequence, x.address(), wpe.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_positions_backward(in_matrix<T> dx, std::int64_t sequence, matrix<T> dwpe) {
-    add_positions_backward_into<T>(dx, sequence, dwpe);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_positions_backward(matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
-    add_positions_backward_into<std::remove_const_t<T>>(dx, sequence, dwpe);
-  }
-
   // ---- softmax cross-entropy ----
   template <class T>
   void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
@@ -237,19 +203,6 @@ class launched_facets {
   void add_bias_backward_into(in_matrix<T> dy, sums<T> db) {
     expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
     launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
-  }
-  template <class T>
-  void embedding_backward_into(ids_row ids, in_matrix<T> dout, std::int64_t first_id, sum_matrix<T> dtable) {
-    expect("embedding_backward", "rows of dout", dout.extent(0), ids.size());
-    expect("embedding_backward", "columns of dout", dtable.extent(1), dout.extent(1));
-    launch_embedding_backward(on(), ids.size(), ids.address(), dtable.extent(0), dtable.extent(1), dout.address(),
-                              first_id, dtable.address());
-  }
-  template <class T>
-  void add_positions_backward_into(in_matrix<T> dx, std::int64_t sequence, sum_matrix<T> dwpe) {
-    argument_checks::position_sizes("add_positions_backward", dx.extent(0), dx.extent(1), dwpe.extent(0),
-                                    dwpe.extent(1), sequence);
-    launch_add_positions_backward(on(), dx.extent(0), dx.extent(1), sequence, dx.address(), dwpe.address());
   }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }

@@ -13,7 +13,8 @@
 //   void body(ops::rms_norm, launcher&, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
 //             sum_of_type<T> eps, T* y, sum_of_type<T>* rstd);
 // It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
-// `dims`, and the addresses and numbers in the order of the signature.
+// `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
+// `check(n, addresses...)` of the operation, if it has one.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -304,6 +305,8 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
     if (!((static_cast<void>(v), fits(layout, got, a++)) && ...)) [[unlikely]]
       wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
   }
+  if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
+    Op::check({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
 // The first argument or the second.

@@ -46,7 +46,7 @@ struct operator_kernel<op::embedding<IdsRank>> : detail::kernel_base {
   template <class T, class Id>
   static constexpr bool takes = std::floating_point<T> && std::is_same_v<Id, std::int32_t>;
   template <class B, class T>
-  static constexpr bool runs_on = embedding_kernels<B, T>;
+  static constexpr bool runs_on = embedding_facet::offered<B, T>;
   template <class Op, class X, class Ids>
   static auto shape(const X& table, const Ids& ids) {
     detail::expect_unpadded<Op>(table);
@@ -59,12 +59,13 @@ struct operator_kernel<op::embedding<IdsRank>> : detail::kernel_base {
   }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& table, const auto& ids) {
-    c.backend.embedding(ids.elements(), detail::as_rows(table), detail::offset_along<0>(table), detail::as_rows(y));
+    run<ops::embedding>(c.backend, ids.elements(), detail::as_rows(table), detail::offset_along<0>(table),
+                        detail::as_rows(y));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& table, const auto& ids) {
     if constexpr (detail::is_wanted<0, G>)
-      c.backend.embedding_backward(ids.elements(), detail::as_rows(dy), detail::offset_along<0>(table),
+      run<ops::embedding_backward>(c.backend, ids.elements(), detail::as_rows(dy), detail::offset_along<0>(table),
                                    detail::as_rows(std::get<0>(g)));
   }
 };

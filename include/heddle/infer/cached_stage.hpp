@@ -366,8 +366,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
                        elements_of(matrix(to + i * config_.width, 1)));
       }
     } else {
-      backend_->embedding(heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
-                          const_matrix(last_, rows_), 0, matrix(to, n));
+      compute::run<compute::ops::embedding>(*backend_,
+                                            heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
+                                            const_matrix(last_, rows_), 0, matrix(to, n));
     }
   }
   // Slices for each row of a step for which there is room at once: one, or those of ancestors in a tree, of which there may be more.

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
+#include <heddle/compute/ops/embedding.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
@@ -34,8 +35,8 @@ struct embedding_row {
   }
 };
 template <launcher L, class T>
-void launch_embedding(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                      std::int64_t width, const T* table, std::int64_t first_id, T* out) {
+void body(ops::embedding, const L& on, std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
+          const std::int32_t* ids, const T* table, std::int64_t first_id, T* out) {
   on.each_row(tokens, width, embedding_row<T>{ids, {first_id, vocabulary, width}, table, out});
 }
 /// The group of the first of equal ids adds all of them, in the order of the tokens. Where they end is looked up first, so that a thread has several loads
@@ -68,8 +69,8 @@ struct embedding_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_embedding_backward(const L& on, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                               std::int64_t width, const T* dout, std::int64_t first_id, sum_of_type<T>* dtable) {
+void body(ops::embedding_backward, const L& on, std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
+          const std::int32_t* ids, const T* dout, std::int64_t first_id, sum_of_type<T>* dtable) {
   if (tokens == 0) return;
   auto sorted = on.template room<std::int32_t>(tokens), places = on.template room<std::int32_t>(tokens);
   on.sort_places(ids, tokens, sorted.address(), places.address());
@@ -90,8 +91,8 @@ struct add_positions_row {
   }
 };
 template <launcher L, class T>
-void launch_add_positions(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
-                          const T* wpe) {
+void body(ops::add_positions, const L& on, std::int64_t rows, std::int64_t, std::int64_t width, T* x, const T* wpe,
+          std::int64_t sequence) {
   each_row_of_packs<T>(on, rows, width, add_positions_row<T>{width, sequence, x, wpe});
 }
 template <class T>
@@ -109,8 +110,8 @@ struct add_positions_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_add_positions_backward(const L& on, std::int64_t rows, std::int64_t width, std::int64_t sequence,
-                                   const T* dx, sum_of_type<T>* dwpe) {
+void body(ops::add_positions_backward, const L& on, std::int64_t rows, std::int64_t, std::int64_t width, const T* dx,
+          std::int64_t sequence, sum_of_type<T>* dwpe) {
   on.each_row(rows < sequence ? rows : sequence, width, add_positions_backward_row<T>{rows, width, sequence, dx, dwpe});
 }
 

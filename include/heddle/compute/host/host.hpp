@@ -47,7 +47,6 @@ class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
              public detail::loss_member,
-             public detail::embedding_members<host<Gemm>>,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
  public:
@@ -494,7 +493,7 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
               stochastic_optimizer_kernels<host<>, float, float>);
 static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
-              rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_kernels<host<>, bf16> &&
+              rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
               cross_entropy_facet::offered<host<>, bf16> && loss_kernels<host<>, bf16> &&
               routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
               expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&

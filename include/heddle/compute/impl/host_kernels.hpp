@@ -31,10 +31,10 @@
   KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \
   KIND template std::int64_t count_nonfinite(team&, std::int64_t, const T*);                                           \
   KIND template bool all_finite(team&, std::int64_t, const T*);                                                        \
-  KIND template void embedding(team&, token_ids, std::int64_t, std::int64_t, const T*, std::int64_t, T*);              \
-  KIND template void embedding_backward(team&, token_ids, std::int64_t, std::int64_t, const T*, std::int64_t, T*);     \
-  KIND template void add_positions(team&, std::int64_t, std::int64_t, std::int64_t, T*, const T*);                     \
-  KIND template void add_positions_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, T*);            \
+  KIND template body_type<ops::embedding, T, team&> body;                                                              \
+  KIND template body_type<ops::embedding_backward, T, team&> body;                                                     \
+  KIND template body_type<ops::add_positions, T, team&> body;                                                          \
+  KIND template body_type<ops::add_positions_backward, T, team&> body;                                                 \
   KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);                     \
   KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);            \
   KIND template body_type<ops::layer_norm, T, team&> body;                                                             \

@@ -5,6 +5,7 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/embedding.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -200,8 +201,8 @@ void launch_squared_error_backward(const on<Exec>& exec, std::int64_t n, T* x, c
 }
 
 template <class Exec, class T>
-void launch_embedding(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                      std::int64_t width, const T* table, std::int64_t first_id, T* out) {
+void body(ops::embedding, const on<Exec>& exec, std::int64_t tokens, std::int64_t vocabulary, std::int64_t width,
+          const std::int32_t* ids, const T* table, std::int64_t first_id, T* out) {
   each(
       exec, "heddle::embedding", tokens, tokens * width, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t row = ids[i] - first_id;
@@ -214,9 +215,8 @@ void launch_embedding(const on<Exec>& exec, std::int64_t tokens, const std::int3
 }
 /// Columns are shared, and each walks the tokens in order, so that repeated tokens add up in that order.
 template <class Exec, class T>
-void launch_embedding_backward(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids,
-                               std::int64_t vocabulary, std::int64_t width, const T* dout, std::int64_t first_id,
-                               T* dtable) {
+void body(ops::embedding_backward, const on<Exec>& exec, std::int64_t tokens, std::int64_t vocabulary,
+          std::int64_t width, const std::int32_t* ids, const T* dout, std::int64_t first_id, T* dtable) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::embedding_backward", width, tokens,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -230,8 +230,8 @@ void launch_embedding_backward(const on<Exec>& exec, std::int64_t tokens, const 
       });
 }
 template <class Exec, class T>
-void launch_add_positions(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
-                          const T* wpe) {
+void body(ops::add_positions, const on<Exec>& exec, std::int64_t rows, std::int64_t, std::int64_t width, T* x,
+          const T* wpe, std::int64_t sequence) {
   each(
       exec, "heddle::add_positions", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = x + i * width;
@@ -240,8 +240,8 @@ void launch_add_positions(const on<Exec>& exec, std::int64_t rows, std::int64_t 
       });
 }
 template <class Exec, class T>
-void launch_add_positions_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence,
-                                   const T* dx, T* dwpe) {
+void body(ops::add_positions_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t, std::int64_t width,
+          const T* dx, std::int64_t sequence, T* dwpe) {
   each(
       exec, "heddle::add_positions_backward", rows < sequence ? rows : sequence, rows * width,
       KOKKOS_LAMBDA(const std::int64_t s) {

@@ -106,7 +106,7 @@ struct embedding {
       b.compute().add_rows(x, b[positions_table{}], b.run().positions);
     else if constexpr (LearnedPositions)
       detail::each_sequence(b, x, b[positions_table{}], [&](auto rows, auto positions, std::int64_t sequence) {
-        b.compute().add_positions(rows, positions, sequence);
+        compute::run<compute::ops::add_positions>(b.compute(), rows, positions, sequence);
       });
     return left;
   }
@@ -121,14 +121,16 @@ struct embedding {
   void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const {
     using l = laid<typename B::layouts>;
     const auto d = b.template gathered<dual<typename l::stream>, dual<typename l::made>>(whole_out{}, dx);
-    b.compute().embedding_backward(tokens, d, b.run().first_word, b.gradient(tokens_table{}));
+    compute::run<compute::ops::embedding_backward>(b.compute(), tokens, d, b.run().first_word,
+                                                   b.gradient(tokens_table{}));
     if constexpr (LearnedPositions && B::has_context)
-      b.compute().embedding_backward(b.run().positions, dx, 0, b.gradient(positions_table{}));
+      compute::run<compute::ops::embedding_backward>(b.compute(), b.run().positions, dx, 0,
+                                                     b.gradient(positions_table{}));
     else if constexpr (LearnedPositions)
-      detail::each_sequence(b, dx, b.gradient(positions_table{}),
-                            [&](auto rows, auto positions, std::int64_t sequence) {
-                              b.compute().add_positions_backward(rows, sequence, positions);
-                            });
+      detail::each_sequence(
+          b, dx, b.gradient(positions_table{}), [&](auto rows, auto positions, std::int64_t sequence) {
+            compute::run<compute::ops::add_positions_backward>(b.compute(), rows, sequence, positions);
+          });
   }
 
  private:
@@ -137,7 +139,7 @@ struct embedding {
     using l = laid<typename B::layouts>;
     detail::require_rows_of_words<typename B::layouts>();
     const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
-    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, sum);
+    compute::run<compute::ops::embedding>(b.compute(), tokens, b[tokens_table{}], b.run().first_word, sum);
     b.template settle<typename l::made, typename l::stream>(sum, x);
     return made<typename l::stream>{};
   }
