@@ -36,8 +36,8 @@ using model = md::llama<float>;
 static_assert(hd::memory_space<md::paper_memory> && hd::communicator<world_type::communicator>);
 static_assert(hd::sends_in_order_of<world_type::communicator, md::paper_memory::queue>);
 static_assert(hd::compute::kernel_set<backend_type> &&
-              hd::compute::norm_onto_kernels<backend_type, float> ==
-                  hd::compute::norm_onto_kernels<hd::compute::host<>, float> &&
+              hd::compute::norm_onto_facet::offered<backend_type, float> ==
+                  hd::compute::norm_onto_facet::offered<hd::compute::host<>, float> &&
               hd::compute::fused_product_kernels<backend_type, float> ==
                   hd::compute::fused_product_kernels<hd::compute::host<>, float>);
 

@@ -10,9 +10,10 @@
 #include <span>
 #include <type_traits>
 
-/// Every kernel that such a backend passes on, each once: `PLAIN(name)`, `OF_VALUES(name)` and `OF_TYPE(name)` say what
-/// callers name besides its arguments: nothing, values (`matmul<transpose::no, transpose::yes>`), or a type. A kernel
-/// that is added here is there in all of them (`testing::checked_backend`, `model::paper_backend`).
+/// Every kernel that such a backend passes on and that is not described as an operation (compute/op.hpp), each once:
+/// `PLAIN(name)`, `OF_VALUES(name)` and `OF_TYPE(name)` say what callers name besides its arguments: nothing, values
+/// (`matmul<transpose::no, transpose::yes>`), or a type. A kernel that is added here is there in all of them
+/// (`testing::checked_backend`, `model::paper_backend`).
 #define HEDDLE_EACH_KERNEL(PLAIN, OF_VALUES, OF_TYPE) \
   OF_VALUES(matmul)                                   \
   OF_VALUES(matmul_add_bias)                          \
@@ -39,29 +40,13 @@
   PLAIN(fill)                                         \
   PLAIN(copy)                                         \
   PLAIN(cast)                                         \
-  PLAIN(layer_norm)                                   \
-  PLAIN(layer_norm_backward_input)                    \
-  PLAIN(layer_norm_backward_weight)                   \
-  PLAIN(rms_norm)                                     \
-  PLAIN(rms_norm_backward_input)                      \
-  PLAIN(rms_norm_backward_weight)                     \
   PLAIN(attention)                                    \
   PLAIN(attention_backward)                           \
-  PLAIN(embedding)                                    \
-  PLAIN(embedding_backward)                           \
-  PLAIN(add_positions)                                \
-  PLAIN(add_positions_backward)                       \
   PLAIN(copy_heads)                                   \
   PLAIN(sum_heads)                                    \
   PLAIN(store_rows)                                   \
   PLAIN(add_rows)                                     \
-  PLAIN(row_max)                                      \
-  PLAIN(row_sum_exp)                                  \
-  PLAIN(pick_target)                                  \
-  PLAIN(add_to_softmax)                               \
-  PLAIN(rescale_softmax)                              \
   PLAIN(cross_entropy_loss)                           \
-  PLAIN(cross_entropy_backward)                       \
   PLAIN(squared_error)                                \
   PLAIN(squared_error_backward)                       \
   PLAIN(unfold)                                       \

@@ -1,40 +1,20 @@
 // heddle/testing/checked_backend.hpp: a backend whose memory the host may not touch, with the kernels of another one.
 #pragma once
 
+#include <heddle/compute/context_bodies.hpp>
+#include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/testing/checked_memory.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0 {
 namespace testing {
 namespace detail {
-
-// What a kernel of the host takes for an argument of the same kernel in checked memory.
-template <class X>
-constexpr const X& for_host(const X& x) noexcept {
-  return x;
-}
-template <class T, class Shape>
-constexpr auto for_host(const view<T, Shape, checked_memory>& x) noexcept {
-  if constexpr (Shape::rank() == 0)
-    return x.address();
-  else if constexpr (Shape::rank() == 1)
-    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
-  else
-    return view<T, Shape>(x.address(), x.shape());
-}
-template <class T>
-constexpr compute::head_rows<T> for_host(const compute::head_rows<T, checked_memory>& x) noexcept {
-  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
-}
-constexpr compute::key_pages for_host(const compute::key_pages_in<checked_memory>& x) noexcept {
-  return {for_host(x.pages), x.page_rows};
-}
 
 // The memory of an argument; none of numbers and flat structs.
 template <class X>
@@ -52,6 +32,11 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_rows<T, c
 }
 constexpr auto memory_of(const compute::key_pages_in<checked_memory>& x) noexcept {
   return x.pages;
+}
+template <class T>
+constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T, checked_memory>& x) noexcept {
+  const bool none = x.rows == 0 || x.heads == 0;
+  return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.row_stride + (x.heads - 1) * x.head_stride + 1)};
 }
 
 }  // namespace detail
@@ -84,66 +69,44 @@ class checked_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Kernels, T>
   void run(const Args&... args) {
-    launch([](Kernels& k, const Args&... kept) { compute::run<Op>(k, detail::for_host(kept)...); }, args...);
+    launch([](Kernels& k,
+              const Args&... kept) { compute::run<Op>(k, compute::detail::argument_in<space_of<Kernels>>(kept)...); },
+           args...);
   }
 
   // A kernel is named once, by what its callers name besides its arguments: nothing, values, or a type.
-#define HEDDLE_KERNEL(HEAD, NAME, CALL)                                                                      \
-  HEAD                                                                                                       \
-    requires requires(Kernels& k, const Args&... args) { CALL(detail::for_host(args)...); }                  \
-  auto NAME(const Args&... args) {                                                                           \
-    return launch([](Kernels& k, const Args&... kept) { return CALL(detail::for_host(kept)...); }, args...); \
+#define HEDDLE_KERNEL(HEAD, NAME, CALL)                                                                              \
+  HEAD                                                                                                               \
+    requires requires(Kernels& k, const Args&... args) { CALL(compute::detail::argument_in<host_memory>(args)...); } \
+  auto NAME(const Args&... args) {                                                                                   \
+    return launch(                                                                                                   \
+        [](Kernels& k, const Args&... kept) { return CALL(compute::detail::argument_in<host_memory>(kept)...); },    \
+        args...);                                                                                                    \
   }
 #define HEDDLE_PLAIN(NAME) HEDDLE_KERNEL(template <class... Args>, NAME, k.NAME)
 #define HEDDLE_OF_VALUES(NAME) \
   HEDDLE_KERNEL(template <auto... Values HEDDLE_COMMA class... Args>, NAME, k.template NAME<Values...>)
 #define HEDDLE_OF_TYPE(NAME) HEDDLE_KERNEL(template <class Of HEDDLE_COMMA class... Args>, NAME, k.template NAME<Of>)
 #define HEDDLE_COMMA ,
-  HEDDLE_OF_VALUES(matmul)
-  HEDDLE_OF_VALUES(grouped_matmul)
-  HEDDLE_OF_VALUES(rotary)
-  HEDDLE_OF_VALUES(rotary_backward)
-  HEDDLE_OF_TYPE(gated)
-  HEDDLE_OF_TYPE(gated_backward)
-  HEDDLE_OF_TYPE(top_k)
-  HEDDLE_OF_TYPE(top_k_backward)
-  HEDDLE_OF_TYPE(limit_choices)
-  HEDDLE_PLAIN(expert_balance)
-  HEDDLE_PLAIN(expert_balance_backward)
-  HEDDLE_PLAIN(grouped_matmul_backward_weight)
-  HEDDLE_PLAIN(add_bias)
-  HEDDLE_PLAIN(add_bias_backward)
-  HEDDLE_PLAIN(gelu)
-  HEDDLE_PLAIN(gelu_backward)
-  HEDDLE_PLAIN(add)
-  HEDDLE_PLAIN(scale)
-  HEDDLE_PLAIN(fill)
-  HEDDLE_PLAIN(copy)
-  HEDDLE_PLAIN(cast)
-  HEDDLE_PLAIN(attention)
-  HEDDLE_PLAIN(attention_backward)
-  HEDDLE_PLAIN(cross_entropy_loss)
-  HEDDLE_PLAIN(squared_error)
-  HEDDLE_PLAIN(squared_error_backward)
-  HEDDLE_PLAIN(unfold)
-  HEDDLE_PLAIN(unfold_backward)
-  HEDDLE_PLAIN(mean_of_rows)
-  HEDDLE_PLAIN(mean_of_rows_backward)
-  HEDDLE_PLAIN(route)
-  HEDDLE_PLAIN(permute)
-  HEDDLE_PLAIN(permute_backward)
-  HEDDLE_PLAIN(unpermute)
-  HEDDLE_PLAIN(unpermute_backward)
-  HEDDLE_PLAIN(sum_of_squares)
-  HEDDLE_PLAIN(count_nonfinite)
-  HEDDLE_PLAIN(all_finite)
-  HEDDLE_PLAIN(adamw)
-  HEDDLE_PLAIN(undo_adamw)
+  HEDDLE_EACH_KERNEL(HEDDLE_PLAIN, HEDDLE_OF_VALUES, HEDDLE_OF_TYPE)
 #undef HEDDLE_COMMA
 #undef HEDDLE_OF_TYPE
 #undef HEDDLE_OF_VALUES
 #undef HEDDLE_PLAIN
 #undef HEDDLE_KERNEL
+
+  /// See `compute::context_kernels`.
+  template <class Body>
+    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
+  friend void run_on_rows(checked_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
+    ++backend.calls_;
+    std::apply(
+        [&](const auto&... tensors) {
+          backend.queue_.run([&k = backend.kernels_, n, size, body](const auto&...) { run_on_rows(k, n, size, body); },
+                             detail::memory_of(tensors)...);
+        },
+        body.tensors());
+  }
 
  private:
   // The arguments are kept until the call's turn; what they refer to is open then.

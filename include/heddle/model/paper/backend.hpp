@@ -108,6 +108,13 @@ class paper_backend {
     return "paper";
   }
 
+  /// An operation, as `compute::run` calls it.
+  template <class Op, class T, class... Args>
+    requires compute::offered<Op, Like, T>
+  void run(const Args&... args) {
+    note<void, detail::counted_kernel::no>(Op::name, args...);
+  }
+
 #define HEDDLE_PAPER_KERNEL(HEAD, NAME, CALL, VALUES)                                                                \
   HEAD                                                                                                               \
     requires requires(Like& k, const Args&... args) { CALL(compute::detail::argument_in<space_of<Like>>(args)...); } \
