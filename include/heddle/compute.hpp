@@ -67,7 +67,6 @@
 #include <heddle/compute/host/packed_kernel.hpp>
 #include <heddle/compute/host/packed_matrix.hpp>
 #include <heddle/compute/host/portable.hpp>
-#include <heddle/compute/host/rms_norm.hpp>
 #include <heddle/compute/host/rotary.hpp>
 #include <heddle/compute/host/round_bf16.hpp>
 #include <heddle/compute/host/rounded_rows.hpp>

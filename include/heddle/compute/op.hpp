@@ -1,17 +1,16 @@
 // heddle/compute/op.hpp: describes an operation of a backend once; checks, call, facet and cost follow.
 //
 // An operation is a struct with a name, the names of its arguments and a signature:
-//   struct rms_norm : operation {
-//     static constexpr const char* name = "rms_norm";
-//     static constexpr const char* arguments[] = {"x", "w", "eps", "y", "rstd"};
+//   struct row_max : operation {
+//     static constexpr const char* name = "row_max";
+//     static constexpr const char* arguments[] = {"logits", "m"};
 //     using dims = sizes<rows, columns>;
-//     using takes = signature<in<rows, columns>, in<columns>, number, out<rows, columns>, out_sums<rows>>;
-//     static constexpr std::int64_t flops(const dims& n) { return 4 * n.product(); }
+//     using takes = signature<in<rows, columns>, out_sums<rows>>;
+//     static constexpr std::int64_t flops(const dims& n) { return n.product(); }
 //   };
 // A backend offers it by a body, a function that is found by argument-dependent look-up and checks nothing:
 //   template <class T>
-//   void body(ops::rms_norm, launcher&, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
-//             sum_of_type<T> eps, T* y, sum_of_type<T>* rstd);
+//   void body(ops::row_max, launcher&, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m);
 // It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
 // `check(n, addresses...)` of the operation, if it has one.
@@ -337,7 +336,7 @@ struct operations {
   static constexpr bool offered = (compute::offered<Ops, B, T> && ...);
 };
 
-/// Runs an operation on a backend: `run<ops::rms_norm>(backend, x, w, eps, y, rstd)`. The element type is that of the
+/// Runs an operation on a backend: `run<ops::row_max>(backend, logits, m)`. The element type is that of the
 /// first tensor that has the operation's; the other arguments convert to theirs. What is written is given as a view,
 /// not as a container. A backend with a member template `run<Op, T>(arguments...)` gets the call as it is: a wrapper
 /// that counts, delays or changes operations.

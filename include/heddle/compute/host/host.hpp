@@ -19,7 +19,6 @@
 #include <heddle/compute/host/images.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/portable.hpp>
-#include <heddle/compute/host/rms_norm.hpp>
 #include <heddle/compute/host/rotary.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
