@@ -230,7 +230,7 @@ static int train(const settings& s) {
     auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<T>{}, world, options, when, recorder);
     if (s.resume || !s.windows.empty()) training_saves::go_on(trainer, s.save, facts);
     std::optional<hd::train::background_saves<decltype(trainer)>> background;
-    if (s.save_in_background && s.windows.empty()) background.emplace(trainer, s.save, facts);
+    if (s.save_in_background) background.emplace(trainer, s.save, facts);
     double rate = 0;
     bool first = true;
     std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process

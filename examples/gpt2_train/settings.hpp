@@ -187,6 +187,8 @@ inline void require_together(const settings& s) {
                                         : !s.windows.empty() ? "--window"
                                                              : "--save-in-background") +
                             " needs --save, the folder of the saves");
+  if (s.save_in_background && !s.windows.empty())
+    throw tool::usage_error("heddle: --save-in-background does not go with --window, whose ends are waited for");
   if (s.trace.empty() || s.timeline.empty()) return;
   std::error_code unknown;  // a path that cannot be looked at is refused where it is written
   const fs::path one = fs::weakly_canonical(fs::absolute(s.trace, unknown), unknown),

@@ -264,6 +264,8 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--lr", "-1"}, "learning rate");
   refused({"--microbatches", "-2"}, "microbatches");
   refused({"--resume"}, "--resume needs --save");
+  refused({"--save-in-background"}, "--save-in-background needs --save");
+  refused({"--save-in-background", "--save", "s", "--window", "0-9"}, "--save-in-background does not go with --window");
   refused({"--in-order"}, "--in-order requires --nodes");
   for (const std::string& same :
        {std::string("t.svg"), std::string("./t.svg"), "../" + f.path.filename().string() + "/t.svg"})
@@ -469,6 +471,24 @@ TEST_CASE("training in windows only, cut to fit, is the same training", "[exampl
                  !Contains("profile"));
 }
 
+TEST_CASE("a run that saves in the background says what became of each save, and is gone on from",
+          "[examples][gpt2_train]") {
+  const folder f;
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=2", "--sample", "0", "--validate-every", "0", "--save", "saves"});
+    return small(std::move(more));
+  };
+  const finished first = run(f.path, with({"--steps", "6", "--save-every", "2", "--save-in-background"}));
+  INFO(first.output);
+  CHECK(first.status == 0);
+  for (const char* step : {"step 2: ", "step 4: ", "step 6: "})
+    CHECK_THAT(first.output, Contains("save         " + std::string(step)));
+  CHECK_THAT(first.output, Contains(" MB, held the step ") && Contains(" ms, there after "));
+  CHECK_FALSE(fs::exists(f.path / "saves/step-00000002"));
+  CHECK(fs::exists(f.path / "saves/step-00000006/index"));
+  CHECK_THAT(run(f.path, with({"--steps", "7", "--resume"})).output, Contains("resume       after step 6"));
+}
+
 TEST_CASE("saves that cannot be read are never trained over", "[examples][gpt2_train]") {
   const folder f;
   const auto with = [](std::vector<std::string> more) {
@@ -625,7 +645,8 @@ TEST_CASE("a step that does not end after a signal is given up after a while", "
   CHECK_FALSE(fs::exists(f.path / "saves/step-00000001"));
 }
 
-TEST_CASE("saves, traces and timelines below the data are not trained on, and a run goes on", "[examples][gpt2_train]") {
+TEST_CASE("saves, traces and timelines below the data are not trained on, and a run goes on",
+          "[examples][gpt2_train]") {
   const folder f;
   fs::create_directories(f.path / "data");
   std::ofstream(f.path / "data/text.md") << read(HEDDLE_SOURCE_DIR "/docs/tutorial/mesh.md");
