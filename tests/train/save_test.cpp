@@ -319,12 +319,14 @@ TEST_CASE("a save in the background that has no room is named on all ranks, and 
         CHECK(fault.empty());
     }
     CHECK(run.saves_failed >= 2);
+    if (transport_test::process() != 0) continue;
     const auto found = io::latest(saves.path);
     REQUIRE(found.save);
     CHECK(found.save->manifest.step == 2);
   }
   s.in_background = "ends";
   train_f64(s);
+  if (transport_test::process() != 0) return;  // which removes the folder
   CHECK(io::latest(saves.path).save->manifest.step == 5);
 }
 
