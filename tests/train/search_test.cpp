@@ -284,6 +284,12 @@ TEST_CASE("every refusal has its reason", "[train][search]") {
   const tr::search_result none = tr::search(space, [](const tr::search_point& p) { return transformer(p, 2); });
   CHECK(none.best.empty());
   CHECK_THAT(to_string(none), Contains("no strategy fits") && Contains("nearest: "));
+  // A table that no schedule makes is a refusal, too.
+  const tr::search_result large =
+      tr::search({.ranks = 1, .layers = 8, .batch = std::int64_t{1} << 30, .most_samples = 1},
+                 [](const tr::search_point& p) { return transformer(p, 2); });
+  CHECK(large.refused[static_cast<std::size_t>(tr::reason_kind::schedule)] == 1);
+  CHECK_THAT(to_string(large), Contains("microbatches on 1 pipeline ranks are too many to simulate"));
   CHECK_THROWS_AS(tr::search({.ranks = 0}, [](const tr::search_point& p) { return transformer(p, 2); }),
                   hd::config_error);
   CHECK_THROWS_WITH(
