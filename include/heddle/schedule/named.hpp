@@ -36,7 +36,7 @@ template <fixed_string Name, class When, int Number>
 struct numbered_schedule {
   static constexpr std::string_view name = Name.view();
   static constexpr int number = Number;
-  static constexpr When make(microbatches<> m, int number) { return When{m, number}; }
+  static constexpr When make(microbatches<> m, int given) { return When{m, given}; }
 };
 
 template <class... Known>
