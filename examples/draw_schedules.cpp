@@ -1,5 +1,7 @@
 // Draws every pipeline schedule: the pictures and the table of docs/schedules.md. Or one, of any size:
 // draw_schedules [folder [schedule [ranks [microbatches]]]]
+// Or one derived from another by passes, in letters and compared with all named ones:
+// draw_schedules --derive "gpipe | limit_live p-r | split_backward | delay_weights r" [ranks [microbatches]]
 // run: images
 // prints: | 1f1b | 33 | 27.3 % | 4 | 48 | 71.5 |
 // prints: | zb-v | 25.5 | 5.9 % | 4 | 96 | 56.5 |
@@ -8,6 +10,7 @@
 #include <heddle/schedule/generate/automatic.hpp>
 #include <heddle/schedule/generate/inference.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/schedule/text/derive.hpp>
 #include <heddle/sim/gantt.hpp>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hd = heddle;
@@ -50,11 +54,32 @@ void print_row(const std::string& name, schedule::table_view table) {
               static_cast<long long>(schedule::sends(table)), run(table, {2, 3, 1.5}).makespan);
 }
 
+constexpr const char* names[] = {"gpipe",  "1f1b",  "interleaved", "breadth-first", "zb-h1",   "zb-h2",   "zb-v",
+                                 "v-half", "v-min", "dual-pipe-v", "dual-pipe",     "chimera", "hanayo:2"};
+
+// A derived schedule in letters, its row of the table, and the named one that it is.
+void print_derived(const std::string& text, int ranks, int microbatches) {
+  const auto table = schedule::derive(text, ranks, microbatches);
+  std::printf("%s\n", sim::schedule_text(table, run(table, {}), text).c_str());
+  print_row("derived", table);
+  for (const std::string name : names) {
+    const schedule::named when(name, microbatches);
+    if (when.fits(ranks) && schedule::make_table(when, ranks).view() == table.view())
+      std::printf("the same as %s, action by action\n", name.c_str());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 2 && std::string_view(argv[1]) == "--derive") {
+    print_derived(argv[2], argc > 3 ? std::atoi(argv[3]) : 4, argc > 4 ? std::atoi(argv[4]) : 8);
+    return 0;
+  }
   if (argc > 1 && argv[1][0] == '-') {
-    std::printf("usage: draw_schedules [folder for pictures [schedule [ranks [microbatches]]]]\n");
+    std::printf(
+        "usage: draw_schedules [folder for pictures [schedule [ranks [microbatches]]]]\n"
+        "       draw_schedules --derive \"schedule | pass | ..\" [ranks [microbatches]]\n");
     return 0;
   }
   const std::filesystem::path folder = argc > 1 ? argv[1] : ".";
@@ -68,9 +93,7 @@ int main(int argc, char** argv) try {
     return 0;
   }
 
-  const std::vector<std::string> names{"gpipe",  "1f1b",  "interleaved", "breadth-first", "zb-h1",   "zb-h2",   "zb-v",
-                                       "v-half", "v-min", "dual-pipe-v", "dual-pipe",     "chimera", "hanayo:2"};
-  for (const std::string& name : names) {
+  for (const std::string name : names) {
     const auto table = schedule::make_table(schedule::named(name, microbatches), ranks);
     print_row(name, table);
     draw(folder, name, table, run(table, {}), {.unit = "F", .shown = 33});

@@ -36,6 +36,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "training_job", "weights", "whole_tensors"],
          "comm": ["flight_recorder"],
          "observe": ["flight_report", "heat_map"],
+         "schedule": ["lower/reorder", "text/derive"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run",
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
