@@ -7,6 +7,7 @@
 // prints: | zb-v | 25.5 | 5.9 % | 4 | 96 | 56.5 |
 // prints: rank 3 ............F0--I0--F1--I1--F2--I2--F3--I3--W0--F4--I4--W1--F5--I5--W2--F6--I6--W3--F7--I7--W4--W5--W6--W7--
 // prints: wrote images/schedule_dual_pipe.svg
+// prints: the same as zb-h1, action by action
 #include <heddle/schedule/generate/automatic.hpp>
 #include <heddle/schedule/generate/inference.hpp>
 #include <heddle/schedule/named.hpp>
@@ -110,8 +111,8 @@ int main(int argc, char** argv) try {
   const auto tokens = schedule::make_table(schedule::decode<>{4, 5}, ranks);  // five tokens of four microbatches
   draw(folder, "decode", tokens, sim::simulate(tokens), {.note = "darker: later tokens", .unit = "F", .shown = 33});
 
-  const auto h1 = schedule::make_table(schedule::named("zb-h1", microbatches), ranks);
-  std::printf("\n%s", sim::schedule_text(h1, run(h1, {}), "zb-h1").c_str());
+  std::printf("\n");
+  print_derived("gpipe | limit_live p-r | split_backward | delay_weights r", ranks, microbatches);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

@@ -116,7 +116,9 @@
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>
 #include <heddle/schedule/impl/generate/placed_scheduler.hpp>
+#include <heddle/schedule/impl/lower/reorder.hpp>
 #include <heddle/schedule/impl/table.hpp>
+#include <heddle/schedule/impl/text/derive.hpp>
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>

@@ -60,7 +60,7 @@ static_assert(sc::table_of<two_chunks, 4>.view() == sc::table_of<sc::interleaved
 static_assert(sc::check_table(sc::table_of<on_a_v, 4>).ok());
 static_assert(sc::lowered_by<looped<2>, 4, passes::on_map<sc::v_shape>>.view().rank_of(7) == 0);
 
-TEST_CASE("1F1B, ZB-H1 and interleaved are derived from others, action by action", "[schedule]") {
+TEST_CASE("1F1B, ZB-H1, ZB-H2 and interleaved are derived from others, action by action", "[schedule]") {
   int sizes = 0, loops = 0;
   for (const int p : {2, 3, 4, 6, 8})
     for (int m = p; m <= 4 * p; ++m) {
@@ -71,6 +71,8 @@ TEST_CASE("1F1B, ZB-H1 and interleaved are derived from others, action by action
       const auto zb = sc::lower(one, passes::split_backward{}, passes::delay_weights<own_number>{});
       REQUIRE(zb.view() == sc::make_table(sc::zb_h1<>{m}, p).view());
       REQUIRE(sc::derive("gpipe | limit_live p-r | split_backward | delay_weights r", p, m).view() == zb.view());
+      REQUIRE(sc::derive("gpipe | limit_live 2*(p-r)-1 | split_backward | delay_weights 2*r", p, m).view() ==
+              sc::make_table(sc::zb_h2<>{m}, p).view());
       ++sizes;
       for (const int v : {2, 3}) {
         const sc::interleaved<microbatches<>, heddle::dynamic> named(m, v);

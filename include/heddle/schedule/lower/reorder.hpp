@@ -35,7 +35,8 @@ struct same_amount {
 
 namespace detail {
 
-[[noreturn]] HEDDLE_INLINE void throw_not_reordered(std::string_view pass, const std::string& why);
+[[noreturn]] HEDDLE_INLINE void throw_not_reordered(std::string_view pass, std::string_view why,
+                                                    std::string_view found = {});
 
 // These passes come before those that place something, and all but two before computations are paired.
 constexpr void require_computations(const table_view& t, std::string_view pass, bool pairs) {
@@ -51,7 +52,7 @@ constexpr void require_computations(const table_view& t, std::string_view pass, 
 
 constexpr action_table checked_order(action_table t, std::string_view pass) {
   const report found = check_table(t.view(), transfers::asynchronous);
-  if (!found.ok()) throw_not_reordered(pass, "what it makes cannot run: " + to_string(found));
+  if (!found.ok()) throw_not_reordered(pass, "what it makes cannot run: ", to_string(found));
   return t;
 }
 
@@ -79,7 +80,7 @@ constexpr void in_unit_steps(const table_view& t, std::string_view pass, Visit&&
       const int entries = entries_at(t, k, t.offset(r + 1));
       if (ready(k) && (entries == 1 || ready(k + 1))) left -= taken[r] = visit(k, entries, ready);
     }
-    if (left == before) throw_not_reordered(pass, "the table cannot run: " + to_string(check_table(t)));
+    if (left == before) throw_not_reordered(pass, "the table cannot run: ", to_string(check_table(t)));
     for (int r = 0; r < t.ranks(); ++r)
       for (int n = taken[r]; n > 0; --n) (void)state.note(t[head[r]++]);
   }

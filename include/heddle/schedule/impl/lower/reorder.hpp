@@ -4,13 +4,13 @@
 #include <heddle/core/text.hpp>
 #include <heddle/schedule/lower/reorder.hpp>
 
-#include <string>
 #include <string_view>
 
 namespace heddle::inline v0::schedule::detail {
 
-HEDDLE_INLINE void throw_not_reordered(std::string_view pass, const std::string& why) {
-  throw schedule_error(heddle::detail::text_of({"heddle: passes::", pass, ": ", heddle::detail::without_prefix(why)}));
+HEDDLE_INLINE void throw_not_reordered(std::string_view pass, std::string_view why, std::string_view found) {
+  throw schedule_error(
+      heddle::detail::text_of({"heddle: passes::", pass, ": ", why, heddle::detail::without_prefix(found)}));
 }
 
 }  // namespace heddle::inline v0::schedule::detail
