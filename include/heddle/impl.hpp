@@ -81,6 +81,7 @@
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
+#include <heddle/plan/impl/circuit_matchings.hpp>
 #include <heddle/plan/impl/co_clustering.hpp>
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/experts_svg.hpp>
