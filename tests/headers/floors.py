@@ -42,7 +42,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
-         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
+         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches", "place_groups", "placement_svg",
                   "shares_by_speed", "strategy_space"],
          "core": ["key_lines", "line_reader"],
          "compute": ["watched_choices"]}
