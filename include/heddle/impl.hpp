@@ -89,6 +89,7 @@
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/galvatron_costs.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
+#include <heddle/plan/impl/improve_schedule.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/layer_strategies.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
