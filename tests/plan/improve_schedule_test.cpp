@@ -9,12 +9,14 @@
 #include <heddle/schedule/text/derive.hpp>
 #include <heddle/sim/action_table.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace improve_schedule_tests {
