@@ -60,6 +60,12 @@ constexpr void close_list(action_table& out, int rank) {
   out.offsets[static_cast<std::size_t>(rank) + 1] = static_cast<int>(out.actions.size());
 }
 
+// The first entry from `k` on that is of a kind, or, with `is` false, of another; `end` if there is none.
+constexpr int next_of_kind(const table_view& t, int k, int end, action_kind kind, bool is = true) noexcept {
+  while (k < end && (t[k].kind == kind) != is) ++k;
+  return k;
+}
+
 // Executes a table in steps, in each of which a rank runs the head of its list if all that it needs was done before the
 // step. Calls `visit(k, entries, ready)` with what runs, for how many entries that covers: `entries`, or more that are
 // ready as well.
@@ -163,8 +169,7 @@ struct limit_live {
       const int most = limit(r, t);
       const int end = t.offset(r + 1);
       const auto seek = [&](int k, bool forward) {
-        while (k < end && (t[k].kind == action_kind::forward) != forward) ++k;
-        return k;
+        return detail::next_of_kind(t, k, end, action_kind::forward, forward);
       };
       int live = 0;
       int next = seek(t.offset(r), true);   // the next forward
@@ -217,10 +222,7 @@ struct delay_weights {
         detail::throw_not_reordered(
             pass, "W are delayed by 0 or more, not by " + std::to_string(delay) + " on rank " + std::to_string(r));
       const int end = t.offset(r + 1);
-      const auto seek = [&](int k) {
-        while (k < end && t[k].kind != action_kind::backward_weight) ++k;
-        return k;
-      };
+      const auto seek = [&](int k) { return detail::next_of_kind(t, k, end, action_kind::backward_weight); };
       int weight = seek(t.offset(r));
       int due = -delay;
       for (int k = t.offset(r); k < end; ++k) {
@@ -259,10 +261,7 @@ struct in_rounds {
       const int begin = t.offset(r);
       const int end = t.offset(r + 1);
       for (const bool forward : {true, false}) {
-        const auto seek = [&](int k) {
-          while (k < end && (t[k].kind == action_kind::forward) != forward) ++k;
-          return k;
-        };
+        const auto seek = [&](int k) { return detail::next_of_kind(t, k, end, action_kind::forward, forward); };
         int place = seek(begin);
         for (int round = 0; place < end; ++round)
           for (int k = seek(begin); k < end; k = seek(k + 1)) {
