@@ -53,7 +53,9 @@ HEDDLE_INLINE std::vector<matching> matchings(const rank_traffic& traffic) {
   for (int from = 0; from < n; ++from)
     for (int to = 0; to < n; ++to)
       if (traffic(from, to) > 0) messages.push_back({from, to, traffic(from, to)});
-  std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
 
   // peer_of[side][rank * colors + c]: with whom a sender, or a receiver, has its message of color c; -1: with nobody.
   std::vector<int> peer_of[2];
