@@ -85,6 +85,7 @@
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
+#include <heddle/plan/impl/circuit_matchings.hpp>
 #include <heddle/plan/impl/co_clustering.hpp>
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/experts_svg.hpp>
@@ -92,6 +93,7 @@
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/galvatron_costs.hpp>
 #include <heddle/plan/impl/hybrid_data.hpp>
+#include <heddle/plan/impl/improve_schedule.hpp>
 #include <heddle/plan/impl/layer_partition.hpp>
 #include <heddle/plan/impl/layer_strategies.hpp>
 #include <heddle/plan/impl/m2flow.hpp>
@@ -121,7 +123,9 @@
 #include <heddle/schedule/impl/check/report.hpp>
 #include <heddle/schedule/impl/generate/automatic.hpp>
 #include <heddle/schedule/impl/generate/placed_scheduler.hpp>
+#include <heddle/schedule/impl/lower/reorder.hpp>
 #include <heddle/schedule/impl/table.hpp>
+#include <heddle/schedule/impl/text/derive.hpp>
 #include <heddle/schedule/impl/text/print.hpp>
 #include <heddle/sim/impl/clairvoyant.hpp>
 #include <heddle/sim/impl/gantt.hpp>

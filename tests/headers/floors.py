@@ -42,10 +42,11 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "io": ["background_save", "save_snapshot", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index",
                 "tokens/token_source", "tokens/token_store"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
-         "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
-                  "shares_by_speed", "stage_limits", "strategy_space"],
+         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
+                  "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["key_lines", "line_reader"],
-         "compute": ["watched_choices"]}
+         "compute": ["watched_choices"],
+         "schedule": ["lower/reorder", "text/derive"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

@@ -66,7 +66,7 @@ const std::vector<std::string> one_chain =
         ? std::vector<std::string>{"gpipe",         "1f1b",      "interleaved:2", "interleaved:3", "breadth-first:2",
                                    "breadth-first", "zb-h1",     "zb-h1:2",       "zb-h2",         "zb-v",
                                    "v-half",        "v-min",     "dual-pipe-v",   "hanayo:1",      "hanayo:2",
-                                   "v shape",       "two waves", "planned V"}
+                                   "v shape",       "two waves", "planned V",     "searched V"}
         : std::vector<std::string>{"interleaved:2", "zb-h1", "dual-pipe-v", "two waves"};
 const std::vector<std::string> two_chains =
     transport_test::on_threads

@@ -1,16 +1,19 @@
 // tests/train/tables.hpp: the action tables that runs are made with, by name: those of the library and some of a user's.
 #pragma once
 
+#include <heddle/plan/improve_schedule.hpp>
 #include <heddle/schedule/generate/automatic.hpp>
 #include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/lower/passes.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/schedule/text/derive.hpp>
 
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace train_test {
@@ -54,6 +57,18 @@ struct planned_on_v : sc::staged<heddle::microbatches<>, sc::v_shape> {
   }
 };
 
+/// What a search makes of one microbatch after the other, derived by passes.
+struct searched_on_v : sc::staged<heddle::microbatches<>, sc::v_shape> {
+  using sc::staged<heddle::microbatches<>, sc::v_shape>::staged;
+  sc::rank_lists lists(int ranks) const {
+    const std::vector<sc::stage_cost> costs(2 * static_cast<std::size_t>(ranks), {1, 1.5, 0.75});
+    const auto start =
+        sc::derive("breadth-first | on_map v | in_rounds 1 | split_backward | limit_live 2", ranks, microbatch_count());
+    auto found = heddle::plan::improve_schedule(start, costs, 0.1, 2 * ranks, {.seconds = 1e9, .trials = 20000});
+    return {std::move(found.table.actions), std::move(found.table.offsets)};
+  }
+};
+
 /// Calls `f` with the schedule of a name. Errors: `schedule_error` for another name.
 template <class F>
 void with_schedule(std::string_view name, int m, F&& f) {
@@ -63,6 +78,7 @@ void with_schedule(std::string_view name, int m, F&& f) {
   if (name == "bidirectional, split") return f(all_forward_first<sc::bidirectional, true>{m});
   if (name == "one rank apart") return f(all_forward_first<one_rank_apart, false>{m});
   if (name == "planned V") return f(planned_on_v{m});
+  if (name == "searched V") return f(searched_on_v{m});
   f(sc::named(name, m));
 }
 

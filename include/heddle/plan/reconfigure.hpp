@@ -30,6 +30,13 @@ struct circuit_switch {
 };
 
 namespace detail {
+constexpr void require_switch(const circuit_switch& fabric) {
+  if (!(fabric.seconds >= 0) || !(fabric.bytes_per_second > 0) || fabric.ports < 1 ||
+      !(fabric.reconfiguration_seconds >= 0))
+    throw config_error(
+        "heddle: a circuit switch needs latencies of at least 0 seconds, a bandwidth above 0 and at least one port");
+}
+
 // Who sends to whom in a round, and with how many peers each rank deals.
 struct round_pairs {
   std::vector<std::pair<int, int>> pairs;  // in order of the ranks, so that equal circuits make equal topologies
@@ -86,10 +93,7 @@ class fabric_states {
   constexpr fabric_states(round_view rounds, const topology& start, const circuit_switch& fabric,
                           std::vector<topology> more = {}, routing how = routing::split)
       : rounds_(rounds), fabric_(fabric) {
-    if (!(fabric.seconds >= 0) || !(fabric.bytes_per_second > 0) || fabric.ports < 1 ||
-        !(fabric.reconfiguration_seconds >= 0))
-      throw config_error(
-          "heddle: a circuit switch needs latencies of at least 0 seconds, a bandwidth above 0 and at least one port");
+    detail::require_switch(fabric);
     matched_.assign(static_cast<std::size_t>(rounds.rounds()), -1);
     states_.push_back(start);
     for (topology& t : more) add(std::move(t));

@@ -94,20 +94,65 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
   for (int r = 0; r < t.ranks(); ++r) offsets[r + 1] += offsets[r];
 }
 
+// Which computations of a table are done, and which can begin.
+class computed {
+ public:
+  constexpr explicit computed(const table_view& t)
+      : t_(t), m_(t.microbatches()), done_memory_(t.stages() * m_), done_(done_memory_.data()) {}
+
+  // Whether what an action needs of this and of other ranks is done; true for what is no computation.
+  constexpr bool ready(const action& a) const {
+    switch (a.kind) {
+      case action_kind::forward:
+        return done(t_.previous(a.stage, a.microbatch), a.microbatch, forward_done);
+      case action_kind::backward:
+      case action_kind::backward_input:
+        return done(a.stage, a.microbatch, forward_done) &&
+               done(t_.next(a.stage, a.microbatch), a.microbatch, input_gradient_done);
+      case action_kind::backward_weight:
+        return done(a.stage, a.microbatch, input_gradient_done);
+      default:
+        return true;
+    }
+  }
+  // Notes a computation; whether it completes the weight gradient of its stage and microbatch.
+  constexpr bool note(const action& a) {
+    std::uint8_t& here = done_[a.stage * m_ + a.microbatch];
+    if (a.kind == action_kind::forward) here = static_cast<std::uint8_t>(here | forward_done);
+    if (a.kind == action_kind::backward || a.kind == action_kind::backward_input)
+      here = static_cast<std::uint8_t>(here | input_gradient_done);
+    if ((a.kind != action_kind::backward && a.kind != action_kind::backward_weight) || (here & gradient_done))
+      return false;
+    here = static_cast<std::uint8_t>(here | gradient_done);
+    return true;
+  }
+
+ protected:
+  static constexpr std::uint8_t forward_done = 1, gradient_done = 2, input_gradient_done = 4;
+
+  constexpr bool done(int stage, int microbatch, std::uint8_t what) const {
+    return stage < 0 || (done_[stage * m_ + microbatch] & what) != 0;
+  }
+
+  const table_view& t_;
+  int m_;
+
+ private:
+  scratch<std::uint8_t> done_memory_;
+  std::uint8_t* done_;
+};
+
 // Walks the lists of all ranks until they are placed.
-class placement {
+class placement : private computed {
  public:
   constexpr placement(const table_view& t, const lowering& passes, const int* offsets, action* out)
-      : t_(t),
+      : computed(t),
         passes_(passes),
         out_(out),
-        m_(t.microbatches()),
         reduce_(passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient)),
-        done_memory_(t.stages() * m_),
         left_memory_(t.stages()),
         head_memory_(t.ranks()),
         tail_memory_(t.ranks()),
-        done_(done_memory_.data()),
         left_(left_memory_.data()),
         head_(head_memory_.data()),
         tail_(tail_memory_.data()) {
@@ -157,26 +202,6 @@ class placement {
   }
 
  private:
-  static constexpr std::uint8_t forward_done = 1, gradient_done = 2, input_gradient_done = 4;
-
-  constexpr bool done(int stage, int microbatch, std::uint8_t what) const {
-    return stage < 0 || (done_[stage * m_ + microbatch] & what) != 0;
-  }
-  constexpr bool ready(const action& a) const {
-    switch (a.kind) {
-      case action_kind::forward:
-        return done(t_.previous(a.stage, a.microbatch), a.microbatch, forward_done);
-      case action_kind::backward:
-      case action_kind::backward_input:
-        return done(a.stage, a.microbatch, forward_done) &&
-               done(t_.next(a.stage, a.microbatch), a.microbatch, input_gradient_done);
-      case action_kind::backward_weight:
-        return done(a.stage, a.microbatch, input_gradient_done);
-      default:
-        return true;
-    }
-  }
-
   constexpr void place_transfers(const action& a, int rank) {
     const action send = send_after(a, t_);
     if (send.stage < 0) return;
@@ -196,26 +221,16 @@ class placement {
       }
       return;
     }
-    std::uint8_t& here = done_[a.stage * m_ + a.microbatch];
-    if (a.kind == action_kind::forward) here = static_cast<std::uint8_t>(here | forward_done);
-    if (a.kind == action_kind::backward || a.kind == action_kind::backward_input)
-      here = static_cast<std::uint8_t>(here | input_gradient_done);
-    if ((a.kind == action_kind::backward || a.kind == action_kind::backward_weight) && !(here & gradient_done)) {
-      here = static_cast<std::uint8_t>(here | gradient_done);
-      if (--left_[a.stage] == 0 && reduce_) out_[tail_[rank]++] = action{action_kind::reduce_gradient, a.stage, -1, -1};
-    }
+    if (note(a) && --left_[a.stage] == 0 && reduce_)
+      out_[tail_[rank]++] = action{action_kind::reduce_gradient, a.stage, -1, -1};
   }
 
-  const table_view& t_;
   const lowering& passes_;
   action* out_;
-  int m_;
   bool reduce_;
-  scratch<std::uint8_t> done_memory_;
   scratch<int> left_memory_;
   scratch<int> head_memory_;
   scratch<int> tail_memory_;
-  std::uint8_t* done_;
   int* left_;
   int* head_;
   int* tail_;

@@ -59,12 +59,13 @@ constexpr void copy_entries(std::vector<action>& out, const table_view& t, int k
   for (int i = k; i < k + entries; ++i) out.push_back(t[i]);
 }
 
-// The lists of a table in one of exactly known size.
+// The lists and the stage map of a table in one of exactly known size.
 template <class Static>
 constexpr Static filled(Static out, const action_table& from) {
   const action* source = from.actions.data();
   for (action *to = out.actions.data(), *end = to + out.actions.size(); to != end; ++to, ++source) *to = *source;
   for (std::size_t r = 0; r < out.offsets.size(); ++r) out.offsets[r] = from.offsets[r];
+  for (std::size_t s = 0; s < out.rank_of_stage.size(); ++s) out.rank_of_stage[s] = from.rank_of_stage.data()[s];
   return out;
 }
 
