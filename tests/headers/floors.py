@@ -14,7 +14,8 @@ FLOORS = [["core"], ["mesh"], ["layout", "comm", "collective", "rendezvous", "sc
 SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 4, "draw": 1}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms of one floor that may include a neighbour. comm stands without them, but for the headers of its component nccl.
-BESIDE = {"collective": {"comm"}, "context": {"compute"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}, "plan": {"sim"}}
+BESIDE = {"collective": {"comm"}, "context": {"compute"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}, "plan": {"sim"},
+          "compute": {"plan"}}
 DRAW = "draw"  # the side room which every side room, and every room above its floor, may draw with
 # What heddle/heddle.hpp includes: the words of a parallel program. Everything else has its room's header.
 WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/random", "core/shape", "core/split", "mesh/mesh",
@@ -42,9 +43,9 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "io": ["background_save", "save_snapshot"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
-                  "shares_by_speed", "strategy_space"],
-         "core": ["key_lines", "line_reader"],
-         "compute": ["watched_choices"]}
+                  "privacy", "shares_by_speed", "strategy_space"],
+         "core": ["discrete_laplace", "key_lines", "line_reader"],
+         "compute": ["pixelize", "pixelized", "watched_choices"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",
