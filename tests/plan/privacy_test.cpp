@@ -44,7 +44,7 @@ TEST_CASE("a ledger refuses what exceeds it, and noise that was drawn before, wi
   CHECK_THROWS_WITH(spent.spend(e<1, 100>{}, 7, 3, 1), Contains("frames 3 to 3") && Contains("frames 0 to 3 have had"));
   CHECK_THROWS_AS(spent.spend(e<1, 100>{}, 7, -1, 1), heddle::config_error);
   CHECK_THROWS_AS(spent.spend(e<1, 100>{}, 7, 9, -1), heddle::config_error);
-  CHECK_THROWS_WITH(spent.spend(e<1, std::numeric_limits<std::int64_t>::max()>{}, 8, 0, 2),
+  CHECK_THROWS_WITH(spent.spend(e<(std::numeric_limits<std::int64_t>::max)()>{}, 8, 0, 2),
                     Contains("no fraction of 64-bit numbers"));
   CHECK(spent.left() == "1/1");
   spent.spend(e<1, 100>{}, 8, 3, 1);  // another seed

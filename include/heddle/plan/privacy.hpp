@@ -17,8 +17,9 @@ namespace heddle::inline v0::privacy {
 /// A budget of 0 or below is a compile error.
 template <std::intmax_t N, std::intmax_t D = 1>
 struct epsilon {
-  static_assert(N > 0 && D > 0, "heddle: privacy::epsilon<N, D>: the budget N / D must be above 0, with a positive denominator");
   using ratio = typename std::ratio<N, D>::type;
+  static_assert(N > 0 && D > 0,
+                "heddle: privacy::epsilon<N, D>: the budget N / D must be above 0, with a positive denominator");
 };
 
 namespace detail {

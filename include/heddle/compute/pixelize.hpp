@@ -1,0 +1,260 @@
+// heddle/compute/pixelize.hpp: differentially private pixelization of sharded frames.
+#pragma once
+
+#include <heddle/compute/pixelized.hpp>
+#include <heddle/layout/layout.hpp>
+#include <heddle/plan/privacy.hpp>
+#include <heddle/tensor/sharded.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::privacy {
+
+/// In how many pixels two neighbouring frames may differ, anywhere: what is hidden is any object of so many pixels.
+template <std::int64_t M>
+struct pixels {
+  static_assert(M > 0, "heddle: privacy::pixels<M>: neighbouring frames differ in at least one pixel");
+  static constexpr std::int64_t count = M;
+};
+
+/// The sides of blocks to choose from, ascending.
+template <int... Sides>
+struct sides {
+  static_assert(sizeof...(Sides) > 0, "heddle: privacy::sides<...>: name at least one side of blocks");
+  static_assert((... && (Sides > 0 && tile_side % (Sides > 0 ? Sides : 1) == 0)),
+                "heddle: privacy::sides<...>: each side must divide 64, the side of a tile");
+  static constexpr std::array<std::uint8_t, sizeof...(Sides)> list{static_cast<std::uint8_t>(Sides)...};
+  static_assert(
+      [] {
+        for (std::size_t i = 1; i < list.size(); ++i)
+          if (list[i - 1] >= list[i]) return false;
+        return true;
+      }(),
+      "heddle: privacy::sides<...>: sides must ascend");
+};
+
+/// Values of a pixel, the last dimension of frames with more than one. All of a pixel's may change together, so that noise is
+/// made for so many times the changes.
+template <int N>
+struct channels {
+  static_assert(N >= 1 && N <= detail::most_channels, "heddle: privacy::channels<N>: a pixel has 1 to 4 channels");
+  static constexpr int count = N;
+};
+
+/// Block means without noise, in place of a budget: for tests and comparisons. Nothing is private.
+struct without_noise {};
+
+/// Sides that were chosen without looking at the frames: one for all tiles, or one for each tile of a frame, row by row.
+class by_hand {
+ public:
+  explicit by_hand(std::uint8_t side) : side_(side) {}
+  explicit by_hand(std::vector<std::uint8_t> of_tiles) : of_tiles_(std::move(of_tiles)) {}
+
+  template <class Backend>
+  void choose(Backend&, pixelized& out, const std::uint8_t*, std::span<const std::uint32_t>,
+              std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
+    const auto tiles = static_cast<std::size_t>(detail::blocks_of(out.rows, tile_side) * out.tile_columns());
+    const auto of_frame = side_ != 0 ? std::vector<std::uint8_t>(tiles, side_) : of_tiles_;
+    detail::require_sides(of_frame, out.rows, out.columns, allowed);
+    detail::copy_sides(out, of_frame);
+  }
+
+ private:
+  std::uint8_t side_ = 0;
+  std::vector<std::uint8_t> of_tiles_;
+};
+
+/// Sides by the scores of a public frame, an earlier release say: the mean of |value - 128| over a tile, of which each threshold
+/// that it reaches takes a smaller side. One threshold less than sides; units: grey levels, 0 to 128, ascending.
+class from_public {
+ public:
+  from_public(std::vector<std::uint8_t> frame, std::vector<int> thresholds)
+      : frame_(std::move(frame)), thresholds_(std::move(thresholds)) {}
+
+  template <class Backend>
+  void choose(Backend&, pixelized& out, const std::uint8_t*, std::span<const std::uint32_t>,
+              std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
+    detail::require_thresholds(thresholds_, allowed.size());
+    detail::sides_of_public(out, frame_, allowed, thresholds_);
+  }
+
+ private:
+  std::vector<std::uint8_t> frame_;
+  std::vector<int> thresholds_;
+};
+
+/// Sides by the scores of the private frames themselves, with noise that a budget of its own pays for.
+template <class Budget>
+class scored {
+ public:
+  using budget = Budget;
+  explicit scored(std::vector<int> thresholds) : thresholds_(std::move(thresholds)) {}
+
+  template <class Backend>
+  void choose(Backend& backend, pixelized& out, const std::uint8_t* frames, std::span<const std::uint32_t> numbers,
+              std::span<const std::uint8_t> allowed, const detail::noise_source& noise) const {
+    detail::require_thresholds(thresholds_, allowed.size());
+    backend.workers().split(out.frames * static_cast<std::int64_t>(out.tile_rows.size()), 1, 1,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              detail::fill_sides(out, frames, numbers, noise, allowed, thresholds_, begin, end);
+                            });
+  }
+
+ private:
+  std::vector<int> thresholds_;
+};
+
+namespace detail {
+template <class Budget, class Map>
+struct total_of {
+  using type = in_sequence<Budget>;
+};
+template <class Budget, class Score>
+struct total_of<Budget, scored<Score>> {
+  using type = in_sequence<Score, Budget>;
+};
+template <class Map>
+struct total_of<without_noise, Map> {
+  using type = without_noise;
+};
+template <class Score>
+struct total_of<without_noise, scored<Score>> {
+  using type = without_noise;
+};
+
+// The type's arguments show both numbers in the compiler's message.
+template <std::int64_t M, std::int64_t Largest>
+struct at_most {
+  static constexpr bool value = M <= Largest;
+};
+
+// The scale of noise that hides m pixels of so many channels whose values count for `range` each, within a budget.
+template <class Budget, std::int64_t M, std::int64_t Channels, std::int64_t Range>
+struct scale_of {
+  static constexpr std::int64_t most = 0xffffffff;
+  static constexpr std::int64_t largest = most / (Range * Channels) / Budget::ratio::den;
+  static_assert(at_most<M, largest>::value,
+                "heddle: privacy::pixelize: pixels<M> and a budget N / D: 255 M D channels must stay below 2^32; the second "
+                "number of at_most is the largest M");
+  static_assert(Budget::ratio::num <= most, "heddle: privacy::pixelize: the numerator of a budget must stay below 2^32");
+  using ratio = typename std::ratio<(at_most<M, largest>::value ? M : 1) * Range * Channels>::type;
+  using scale = std::ratio_divide<ratio, typename Budget::ratio>;
+  static constexpr laplace_scale value{static_cast<std::uint32_t>(scale::num), static_cast<std::uint32_t>(scale::den)};
+};
+
+// Whether no cut of the layout goes through a tile of a frame: dimension 0 is that of frames, 1 that of rows.
+template <class Layout>
+constexpr bool keeps_tiles() {
+  if (Layout::has_partial || Layout::has_halo) return false;
+  for (const auto& cut : Layout::cuts)
+    if (cut.dim > 1 || (cut.dim == 1 && cut.how != &heddle::v0::detail::functions_of<split::block_cyclic<tile_side>>))
+      return false;
+  return true;
+}
+}  // namespace detail
+
+/// A seed from the system's source of random bits. Ranks of one world must use one: draw it on one of them.
+inline std::uint64_t random_seed() {
+  std::random_device draw;
+  return (std::uint64_t{draw()} << 32) | draw();
+}
+
+/// Pixelizes frames so that a budget bounds what they tell of any M pixels: means of square blocks, each with discrete Laplace
+/// noise of scale t = 255 M channels / budget on its integer sum, divided by the real number of pixels. M changed pixels change
+/// the vector of all sums by at most 255 M channels, wherever they are and whatever the blocks, so that the release costs
+/// `budget`, in sequence with the one that pays for a `scored` map. Clamping, rounding and expanding cost nothing.
+/// Shapes: frames x rows x columns, with more than one channel x channels. Frames, and rows by `split::block_cyclic<64>`, may be
+/// split over any axes; nothing is sent, and the bits do not depend on ranks and threads.
+/// Source: Liu 2025, arXiv:2511.04261, on sums; Dwork et al. 2006, "Calibrating noise to sensitivity in private data analysis".
+template <class Budget, class Pixels, class Sides, class Map = by_hand, class Channels = channels<1>>
+class pixelize {
+ public:
+  static constexpr bool is_private = !std::same_as<Budget, without_noise>;
+  /// What a frame costs: an `epsilon`.
+  using total = typename detail::total_of<Budget, Map>::type;
+
+  /// Scale of the noise on sums, and on scores, of which a pixel changes at most 128 a channel. A denominator of 0: none.
+  static constexpr laplace_scale sum_scale = [] {
+    if constexpr (is_private)
+      return detail::scale_of<Budget, Pixels::count, Channels::count, 255>::value;
+    else
+      return laplace_scale{0, 0};
+  }();
+  static constexpr laplace_scale score_scale = [] {
+    if constexpr (requires { typename Map::budget; })
+      return detail::scale_of<typename Map::budget, Pixels::count, Channels::count, 128>::value;
+    else
+      return laplace_scale{0, 0};
+  }();
+
+  pixelize(std::uint64_t seed, Map map) : seed_(seed), map_(std::move(map)) {}
+
+  /// The means of what this rank holds. `first_frame` is the number of frame 0: noise depends on seed and number. All ranks call
+  /// it with ledgers that have seen the same; what is charged is the whole tensor's.
+  /// Errors, before anything is released: `config_error` for frames without pixels, with 2^31 tiles or more, or numbers beyond
+  /// 32 bits; for a map of another size or sides; for what the ledger refuses.
+  template <class Backend, class T, std::size_t Rank, class Layout>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, ledger& spent,
+                       std::int64_t first_frame = 0) const
+    requires is_private
+  {
+    return release(backend, frames, first_frame, [&](std::int64_t n) { spent.spend(total{}, seed_, first_frame, n); });
+  }
+  /// Without noise there is no ledger.
+  template <class Backend, class T, std::size_t Rank, class Layout>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame = 0) const
+    requires(!is_private)
+  {
+    return release(backend, frames, first_frame, [](std::int64_t) {});
+  }
+
+ private:
+  template <class Backend, class T, std::size_t Rank, class Layout, class Charge>
+  pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame,
+                    Charge charge) const {
+    static_assert(std::same_as<T, std::uint8_t>, "heddle: privacy::pixelize: frames are of std::uint8_t");
+    static_assert(Rank == (Channels::count == 1 ? 3 : 4),
+                  "heddle: privacy::pixelize: frames are frames x rows x columns, with channels<N> also x N");
+    static_assert(detail::keeps_tiles<Layout>(),
+                  "heddle: privacy::pixelize: this layout cuts tiles: split frames, shard<0, axis>, or rows by "
+                  "shard<1, split::block_cyclic<64>, axis>");
+    const auto whole = frames.shape().extents();
+    detail::require_frames(whole[0], whole[1], whole[2], first_frame);
+    if constexpr (Rank == 4)
+      if (whole[3] != Channels::count)
+        throw config_error("heddle: privacy::pixelize: pixels have " + std::to_string(Channels::count) +
+                           " channels, got " + std::to_string(whole[3]));
+    const auto part = frames.layout().part(frames.shape(), frames.rank());
+    pixelized out{.frames = part.dims[0].size(), .rows = whole[1], .columns = whole[2], .channels = Channels::count,
+                  .tile_rows = {}, .sides = {}, .offsets = {}, .means = {}};
+    for (std::int64_t r = 0; r < part.dims[1].size(); r += tile_side)
+      out.tile_rows.push_back(part.dims[1].to_global(r) / tile_side);
+    std::vector<std::uint32_t> numbers;
+    for (std::int64_t f = 0; f < out.frames; ++f)
+      numbers.push_back(static_cast<std::uint32_t>(first_frame + part.dims[0].to_global(f)));
+    const std::int64_t bands = out.frames * static_cast<std::int64_t>(out.tile_rows.size());
+    out.sides.resize(static_cast<std::size_t>(bands * out.tile_columns()));
+    const std::uint8_t* pixels = frames.elements().data();
+    map_.choose(backend, out, pixels, numbers, Sides::list, {seed_, score_scale});
+    detail::lay_out(out);
+    charge(whole[0]);
+    const detail::noise_source noise{seed_, sum_scale};
+    backend.workers().split(bands, 1, 1, [&](std::int64_t begin, std::int64_t end) {
+      detail::fill_means(out, pixels, numbers, noise, begin, end);
+    });
+    return out;
+  }
+
+  std::uint64_t seed_;
+  Map map_;
+};
+
+}  // namespace heddle::inline v0::privacy
