@@ -173,6 +173,12 @@ TEST_CASE("pixelized frames have the same bits for any ranks, threads and split,
     return out;
   };
   scores = gathered(by_frames{line{1}}, 1, 1, by_score);
+  // Numbers in place of types give the same bits.
+  const std::vector<std::uint8_t> list{8, 16, 32, 64};
+  CHECK(gathered(by_rows{line{2}}, 2, 1, pv::pixelizer<pv::by_hand>(seed, {1, 2}, 16, list, pv::by_hand(std::uint8_t{16}))) == wanted);
+  const pv::pixelizer<pv::scored_for> told(seed, {1, 2}, 16, list, pv::scored_for({8, 1}, {50, 62, 64}));
+  CHECK(told.total() == pv::budget{17, 2});
+  CHECK(gathered(by_rows{line{2}}, 2, 1, told) == scores);
   CHECK(scores != wanted);
   for (const int ranks : {1, 2, 3, 4, 8})
     for (const int threads : {1, 2}) {
@@ -283,7 +289,7 @@ TEST_CASE("sides by score follow the picture, and at equal budgets err less than
     pv::ledger a(pv::epsilon<2>{}), b(pv::epsilon<2>{}), c(pv::epsilon<2>{});
     using score = pv::epsilon<1, 5>;
     const auto adaptive = pv::pixelize<pv::epsilon<9, 5>, pv::pixels<16>, choice, pv::scored<score>>(seed, pv::scored<score>({60}))(backend, x, a);
-    CHECK(a.left() == "0/1");
+    CHECK(a.left() == pv::budget{0, 1});
     CHECK(adaptive.sides == std::vector<std::uint8_t>{32, 32, 32, 32, 32, 8, 8, 32, 32, 32, 32, 32, 32, 32, 32, 32});
     using fixed = pv::pixelize<pv::epsilon<2>, pv::pixels<16>, choice>;
     const double at_8 = error(fixed(seed, pv::by_hand(std::uint8_t{8}))(backend, x, b));
@@ -316,12 +322,20 @@ TEST_CASE("pixelization refuses before anything is charged", "[compute]") {
   CHECK_THROWS_WITH(run(pv::from_public(std::vector<std::uint8_t>(4550), {5, 6}), 1, 0), Contains("told apart by 1 thresholds, got 2"));
   CHECK_THROWS_WITH(run(pv::scored<half>({129}), 1, 0), Contains("threshold 0 is 129"));
   CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{8}), 1, (std::int64_t{1} << 32) - 1), Contains("2 frames of 70 x 65") && Contains("2^32"));
-  CHECK(spent.left() == "1/1");
+  CHECK(spent.left() == pv::budget{1, 1});
   CHECK_THROWS_WITH(run(pv::scored<half>({60}), 1, 0), Contains("2 frames of a budget of 1/1 cost more than the 1/1"));
   const pv::pixelized means = run(pv::by_hand(std::uint8_t{8}), 1, 0);
-  CHECK(spent.left() == "0/1");
+  CHECK(spent.left() == pv::budget{0, 1});
   CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{8}), 1, 0), Contains("have had"));
   CHECK_THROWS_WITH(pv::expand(means, 2), Contains("frame 2 of 2"));
+  const auto made = [](pv::budget epsilon, std::int64_t m, std::vector<std::uint8_t> sides) {
+    return pv::pixelizer<pv::by_hand>(1, epsilon, m, sides, pv::by_hand(std::uint8_t{8}));
+  };
+  CHECK_THROWS_WITH(made({0, 1}, 16, {8}), Contains("above 0") && Contains("got 0/1"));
+  CHECK_THROWS_WITH(made({1, 1}, 0, {8}), Contains("at least one pixel, got 0"));
+  CHECK_THROWS_WITH(made({1, 1}, 16, {8, 12}), Contains("side 1 is 12"));
+  CHECK_THROWS_WITH(made({1, 1}, 16, {16, 8}), Contains("side 1 is 8"));
+  CHECK_THROWS_WITH(made({1, 100}, 168'431, {8})(backend, x, spent), Contains("at most 168430"));
   const auto nothing = whole_picture(std::int64_t{1}, std::int64_t{0}, std::int64_t{65});
   CHECK_THROWS_WITH((pv::pixelize<pv::without_noise, pv::pixels<1>, all_sides>(1, pv::by_hand(std::uint8_t{8}))(backend, nothing)),
                     Contains("1 frames of 0 x 65 pixels: there is nothing to pixelize"));

@@ -39,18 +39,21 @@ TEST_CASE("a ledger refuses what exceeds it, and noise that was drawn before, wi
   using Catch::Matchers::Contains;
   pv::ledger spent(e<3>{});
   spent.spend(e<1, 2>{}, 7, 0, 4);
-  CHECK(spent.left() == "1/1");
+  CHECK(spent.left() == pv::budget{1, 1});
   CHECK_THROWS_WITH(spent.spend(e<1, 3>{}, 7, 4, 4), Contains("4 frames of a budget of 1/3 cost more than the 1/1"));
   CHECK_THROWS_WITH(spent.spend(e<1, 100>{}, 7, 3, 1), Contains("frames 3 to 3") && Contains("frames 0 to 3 have had"));
   CHECK_THROWS_AS(spent.spend(e<1, 100>{}, 7, -1, 1), heddle::config_error);
   CHECK_THROWS_AS(spent.spend(e<1, 100>{}, 7, 9, -1), heddle::config_error);
   CHECK_THROWS_WITH(spent.spend(e<(std::numeric_limits<std::int64_t>::max)()>{}, 8, 0, 2),
                     Contains("no fraction of 64-bit numbers"));
-  CHECK(spent.left() == "1/1");
+  CHECK(spent.left() == pv::budget{1, 1});
+  CHECK_THROWS_WITH(spent.spend(pv::budget{0, 1}, 9, 0, 1), Contains("costs more than 0") && Contains("0/1"));
+  CHECK_THROWS_AS(pv::ledger(pv::budget{1, 0}), heddle::config_error);
+  STATIC_REQUIRE(pv::budget{1, 6} + pv::budget{2, 15} == pv::budget{3, 10});
   spent.spend(e<1, 100>{}, 8, 3, 1);  // another seed
-  CHECK(spent.left() == "99/100");
+  CHECK(spent.left() == pv::budget{99, 100});
   spent.spend(e<99, 100>{}, 7, 4, 1);  // to the last
-  CHECK(spent.left() == "0/1");
+  CHECK(spent.left() == pv::budget{0, 1});
   CHECK_THROWS_AS(spent.spend(e<1, 1000000>{}, 7, 5, 1), heddle::config_error);
   spent.spend(e<1>{}, 7, 5, 0);  // no frames cost nothing
 }

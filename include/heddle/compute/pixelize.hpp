@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/pixelized.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/plan/privacy.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -10,8 +11,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -55,6 +58,7 @@ struct without_noise {};
 /// Sides that were chosen without looking at the frames: one for all tiles, or one for each tile of a frame, row by row.
 class by_hand {
  public:
+  static constexpr budget price() noexcept { return {}; }
   explicit by_hand(std::uint8_t side) : side_(side) {}
   explicit by_hand(std::vector<std::uint8_t> of_tiles) : of_tiles_(std::move(of_tiles)) {}
 
@@ -76,6 +80,7 @@ class by_hand {
 /// that it reaches takes a smaller side. One threshold less than sides; units: grey levels, 0 to 128, ascending.
 class from_public {
  public:
+  static constexpr budget price() noexcept { return {}; }
   from_public(std::vector<std::uint8_t> frame, std::vector<int> thresholds)
       : frame_(std::move(frame)), thresholds_(std::move(thresholds)) {}
 
@@ -92,11 +97,10 @@ class from_public {
 };
 
 /// Sides by the scores of the private frames themselves, with noise that a budget of its own pays for.
-template <class Budget>
-class scored {
+class scored_for {
  public:
-  using budget = Budget;
-  explicit scored(std::vector<int> thresholds) : thresholds_(std::move(thresholds)) {}
+  scored_for(budget price, std::vector<int> thresholds) : price_(price), thresholds_(std::move(thresholds)) {}
+  budget price() const noexcept { return price_; }
 
   template <class Backend>
   void choose(Backend& backend, pixelized& out, const std::uint8_t* frames, std::span<const std::uint32_t> numbers,
@@ -109,7 +113,15 @@ class scored {
   }
 
  private:
+  budget price_;
   std::vector<int> thresholds_;
+};
+/// The same with a budget that the compiler adds to that of the means.
+template <class Budget>
+class scored : public scored_for {
+ public:
+  using price_type = Budget;
+  explicit scored(std::vector<int> thresholds) : scored_for(Budget::value, std::move(thresholds)) {}
 };
 
 namespace detail {
@@ -136,19 +148,55 @@ struct at_most {
   static constexpr bool value = M <= Largest;
 };
 
-// The scale of noise that hides m pixels of so many channels whose values count for `range` each, within a budget.
+// What a pixel changes of a sum of a channel, and of a score: |value - 128| is at most 128.
+inline constexpr std::int64_t sum_range = 255;
+inline constexpr std::int64_t score_range = 128;
+inline constexpr std::int64_t most_scale = 0xffffffff;
+
+// The most pixels that noise can hide.
+constexpr std::int64_t most_pixels(budget epsilon, std::int64_t channels, std::int64_t range) noexcept {
+  return most_scale / (range * channels) / epsilon.d;
+}
+// The scale of noise that hides m pixels of so many channels whose values count for `range` each. Requires m to be at most
+// that, a numerator of at most `most_scale`, and all to be positive.
+constexpr laplace_scale scale_of(budget epsilon, std::int64_t m, std::int64_t channels, std::int64_t range) noexcept {
+  const std::int64_t t = range * m * channels * epsilon.d;
+  const std::int64_t shared = std::gcd(t, epsilon.n);
+  return {static_cast<std::uint32_t>(t / shared), static_cast<std::uint32_t>(epsilon.n / shared)};
+}
 template <class Budget, std::int64_t M, std::int64_t Channels, std::int64_t Range>
-struct scale_of {
-  static constexpr std::int64_t most = 0xffffffff;
-  static constexpr std::int64_t largest = most / (Range * Channels) / Budget::ratio::den;
-  static_assert(at_most<M, largest>::value,
-                "heddle: privacy::pixelize: pixels<M> and a budget N / D: 255 M D channels must stay below 2^32; the second "
-                "number of at_most is the largest M");
-  static_assert(Budget::ratio::num <= most, "heddle: privacy::pixelize: the numerator of a budget must stay below 2^32");
-  using ratio = typename std::ratio<(at_most<M, largest>::value ? M : 1) * Range * Channels>::type;
-  using scale = std::ratio_divide<ratio, typename Budget::ratio>;
-  static constexpr laplace_scale value{static_cast<std::uint32_t>(scale::num), static_cast<std::uint32_t>(scale::den)};
-};
+constexpr laplace_scale checked_scale() {
+  using largest = at_most<M, most_pixels(Budget::value, Channels, Range)>;
+  static_assert(largest::value,
+                "heddle: privacy::pixelize: pixels<M> and a budget N / D: 255 M D channels must stay below 2^32; "
+                "the second number of at_most is the largest M");
+  static_assert(Budget::value.n <= most_scale, "heddle: privacy::pixelize: the numerator of a budget must stay below 2^32");
+  return scale_of(Budget::value, largest::value ? M : 1, Channels, Range);
+}
+
+inline void require_budget(budget epsilon, std::int64_t pixels) {
+  if (epsilon.n < 1 || epsilon.d < 1 || epsilon.n > most_scale)
+    throw config_error("heddle: privacy::pixelizer: a budget lies above 0, with a positive denominator and a numerator below "
+                       "2^32, got " + to_string(epsilon));
+  if (pixels < 1)
+    throw config_error("heddle: privacy::pixelizer: neighbouring frames differ in at least one pixel, got " +
+                       std::to_string(pixels));
+}
+inline laplace_scale required_scale(budget epsilon, std::int64_t m, std::int64_t channels, std::int64_t range) {
+  if (channels < 1 || channels > most_channels)
+    throw config_error("heddle: privacy::pixelizer: a pixel has 1 to 4 channels, got " + std::to_string(channels));
+  if (m > most_pixels(epsilon, channels, range))
+    throw config_error("heddle: privacy::pixelizer: " + std::to_string(m) + " pixels with a budget of " + to_string(epsilon) +
+                       " need a scale of 2^32 or more; at most " + std::to_string(most_pixels(epsilon, channels, range)));
+  return scale_of(epsilon, m, channels, range);
+}
+inline void require_list(std::span<const std::uint8_t> sides) {
+  if (sides.empty()) throw config_error("heddle: privacy::pixelizer: name at least one side of blocks");
+  for (std::size_t i = 0; i < sides.size(); ++i)
+    if (sides[i] == 0 || tile_side % sides[i] != 0 || (i > 0 && sides[i] <= sides[i - 1]))
+      throw config_error("heddle: privacy::pixelizer: sides ascend, and each divides 64; side " + std::to_string(i) + " is " +
+                         std::to_string(sides[i]));
+}
 
 // Whether no cut of the layout goes through a tile of a frame: dimension 0 is that of frames, 1 that of rows.
 template <class Layout>
@@ -158,6 +206,46 @@ constexpr bool keeps_tiles() {
     if (cut.dim > 1 || (cut.dim == 1 && cut.how != &heddle::v0::detail::functions_of<split::block_cyclic<tile_side>>))
       return false;
   return true;
+}
+// What a release needs beside frames and map.
+struct release_rule {
+  std::uint64_t seed;
+  laplace_scale sum_scale, score_scale;
+  std::span<const std::uint8_t> sides;
+};
+
+// `charge(frames)` is called once all is known to be in order, before anything is released.
+template <class Backend, class T, std::size_t Rank, class Layout, class Map, class Charge>
+pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame,
+                  const release_rule& rule, const Map& map, Charge charge) {
+  static_assert(std::same_as<T, std::uint8_t>, "heddle: privacy::pixelize: frames are of std::uint8_t");
+  static_assert(Rank == 3 || Rank == 4,
+                "heddle: privacy::pixelize: frames are frames x rows x columns, or with x channels");
+  static_assert(keeps_tiles<Layout>(),
+                "heddle: privacy::pixelize: this layout cuts tiles: split frames, shard<0, axis>, or rows by "
+                "shard<1, split::block_cyclic<64>, axis>");
+  const auto whole = frames.shape().extents();
+  require_frames(whole[0], whole[1], whole[2], first_frame);
+  const auto part = frames.layout().part(frames.shape(), frames.rank());
+  pixelized out{.frames = part.dims[0].size(), .rows = whole[1], .columns = whole[2],
+                .channels = Rank == 4 ? whole[Rank - 1] : 1, .tile_rows = {}, .sides = {}, .offsets = {}, .means = {}};
+  for (std::int64_t r = 0; r < part.dims[1].size(); r += tile_side)
+    out.tile_rows.push_back(part.dims[1].to_global(r) / tile_side);
+  std::vector<std::uint32_t> numbers;
+  for (std::int64_t f = 0; f < out.frames; ++f)
+    numbers.push_back(static_cast<std::uint32_t>(first_frame + part.dims[0].to_global(f)));
+  const std::int64_t bands = out.frames * static_cast<std::int64_t>(out.tile_rows.size());
+  out.sides.resize(static_cast<std::size_t>(bands * out.tile_columns()));
+  const std::uint8_t* pixels = nullptr;
+  if constexpr (std::same_as<T, std::uint8_t>) pixels = frames.elements().data();  // one error for a mistake
+  map.choose(backend, out, pixels, numbers, rule.sides, {rule.seed, rule.score_scale});
+  lay_out(out);
+  charge(whole[0]);
+  const noise_source noise{rule.seed, rule.sum_scale};
+  backend.workers().split(bands, 1, 1, [&](std::int64_t begin, std::int64_t end) {
+    fill_means(out, pixels, numbers, noise, begin, end);
+  });
+  return out;
 }
 }  // namespace detail
 
@@ -184,13 +272,13 @@ class pixelize {
   /// Scale of the noise on sums, and on scores, of which a pixel changes at most 128 a channel. A denominator of 0: none.
   static constexpr laplace_scale sum_scale = [] {
     if constexpr (is_private)
-      return detail::scale_of<Budget, Pixels::count, Channels::count, 255>::value;
+      return detail::checked_scale<Budget, Pixels::count, Channels::count, detail::sum_range>();
     else
       return laplace_scale{0, 0};
   }();
   static constexpr laplace_scale score_scale = [] {
-    if constexpr (requires { typename Map::budget; })
-      return detail::scale_of<typename Map::budget, Pixels::count, Channels::count, 128>::value;
+    if constexpr (requires { typename Map::price_type; })
+      return detail::checked_scale<typename Map::price_type, Pixels::count, Channels::count, detail::score_range>();
     else
       return laplace_scale{0, 0};
   }();
@@ -217,43 +305,57 @@ class pixelize {
   }
 
  private:
+  static_assert(!std::same_as<Map, scored_for>, "heddle: privacy::pixelize: the budget of scores is a type here: scored<Budget>");
   template <class Backend, class T, std::size_t Rank, class Layout, class Charge>
   pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame,
                     Charge charge) const {
-    static_assert(std::same_as<T, std::uint8_t>, "heddle: privacy::pixelize: frames are of std::uint8_t");
-    static_assert(Rank == (Channels::count == 1 ? 3 : 4),
-                  "heddle: privacy::pixelize: frames are frames x rows x columns, with channels<N> also x N");
-    static_assert(detail::keeps_tiles<Layout>(),
-                  "heddle: privacy::pixelize: this layout cuts tiles: split frames, shard<0, axis>, or rows by "
-                  "shard<1, split::block_cyclic<64>, axis>");
-    const auto whole = frames.shape().extents();
-    detail::require_frames(whole[0], whole[1], whole[2], first_frame);
+    static_assert(Rank != (Channels::count == 1 ? 4 : 3),
+                  "heddle: privacy::pixelize: pixels with channels have a dimension of their own, and channels<N>");
     if constexpr (Rank == 4)
-      if (whole[3] != Channels::count)
+      if (frames.shape().extents()[Rank - 1] != Channels::count)
         throw config_error("heddle: privacy::pixelize: pixels have " + std::to_string(Channels::count) +
-                           " channels, got " + std::to_string(whole[3]));
-    const auto part = frames.layout().part(frames.shape(), frames.rank());
-    pixelized out{.frames = part.dims[0].size(), .rows = whole[1], .columns = whole[2], .channels = Channels::count,
-                  .tile_rows = {}, .sides = {}, .offsets = {}, .means = {}};
-    for (std::int64_t r = 0; r < part.dims[1].size(); r += tile_side)
-      out.tile_rows.push_back(part.dims[1].to_global(r) / tile_side);
-    std::vector<std::uint32_t> numbers;
-    for (std::int64_t f = 0; f < out.frames; ++f)
-      numbers.push_back(static_cast<std::uint32_t>(first_frame + part.dims[0].to_global(f)));
-    const std::int64_t bands = out.frames * static_cast<std::int64_t>(out.tile_rows.size());
-    out.sides.resize(static_cast<std::size_t>(bands * out.tile_columns()));
-    const std::uint8_t* pixels = frames.elements().data();
-    map_.choose(backend, out, pixels, numbers, Sides::list, {seed_, score_scale});
-    detail::lay_out(out);
-    charge(whole[0]);
-    const detail::noise_source noise{seed_, sum_scale};
-    backend.workers().split(bands, 1, 1, [&](std::int64_t begin, std::int64_t end) {
-      detail::fill_means(out, pixels, numbers, noise, begin, end);
-    });
-    return out;
+                           " channels, got " + std::to_string(frames.shape().extents()[Rank - 1]));
+    return detail::release(backend, frames, first_frame, {seed_, sum_scale, score_scale, Sides::list}, map_, charge);
   }
 
   std::uint64_t seed_;
+  Map map_;
+};
+
+/// `pixelize` with numbers that are known at run time only, those of a command line say: the same bits.
+template <class Map>
+class pixelizer {
+ public:
+  /// `sides` ascend. Errors: `config_error` for a budget of 0 or below, a number of pixels below 1, sides that do not ascend or
+  /// do not divide 64.
+  pixelizer(std::uint64_t seed, budget epsilon, std::int64_t pixels, std::vector<std::uint8_t> sides, Map map)
+      : seed_(seed), epsilon_(epsilon), pixels_(pixels), sides_(std::move(sides)), map_(std::move(map)) {
+    detail::require_budget(epsilon_, pixels_);
+    if (map_.price() != budget{}) detail::require_budget(map_.price(), pixels_);
+    detail::require_list(sides_);
+  }
+
+  /// What a frame costs. Errors: `config_error` if the sum is no fraction of 64-bit numbers.
+  budget total() const { return epsilon_ + map_.price(); }
+  /// As that of `pixelize`. Errors: also `config_error` for more than 4 channels, or 2^32 or more of 255 m channels / budget.
+  template <class Backend, class T, std::size_t Rank, class Layout>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, ledger& spent,
+                       std::int64_t first_frame = 0) const {
+    const std::int64_t channels = Rank == 4 ? frames.shape().extents()[Rank - 1] : 1;
+    const laplace_scale score = map_.price() == budget{}
+                                    ? laplace_scale{0, 0}
+                                    : detail::required_scale(map_.price(), pixels_, channels, detail::score_range);
+    return detail::release(
+        backend, frames, first_frame,
+        {seed_, detail::required_scale(epsilon_, pixels_, channels, detail::sum_range), score, sides_}, map_,
+        [&](std::int64_t n) { spent.spend(total(), seed_, first_frame, n); });
+  }
+
+ private:
+  std::uint64_t seed_;
+  budget epsilon_;
+  std::int64_t pixels_;
+  std::vector<std::uint8_t> sides_;
   Map map_;
 };
 

@@ -13,6 +13,37 @@
 
 namespace heddle::inline v0::privacy {
 
+/// A budget of n / d as a value, for what is known at run time only.
+struct budget {
+  std::int64_t n = 0, d = 1;
+  friend constexpr bool operator==(budget, budget) = default;
+  friend std::string to_string(budget b) { return std::to_string(b.n) + "/" + std::to_string(b.d); }
+};
+
+namespace detail {
+[[noreturn]] inline void throw_inexact() {
+  throw config_error("heddle: privacy: a sum of budgets is no fraction of 64-bit numbers: take budgets of like denominators");
+}
+// Of numbers of 0 or more.
+constexpr std::int64_t exact_product(std::int64_t a, std::int64_t b) {
+  if (b != 0 && a > (std::numeric_limits<std::int64_t>::max)() / b) throw_inexact();
+  return a * b;
+}
+// a + sign b in lowest terms; the numerator may be negative. Requires |sign| = 1.
+constexpr budget exact_sum(budget a, std::int64_t sign, budget b) {
+  const std::int64_t common = std::gcd(a.d, b.d);
+  const std::int64_t d = exact_product(a.d / common, b.d), left = exact_product(a.n, b.d / common),
+                     right = exact_product(b.n, a.d / common);
+  if (sign > 0 && left > (std::numeric_limits<std::int64_t>::max)() - right) throw_inexact();
+  const std::int64_t n = left + sign * right;
+  const std::int64_t shared = std::gcd(n, d);
+  return {n / shared, d / shared};
+}
+}  // namespace detail
+
+/// The budgets of two releases in sequence. Errors: `config_error` if the sum is no fraction of 64-bit numbers.
+constexpr budget operator+(budget a, budget b) { return detail::exact_sum(a, 1, b); }
+
 /// A budget of N / D: what a release may multiply the odds of any two neighbouring inputs by is exp(N / D).
 /// A budget of 0 or below is a compile error.
 template <std::intmax_t N, std::intmax_t D = 1>
@@ -20,6 +51,7 @@ struct epsilon {
   using ratio = typename std::ratio<N, D>::type;
   static_assert(N > 0 && D > 0,
                 "heddle: privacy::epsilon<N, D>: the budget N / D must be above 0, with a positive denominator");
+  static constexpr budget value{ratio::num, ratio::den};
 };
 
 namespace detail {
@@ -64,33 +96,23 @@ class ledger {
  public:
   /// Allows releases of a budget in all.
   template <std::intmax_t N, std::intmax_t D>
-  constexpr explicit ledger(epsilon<N, D>) noexcept : left_{epsilon<N, D>::ratio::num, epsilon<N, D>::ratio::den} {}
-
-  /// Charges `frames` releases of `Budget` each, of the frames from `first` on with the noise of a seed.
-  /// Errors: `config_error`, with nothing charged, if less is left, if noise of the seed was drawn for one of the frames before,
-  /// for numbers of frames below 0, or if what would be left is no fraction of 64-bit numbers.
-  template <class Budget>
-  void spend(Budget, std::uint64_t seed, std::int64_t first, std::int64_t frames) {
-    spend(amount{Budget::ratio::num, Budget::ratio::den}, seed, first, frames);
+  explicit ledger(epsilon<N, D>) : left_(epsilon<N, D>::value) {}
+  /// Errors: `config_error` for a budget below 0, or of a denominator that is not positive.
+  explicit ledger(budget all) : left_(all) {
+    if (all.n < 0 || all.d < 1)
+      throw config_error("heddle: privacy::ledger: a budget is 0 or more over a positive denominator, got " + to_string(all));
   }
-  /// What is left, as "N/D".
-  std::string left() const { return to_text(left_); }
 
- private:
-  struct amount {
-    std::int64_t n, d;
-  };
-  struct use {
-    std::uint64_t seed;
-    std::int64_t first, end;
-  };
-
-  static std::string to_text(amount a) { return std::to_string(a.n) + "/" + std::to_string(a.d); }
-
-  void spend(amount each, std::uint64_t seed, std::int64_t first, std::int64_t frames) {
+  /// Charges `frames` releases of `each`, of the frames from `first` on with the noise of a seed.
+  /// Errors: `config_error`, with nothing charged, if less is left, if noise of the seed was drawn for one of the frames before,
+  /// for numbers of frames below 0, a budget of 0 or below, or if what would be left is no fraction of 64-bit numbers.
+  void spend(budget each, std::uint64_t seed, std::int64_t first, std::int64_t frames) {
     if (frames < 0 || first < 0 || first > (std::numeric_limits<std::int64_t>::max)() - frames)
       throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames from " + std::to_string(first) +
                          " on: both numbers, and their sum, must be 0 or more");
+    if (each.n < 1 || each.d < 1)
+      throw config_error("heddle: privacy::ledger: a release costs more than 0, over a positive denominator, got " +
+                         to_string(each));
     if (frames == 0) return;
     for (const use& u : used_)
       if (u.seed == seed && first < u.end && u.first < first + frames)
@@ -98,25 +120,26 @@ class ledger {
                            std::to_string(first + frames - 1) + " would get noise of a seed that frames " +
                            std::to_string(u.first) + " to " + std::to_string(u.end - 1) +
                            " have had: take other frame numbers or another seed");
-    // left.n / left.d - frames each.n / each.d over the least common denominator.
-    const std::int64_t common = std::gcd(left_.d, each.d);
-    const auto times = [&](std::int64_t a, std::int64_t b) {
-      if (b != 0 && a > (std::numeric_limits<std::int64_t>::max)() / b)
-        throw config_error("heddle: privacy::ledger: " + to_text(left_) + " less " + std::to_string(frames) + " times " +
-                           to_text(each) + " is no fraction of 64-bit numbers: take budgets of like denominators");
-      return a * b;
-    };
-    const std::int64_t d = times(left_.d / common, each.d);
-    const std::int64_t n = times(left_.n, each.d / common) - times(times(each.n, left_.d / common), frames);
-    if (n < 0)
-      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames of a budget of " + to_text(each) +
-                         " cost more than the " + to_text(left_) + " that is left; nothing was released");
+    const budget rest = detail::exact_sum(left_, -1, {detail::exact_product(each.n, frames), each.d});
+    if (rest.n < 0)
+      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames of a budget of " + to_string(each) +
+                         " cost more than the " + to_string(left_) + " that is left; nothing was released");
     used_.push_back({seed, first, first + frames});
-    const std::int64_t shared = n == 0 ? d : std::gcd(n, d);
-    left_ = {n / shared, d / shared};
+    left_ = rest;
   }
+  template <std::intmax_t N, std::intmax_t D>
+  void spend(epsilon<N, D>, std::uint64_t seed, std::int64_t first, std::int64_t frames) {
+    spend(epsilon<N, D>::value, seed, first, frames);
+  }
+  budget left() const noexcept { return left_; }
 
-  amount left_;
+ private:
+  struct use {
+    std::uint64_t seed;
+    std::int64_t first, end;
+  };
+
+  budget left_;
   std::vector<use> used_;
 };
 
