@@ -45,7 +45,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "plan": ["co_clustering", "experts_svg", "galvatron_costs", "level_bytes", "nano_batches", "place_groups", "placement_svg",
                   "privacy", "shares_by_speed", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader"],
-         "compute": ["pixelize", "pixelized", "watched_choices"]}
+         "compute": ["launched_pixelize", "pixelize", "pixelized", "watched_choices"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

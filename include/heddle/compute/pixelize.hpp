@@ -55,6 +55,32 @@ struct channels {
 /// Block means without noise, in place of a budget: for tests and comparisons. Nothing is private.
 struct without_noise {};
 
+namespace detail {
+// What runs over pixels: rows of tiles on the threads of the host's backend. launched_pixelize.hpp has that of other backends.
+template <class Backend>
+class pixel_kernels {
+ public:
+  pixel_kernels(Backend& backend, const pixelized& out, std::span<const std::uint8_t> pixels,
+                std::span<const std::uint32_t> frame_numbers)
+      : backend_(backend), frames_(table_of(out, pixels.data(), frame_numbers.data())) {}
+  void sides(pixelized& out, const noise_source& noise, const side_choice& choice) const {
+    each_band(out, [&](std::int64_t begin, std::int64_t end) { fill_sides(out, frames_, noise, choice, begin, end); });
+  }
+  void means(pixelized& out, const noise_source& noise) const {
+    each_band(out, [&](std::int64_t begin, std::int64_t end) { fill_means(out, frames_, noise, begin, end); });
+  }
+
+ private:
+  template <class Body>
+  void each_band(const pixelized& out, Body&& body) const {
+    backend_.workers().split(out.frames * frames_.held, 1, 1, body);
+  }
+
+  Backend& backend_;
+  frame_table frames_;
+};
+}  // namespace detail
+
 /// Sides that were chosen without looking at the frames: one for all tiles, or one for each tile of a frame, row by row.
 class by_hand {
  public:
@@ -62,9 +88,8 @@ class by_hand {
   explicit by_hand(std::uint8_t side) : side_(side) {}
   explicit by_hand(std::vector<std::uint8_t> of_tiles) : of_tiles_(std::move(of_tiles)) {}
 
-  template <class Backend>
-  void choose(Backend&, pixelized& out, const std::uint8_t*, std::span<const std::uint32_t>,
-              std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
+  template <class Kernels>
+  void choose(Kernels&, pixelized& out, std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
     const auto tiles = static_cast<std::size_t>(detail::blocks_of(out.rows, tile_side) * out.tile_columns());
     const auto of_frame = side_ != 0 ? std::vector<std::uint8_t>(tiles, side_) : of_tiles_;
     detail::require_sides(of_frame, out.rows, out.columns, allowed);
@@ -84,11 +109,9 @@ class from_public {
   from_public(std::vector<std::uint8_t> frame, std::vector<int> thresholds)
       : frame_(std::move(frame)), thresholds_(std::move(thresholds)) {}
 
-  template <class Backend>
-  void choose(Backend&, pixelized& out, const std::uint8_t*, std::span<const std::uint32_t>,
-              std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
-    detail::require_thresholds(thresholds_, allowed.size());
-    detail::sides_of_public(out, frame_, allowed, thresholds_);
+  template <class Kernels>
+  void choose(Kernels&, pixelized& out, std::span<const std::uint8_t> allowed, const detail::noise_source&) const {
+    detail::sides_of_public(out, frame_, detail::required_choice(allowed, thresholds_));
   }
 
  private:
@@ -102,14 +125,10 @@ class scored_for {
   scored_for(budget price, std::vector<int> thresholds) : price_(price), thresholds_(std::move(thresholds)) {}
   budget price() const noexcept { return price_; }
 
-  template <class Backend>
-  void choose(Backend& backend, pixelized& out, const std::uint8_t* frames, std::span<const std::uint32_t> numbers,
-              std::span<const std::uint8_t> allowed, const detail::noise_source& noise) const {
-    detail::require_thresholds(thresholds_, allowed.size());
-    backend.workers().split(out.frames * static_cast<std::int64_t>(out.tile_rows.size()), 1, 1,
-                            [&](std::int64_t begin, std::int64_t end) {
-                              detail::fill_sides(out, frames, numbers, noise, allowed, thresholds_, begin, end);
-                            });
+  template <class Kernels>
+  void choose(Kernels& kernels, pixelized& out, std::span<const std::uint8_t> allowed,
+              const detail::noise_source& noise) const {
+    kernels.sides(out, noise, detail::required_choice(allowed, thresholds_));
   }
 
  private:
@@ -215,8 +234,8 @@ struct release_rule {
 };
 
 // `charge(frames)` is called once all is known to be in order, before anything is released.
-template <class Backend, class T, std::size_t Rank, class Layout, class Map, class Charge>
-pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame,
+template <class Backend, class T, std::size_t Rank, class Layout, class Space, class Map, class Charge>
+pixelized release(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, std::int64_t first_frame,
                   const release_rule& rule, const Map& map, Charge charge) {
   static_assert(std::same_as<T, std::uint8_t>, "heddle: privacy::pixelize: frames are of std::uint8_t");
   static_assert(Rank == 3 || Rank == 4,
@@ -234,17 +253,14 @@ pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std:
   std::vector<std::uint32_t> numbers;
   for (std::int64_t f = 0; f < out.frames; ++f)
     numbers.push_back(static_cast<std::uint32_t>(first_frame + part.dims[0].to_global(f)));
-  const std::int64_t bands = out.frames * static_cast<std::int64_t>(out.tile_rows.size());
-  out.sides.resize(static_cast<std::size_t>(bands * out.tile_columns()));
-  const std::uint8_t* pixels = nullptr;
-  if constexpr (std::same_as<T, std::uint8_t>) pixels = frames.elements().data();  // one error for a mistake
-  map.choose(backend, out, pixels, numbers, rule.sides, {rule.seed, rule.score_scale});
-  lay_out(out);
-  charge(whole[0]);
-  const noise_source noise{rule.seed, rule.sum_scale};
-  backend.workers().split(bands, 1, 1, [&](std::int64_t begin, std::int64_t end) {
-    fill_means(out, pixels, numbers, noise, begin, end);
-  });
+  out.sides.resize(static_cast<std::size_t>(out.frames * out.tile_columns()) * out.tile_rows.size());
+  if constexpr (std::same_as<T, std::uint8_t>) {  // one error for a mistake
+    pixel_kernels<Backend> kernels(backend, out, elements_of(frames), numbers);
+    map.choose(kernels, out, rule.sides, {rule.seed, rule.score_scale});
+    lay_out(out);
+    charge(whole[0]);
+    kernels.means(out, {rule.seed, rule.sum_scale});
+  }
   return out;
 }
 }  // namespace detail
@@ -289,16 +305,16 @@ class pixelize {
   /// it with ledgers that have seen the same; what is charged is the whole tensor's.
   /// Errors, before anything is released: `config_error` for frames without pixels, with 2^31 tiles or more, or numbers beyond
   /// 32 bits; for a map of another size or sides; for what the ledger refuses.
-  template <class Backend, class T, std::size_t Rank, class Layout>
-  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, ledger& spent,
+  template <class Backend, class T, std::size_t Rank, class Layout, class Space>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, ledger& spent,
                        std::int64_t first_frame = 0) const
     requires is_private
   {
     return release(backend, frames, first_frame, [&](std::int64_t n) { spent.spend(total{}, seed_, first_frame, n); });
   }
   /// Without noise there is no ledger.
-  template <class Backend, class T, std::size_t Rank, class Layout>
-  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame = 0) const
+  template <class Backend, class T, std::size_t Rank, class Layout, class Space>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, std::int64_t first_frame = 0) const
     requires(!is_private)
   {
     return release(backend, frames, first_frame, [](std::int64_t) {});
@@ -306,8 +322,8 @@ class pixelize {
 
  private:
   static_assert(!std::same_as<Map, scored_for>, "heddle: privacy::pixelize: the budget of scores is a type here: scored<Budget>");
-  template <class Backend, class T, std::size_t Rank, class Layout, class Charge>
-  pixelized release(Backend& backend, const sharded<T, Rank, Layout>& frames, std::int64_t first_frame,
+  template <class Backend, class T, std::size_t Rank, class Layout, class Space, class Charge>
+  pixelized release(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, std::int64_t first_frame,
                     Charge charge) const {
     static_assert(Rank != (Channels::count == 1 ? 4 : 3),
                   "heddle: privacy::pixelize: pixels with channels have a dimension of their own, and channels<N>");
@@ -338,8 +354,8 @@ class pixelizer {
   /// What a frame costs. Errors: `config_error` if the sum is no fraction of 64-bit numbers.
   budget total() const { return epsilon_ + map_.price(); }
   /// As that of `pixelize`. Errors: also `config_error` for more than 4 channels, or 2^32 or more of 255 m channels / budget.
-  template <class Backend, class T, std::size_t Rank, class Layout>
-  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout>& frames, ledger& spent,
+  template <class Backend, class T, std::size_t Rank, class Layout, class Space>
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, ledger& spent,
                        std::int64_t first_frame = 0) const {
     const std::int64_t channels = Rank == 4 ? frames.shape().extents()[Rank - 1] : 1;
     const laplace_scale score = map_.price() == budget{}

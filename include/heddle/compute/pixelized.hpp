@@ -37,11 +37,11 @@ HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int6
 
 namespace detail {
 // Rows or columns of tile `tile` of `extent` in all.
-constexpr std::int64_t tile_extent(std::int64_t extent, std::int64_t tile) noexcept {
+HEDDLE_HD constexpr std::int64_t tile_extent(std::int64_t extent, std::int64_t tile) noexcept {
   const std::int64_t left = extent - tile * tile_side;
   return left < tile_side ? left : tile_side;
 }
-constexpr std::int64_t blocks_of(std::int64_t extent, std::int64_t side) noexcept {
+HEDDLE_HD constexpr std::int64_t blocks_of(std::int64_t extent, std::int64_t side) noexcept {
   return (extent + side - 1) / side;
 }
 
@@ -56,8 +56,42 @@ inline constexpr std::int64_t most_values = tile_side * most_channels;  // of a 
 // Sums of one row of blocks of side `side`, which begins at row `top` of the tile: block, channel. In one pass, over 16-bit
 // sums of columns. Shapes: at most `most_values` sums.
 HEDDLE_INLINE void block_row_sums(const tile_pixels& tile, std::int64_t top, std::int64_t side, std::int32_t* sums);
+
 // Sum of |value - 128| over pixels and channels.
-HEDDLE_INLINE std::int64_t tile_score(const tile_pixels& tile);
+HEDDLE_HD constexpr std::int64_t tile_score(const tile_pixels& tile) noexcept {
+  std::int64_t score = 0;
+  for (std::int64_t r = 0; r < tile.height; ++r) {
+    const std::uint8_t* row = tile.at + r * tile.pitch;
+    std::int32_t of_row = 0;
+    for (std::int64_t v = 0; v < tile.width * tile.channels; ++v) of_row += row[v] < 128 ? 128 - row[v] : row[v] - 128;
+    score += of_row;
+  }
+  return score;
+}
+
+// Frames in memory one after the other, as a rank holds them: `held` rows of tiles of each.
+struct frame_table {
+  const std::uint8_t* pixels;
+  const std::uint32_t* frame_numbers;
+  const std::int64_t* tile_rows;  // numbers in the whole frame
+  std::int64_t rows, columns, channels, held, rows_held;
+
+  HEDDLE_HD constexpr std::int64_t across() const noexcept { return blocks_of(columns, tile_side); }
+  // Of tile `index`, counted over all that are held: its frame's number, its number in the whole frame, its pixels.
+  HEDDLE_HD constexpr std::uint32_t frame_of(std::int64_t index) const noexcept {
+    return frame_numbers[index / (held * across())];
+  }
+  HEDDLE_HD constexpr std::uint32_t tile_of(std::int64_t index) const noexcept {
+    return static_cast<std::uint32_t>(tile_rows[index / across() % held] * across() + index % across());
+  }
+  HEDDLE_HD constexpr tile_pixels operator[](std::int64_t index) const noexcept {
+    const std::int64_t band = index / across(), column = index % across(), pitch = columns * channels;
+    // Only the last row of tiles may be smaller, and it is the last of whoever holds it.
+    const std::int64_t first = (band / held * rows_held + band % held * tile_side) * pitch + column * tile_side * channels;
+    return {pixels + first, pitch, tile_extent(rows, tile_rows[band % held]), tile_extent(columns, column), channels};
+  }
+};
+HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels, const std::uint32_t* frame_numbers);
 
 // Noise of one scale, from one seed; a denominator of 0: none.
 struct noise_source {
@@ -65,39 +99,51 @@ struct noise_source {
   laplace_scale scale{0, 0};
 
   // Of block and channel `value` of a tile; scores have the last value there is.
-  constexpr std::int64_t operator()(std::uint32_t frame, std::uint32_t tile, std::uint32_t value) const noexcept {
+  HEDDLE_HD constexpr std::int64_t operator()(std::uint32_t frame, std::uint32_t tile, std::uint32_t value) const noexcept {
     if (scale.denominator == 0) return 0;
     counter_words words(seed, frame, tile, value);
     return discrete_laplace(words, scale);
   }
 };
-inline constexpr std::uint32_t score_value = 0xffffffffu;
 
 // Mean, to the nearest, of n values of 0 to 255 whose sum with noise is `sum`.
-constexpr std::uint8_t rounded_mean(std::int64_t sum, std::int64_t n) noexcept {
+HEDDLE_HD constexpr std::uint8_t rounded_mean(std::int64_t sum, std::int64_t n) noexcept {
   const std::int64_t held = sum < 0 ? 0 : sum > 255 * n ? 255 * n : sum;
   return static_cast<std::uint8_t>((2 * held + n) / (2 * n));
 }
 
-// A side for a tile by its score: the more of the ascending thresholds a mean score reaches, the smaller the side.
-// `sides` ascend; there is a threshold less.
-HEDDLE_INLINE std::uint8_t side_by_score(std::int64_t score, std::int64_t values, std::span<const std::uint8_t> sides,
-                           std::span<const int> thresholds) noexcept;
+// Chooses a side for a tile by its score with noise: the more of the ascending thresholds the mean reaches, the smaller.
+struct side_choice {
+  static constexpr int most = 7;  // divisors of 64
+  int count = 0;
+  std::uint8_t sides[most] = {};  // ascending
+  std::int32_t thresholds[most] = {};
+
+  HEDDLE_HD constexpr std::uint8_t operator()(const frame_table& frames, std::int64_t index,
+                                              const noise_source& noise) const noexcept {
+    const tile_pixels tile = frames[index];
+    const std::int64_t score = tile_score(tile) + noise(frames.frame_of(index), frames.tile_of(index), 0xffffffffu);
+    const std::int64_t values = tile.height * tile.width * tile.channels;
+    int passed = 0;
+    while (passed + 1 < count && score >= thresholds[passed] * values) ++passed;
+    return sides[count - 1 - passed];
+  }
+};
+// Errors: `config_error` for thresholds that do not ascend, lie outside 0 to 128, or are not one less than sides.
+HEDDLE_INLINE side_choice required_choice(std::span<const std::uint8_t> sides, std::span<const int> thresholds);
+
 // Sets the offsets for the sides, and room for the means.
 HEDDLE_INLINE void lay_out(pixelized& out);
-// The means of rows of tiles [begin, end), counted over all frames that are held, of frames in memory one after the other.
-HEDDLE_INLINE void fill_means(pixelized& out, const std::uint8_t* pixels, std::span<const std::uint32_t> frame_numbers,
-                const noise_source& noise, std::int64_t begin, std::int64_t end);
+// The means of rows of tiles [begin, end), counted over all frames that are held.
+HEDDLE_INLINE void fill_means(pixelized& out, const frame_table& frames, const noise_source& noise, std::int64_t begin,
+                              std::int64_t end);
 // Their sides by score.
-HEDDLE_INLINE void fill_sides(pixelized& out, const std::uint8_t* pixels, std::span<const std::uint32_t> frame_numbers,
-                const noise_source& noise, std::span<const std::uint8_t> sides, std::span<const int> thresholds,
-                std::int64_t begin, std::int64_t end);
+HEDDLE_INLINE void fill_sides(pixelized& out, const frame_table& frames, const noise_source& noise,
+                              const side_choice& choice, std::int64_t begin, std::int64_t end);
 // Sides for all frames from sides of the tiles of one whole frame.
 HEDDLE_INLINE void copy_sides(pixelized& out, std::span<const std::uint8_t> of_frame);
 // Sides for all frames by the scores of one whole, public frame.
-HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame, std::span<const std::uint8_t> sides,
-                     std::span<const int> thresholds);
-HEDDLE_INLINE void require_thresholds(std::span<const int> thresholds, std::size_t sides);
+HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame, const side_choice& choice);
 // Requires frames with pixels, and numbers of frames and tiles that counters hold.
 HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns, std::int64_t first_frame);
 // Requires a side of the list for each tile of a frame.

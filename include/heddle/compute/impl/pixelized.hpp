@@ -5,8 +5,8 @@
 #include <heddle/core/error.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -28,116 +28,87 @@ HEDDLE_INLINE void block_row_sums(const tile_pixels& tile, std::int64_t top, std
         sums[block * tile.channels + channel] += columns[c * tile.channels + channel];
 }
 
-HEDDLE_INLINE std::int64_t tile_score(const tile_pixels& tile) {
-  std::int64_t score = 0;
-  for (std::int64_t r = 0; r < tile.height; ++r) {
-    const std::uint8_t* row = tile.at + r * tile.pitch;
-    std::int32_t of_row = 0;
-    for (std::int64_t v = 0; v < tile.width * tile.channels; ++v) of_row += std::abs(int{row[v]} - 128);
-    score += of_row;
-  }
-  return score;
-}
-
-HEDDLE_INLINE std::uint8_t side_by_score(std::int64_t score, std::int64_t values, std::span<const std::uint8_t> sides,
-                                         std::span<const int> thresholds) noexcept {
-  std::size_t passed = 0;
-  while (passed < thresholds.size() && score >= thresholds[passed] * values) ++passed;
-  return sides[sides.size() - 1 - passed];
-}
-
-// Calls body(index of the tile, its local frame, its number in the whole frame, its pixels) for rows of tiles [begin, end).
-template <class Body>
-void each_tile(const pixelized& of, const std::uint8_t* pixels, std::int64_t begin, std::int64_t end, Body body) {
-  const std::int64_t pitch = of.columns * of.channels;
-  const auto held = static_cast<std::int64_t>(of.tile_rows.size());
+HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels, const std::uint32_t* frame_numbers) {
   std::int64_t rows_held = 0;
-  for (const std::int64_t t : of.tile_rows) rows_held += tile_extent(of.rows, t);
-  for (std::int64_t band = begin; band < end; ++band) {
-    const std::int64_t frame = band / held;
-    const std::int64_t tile_row = of.tile_rows[static_cast<std::size_t>(band % held)];
-    // Only the last row of tiles may be smaller, and it is the last of whoever holds it.
-    const std::uint8_t* top = pixels + (frame * rows_held + band % held * tile_side) * pitch;
-    for (std::int64_t c = 0; c < of.tile_columns(); ++c)
-      body(static_cast<std::size_t>(band * of.tile_columns() + c), static_cast<std::size_t>(frame),
-           static_cast<std::uint32_t>(tile_row * of.tile_columns() + c),
-           tile_pixels{top + c * tile_side * of.channels, pitch, tile_extent(of.rows, tile_row),
-                       tile_extent(of.columns, c), of.channels});
-  }
+  for (const std::int64_t t : out.tile_rows) rows_held += tile_extent(out.rows, t);
+  return {pixels,       frame_numbers, out.tile_rows.data(), out.rows,
+          out.columns, out.channels,  static_cast<std::int64_t>(out.tile_rows.size()), rows_held};
 }
 
 HEDDLE_INLINE void lay_out(pixelized& out) {
+  const frame_table frames = table_of(out, nullptr, nullptr);
   out.offsets.assign(out.sides.size() + 1, 0);
-  std::int64_t at = 0;
-  each_tile(out, nullptr, 0, out.frames * static_cast<std::int64_t>(out.tile_rows.size()),
-            [&](std::size_t tile, std::size_t, std::uint32_t, const tile_pixels& p) {
-              out.offsets[tile] = at;
-              at += blocks_of(p.height, out.sides[tile]) * blocks_of(p.width, out.sides[tile]) * p.channels;
-            });
-  out.offsets.back() = at;
-  out.means.resize(static_cast<std::size_t>(at));
+  for (std::size_t t = 0; t < out.sides.size(); ++t) {
+    const std::int64_t band = static_cast<std::int64_t>(t) / frames.across(), column = static_cast<std::int64_t>(t) % frames.across();
+    const std::int64_t height = tile_extent(out.rows, out.tile_rows[static_cast<std::size_t>(band % frames.held)]);
+    out.offsets[t + 1] = out.offsets[t] + blocks_of(height, out.sides[t]) *
+                                              blocks_of(tile_extent(out.columns, column), out.sides[t]) * out.channels;
+  }
+  out.means.resize(static_cast<std::size_t>(out.offsets.back()));
 }
 
-HEDDLE_INLINE void fill_means(pixelized& out, const std::uint8_t* pixels, std::span<const std::uint32_t> frame_numbers,
-                              const noise_source& noise, std::int64_t begin, std::int64_t end) {
-  each_tile(out, pixels, begin, end,
-            [&](std::size_t index, std::size_t frame, std::uint32_t tile, const tile_pixels& p) {
-              std::int32_t sums[most_values];
-              const std::int64_t side = out.sides[index];
-              std::uint8_t* mean = out.means.data() + out.offsets[index];
-              std::uint32_t value = 0;
-              for (std::int64_t top = 0; top < p.height; top += side) {
-                block_row_sums(p, top, side, sums);
-                const std::int32_t* sum = sums;
-                for (std::int64_t left = 0; left < p.width; left += side) {
-                  const std::int64_t n = (std::min)(side, p.height - top) * (std::min)(side, p.width - left);
-                  for (std::int64_t c = 0; c < p.channels; ++c, ++value)
-                    *mean++ = rounded_mean(*sum++ + noise(frame_numbers[frame], tile, value), n);
-                }
-              }
-            });
+HEDDLE_INLINE void fill_means(pixelized& out, const frame_table& frames, const noise_source& noise, std::int64_t begin,
+                              std::int64_t end) {
+  for (std::int64_t t = begin * frames.across(); t < end * frames.across(); ++t) {
+    const tile_pixels p = frames[t];
+    const std::uint32_t frame = frames.frame_of(t), tile = frames.tile_of(t);
+    const std::int64_t side = out.sides[static_cast<std::size_t>(t)];
+    std::uint8_t* mean = out.means.data() + out.offsets[static_cast<std::size_t>(t)];
+    std::int32_t sums[most_values];
+    std::uint32_t value = 0;
+    for (std::int64_t top = 0; top < p.height; top += side) {
+      block_row_sums(p, top, side, sums);
+      const std::int32_t* sum = sums;
+      for (std::int64_t left = 0; left < p.width; left += side) {
+        const std::int64_t n = (std::min)(side, p.height - top) * (std::min)(side, p.width - left);
+        for (std::int64_t c = 0; c < p.channels; ++c, ++value)
+          *mean++ = rounded_mean(*sum++ + noise(frame, tile, value), n);
+      }
+    }
+  }
 }
 
-HEDDLE_INLINE void fill_sides(pixelized& out, const std::uint8_t* pixels, std::span<const std::uint32_t> frame_numbers,
-                              const noise_source& noise, std::span<const std::uint8_t> sides,
-                              std::span<const int> thresholds, std::int64_t begin, std::int64_t end) {
-  each_tile(out, pixels, begin, end,
-            [&](std::size_t index, std::size_t frame, std::uint32_t tile, const tile_pixels& p) {
-              const std::int64_t score = tile_score(p) + noise(frame_numbers[frame], tile, score_value);
-              out.sides[index] = side_by_score(score, p.height * p.width * p.channels, sides, thresholds);
-            });
+HEDDLE_INLINE void fill_sides(pixelized& out, const frame_table& frames, const noise_source& noise,
+                              const side_choice& choice, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t t = begin * frames.across(); t < end * frames.across(); ++t)
+    out.sides[static_cast<std::size_t>(t)] = choice(frames, t, noise);
 }
 
 HEDDLE_INLINE void copy_sides(pixelized& out, std::span<const std::uint8_t> of_frame) {
-  each_tile(out, nullptr, 0, out.frames * static_cast<std::int64_t>(out.tile_rows.size()),
-            [&](std::size_t index, std::size_t, std::uint32_t tile, const tile_pixels&) {
-              out.sides[index] = of_frame[tile];
-            });
+  const frame_table frames = table_of(out, nullptr, nullptr);
+  for (std::size_t t = 0; t < out.sides.size(); ++t)
+    out.sides[t] = of_frame[frames.tile_of(static_cast<std::int64_t>(t))];
 }
 
-HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame,
-                                   std::span<const std::uint8_t> sides, std::span<const int> thresholds) {
-  pixelized whole{.frames = 1, .rows = out.rows, .columns = out.columns, .channels = out.channels, .tile_rows = {},
-                  .sides = {}, .offsets = {}, .means = {}};
+HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame, const side_choice& choice) {
   if (static_cast<std::int64_t>(frame.size()) != out.rows * out.columns * out.channels)
     throw config_error("heddle: privacy::from_public: a public frame of " +
                        std::to_string(out.rows * out.columns * out.channels) + " values is needed, as the frames have, got " +
                        std::to_string(frame.size()));
+  pixelized whole{.frames = 1, .rows = out.rows, .columns = out.columns, .channels = out.channels, .tile_rows = {},
+                  .sides = {}, .offsets = {}, .means = {}};
   for (std::int64_t t = 0; t < blocks_of(out.rows, tile_side); ++t) whole.tile_rows.push_back(t);
   const auto bands = static_cast<std::int64_t>(whole.tile_rows.size());
   whole.sides.resize(static_cast<std::size_t>(bands * whole.tile_columns()));
-  fill_sides(whole, frame.data(), std::array<std::uint32_t, 1>{}, {}, sides, thresholds, 0, bands);
+  const std::uint32_t number = 0;
+  fill_sides(whole, table_of(whole, frame.data(), &number), {}, choice, 0, bands);
   copy_sides(out, whole.sides);
 }
 
-HEDDLE_INLINE void require_thresholds(std::span<const int> thresholds, std::size_t sides) {
-  if (thresholds.size() + 1 != sides)
-    throw config_error("heddle: privacy::pixelize: " + std::to_string(sides) + " sides are told apart by " +
-                       std::to_string(sides - 1) + " thresholds, got " + std::to_string(thresholds.size()));
-  for (std::size_t i = 0; i < thresholds.size(); ++i)
+HEDDLE_INLINE side_choice required_choice(std::span<const std::uint8_t> sides, std::span<const int> thresholds) {
+  if (thresholds.size() + 1 != sides.size())
+    throw config_error("heddle: privacy::pixelize: " + std::to_string(sides.size()) + " sides are told apart by " +
+                       std::to_string(sides.size() - 1) + " thresholds, got " + std::to_string(thresholds.size()));
+  side_choice choice{.count = static_cast<int>(sides.size())};
+  std::copy(sides.begin(), sides.end(), choice.sides);
+  for (std::size_t i = 0; i < thresholds.size(); ++i) {
     if (thresholds[i] < 0 || thresholds[i] > 128 || (i > 0 && thresholds[i] <= thresholds[i - 1]))
-      throw config_error("heddle: privacy::pixelize: thresholds of the mean of |value - 128| lie in 0 to 128 and ascend; threshold " +
-                         std::to_string(i) + " is " + std::to_string(thresholds[i]));
+      throw config_error(
+          "heddle: privacy::pixelize: thresholds of the mean of |value - 128| lie in 0 to 128 and ascend; threshold " +
+          std::to_string(i) + " is " + std::to_string(thresholds[i]));
+    choice.thresholds[i] = thresholds[i];
+  }
+  return choice;
 }
 
 HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns, std::int64_t first_frame) {
