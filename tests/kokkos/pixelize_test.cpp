@@ -36,6 +36,7 @@ bool same_bits(const Stage& stage, const Layout& layout, const hd::dynamic_shape
 
 TEST_CASE("pixelized frames have the bits of the host's", "[kokkos]") {
   using namespace kokkos_pixelize;
+  STATIC_REQUIRE(hd::launches_kernels<hd::kokkos_memory<tested_space>::queue>);  // what chooses the launched kernels
   const pv::pixelize<half, pv::pixels<16>, all_sides> by_hand(3, pv::by_hand(std::uint8_t{16}));
   const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<half>> by_score(3, pv::scored<half>({62, 65}));
   const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<half>, pv::channels<3>> colour(3, pv::scored<half>({62, 65}));

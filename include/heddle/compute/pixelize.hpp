@@ -59,6 +59,9 @@ namespace detail {
 // What runs over pixels: rows of tiles on the threads of the host's backend. launched_pixelize.hpp has that of other backends.
 template <class Backend>
 class pixel_kernels {
+  static_assert(requires(Backend& b) { b.workers(); },
+                "heddle: privacy::pixelize: this backend launches kernels: include <heddle/compute/launched_pixelize.hpp>");
+
  public:
   pixel_kernels(Backend& backend, const pixelized& out, std::span<const std::uint8_t> pixels,
                 std::span<const std::uint32_t> frame_numbers)
