@@ -81,8 +81,8 @@ void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
   const std::string total = to_string(stage.total());
   std::printf("%lld x %lld pixels, %zu tiles on %d ranks\n", static_cast<long long>(picture.rows),
               static_cast<long long>(picture.columns), all, s.ranks);
-  std::printf("spent %s: any %lld changed pixels change the odds of what is released by at most exp(%s)\n", total.c_str(),
-              static_cast<long long>(s.pixels), total.c_str());
+  std::printf("spent %s: any %lld changed pixels change the odds of what is released by at most exp(%s)\n",
+              total.c_str(), static_cast<long long>(s.pixels), total.c_str());
   std::printf("%s: %zu bytes, kept as means and sides: %zu\n", std::filesystem::path(s.in).filename().string().c_str(),
               source.size(), bytes);
   if (s.seed) std::printf("--seed is for tests: who knows it takes the noise away\n");
@@ -95,12 +95,17 @@ int main(int argc, char** argv) {
   app.add_option("IN", s.in, "picture to read")->required();
   app.add_option("OUT", s.out, "picture to write")->required();
   app.add_option("--epsilon", s.epsilon, "budget of the means, as in 1/2");
-  app.add_option("--pixels", s.pixels, "hide any object of so many pixels")->range(std::int64_t{1}, std::int64_t{1} << 32);
+  app.add_option("--pixels", s.pixels, "hide any object of so many pixels")
+      ->range(std::int64_t{1}, std::int64_t{1} << 32);
   app.add_option("--sides", s.sides, "sides of blocks that divide 64; several: chosen for each tile by a score")
-      ->delimiter(',')->range(1, 64)->otherwise("16");
+      ->delimiter(',')
+      ->range(1, 64)
+      ->otherwise("16");
   app.add_option("--score", s.score, "further budget of the scores, where there are several sides");
   app.add_option("--thresholds", s.thresholds, "grey levels of the mean |value - 128|, one less than sides")
-      ->delimiter(',')->range(0, 128)->otherwise("evenly spread");
+      ->delimiter(',')
+      ->range(0, 128)
+      ->otherwise("evenly spread");
   app.add_option("--ranks", s.ranks, "threads, which hold rows of tiles in turn")->range(1, 1024);
   app.add_option("--seed", s.seed, "for tests alone: noise that can be drawn again");
   return tool::run(app, argc, argv, [&] {

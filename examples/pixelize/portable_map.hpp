@@ -52,8 +52,9 @@ inline picture parse_picture(const std::string& bytes, const std::string& name) 
   ++at;
   const std::int64_t wanted = p.rows * p.columns * p.channels;
   const auto got = static_cast<std::int64_t>(bytes.size() - at);
-  const std::string sizes = std::to_string(got) + " values, where the header says " + std::to_string(p.columns) + " x " +
-                            std::to_string(p.rows) + " x " + std::to_string(p.channels) + " = " + std::to_string(wanted);
+  const std::string sizes = std::to_string(got) + " values, where the header says " + std::to_string(p.columns) +
+                            " x " + std::to_string(p.rows) + " x " + std::to_string(p.channels) + " = " +
+                            std::to_string(wanted);
   if (got < wanted) {
     at = bytes.size();
     fail("the file is cut: " + sizes);

@@ -111,7 +111,8 @@ TEST_CASE("sums and means of blocks are those of NumPy, for sizes that no side d
       got = pv::expand(stage(backend, x), 0);
     };
     if (channels == 1)
-      run(whole_picture(std::int64_t{1}, rows, columns), pv::pixelize<pv::without_noise, pv::pixels<16>, all_sides>(0, map));
+      run(whole_picture(std::int64_t{1}, rows, columns),
+          pv::pixelize<pv::without_noise, pv::pixels<16>, all_sides>(0, map));
     else
       run(whole_picture(std::int64_t{1}, rows, columns, channels),
           pv::pixelize<pv::without_noise, pv::pixels<16>, all_sides, pv::by_hand, pv::channels<3>>(0, map));
@@ -123,8 +124,8 @@ TEST_CASE("sums and means of blocks are those of NumPy, for sizes that no side d
         numbers >> n;
         std::int32_t sums[pv::detail::most_values];
         const std::int64_t across = left % 64 / side;
-        pv::detail::block_row_sums({pixels.data() + (top / 64 * 64 * columns + left / 64 * 64) * channels, columns * channels,
-                                    std::min<std::int64_t>(64, rows - top / 64 * 64),
+        pv::detail::block_row_sums({pixels.data() + (top / 64 * 64 * columns + left / 64 * 64) * channels,
+                                    columns * channels, std::min<std::int64_t>(64, rows - top / 64 * 64),
                                     std::min<std::int64_t>(64, columns - left / 64 * 64), channels},
                                    top % 64, side, sums);
         for (std::int64_t k = 0; k < channels; ++k) {
@@ -143,16 +144,17 @@ TEST_CASE("sums and means of blocks are those of NumPy, for sizes that no side d
   CHECK(lines == 24);
 }
 
-TEST_CASE("pixelized frames have the same bits for any ranks, threads and split, those of a serial program", "[compute]") {
+TEST_CASE("pixelized frames have the same bits for any ranks, threads and split, those of a serial program",
+          "[compute]") {
   const hd::dynamic_shape<3> shape{3, 200, 130};
   const std::int64_t side = 16;
   const std::uint64_t seed = 99;
   std::vector<std::vector<std::uint8_t>> wanted;
-  for (std::int64_t f = 0; f < 3; ++f)
-    wanted.push_back(reference(f, 200, 130, side, seed, {8160, 1}));
+  for (std::int64_t f = 0; f < 3; ++f) wanted.push_back(reference(f, 200, 130, side, seed, {8160, 1}));
   CHECK(wanted[0] != wanted[1]);
   const private_stage stage(seed, pv::by_hand(std::uint8_t{16}));
-  const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<pv::epsilon<8>>> by_score(seed, pv::scored<pv::epsilon<8>>({50, 62, 64}));
+  const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<pv::epsilon<8>>> by_score(
+      seed, pv::scored<pv::epsilon<8>>({50, 62, 64}));
   std::vector<std::vector<std::uint8_t>> scores;
   const auto gathered = [&](const auto& layout, int ranks, int threads, const auto& pixelizer) {
     std::vector<std::vector<std::uint8_t>> out(3, std::vector<std::uint8_t>(200 * 130));
@@ -166,8 +168,9 @@ TEST_CASE("pixelized frames have the same bits for any ranks, threads and split,
         const std::vector<std::uint8_t> local = pv::expand(means, f);
         REQUIRE(static_cast<std::int64_t>(local.size()) == part.dims[1].size() * 130);
         for (std::int64_t r = 0; r < part.dims[1].size(); ++r)
-          std::copy_n(local.begin() + r * 130, 130,
-                      out[static_cast<std::size_t>(part.dims[0].to_global(f))].begin() + part.dims[1].to_global(r) * 130);
+          std::copy_n(
+              local.begin() + r * 130, 130,
+              out[static_cast<std::size_t>(part.dims[0].to_global(f))].begin() + part.dims[1].to_global(r) * 130);
       }
     }
     return out;
@@ -175,7 +178,8 @@ TEST_CASE("pixelized frames have the same bits for any ranks, threads and split,
   scores = gathered(by_frames{line{1}}, 1, 1, by_score);
   // Numbers in place of types give the same bits.
   const std::vector<std::uint8_t> list{8, 16, 32, 64};
-  CHECK(gathered(by_rows{line{2}}, 2, 1, pv::pixelizer<pv::by_hand>(seed, {1, 2}, 16, list, pv::by_hand(std::uint8_t{16}))) == wanted);
+  CHECK(gathered(by_rows{line{2}}, 2, 1,
+                 pv::pixelizer<pv::by_hand>(seed, {1, 2}, 16, list, pv::by_hand(std::uint8_t{16}))) == wanted);
   const pv::pixelizer<pv::scored_for> told(seed, {1, 2}, 16, list, pv::scored_for({8, 1}, {50, 62, 64}));
   CHECK(told.total() == pv::budget{17, 2});
   CHECK(gathered(by_rows{line{2}}, 2, 1, told) == scores);
@@ -190,7 +194,8 @@ TEST_CASE("pixelized frames have the same bits for any ranks, threads and split,
     }
 }
 
-TEST_CASE("no placement of m changes costs more than the budget; noise for min(m, n) in edge blocks would", "[compute][law]") {
+TEST_CASE("no placement of m changes costs more than the budget; noise for min(m, n) in edge blocks would",
+          "[compute][law]") {
   STATIC_REQUIRE(private_stage::sum_scale.numerator == 255 * 16 * 2);
   STATIC_REQUIRE(private_stage::sum_scale.denominator == 1);
   STATIC_REQUIRE(std::same_as<private_stage::total, half>);
@@ -239,7 +244,9 @@ TEST_CASE("no placement of m changes costs more than the budget; noise for min(m
   // Scores: a pixel changes |value - 128| by at most 128, from 0 to 128.
   std::vector<std::uint8_t> tile(64 * 64, 128), other = tile;
   std::fill_n(other.begin(), 16, std::uint8_t{0});
-  const auto score = [](const std::vector<std::uint8_t>& x) { return pv::detail::tile_score({x.data(), 64, 64, 64, 1}); };
+  const auto score = [](const std::vector<std::uint8_t>& x) {
+    return pv::detail::tile_score({x.data(), 64, 64, 64, 1});
+  };
   CHECK(score(tile) == 0);
   CHECK(score(other) == 16 * 128);
 }
@@ -260,11 +267,12 @@ TEST_CASE("released sums of two neighbours have nearly the same odds", "[compute
   const auto worst = [&](const std::vector<int>& other) {
     double most = 0;
     for (std::size_t b = 0; b < first.size(); ++b)
-      if (first[b] > 1000 && other[b] > 1000) most = std::max(most, std::abs(std::log(static_cast<double>(first[b]) / other[b])));
+      if (first[b] > 1000 && other[b] > 1000)
+        most = std::max(most, std::abs(std::log(static_cast<double>(first[b]) / other[b])));
     return most;
   };
   CHECK(worst(second) <= 0.5 + 0.1);
-  CHECK(worst(second) > 0.35);       // the budget is used
+  CHECK(worst(second) > 0.35);        // the budget is used
   CHECK(worst(too_far) > 0.5 + 0.1);  // twice the changes
 }
 
@@ -274,8 +282,8 @@ TEST_CASE("sides by score follow the picture, and at equal budgets err less than
   hd::sharded<std::uint8_t, 3, by_frames> x(by_frames{line{1}}, hd::dynamic_shape<3>{1, side, side}, 0);
   for (std::int64_t r = 0; r < side; ++r)
     for (std::int64_t c = 0; c < side; ++c)
-      x.elements()[static_cast<std::size_t>(r * side + c)] =
-          static_cast<std::uint8_t>(r >= 64 && r < 128 && c >= 64 && c < 192 ? ((r / 8 + c / 8) % 2 == 0 ? 8 : 248) : 128);
+      x.elements()[static_cast<std::size_t>(r * side + c)] = static_cast<std::uint8_t>(
+          r >= 64 && r < 128 && c >= 64 && c < 192 ? ((r / 8 + c / 8) % 2 == 0 ? 8 : 248) : 128);
   hd::compute::host<> backend;
   using choice = pv::sides<8, 32>;
   const auto error = [&](const pv::pixelized& means) {
@@ -288,7 +296,8 @@ TEST_CASE("sides by score follow the picture, and at equal budgets err less than
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     pv::ledger a(pv::epsilon<2>{}), b(pv::epsilon<2>{}), c(pv::epsilon<2>{});
     using score = pv::epsilon<1, 5>;
-    const auto adaptive = pv::pixelize<pv::epsilon<9, 5>, pv::pixels<16>, choice, pv::scored<score>>(seed, pv::scored<score>({60}))(backend, x, a);
+    const auto adaptive = pv::pixelize<pv::epsilon<9, 5>, pv::pixels<16>, choice, pv::scored<score>>(
+        seed, pv::scored<score>({60}))(backend, x, a);
     CHECK(a.left() == pv::budget{0, 1});
     CHECK(adaptive.sides == std::vector<std::uint8_t>{32, 32, 32, 32, 32, 8, 8, 32, 32, 32, 32, 32, 32, 32, 32, 32});
     using fixed = pv::pixelize<pv::epsilon<2>, pv::pixels<16>, choice>;
@@ -317,11 +326,15 @@ TEST_CASE("pixelization refuses before anything is charged", "[compute]") {
     return pv::pixelize<half, pv::pixels<16>, pv::sides<8, 16>, decltype(map)>(seed, map)(backend, x, spent, first);
   };
   CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{32}), 1, 0), Contains("tile 0 has blocks of side 32"));
-  CHECK_THROWS_WITH(run(pv::by_hand(std::vector<std::uint8_t>(3, 8)), 1, 0), Contains("has 4 tiles of 64 x 64, got sides of 3"));
-  CHECK_THROWS_WITH(run(pv::from_public({1, 2}, {5}), 1, 0), Contains("a public frame of 4550 values") && Contains("got 2"));
-  CHECK_THROWS_WITH(run(pv::from_public(std::vector<std::uint8_t>(4550), {5, 6}), 1, 0), Contains("told apart by 1 thresholds, got 2"));
+  CHECK_THROWS_WITH(run(pv::by_hand(std::vector<std::uint8_t>(3, 8)), 1, 0),
+                    Contains("has 4 tiles of 64 x 64, got sides of 3"));
+  CHECK_THROWS_WITH(run(pv::from_public({1, 2}, {5}), 1, 0),
+                    Contains("a public frame of 4550 values") && Contains("got 2"));
+  CHECK_THROWS_WITH(run(pv::from_public(std::vector<std::uint8_t>(4550), {5, 6}), 1, 0),
+                    Contains("told apart by 1 thresholds, got 2"));
   CHECK_THROWS_WITH(run(pv::scored<half>({129}), 1, 0), Contains("threshold 0 is 129"));
-  CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{8}), 1, (std::int64_t{1} << 32) - 1), Contains("2 frames of 70 x 65") && Contains("2^32"));
+  CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{8}), 1, (std::int64_t{1} << 32) - 1),
+                    Contains("2 frames of 70 x 65") && Contains("2^32"));
   CHECK(spent.left() == pv::budget{1, 1});
   CHECK_THROWS_WITH(run(pv::scored<half>({60}), 1, 0), Contains("2 frames of a budget of 1/1 cost more than the 1/1"));
   const pv::pixelized means = run(pv::by_hand(std::uint8_t{8}), 1, 0);
@@ -337,7 +350,8 @@ TEST_CASE("pixelization refuses before anything is charged", "[compute]") {
   CHECK_THROWS_WITH(made({1, 1}, 16, {16, 8}), Contains("side 1 is 8"));
   CHECK_THROWS_WITH(made({1, 100}, 168'431, {8})(backend, x, spent), Contains("at most 168430"));
   const auto nothing = whole_picture(std::int64_t{1}, std::int64_t{0}, std::int64_t{65});
-  CHECK_THROWS_WITH((pv::pixelize<pv::without_noise, pv::pixels<1>, all_sides>(1, pv::by_hand(std::uint8_t{8}))(backend, nothing)),
-                    Contains("1 frames of 0 x 65 pixels: there is nothing to pixelize"));
+  CHECK_THROWS_WITH(
+      (pv::pixelize<pv::without_noise, pv::pixels<1>, all_sides>(1, pv::by_hand(std::uint8_t{8}))(backend, nothing)),
+      Contains("1 frames of 0 x 65 pixels: there is nothing to pixelize"));
 }
 }  // namespace pixelize_test

@@ -33,8 +33,10 @@ TEST_CASE("what is wrong with a picture is named with its offset", "[examples]")
   CHECK_THROWS_WITH(parse("P2\n1 1\n255\n0"), Contains("'x.pgm', offset 0: a binary PGM or PPM begins with P5 or P6"));
   CHECK_THROWS_WITH(parse("P5\n2 1\n65535\nabcd"), Contains("offset 12: values are 0 to 65535; 0 to 255, 8 bits"));
   CHECK_THROWS_WITH(parse("P5\n0 4\n255\n"), Contains("offset 6: a picture of 0 x 4 has no pixels"));
-  CHECK_THROWS_WITH(parse("P5\n2 2\n255\nabc"), Contains("offset 14: the file is cut: 3 values, where the header says 2 x 2 x 1 = 4"));
-  CHECK_THROWS_WITH(parse("P6\n1 1\n255\nabcd"), Contains("offset 14: the file is larger than its header says: 4 values"));
+  CHECK_THROWS_WITH(parse("P5\n2 2\n255\nabc"),
+                    Contains("offset 14: the file is cut: 3 values, where the header says 2 x 2 x 1 = 4"));
+  CHECK_THROWS_WITH(parse("P6\n1 1\n255\nabcd"),
+                    Contains("offset 14: the file is larger than its header says: 4 values"));
   CHECK_THROWS_WITH(parse("P5\n2 x\n255\nab"), Contains("offset 5: the height is no number"));
   CHECK_THROWS_WITH(parse("P5\n99999999999 1\n255\n"), Contains("the width is above 2^30"));
   CHECK_THROWS_WITH(parse("P5\n2 1\n255xab"), Contains("offset 10: white space is needed"));

@@ -39,7 +39,8 @@ TEST_CASE("pixelized frames have the bits of the host's", "[kokkos]") {
   STATIC_REQUIRE(hd::launches_kernels<hd::kokkos_memory<tested_space>::queue>);  // what chooses the launched kernels
   const pv::pixelize<half, pv::pixels<16>, all_sides> by_hand(3, pv::by_hand(std::uint8_t{16}));
   const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<half>> by_score(3, pv::scored<half>({62, 65}));
-  const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<half>, pv::channels<3>> colour(3, pv::scored<half>({62, 65}));
+  const pv::pixelize<half, pv::pixels<16>, all_sides, pv::scored<half>, pv::channels<3>> colour(
+      3, pv::scored<half>({62, 65}));
   const pv::pixelize<half, pv::pixels<16>, all_sides, pv::from_public> by_public(
       3, pv::from_public(std::vector<std::uint8_t>(130 * 70, 128), {62, 65}));
   for (int rank = 0; rank < 3; ++rank) {  // of the rows the last rank has the two last, of the frames none

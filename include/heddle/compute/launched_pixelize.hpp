@@ -76,8 +76,9 @@ class pixel_kernels<Backend> {
     const memory<std::uint8_t> sides = there(std::span(std::as_const(out.sides)));
     const memory<std::int64_t> offsets = there(std::span(std::as_const(out.offsets)));
     memory<std::uint8_t> means(queue_, static_cast<std::int64_t>(out.means.size()));
-    launch_each(queue_, static_cast<std::int64_t>(means.size()),
-                each_mean{frames_, noise, first(sides), first(offsets), static_cast<std::int64_t>(sides.size()), first(means)});
+    launch_each(
+        queue_, static_cast<std::int64_t>(means.size()),
+        each_mean{frames_, noise, first(sides), first(offsets), static_cast<std::int64_t>(sides.size()), first(means)});
     back(means, out.means);
   }
 

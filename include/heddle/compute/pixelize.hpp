@@ -59,8 +59,9 @@ namespace detail {
 // What runs over pixels: rows of tiles on the threads of the host's backend. launched_pixelize.hpp has that of other backends.
 template <class Backend>
 class pixel_kernels {
-  static_assert(requires(Backend& b) { b.workers(); },
-                "heddle: privacy::pixelize: this backend launches kernels: include <heddle/compute/launched_pixelize.hpp>");
+  static_assert(
+      requires(Backend& b) { b.workers(); },
+      "heddle: privacy::pixelize: this backend launches kernels: include <heddle/compute/launched_pixelize.hpp>");
 
  public:
   pixel_kernels(Backend& backend, const pixelized& out, std::span<const std::uint8_t> pixels,
@@ -192,14 +193,17 @@ constexpr laplace_scale checked_scale() {
   static_assert(largest::value,
                 "heddle: privacy::pixelize: pixels<M> and a budget N / D: 255 M D channels must stay below 2^32; "
                 "the second number of at_most is the largest M");
-  static_assert(Budget::value.n <= most_scale, "heddle: privacy::pixelize: the numerator of a budget must stay below 2^32");
+  static_assert(Budget::value.n <= most_scale,
+                "heddle: privacy::pixelize: the numerator of a budget must stay below 2^32");
   return scale_of(Budget::value, largest::value ? M : 1, Channels, Range);
 }
 
 inline void require_budget(budget epsilon, std::int64_t pixels) {
   if (epsilon.n < 1 || epsilon.d < 1 || epsilon.n > most_scale)
-    throw config_error("heddle: privacy::pixelizer: a budget lies above 0, with a positive denominator and a numerator below "
-                       "2^32, got " + to_string(epsilon));
+    throw config_error(
+        "heddle: privacy::pixelizer: a budget lies above 0, with a positive denominator and a numerator below "
+        "2^32, got " +
+        to_string(epsilon));
   if (pixels < 1)
     throw config_error("heddle: privacy::pixelizer: neighbouring frames differ in at least one pixel, got " +
                        std::to_string(pixels));
@@ -208,16 +212,17 @@ inline laplace_scale required_scale(budget epsilon, std::int64_t m, std::int64_t
   if (channels < 1 || channels > most_channels)
     throw config_error("heddle: privacy::pixelizer: a pixel has 1 to 4 channels, got " + std::to_string(channels));
   if (m > most_pixels(epsilon, channels, range))
-    throw config_error("heddle: privacy::pixelizer: " + std::to_string(m) + " pixels with a budget of " + to_string(epsilon) +
-                       " need a scale of 2^32 or more; at most " + std::to_string(most_pixels(epsilon, channels, range)));
+    throw config_error("heddle: privacy::pixelizer: " + std::to_string(m) + " pixels with a budget of " +
+                       to_string(epsilon) + " need a scale of 2^32 or more; at most " +
+                       std::to_string(most_pixels(epsilon, channels, range)));
   return scale_of(epsilon, m, channels, range);
 }
 inline void require_list(std::span<const std::uint8_t> sides) {
   if (sides.empty()) throw config_error("heddle: privacy::pixelizer: name at least one side of blocks");
   for (std::size_t i = 0; i < sides.size(); ++i)
     if (sides[i] == 0 || tile_side % sides[i] != 0 || (i > 0 && sides[i] <= sides[i - 1]))
-      throw config_error("heddle: privacy::pixelizer: sides ascend, and each divides 64; side " + std::to_string(i) + " is " +
-                         std::to_string(sides[i]));
+      throw config_error("heddle: privacy::pixelizer: sides ascend, and each divides 64; side " + std::to_string(i) +
+                         " is " + std::to_string(sides[i]));
 }
 
 // Whether no cut of the layout goes through a tile of a frame: dimension 0 is that of frames, 1 that of rows.
@@ -249,8 +254,14 @@ pixelized release(Backend& backend, const sharded<T, Rank, Layout, Space>& frame
   const auto whole = frames.shape().extents();
   require_frames(whole[0], whole[1], whole[2], first_frame);
   const auto part = frames.layout().part(frames.shape(), frames.rank());
-  pixelized out{.frames = part.dims[0].size(), .rows = whole[1], .columns = whole[2],
-                .channels = Rank == 4 ? whole[Rank - 1] : 1, .tile_rows = {}, .sides = {}, .offsets = {}, .means = {}};
+  pixelized out{.frames = part.dims[0].size(),
+                .rows = whole[1],
+                .columns = whole[2],
+                .channels = Rank == 4 ? whole[Rank - 1] : 1,
+                .tile_rows = {},
+                .sides = {},
+                .offsets = {},
+                .means = {}};
   for (std::int64_t r = 0; r < part.dims[1].size(); r += tile_side)
     out.tile_rows.push_back(part.dims[1].to_global(r) / tile_side);
   std::vector<std::uint32_t> numbers;
@@ -317,14 +328,16 @@ class pixelize {
   }
   /// Without noise there is no ledger.
   template <class Backend, class T, std::size_t Rank, class Layout, class Space>
-  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, std::int64_t first_frame = 0) const
+  pixelized operator()(Backend& backend, const sharded<T, Rank, Layout, Space>& frames,
+                       std::int64_t first_frame = 0) const
     requires(!is_private)
   {
     return release(backend, frames, first_frame, [](std::int64_t) {});
   }
 
  private:
-  static_assert(!std::same_as<Map, scored_for>, "heddle: privacy::pixelize: the budget of scores is a type here: scored<Budget>");
+  static_assert(!std::same_as<Map, scored_for>,
+                "heddle: privacy::pixelize: the budget of scores is a type here: scored<Budget>");
   template <class Backend, class T, std::size_t Rank, class Layout, class Space, class Charge>
   pixelized release(Backend& backend, const sharded<T, Rank, Layout, Space>& frames, std::int64_t first_frame,
                     Charge charge) const {

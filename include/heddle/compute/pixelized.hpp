@@ -16,9 +16,9 @@ inline constexpr std::int64_t tile_side = 64;
 
 /// What a rank holds of pixelized frames: one mean for each block and channel, one block side for each tile.
 struct pixelized {
-  std::int64_t frames = 0;    ///< held
-  std::int64_t rows = 0;      ///< of the whole frame
-  std::int64_t columns = 0;   ///< of the whole frame
+  std::int64_t frames = 0;   ///< held
+  std::int64_t rows = 0;     ///< of the whole frame
+  std::int64_t columns = 0;  ///< of the whole frame
   std::int64_t channels = 1;
   std::vector<std::int64_t> tile_rows;  ///< numbers, in the whole frame, of the rows of tiles that are held
   std::vector<std::uint8_t> sides;      ///< of the blocks of each tile: frame, row of tiles, tile
@@ -87,11 +87,13 @@ struct frame_table {
   HEDDLE_HD constexpr tile_pixels operator[](std::int64_t index) const noexcept {
     const std::int64_t band = index / across(), column = index % across(), pitch = columns * channels;
     // Only the last row of tiles may be smaller, and it is the last of whoever holds it.
-    const std::int64_t first = (band / held * rows_held + band % held * tile_side) * pitch + column * tile_side * channels;
+    const std::int64_t first =
+        (band / held * rows_held + band % held * tile_side) * pitch + column * tile_side * channels;
     return {pixels + first, pitch, tile_extent(rows, tile_rows[band % held]), tile_extent(columns, column), channels};
   }
 };
-HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels, const std::uint32_t* frame_numbers);
+HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels,
+                                   const std::uint32_t* frame_numbers);
 
 // Noise of one scale, from one seed; a denominator of 0: none.
 struct noise_source {
@@ -99,7 +101,8 @@ struct noise_source {
   laplace_scale scale{0, 0};
 
   // Of block and channel `value` of a tile; scores have the last value there is.
-  HEDDLE_HD constexpr std::int64_t operator()(std::uint32_t frame, std::uint32_t tile, std::uint32_t value) const noexcept {
+  HEDDLE_HD constexpr std::int64_t operator()(std::uint32_t frame, std::uint32_t tile,
+                                              std::uint32_t value) const noexcept {
     if (scale.denominator == 0) return 0;
     counter_words words(seed, frame, tile, value);
     return discrete_laplace(words, scale);
@@ -145,10 +148,11 @@ HEDDLE_INLINE void copy_sides(pixelized& out, std::span<const std::uint8_t> of_f
 // Sides for all frames by the scores of one whole, public frame.
 HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame, const side_choice& choice);
 // Requires frames with pixels, and numbers of frames and tiles that counters hold.
-HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns, std::int64_t first_frame);
+HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns,
+                                  std::int64_t first_frame);
 // Requires a side of the list for each tile of a frame.
 HEDDLE_INLINE void require_sides(std::span<const std::uint8_t> of_frame, std::int64_t rows, std::int64_t columns,
-                   std::span<const std::uint8_t> allowed);
+                                 std::span<const std::uint8_t> allowed);
 }  // namespace detail
 
 }  // namespace heddle::inline v0::privacy

@@ -18,7 +18,8 @@ class counter_words {
   /// The next 32 uniform bits. The words repeat after 2^34.
   HEDDLE_HD constexpr std::uint32_t next() noexcept {
     if (used_ == 4) {
-      block_ = detail::philox_rounds(counter_, static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32));
+      block_ =
+          detail::philox_rounds(counter_, static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32));
       ++counter_.w[3];
       used_ = 0;
     }

@@ -22,7 +22,8 @@ struct budget {
 
 namespace detail {
 [[noreturn]] inline void throw_inexact() {
-  throw config_error("heddle: privacy: a sum of budgets is no fraction of 64-bit numbers: take budgets of like denominators");
+  throw config_error(
+      "heddle: privacy: a sum of budgets is no fraction of 64-bit numbers: take budgets of like denominators");
 }
 // Of numbers of 0 or more.
 constexpr std::int64_t exact_product(std::int64_t a, std::int64_t b) {
@@ -42,7 +43,9 @@ constexpr budget exact_sum(budget a, std::int64_t sign, budget b) {
 }  // namespace detail
 
 /// The budgets of two releases in sequence. Errors: `config_error` if the sum is no fraction of 64-bit numbers.
-constexpr budget operator+(budget a, budget b) { return detail::exact_sum(a, 1, b); }
+constexpr budget operator+(budget a, budget b) {
+  return detail::exact_sum(a, 1, b);
+}
 
 /// A budget of N / D: what a release may multiply the odds of any two neighbouring inputs by is exp(N / D).
 /// A budget of 0 or below is a compile error.
@@ -100,7 +103,8 @@ class ledger {
   /// Errors: `config_error` for a budget below 0, or of a denominator that is not positive.
   explicit ledger(budget all) : left_(all) {
     if (all.n < 0 || all.d < 1)
-      throw config_error("heddle: privacy::ledger: a budget is 0 or more over a positive denominator, got " + to_string(all));
+      throw config_error("heddle: privacy::ledger: a budget is 0 or more over a positive denominator, got " +
+                         to_string(all));
   }
 
   /// Charges `frames` releases of `each`, of the frames from `first` on with the noise of a seed.
@@ -108,8 +112,8 @@ class ledger {
   /// for numbers of frames below 0, a budget of 0 or below, or if what would be left is no fraction of 64-bit numbers.
   void spend(budget each, std::uint64_t seed, std::int64_t first, std::int64_t frames) {
     if (frames < 0 || first < 0 || first > (std::numeric_limits<std::int64_t>::max)() - frames)
-      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames from " + std::to_string(first) +
-                         " on: both numbers, and their sum, must be 0 or more");
+      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames from " +
+                         std::to_string(first) + " on: both numbers, and their sum, must be 0 or more");
     if (each.n < 1 || each.d < 1)
       throw config_error("heddle: privacy::ledger: a release costs more than 0, over a positive denominator, got " +
                          to_string(each));
@@ -122,8 +126,9 @@ class ledger {
                            " have had: take other frame numbers or another seed");
     const budget rest = detail::exact_sum(left_, -1, {detail::exact_product(each.n, frames), each.d});
     if (rest.n < 0)
-      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames of a budget of " + to_string(each) +
-                         " cost more than the " + to_string(left_) + " that is left; nothing was released");
+      throw config_error("heddle: privacy::ledger: " + std::to_string(frames) + " frames of a budget of " +
+                         to_string(each) + " cost more than the " + to_string(left_) +
+                         " that is left; nothing was released");
     used_.push_back({seed, first, first + frames});
     left_ = rest;
   }

@@ -28,18 +28,26 @@ HEDDLE_INLINE void block_row_sums(const tile_pixels& tile, std::int64_t top, std
         sums[block * tile.channels + channel] += columns[c * tile.channels + channel];
 }
 
-HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels, const std::uint32_t* frame_numbers) {
+HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels,
+                                   const std::uint32_t* frame_numbers) {
   std::int64_t rows_held = 0;
   for (const std::int64_t t : out.tile_rows) rows_held += tile_extent(out.rows, t);
-  return {pixels,       frame_numbers, out.tile_rows.data(), out.rows,
-          out.columns, out.channels,  static_cast<std::int64_t>(out.tile_rows.size()), rows_held};
+  return {pixels,
+          frame_numbers,
+          out.tile_rows.data(),
+          out.rows,
+          out.columns,
+          out.channels,
+          static_cast<std::int64_t>(out.tile_rows.size()),
+          rows_held};
 }
 
 HEDDLE_INLINE void lay_out(pixelized& out) {
   const frame_table frames = table_of(out, nullptr, nullptr);
   out.offsets.assign(out.sides.size() + 1, 0);
   for (std::size_t t = 0; t < out.sides.size(); ++t) {
-    const std::int64_t band = static_cast<std::int64_t>(t) / frames.across(), column = static_cast<std::int64_t>(t) % frames.across();
+    const std::int64_t band = static_cast<std::int64_t>(t) / frames.across(),
+                       column = static_cast<std::int64_t>(t) % frames.across();
     const std::int64_t height = tile_extent(out.rows, out.tile_rows[static_cast<std::size_t>(band % frames.held)]);
     out.offsets[t + 1] = out.offsets[t] + blocks_of(height, out.sides[t]) *
                                               blocks_of(tile_extent(out.columns, column), out.sides[t]) * out.channels;
@@ -83,10 +91,16 @@ HEDDLE_INLINE void copy_sides(pixelized& out, std::span<const std::uint8_t> of_f
 HEDDLE_INLINE void sides_of_public(pixelized& out, std::span<const std::uint8_t> frame, const side_choice& choice) {
   if (static_cast<std::int64_t>(frame.size()) != out.rows * out.columns * out.channels)
     throw config_error("heddle: privacy::from_public: a public frame of " +
-                       std::to_string(out.rows * out.columns * out.channels) + " values is needed, as the frames have, got " +
-                       std::to_string(frame.size()));
-  pixelized whole{.frames = 1, .rows = out.rows, .columns = out.columns, .channels = out.channels, .tile_rows = {},
-                  .sides = {}, .offsets = {}, .means = {}};
+                       std::to_string(out.rows * out.columns * out.channels) +
+                       " values is needed, as the frames have, got " + std::to_string(frame.size()));
+  pixelized whole{.frames = 1,
+                  .rows = out.rows,
+                  .columns = out.columns,
+                  .channels = out.channels,
+                  .tile_rows = {},
+                  .sides = {},
+                  .offsets = {},
+                  .means = {}};
   for (std::int64_t t = 0; t < blocks_of(out.rows, tile_side); ++t) whole.tile_rows.push_back(t);
   const auto bands = static_cast<std::int64_t>(whole.tile_rows.size());
   whole.sides.resize(static_cast<std::size_t>(bands * whole.tile_columns()));
@@ -111,8 +125,10 @@ HEDDLE_INLINE side_choice required_choice(std::span<const std::uint8_t> sides, s
   return choice;
 }
 
-HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns, std::int64_t first_frame) {
-  const std::string shape = std::to_string(frames) + " frames of " + std::to_string(rows) + " x " + std::to_string(columns);
+HEDDLE_INLINE void require_frames(std::int64_t frames, std::int64_t rows, std::int64_t columns,
+                                  std::int64_t first_frame) {
+  const std::string shape =
+      std::to_string(frames) + " frames of " + std::to_string(rows) + " x " + std::to_string(columns);
   if (frames < 1 || rows < 1 || columns < 1)
     throw config_error("heddle: privacy::pixelize: " + shape + " pixels: there is nothing to pixelize");
   if (blocks_of(rows, tile_side) > (std::numeric_limits<std::int32_t>::max)() / blocks_of(columns, tile_side))
@@ -126,8 +142,8 @@ HEDDLE_INLINE void require_sides(std::span<const std::uint8_t> of_frame, std::in
                                  std::span<const std::uint8_t> allowed) {
   const std::int64_t tiles = blocks_of(rows, tile_side) * blocks_of(columns, tile_side);
   if (static_cast<std::int64_t>(of_frame.size()) != tiles)
-    throw config_error("heddle: privacy::by_hand: a frame of " + std::to_string(rows) + " x " + std::to_string(columns) +
-                       " has " + std::to_string(tiles) + " tiles of 64 x 64, got sides of " +
+    throw config_error("heddle: privacy::by_hand: a frame of " + std::to_string(rows) + " x " +
+                       std::to_string(columns) + " has " + std::to_string(tiles) + " tiles of 64 x 64, got sides of " +
                        std::to_string(of_frame.size()));
   for (std::size_t t = 0; t < of_frame.size(); ++t)
     if (std::find(allowed.begin(), allowed.end(), of_frame[t]) == allowed.end())
@@ -139,8 +155,8 @@ HEDDLE_INLINE void require_sides(std::span<const std::uint8_t> of_frame, std::in
 
 HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int64_t frame) {
   if (frame < 0 || frame >= means.frames)
-    throw config_error("heddle: privacy::expand: frame " + std::to_string(frame) + " of " + std::to_string(means.frames) +
-                       " that are held");
+    throw config_error("heddle: privacy::expand: frame " + std::to_string(frame) + " of " +
+                       std::to_string(means.frames) + " that are held");
   const auto held = static_cast<std::int64_t>(means.tile_rows.size());
   const std::int64_t pitch = means.columns * means.channels;
   std::int64_t rows = 0;
@@ -152,12 +168,19 @@ HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int6
       const std::int64_t side = means.sides[index];
       const std::int64_t height = detail::tile_extent(means.rows, means.tile_rows[static_cast<std::size_t>(band)]);
       const std::int64_t width = detail::tile_extent(means.columns, t);
-      const std::int64_t across = detail::blocks_of(width, side);
       const std::uint8_t* of_tile = means.means.data() + means.offsets[index];
-      for (std::int64_t r = 0; r < height; ++r) {
-        std::uint8_t* row = out.data() + (band * tile_side + r) * pitch + t * tile_side * means.channels;
-        for (std::int64_t c = 0; c < width; ++c)
-          std::copy_n(of_tile + (r / side * across + c / side) * means.channels, means.channels, row + c * means.channels);
+      std::uint8_t* const first = out.data() + band * tile_side * pitch + t * tile_side * means.channels;
+      for (std::int64_t top = 0; top < height; top += side) {
+        std::uint8_t* const row = first + top * pitch;
+        for (std::int64_t left = 0; left < width; left += side, of_tile += means.channels) {
+          const std::int64_t end = (std::min)(left + side, width);
+          if (means.channels == 1)
+            std::fill(row + left, row + end, *of_tile);
+          else
+            for (std::int64_t c = left; c < end; ++c) std::copy_n(of_tile, means.channels, row + c * means.channels);
+        }
+        for (std::int64_t r = 1; r < (std::min)(side, height - top); ++r)
+          std::copy_n(row, width * means.channels, row + r * pitch);
       }
     }
   return out;
