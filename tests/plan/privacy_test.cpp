@@ -7,11 +7,10 @@
 #include <limits>
 #include <string>
 
-namespace {
+namespace privacy_test {
 namespace pv = heddle::privacy;
 template <std::intmax_t N, std::intmax_t D = 1>
 using e = pv::epsilon<N, D>;
-}  // namespace
 
 TEST_CASE("budgets add up in sequence and the greatest counts in parallel", "[plan][law]") {
   using regions = pv::in_parallel<e<1, 5>, e<1, 2>, e<3, 10>>;
@@ -57,3 +56,5 @@ TEST_CASE("a ledger refuses what exceeds it, and noise that was drawn before, wi
   CHECK_THROWS_AS(spent.spend(e<1, 1000000>{}, 7, 5, 1), heddle::config_error);
   spent.spend(e<1>{}, 7, 5, 0);  // no frames cost nothing
 }
+
+}  // namespace privacy_test

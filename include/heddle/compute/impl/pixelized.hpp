@@ -19,7 +19,10 @@ HEDDLE_INLINE void block_row_sums(const tile_pixels& tile, std::int64_t top, std
   std::uint16_t columns[most_values] = {};  // at most 64 x 255 each
   for (std::int64_t r = top; r < (std::min)(top + side, tile.height); ++r) {
     const std::uint8_t* row = tile.at + r * tile.pitch;
-    for (std::int64_t v = 0; v < values; ++v) columns[v] = static_cast<std::uint16_t>(columns[v] + row[v]);
+    std::int64_t v = 0;
+    for (; v + 16 <= values; v += 16)  // a number that is known: g++ -O2 vectorizes no other loops
+      for (std::int64_t k = 0; k < 16; ++k) columns[v + k] = static_cast<std::uint16_t>(columns[v + k] + row[v + k]);
+    for (; v < values; ++v) columns[v] = static_cast<std::uint16_t>(columns[v] + row[v]);
   }
   std::fill_n(sums, across * tile.channels, 0);
   for (std::int64_t block = 0; block < across; ++block)
