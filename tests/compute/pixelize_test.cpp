@@ -309,6 +309,13 @@ TEST_CASE("sides by score follow the picture, and at equal budgets err less than
   CHECK(better_than_8 == 20);
   CHECK(better_than_32 == 20);
 
+  // Of a frame of 1080 x 1920 at side 16 less than 1/230 is kept: a byte for each of 68 x 120 blocks and 17 x 30 tiles.
+  using plain = pv::pixelize<pv::without_noise, pv::pixels<16>, pv::sides<16>>;
+  const hd::sharded<std::uint8_t, 3, by_frames> large(by_frames{line{1}}, hd::dynamic_shape<3>{1, 1080, 1920}, 0);
+  const auto kept = plain(0, pv::by_hand(std::uint8_t{16}))(backend, large).bytes();
+  CHECK(kept == 68 * 120 + 17 * 30);
+  CHECK(kept * 230 <= 1080 * 1920);
+
   // The same picture as a public frame gives the same map, for nothing.
   using free = pv::pixelize<pv::epsilon<2>, pv::pixels<16>, choice, pv::from_public>;
   pv::ledger spent(pv::epsilon<2>{});
