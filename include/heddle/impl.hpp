@@ -26,6 +26,7 @@
 #include <heddle/compute/impl/host/attention.hpp>
 #include <heddle/compute/impl/host/team.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
+#include <heddle/compute/impl/pixelized.hpp>
 #include <heddle/context/impl/carriers.hpp>
 #include <heddle/context/impl/check.hpp>
 #include <heddle/context/impl/kept_tail.hpp>

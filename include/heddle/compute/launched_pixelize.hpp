@@ -1,0 +1,108 @@
+// heddle/compute/launched_pixelize.hpp: private pixelization by kernels that a queue launches: Kokkos, CUDA.
+#pragma once
+
+#include <heddle/compute/pixelize.hpp>
+#include <heddle/core/launch_each.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::privacy::detail {
+
+// The side of tile i.
+struct each_side {
+  frame_table frames;
+  noise_source noise;
+  side_choice choice;
+  std::uint8_t* sides;
+  HEDDLE_HD void operator()(std::int64_t i) const { sides[i] = choice(frames, i, noise); }
+};
+
+// Mean i of all that are held: its tile by bisection of the offsets, then its block.
+struct each_mean {
+  frame_table frames;
+  noise_source noise;
+  const std::uint8_t* sides;
+  const std::int64_t* offsets;
+  std::int64_t tiles;
+  std::uint8_t* means;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    const std::int64_t index = heddle::v0::detail::last_not_above(offsets, tiles, 1, i);
+    const tile_pixels tile = frames[index];
+    const std::int64_t side = sides[index], value = i - offsets[index];
+    const std::int64_t block = value / tile.channels, channel = value % tile.channels;
+    const std::int64_t across = blocks_of(tile.width, side);
+    const std::int64_t top = block / across * side, left = block % across * side;
+    const std::int64_t bottom = top + side < tile.height ? top + side : tile.height;
+    const std::int64_t right = left + side < tile.width ? left + side : tile.width;
+    std::int64_t sum = 0;
+    for (std::int64_t r = top; r < bottom; ++r)
+      for (std::int64_t c = left; c < right; ++c) sum += tile.at[r * tile.pitch + c * tile.channels + channel];
+    sum += noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
+    means[i] = rounded_mean(sum, (bottom - top) * (right - left));
+  }
+};
+
+template <class Backend>
+  requires launches_kernels<typename Backend::space::queue>
+class pixel_kernels<Backend> {
+  using space = typename Backend::space;
+  template <class T>
+  using memory = buffer<T, space>;
+
+ public:
+  pixel_kernels(Backend& backend, const pixelized& out, row_view<const std::uint8_t, space> pixels,
+                std::span<const std::uint32_t> frame_numbers)
+      : queue_(backend.queue()),
+        numbers_(there(frame_numbers)),
+        tile_rows_(there(std::span(out.tile_rows))),
+        frames_(table_of(out, heddle::v0::detail::first_element(pixels), first(numbers_))) {
+    frames_.tile_rows = first(tile_rows_);
+  }
+  // The queue has read what lies in buffers before they go.
+  void sides(pixelized& out, const noise_source& noise, const side_choice& choice) {
+    if (out.sides.empty()) return;
+    memory<std::uint8_t> sides(queue_, static_cast<std::int64_t>(out.sides.size()));
+    launch_each(queue_, static_cast<std::int64_t>(sides.size()), each_side{frames_, noise, choice, first(sides)});
+    back(sides, out.sides);
+  }
+  void means(pixelized& out, const noise_source& noise) {
+    if (out.means.empty()) return;
+    const memory<std::uint8_t> sides = there(std::span(std::as_const(out.sides)));
+    const memory<std::int64_t> offsets = there(std::span(std::as_const(out.offsets)));
+    memory<std::uint8_t> means(queue_, static_cast<std::int64_t>(out.means.size()));
+    launch_each(
+        queue_, static_cast<std::int64_t>(means.size()),
+        each_mean{frames_, noise, first(sides), first(offsets), static_cast<std::int64_t>(sides.size()), first(means)});
+    back(means, out.means);
+  }
+
+ private:
+  template <class B>
+  static auto first(B& b) noexcept {
+    return heddle::v0::detail::first_element(elements_of(b.view()));
+  }
+  template <class T>
+  memory<T> there(std::span<const T> host) {
+    memory<T> copy(queue_, static_cast<std::int64_t>(host.size()));
+    if (!host.empty()) queue_.copy(host, elements_of(copy.view()));
+    return copy;
+  }
+  template <class T>
+  void back(const memory<T>& from, std::vector<T>& to) {
+    queue_.copy(elements_of(from.view()), std::span(to));
+    queue_.wait();
+  }
+
+  typename space::queue& queue_;
+  memory<std::uint32_t> numbers_;
+  memory<std::int64_t> tile_rows_;
+  frame_table frames_;
+};
+
+}  // namespace heddle::inline v0::privacy::detail

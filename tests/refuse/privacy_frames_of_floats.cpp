@@ -1,0 +1,11 @@
+// refuse: heddle: privacy::pixelize: frames are of std::uint8_t
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/pixelize.hpp>
+
+namespace hd = heddle;
+namespace pv = heddle::privacy;
+using split = hd::layout<hd::mesh<hd::axis<hd::dp, 2>>, hd::shard<0, hd::dp>>;
+pv::pixelized of_floats(hd::compute::host<>& backend, const hd::sharded<float, 3, split>& frames, pv::ledger& spent) {
+  return pv::pixelize<pv::epsilon<1>, pv::pixels<16>, pv::sides<8>>(1, pv::by_hand(std::uint8_t{8}))(backend, frames,
+                                                                                                     spent);
+}
