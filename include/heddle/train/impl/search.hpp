@@ -154,7 +154,7 @@ class strategy_search {
              0;
     };
     if (!std::all_of(costs.layers.begin(), costs.layers.end(), good) || !good(costs.first) || !good(costs.last) ||
-        costs.rank_bytes < 0 || !(costs.message_seconds >= 0) || !(costs.spread >= 0))
+        costs.rank_bytes < 0 || costs.again_bytes < 0 || !(costs.message_seconds >= 0) || !(costs.spread >= 0))
       throw config_error(
           "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
           "keeps "
@@ -204,9 +204,11 @@ class strategy_search {
   struct view {
     const searched_table& table;
     const search_costs& costs;
+    std::int64_t besides = 0;  // of each rank
     std::vector<sums> until{};
 
-    view(const searched_table& t, const search_costs& c, int layers, int n) : table(t), costs(c), until(1) {
+    view(const searched_table& t, const search_costs& c, int layers, int n)
+        : table(t), costs(c), besides(c.rank_bytes + (n > 0 ? c.again_bytes : 0)), until(1) {
       for (int l = 0; l < layers; ++l) {
         sums next = until.back();
         next.add(c.layers[c.layers.size() == 1 ? 0 : static_cast<std::size_t>(l)], l < n);
@@ -240,7 +242,7 @@ class strategy_search {
   std::vector<double> bytes_of_ranks(const view& v, const std::vector<sums>& parts) const {
     std::vector<double> all;
     for (const auto& stages : v.table.of_rank) {
-      double bytes = static_cast<double>(v.costs.rank_bytes), lent = 0;
+      double bytes = static_cast<double>(v.besides), lent = 0;
       for (const int s : stages) {
         const sums& part = parts[static_cast<std::size_t>(v.table.part_of[static_cast<std::size_t>(s)])];
         bytes += v.bytes_of(s, part);
@@ -274,7 +276,7 @@ class strategy_search {
   bool stage_fits(const view& v, int p, int begin, int end, double bound) const {
     const sums part = v.of_part(p, begin, end);
     return part.seconds() <= bound &&
-           v.bytes_of(p, part) + part.lent <= static_cast<double>(space_.device_bytes - v.costs.rank_bytes);
+           v.bytes_of(p, part) + part.lent <= static_cast<double>(space_.device_bytes - v.besides);
   }
   // The same from every layer at which a stage can begin.
   std::vector<int> cut_from_all(const view& v, double bound) const {
@@ -448,11 +450,17 @@ class strategy_search {
     const auto fullest = std::max_element(bytes.begin(), bytes.end());
     const double missing = *fullest - static_cast<double>(space_.device_bytes);
     found.choice.recompute = n == 0 ? "none" : "full";
-    search_reason reason{reason_kind::memory, "", missing};
-    reason.text = "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " +
-                  rounded_text(*fullest * 1e-9, 2) + " GB of " +
-                  rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+    refuse(found,
+           {reason_kind::memory,
+            "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " + of_device(*fullest), missing});
+  }
+  std::string of_device(double bytes) const {
+    return rounded_text(bytes * 1e-9, 2) + " GB of " + rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+  }
+  void refuse(const searched_strategy& found, const search_reason& reason) {
     refuse(reason, 1);
+    if (reason.kind != reason_kind::memory) return;
+    const double missing = reason.amount;
     auto& near = result_.nearest;
     const auto place = std::upper_bound(near.begin(), near.end(), missing,
                                         [](double m, const refused_strategy& r) { return m < r.reason.amount; });
@@ -468,6 +476,11 @@ class strategy_search {
       const searched_table& facts = table_of(found.choice.schedule, pp, m);
       if (s.fewest > 0) consider(found, s.costs, facts, s.fewest, 1);  // every number, not some
       if (facts.one_each()) balance(found, s.costs, facts);
+      if (space_.exact) {
+        --result_.candidates, --result_.scored;
+        settle(found);
+        continue;
+      }
       const std::vector<int> counts = found.choice.layers.empty() ? even(facts.parts) : found.choice.layers;
       const view v(facts, s.costs, space_.layers, first_of(found.choice));
       const auto parts = parts_of(v, counts);
@@ -500,11 +513,40 @@ class strategy_search {
       found.bubble = line.bubble_ratio();
       result_.best.push_back(found);
     }
+    if (space_.exact) settle_misses();
     std::sort(result_.best.begin(), result_.best.end(), [](const searched_strategy& a, const searched_strategy& b) {
       return std::tie(a.seconds, a.bytes, a.choice.mesh, a.choice.schedule, a.choice.zero) <
              std::tie(b.seconds, b.bytes, b.choice.mesh, b.choice.schedule, b.choice.zero);
     });
     for (refused_strategy& r : result_.nearest) say_where(r);
+  }
+
+  // Ranks or refuses what the exact score says.
+  void settle(searched_strategy found) {
+    const search_score exact = space_.exact(found.choice);
+    if (exact.refused) return refuse(found, *exact.refused);
+    found.bytes = exact.bytes;
+    if (exact.bytes > space_.device_bytes)
+      return refuse(found,
+                    {reason_kind::memory, "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)),
+                     static_cast<double>(exact.bytes - space_.device_bytes)});
+    ++result_.candidates, ++result_.scored;
+    found.seconds = exact.seconds;
+    found.bubble = exact.bubble;
+    found.tokens_per_second = exact.tokens_per_second;
+    found.mfu = exact.mfu;
+    result_.best.push_back(std::move(found));
+  }
+  // Those that the costs refuse; what the exact score refused is among them, and is scored again.
+  void settle_misses() {
+    for (const refused_strategy& r : std::exchange(result_.nearest, {})) {
+      --result_.candidates;
+      --result_.refused[static_cast<std::size_t>(reason_kind::memory)];
+      searched_strategy found;
+      found.choice = r.choice;
+      found.samples = r.samples;
+      settle(std::move(found));
+    }
   }
 
   // Adds at which action of its list the rank of a near miss needs the most.
@@ -535,7 +577,7 @@ class strategy_search {
       }
     };
     const schedule::memory_need need =
-        schedule::peak_memory(table.view(), memory{facts, parts_of(v, even(facts.parts)), costs.rank_bytes});
+        schedule::peak_memory(table.view(), memory{facts, parts_of(v, even(facts.parts)), v.besides});
     if (need.position >= 0)
       r.reason.text += ", at position " + std::to_string(need.position) + " (" + schedule::to_text(need.where) + ")";
   }
@@ -577,6 +619,7 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
     while (!row.empty() && row.back() == ' ') row.pop_back();
     text += row + '\n';
   };
+  const bool told = !result.best.empty() && result.best.front().tokens_per_second > 0;
   if (result.best.empty())
     text += "no strategy fits\n";
   else
@@ -588,7 +631,9 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {"recompute", 11},
           {"GB", 8},
           {"seconds", 16},
-          {"bubble", 0}});
+          {"bubble", told ? 9 : 0},
+          {told ? "tokens/s" : "", told ? 12 : 0},
+          {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
     std::string seconds = rounded_text(s.seconds, 4);
@@ -602,7 +647,9 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {s.choice.recompute, 11},
           {rounded_text(static_cast<double>(s.bytes) * 1e-9, 1), 8},
           {seconds, 16},
-          {rounded_text(100 * s.bubble, 1) + " %", 0}});
+          {rounded_text(100 * s.bubble, 1) + " %", told ? 9 : 0},
+          {told ? rounded_text(s.tokens_per_second, 0) : "", told ? 12 : 0},
+          {told ? rounded_text(100 * s.mfu, 1) + " %" : "", 0}});
   }
   text += std::to_string(result.candidates) + " candidates, " + std::to_string(result.scored) + " scored\n";
   for (std::size_t k = 0; k < reason_names.size(); ++k)
