@@ -48,8 +48,9 @@ struct search_layer {
 struct search_costs {
   std::vector<search_layer> layers{};  ///< one for all blocks, or one for each
   search_layer first{}, last{};        ///< what the first stage (embedding) and the last (head and loss) have besides
-  std::int64_t rank_bytes = 0;         ///< of each rank besides: workspace, messages, context
-  std::int64_t again_bytes = 0;        ///< of each rank where blocks are recomputed: what one of them makes again
+  std::int64_t rank_bytes = 0;         ///< of each rank besides: messages, context
+  std::int64_t stage_bytes = 0;        ///< of each stage besides: its workspace
+  std::int64_t again_bytes = 0;        ///< of each stage that recomputes blocks: what one of them makes again
   double message_seconds = 0;          ///< of a boundary tensor to the next stage
   double spread = 0;                   ///< of the measured seconds, as a part of them
   bool extrapolated = false;           ///< outside of what was measured

@@ -42,7 +42,8 @@ decltype(auto) with_zero_stage(int stage, F&& f) {
 
 // A stage as a layer of a search. What stays has what is allocated once, too.
 struct paper_layer : search_layer {
-  std::int64_t again = 0;  // what more is allocated once where blocks are recomputed
+  std::int64_t again = 0;     // what more is allocated once where blocks are recomputed
+  std::int64_t messages = 0;  // between stages
 };
 template <class Step>
 paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const cluster& on,
@@ -68,7 +69,8 @@ paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const 
   const int slots = (std::max)(1, step.plan().storage.slots(r.pipeline_rank));
   const int waiting = (std::max)(1, most_deferred(step.table().list(r.pipeline_rank), r.pipeline_rank));
   l.again = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);
-  l.state_bytes = m.total() - m.parameters.lent - m.activations.saved - m.activations.waiting;
+  l.messages = m.between_stages;
+  l.state_bytes = m.parameters.total() - m.parameters.lent + m.activations.scratch;
   l.lent_bytes = m.parameters.lent;
   l.saved_bytes = m.activations.saved / slots;
   l.input_bytes = n.activations.saved / slots;
@@ -137,7 +139,8 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   costs.layers = {beyond(two, one)};
   costs.first = beyond(layers_of({1, 1, 1}, 0), one);
   costs.last = beyond(layers_of({1, 1, 1}, 2), one);
-  costs.rank_bytes = beyond(one, costs.layers.front()).state_bytes;
+  costs.rank_bytes = one.messages;
+  costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
   costs.again_bytes = one.again;
   return costs;
 }

@@ -154,7 +154,8 @@ class strategy_search {
              0;
     };
     if (!std::all_of(costs.layers.begin(), costs.layers.end(), good) || !good(costs.first) || !good(costs.last) ||
-        costs.rank_bytes < 0 || costs.again_bytes < 0 || !(costs.message_seconds >= 0) || !(costs.spread >= 0))
+        costs.rank_bytes < 0 || costs.stage_bytes < 0 || costs.again_bytes < 0 || !(costs.message_seconds >= 0) ||
+        !(costs.spread >= 0))
       throw config_error(
           "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
           "keeps "
@@ -179,6 +180,7 @@ class strategy_search {
   struct sums {
     double forward = 0, input = 0, weight = 0, reduction = 0, gather = 0;
     double states = 0, lent = 0, saved = 0, waiting = 0;
+    int recomputed = 0;  // layers
     void add(const search_layer& l, bool again) {
       forward += l.forward;
       input += l.backward_input + (again ? l.forward : 0);
@@ -189,10 +191,12 @@ class strategy_search {
       lent += static_cast<double>(l.lent_bytes);
       saved += static_cast<double>(again ? l.input_bytes : l.saved_bytes);
       waiting += static_cast<double>(l.waiting_bytes);
+      recomputed += again;
     }
     sums operator-(const sums& o) const {
-      return {forward - o.forward, input - o.input, weight - o.weight, reduction - o.reduction, gather - o.gather,
-              states - o.states,   lent - o.lent,   saved - o.saved,   waiting - o.waiting};
+      return {forward - o.forward, input - o.input,          weight - o.weight, reduction - o.reduction,
+              gather - o.gather,   states - o.states,        lent - o.lent,     saved - o.saved,
+              waiting - o.waiting, recomputed - o.recomputed};
     }
     // With weights gathered beside the computation.
     double forward_seconds() const { return (std::max)(forward, gather); }
@@ -204,11 +208,9 @@ class strategy_search {
   struct view {
     const searched_table& table;
     const search_costs& costs;
-    std::int64_t besides = 0;  // of each rank
     std::vector<sums> until{};
 
-    view(const searched_table& t, const search_costs& c, int layers, int n)
-        : table(t), costs(c), besides(c.rank_bytes + (n > 0 ? c.again_bytes : 0)), until(1) {
+    view(const searched_table& t, const search_costs& c, int layers, int n) : table(t), costs(c), until(1) {
       for (int l = 0; l < layers; ++l) {
         sums next = until.back();
         next.add(c.layers[c.layers.size() == 1 ? 0 : static_cast<std::size_t>(l)], l < n);
@@ -224,7 +226,10 @@ class strategy_search {
     // Of a stage's part, without what comes and goes.
     double bytes_of(int stage, const sums& part) const {
       const auto s = static_cast<std::size_t>(stage);
-      return part.states + table.slots[s] * part.saved + table.waiting[s] * part.waiting;
+      return resident(part) + table.slots[s] * part.saved + table.waiting[s] * part.waiting;
+    }
+    double resident(const sums& part) const {
+      return part.states + static_cast<double>(costs.stage_bytes + (part.recomputed > 0 ? costs.again_bytes : 0));
     }
   };
 
@@ -242,7 +247,7 @@ class strategy_search {
   std::vector<double> bytes_of_ranks(const view& v, const std::vector<sums>& parts) const {
     std::vector<double> all;
     for (const auto& stages : v.table.of_rank) {
-      double bytes = static_cast<double>(v.besides), lent = 0;
+      double bytes = static_cast<double>(v.costs.rank_bytes), lent = 0;
       for (const int s : stages) {
         const sums& part = parts[static_cast<std::size_t>(v.table.part_of[static_cast<std::size_t>(s)])];
         bytes += v.bytes_of(s, part);
@@ -276,7 +281,7 @@ class strategy_search {
   bool stage_fits(const view& v, int p, int begin, int end, double bound) const {
     const sums part = v.of_part(p, begin, end);
     return part.seconds() <= bound &&
-           v.bytes_of(p, part) + part.lent <= static_cast<double>(space_.device_bytes - v.besides);
+           v.bytes_of(p, part) + part.lent <= static_cast<double>(space_.device_bytes - v.costs.rank_bytes);
   }
   // The same from every layer at which a stage can begin.
   std::vector<int> cut_from_all(const view& v, double bound) const {
@@ -562,22 +567,20 @@ class strategy_search {
     const searched_table& facts = table_of(r.choice.schedule, pp, r.choice.microbatches);
     const view v(facts, costs, space_.layers, first_of(r.choice));
     struct memory {
-      const searched_table& facts;
+      const view& v;
       std::vector<sums> parts;
-      std::int64_t besides;
       const sums& of(int s) const {
-        return parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(s)])];
+        return parts[static_cast<std::size_t>(v.table.part_of[static_cast<std::size_t>(s)])];
       }
       std::int64_t activation_bytes(int s) const { return static_cast<std::int64_t>(of(s).saved); }
       std::int64_t weight_input_bytes(int s) const {
         return static_cast<std::int64_t>((std::max)(of(s).saved, of(s).waiting));
       }
       std::int64_t resident_bytes(int s) const {
-        return static_cast<std::int64_t>(of(s).states + of(s).lent) + besides;
+        return static_cast<std::int64_t>(v.resident(of(s)) + of(s).lent) + v.costs.rank_bytes;
       }
     };
-    const schedule::memory_need need =
-        schedule::peak_memory(table.view(), memory{facts, parts_of(v, even(facts.parts)), v.besides});
+    const schedule::memory_need need = schedule::peak_memory(table.view(), memory{v, parts_of(v, even(facts.parts))});
     if (need.position >= 0)
       r.reason.text += ", at position " + std::to_string(need.position) + " (" + schedule::to_text(need.where) + ")";
   }
