@@ -110,7 +110,7 @@ int plan(typename Model::config config, const settings& s, const tr::cluster& on
   tr::search_result found = tr::search_on_paper<Model, strategy>(o, on, space);
   found.best.resize((std::min)(found.best.size(), static_cast<std::size_t>(s.top)));
   const std::string text = to_string(found);
-  std::printf("%s\n%d devices, %s", to_string(config).c_str(), on.devices, text.c_str());
+  std::printf("%s, %d devices\n%s", to_string(config).c_str(), on.devices, text.c_str());
   if (page.asked()) {
     const auto* const shown = !found.best.empty()      ? &found.best.front().choice
                               : !found.nearest.empty() ? &found.nearest.front().choice

@@ -137,8 +137,19 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   }
   const detail::paper_layer one = layers_of({1, 1, 1}, 1, &costs.message_seconds), two = layers_of({1, 2, 1}, 1);
   costs.layers = {beyond(two, one)};
-  costs.first = beyond(layers_of({1, 1, 1}, 0), one);
-  costs.last = beyond(layers_of({1, 1, 1}, 2), one);
+  // What a stage takes once is in the seconds of the ends, and of bytes in `stage_bytes`.
+  const auto end = [&](int place) {
+    const detail::paper_layer all = layers_of({1, 1, 1}, place);
+    search_layer l = beyond(all, costs.layers.front()), bytes = beyond(all, one);
+    l.state_bytes = bytes.state_bytes;
+    l.lent_bytes = bytes.lent_bytes;
+    l.saved_bytes = bytes.saved_bytes;
+    l.input_bytes = bytes.input_bytes;
+    l.waiting_bytes = bytes.waiting_bytes;
+    return l;
+  };
+  costs.first = end(0);
+  costs.last = end(2);
   costs.rank_bytes = one.messages;
   costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
   costs.again_bytes = one.again;

@@ -622,6 +622,11 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
     while (!row.empty() && row.back() == ' ') row.pop_back();
     text += row + '\n';
   };
+  // So many decimals, and of small numbers three digits.
+  const auto digits = [](double x, int decimals) {
+    const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
+    return rounded_text(x, (std::min)((std::max)(own, decimals), 12));
+  };
   const bool told = !result.best.empty() && result.best.front().tokens_per_second > 0;
   if (result.best.empty())
     text += "no strategy fits\n";
@@ -639,8 +644,8 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
-    std::string seconds = rounded_text(s.seconds, 4);
-    if (s.spread > 0) seconds += " +- " + rounded_text(s.spread * s.seconds, 4);
+    std::string seconds = digits(s.seconds, 4);
+    if (s.spread > 0) seconds += " +- " + digits(s.spread * s.seconds, 4);
     if (s.extrapolated) seconds += " extrapolated";
     line({{std::to_string(++rank), 4},
           {s.choice.mesh, 24},
@@ -648,7 +653,7 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {std::to_string(s.choice.microbatches) + " x " + std::to_string(s.samples), 14},
           {std::to_string(s.choice.zero), 6},
           {s.choice.recompute, 11},
-          {rounded_text(static_cast<double>(s.bytes) * 1e-9, 1), 8},
+          {digits(static_cast<double>(s.bytes) * 1e-9, 1), 8},
           {seconds, 16},
           {rounded_text(100 * s.bubble, 1) + " %", told ? 9 : 0},
           {told ? rounded_text(s.tokens_per_second, 0) : "", told ? 12 : 0},
