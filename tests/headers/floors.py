@@ -32,7 +32,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "explain", "explain_page", "further_targets", "glancing_distillation", "language_state", "learning_rates", "measure_layers",
                    "measured_schedule", "named_context", "named_parameters", "optimizers/adafactor", "optimizers/lion", "optimizers/muon",
                    "optimizers/sgd", "paper_rank", "peak_bytes", "same_copies", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage",
-                   "search", "split_copies", "static_profile", "strategy_choice", "three_functions", "three_functions_stage", "trainer_weights",
+                   "search", "search_on_paper", "split_copies", "static_profile", "strategy_choice", "three_functions", "three_functions_stage", "trainer_weights",
                    "training_job", "weights", "whole_tensors"],
          "comm": ["flight_recorder"],
          "observe": ["flight_report", "heat_map"],

@@ -70,6 +70,12 @@ HEDDLE_INLINE searched_table facts_of(const std::string& name, int ranks, int mi
   return facts;
 }
 
+// With so many decimals, and three digits of what is small.
+HEDDLE_INLINE std::string short_number(double x, int decimals) {
+  const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
+  return rounded_text(x, (std::min)((std::max)(own, decimals), 12));
+}
+
 class strategy_search {
  public:
   strategy_search(const search_space& space, const cost_source& costs) : space_(space), costs_(costs) {
@@ -460,7 +466,7 @@ class strategy_search {
             "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " + of_device(*fullest), missing});
   }
   std::string of_device(double bytes) const {
-    return rounded_text(bytes * 1e-9, 2) + " GB of " + rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+    return short_number(bytes * 1e-9, 2) + " GB of " + short_number(static_cast<double>(space_.device_bytes) * 1e-9, 2);
   }
   void refuse(const searched_strategy& found, const search_reason& reason) {
     refuse(reason, 1);
@@ -532,9 +538,11 @@ class strategy_search {
     if (exact.refused) return refuse(found, *exact.refused);
     found.bytes = exact.bytes;
     if (exact.bytes > space_.device_bytes)
-      return refuse(found,
-                    {reason_kind::memory, "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)),
-                     static_cast<double>(exact.bytes - space_.device_bytes)});
+      return refuse(
+          found, {reason_kind::memory,
+                  "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)) + ", " +
+                      short_number(static_cast<double>(exact.bytes - space_.device_bytes) * 1e-9, 2) + " GB too many",
+                  static_cast<double>(exact.bytes - space_.device_bytes)});
     ++result_.candidates, ++result_.scored;
     found.seconds = exact.seconds;
     found.bubble = exact.bubble;
@@ -622,11 +630,6 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
     while (!row.empty() && row.back() == ' ') row.pop_back();
     text += row + '\n';
   };
-  // So many decimals, and of small numbers three digits.
-  const auto digits = [](double x, int decimals) {
-    const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
-    return rounded_text(x, (std::min)((std::max)(own, decimals), 12));
-  };
   const bool told = !result.best.empty() && result.best.front().tokens_per_second > 0;
   if (result.best.empty())
     text += "no strategy fits\n";
@@ -644,8 +647,8 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
-    std::string seconds = digits(s.seconds, 4);
-    if (s.spread > 0) seconds += " +- " + digits(s.spread * s.seconds, 4);
+    std::string seconds = detail::short_number(s.seconds, 4);
+    if (s.spread > 0) seconds += " +- " + detail::short_number(s.spread * s.seconds, 4);
     if (s.extrapolated) seconds += " extrapolated";
     line({{std::to_string(++rank), 4},
           {s.choice.mesh, 24},
@@ -653,7 +656,7 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {std::to_string(s.choice.microbatches) + " x " + std::to_string(s.samples), 14},
           {std::to_string(s.choice.zero), 6},
           {s.choice.recompute, 11},
-          {digits(static_cast<double>(s.bytes) * 1e-9, 1), 8},
+          {detail::short_number(static_cast<double>(s.bytes) * 1e-9, 1), 8},
           {seconds, 16},
           {rounded_text(100 * s.bubble, 1) + " %", told ? 9 : 0},
           {told ? rounded_text(s.tokens_per_second, 0) : "", told ? 12 : 0},
