@@ -5,10 +5,9 @@
 #include <heddle/core/text.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/schedule/check/memory.hpp>
-#include <heddle/schedule/lower/plan.hpp>
-#include <heddle/schedule/named.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/train/search.hpp>
+#include <heddle/train/search_tables.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -25,50 +24,6 @@
 
 namespace heddle::inline v0::train {
 namespace detail {
-
-// What a schedule's table says of stages; of all microbatches beyond those that fill the pipeline it is the same.
-struct searched_table {
-  std::string misfit{};  // why there is none
-  int parts = 1, stages = 1;
-  std::vector<int> part_of{}, slots{}, waiting{};
-  std::vector<std::vector<int>> of_rank{};  // stages
-
-  bool one_each() const noexcept { return stages == parts && stages == static_cast<int>(of_rank.size()); }
-};
-
-HEDDLE_INLINE schedule::action_table table_of_choice(const std::string& name, int ranks, int microbatches) {
-  return schedule::make_table(schedule::named(name, microbatches), ranks);
-}
-
-HEDDLE_INLINE searched_table facts_of(const std::string& name, int ranks, int microbatches) {
-  searched_table facts;
-  schedule::action_table table;
-  try {
-    table = table_of_choice(name, ranks, microbatches);
-  } catch (const schedule_error& e) {
-    facts.misfit = e.what();
-    if (facts.misfit.rfind("heddle: ", 0) == 0) facts.misfit.erase(0, 8);
-    return facts;
-  }
-  const schedule::table_view view = table.view();
-  facts.parts = view.parts();
-  facts.stages = view.stages();
-  facts.of_rank.resize(static_cast<std::size_t>(ranks));
-  const schedule::storage storage = schedule::assign_storage(schedule::lowered_to_run(view));
-  for (int s = 0; s < facts.stages; ++s) {
-    facts.part_of.push_back(view.part_of(s));
-    facts.slots.push_back(storage.slots[static_cast<std::size_t>(s)]);
-    facts.of_rank[static_cast<std::size_t>(view.rank_of(s))].push_back(s);
-    int waits = 0, most = 0;  // backwards of the input without that of the weights
-    for (const schedule::action& a : view.list(view.rank_of(s))) {
-      if (a.stage != s) continue;
-      if (a.kind == schedule::action_kind::backward_input) most = (std::max)(most, ++waits);
-      if (a.kind == schedule::action_kind::backward_weight) --waits;
-    }
-    facts.waiting.push_back(most);
-  }
-  return facts;
-}
 
 // With so many decimals, and three digits of what is small.
 HEDDLE_INLINE std::string short_number(double x, int decimals) {
