@@ -157,6 +157,7 @@
 #include <heddle/train/impl/saved_boxes.hpp>
 #include <heddle/train/impl/saved_parameter.hpp>
 #include <heddle/train/impl/search.hpp>
+#include <heddle/train/impl/search_tables.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>
 #include <heddle/train/impl/strategy_choice.hpp>

@@ -131,9 +131,13 @@ void for_each_class(const Mesh& mesh, const Step& step, int pipeline_axis, int p
   each(each, 0, 1);
 }
 
-// Times, totals and the timeline of what has been looked at. `groups[axes]`: devices of a group along these axes.
-HEDDLE_INLINE void complete_explanation(explanation& e,
-                                        const std::vector<std::pair<std::string, std::vector<int>>>& groups);
+// Axes with the members of the first rank's group along each.
+using groups_of_axes = std::vector<std::pair<std::string, std::vector<int>>>;
+// Of calls one after another.
+HEDDLE_INLINE double seconds_of_traffic(const std::vector<model::axis_traffic>& all, const cluster& on,
+                                        const groups_of_axes& groups);
+// Times, totals and the timeline of what has been looked at.
+HEDDLE_INLINE void complete_explanation(explanation& e, const groups_of_axes& groups);
 
 // What options leave to the types of a strategy.
 template <class When>
@@ -154,8 +158,7 @@ std::string recompute_text(const std::string& given) {
 
 // The members of the first rank's group along each single axis.
 template <class Mesh, class... Tags>
-void add_axes(explanation& e, std::vector<std::pair<std::string, std::vector<int>>>& groups, const Mesh& mesh,
-              type_list<Tags...>) {
+void add_axes(explanation& e, groups_of_axes& groups, const Mesh& mesh, type_list<Tags...>) {
   const auto add = [&]<class Tag>(std::type_identity<Tag>) {
     const std::vector<int> members = heddle::v0::group<Tag>(mesh, 0);
     const std::string name = heddle::v0::detail::axis_names(type_list<Tag>{}).front();
@@ -202,7 +205,7 @@ explanation explain(const options<typename Model::config, any_learning_rate>& op
                "; recompute " + detail::recompute_text<typename Strategy::activations>(options.recompute);
   e.tokens = options.batch * options.model.context;
   e.flops = options.model.flops_per_token() * static_cast<double>(e.tokens);
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  detail::groups_of_axes groups;
   detail::add_axes(e, groups, mesh, typename mesh_type::tags{});
   std::set<int> known;
   for (int p = 0; p < step.table().ranks(); ++p)

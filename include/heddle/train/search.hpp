@@ -48,7 +48,9 @@ struct search_layer {
 struct search_costs {
   std::vector<search_layer> layers{};  ///< one for all blocks, or one for each
   search_layer first{}, last{};        ///< what the first stage (embedding) and the last (head and loss) have besides
-  std::int64_t rank_bytes = 0;         ///< of each rank besides: workspace, messages, context
+  std::int64_t rank_bytes = 0;         ///< of each rank besides: messages, context
+  std::int64_t stage_bytes = 0;        ///< of each stage besides: its workspace
+  std::int64_t again_bytes = 0;        ///< of each stage that recomputes blocks: what one of them makes again
   double message_seconds = 0;          ///< of a boundary tensor to the next stage
   double spread = 0;                   ///< of the measured seconds, as a part of them
   bool extrapolated = false;           ///< outside of what was measured
@@ -72,6 +74,15 @@ struct search_point {
 /// The costs of a point: a profile, a paper trace, a published model. Called once for each.
 using cost_source = std::function<search_costs(const search_point&)>;
 
+/// A strategy as it is, where costs of layers only add up.
+struct search_score {
+  double seconds = 0;                      ///< of a step
+  double bubble = 0;                       ///< idle part of the pipeline
+  std::int64_t bytes = 0;                  ///< of the fullest rank
+  double tokens_per_second = 0, mfu = 0;   ///< 0: not told
+  std::optional<search_reason> refused{};  ///< what no program runs
+};
+
 /// What is searched. The axis `dp` splits samples and shares states, `pp` is the pipeline.
 struct search_space {
   int ranks = 8, layers = 1;
@@ -88,6 +99,8 @@ struct search_space {
   int simulated = 20, nearest = 3;  ///< how many candidates are simulated, and refusals for memory told
   /// What the program's trainer does not run, if anything: asked of candidates that fit.
   std::function<std::optional<search_reason>(const strategy_choice&)> trainer{};
+  /// Scores the strategies that would be simulated, and the nearest misses, in place of their costs.
+  std::function<search_score(const strategy_choice&)> exact{};
 };
 
 /// A strategy that fits, with what the simulation says of it.
@@ -100,6 +113,7 @@ struct searched_strategy {
   double bubble = 0;       ///< idle part of the simulated pipeline
   std::int64_t bytes = 0;  ///< of the fullest rank
   bool extrapolated = false;
+  double tokens_per_second = 0, mfu = 0;  ///< where `search_space::exact` tells them
 };
 /// A strategy that does not, and why.
 struct refused_strategy {
@@ -121,7 +135,8 @@ struct search_result {
 /// All meshes x ZeRO stages x microbatches x schedules: each candidate is scored or refused with a reason. A score has
 /// the layers of each stage by the exact minimum of the slowest stage under the memory of each (as even as can be,
 /// where a rank has several stages), and recomputes the first n blocks. The best by a lower bound are simulated and
-/// ranked. On one rank along pp or dp, where schedules and ZeRO stages do not differ, the first of each is searched.
+/// ranked; `space.exact`, where there is one, scores them in place of that, and the nearest misses, which then fit or
+/// not as it says. On one rank along pp or dp, where schedules and ZeRO stages do not differ, the first of each is searched.
 /// Errors: `config_error` for a space without ranks, layers, samples, schedules or stages; what `costs` throws.
 HEDDLE_INLINE search_result search(const search_space& space, const cost_source& costs);
 

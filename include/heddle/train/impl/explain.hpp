@@ -28,8 +28,6 @@ HEDDLE_INLINE std::int64_t explanation::missing_bytes() const noexcept {
 
 namespace detail {
 
-using groups_of_axes = std::vector<std::pair<std::string, std::vector<int>>>;
-
 // The level of a group along axes "dp" or "dp,tp" of the first rank: it has the furthest of their ranks.
 HEDDLE_INLINE const cluster_level& level_of_axes(const cluster& on, const groups_of_axes& groups,
                                                  std::string_view axes) {

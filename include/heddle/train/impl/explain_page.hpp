@@ -170,7 +170,12 @@ td,th{padding:3px 14px 3px 0;text-align:left;border-bottom:1px solid #2b3644}th{
 
 }  // namespace detail
 
-HEDDLE_INLINE std::string explain_page(const explanation& e) {
+HEDDLE_INLINE std::string text_page(std::string_view title, std::string_view text) {
+  return std::string(detail::page_head) + "<h1>" + detail::svg_escaped(std::string(title)) +
+         "</h1>\n<div class=wide><pre>" + detail::svg_escaped(std::string(text)) + "</pre></div>\n</body></html>\n";
+}
+
+HEDDLE_INLINE std::string explain_page(const explanation& e, std::string_view search) {
   using detail::shown_amount, detail::shown_seconds, detail::shown_share, detail::svg_escaped, detail::table_row;
   const auto card = [](const std::string& value, const char* what) {
     return "<div><b>" + svg_escaped(value) + "</b>" + what + "</div>\n";
@@ -185,6 +190,8 @@ HEDDLE_INLINE std::string explain_page(const explanation& e) {
   if (!e.fits())
     out += "<p class=bad>Does not fit: rank " + std::to_string(e.fullest().member.rank) + " needs " +
            shown_amount(static_cast<double>(e.missing_bytes()), "B") + " more than a device has.</p>\n";
+  if (!search.empty())
+    out += "<h2>Search</h2>\n<div class=wide><pre>" + detail::svg_escaped(std::string(search)) + "</pre></div>\n";
   out += "<h2>Memory</h2>\n" + detail::memory_picture(e) + "<h2>Sent in a step</h2>\n<div class=wide><table>\n" +
          table_row({"axis", "ranks", "level", "call", "calls", "bytes", "of ranks"}, "th");
   for (const detail::traffic_row& r : detail::traffic_rows(e))

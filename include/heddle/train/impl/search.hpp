@@ -5,10 +5,9 @@
 #include <heddle/core/text.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/schedule/check/memory.hpp>
-#include <heddle/schedule/lower/plan.hpp>
-#include <heddle/schedule/named.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/train/search.hpp>
+#include <heddle/train/search_tables.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -26,48 +25,10 @@
 namespace heddle::inline v0::train {
 namespace detail {
 
-// What a schedule's table says of stages; of all microbatches beyond those that fill the pipeline it is the same.
-struct searched_table {
-  std::string misfit{};  // why there is none
-  int parts = 1, stages = 1;
-  std::vector<int> part_of{}, slots{}, waiting{};
-  std::vector<std::vector<int>> of_rank{};  // stages
-
-  bool one_each() const noexcept { return stages == parts && stages == static_cast<int>(of_rank.size()); }
-};
-
-HEDDLE_INLINE schedule::action_table table_of_choice(const std::string& name, int ranks, int microbatches) {
-  return schedule::make_table(schedule::named(name, microbatches), ranks);
-}
-
-HEDDLE_INLINE searched_table facts_of(const std::string& name, int ranks, int microbatches) {
-  searched_table facts;
-  schedule::action_table table;
-  try {
-    table = table_of_choice(name, ranks, microbatches);
-  } catch (const schedule_error& e) {
-    facts.misfit = e.what();
-    if (facts.misfit.rfind("heddle: ", 0) == 0) facts.misfit.erase(0, 8);
-    return facts;
-  }
-  const schedule::table_view view = table.view();
-  facts.parts = view.parts();
-  facts.stages = view.stages();
-  facts.of_rank.resize(static_cast<std::size_t>(ranks));
-  const schedule::storage storage = schedule::assign_storage(schedule::lowered_to_run(view));
-  for (int s = 0; s < facts.stages; ++s) {
-    facts.part_of.push_back(view.part_of(s));
-    facts.slots.push_back(storage.slots[static_cast<std::size_t>(s)]);
-    facts.of_rank[static_cast<std::size_t>(view.rank_of(s))].push_back(s);
-    int waits = 0, most = 0;  // backwards of the input without that of the weights
-    for (const schedule::action& a : view.list(view.rank_of(s))) {
-      if (a.stage != s) continue;
-      if (a.kind == schedule::action_kind::backward_input) most = (std::max)(most, ++waits);
-      if (a.kind == schedule::action_kind::backward_weight) --waits;
-    }
-    facts.waiting.push_back(most);
-  }
-  return facts;
+// With so many decimals, and three digits of what is small.
+HEDDLE_INLINE std::string short_number(double x, int decimals) {
+  const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
+  return rounded_text(x, (std::min)((std::max)(own, decimals), 12));
 }
 
 inline constexpr std::int64_t most_searched_cells = std::int64_t{1} << 21;  // stages x microbatches of a table
@@ -157,7 +118,8 @@ class strategy_search {
              0;
     };
     if (!std::all_of(costs.layers.begin(), costs.layers.end(), good) || !good(costs.first) || !good(costs.last) ||
-        costs.rank_bytes < 0 || !(costs.message_seconds >= 0) || !(costs.spread >= 0))
+        costs.rank_bytes < 0 || costs.stage_bytes < 0 || costs.again_bytes < 0 || !(costs.message_seconds >= 0) ||
+        !(costs.spread >= 0))
       throw config_error(
           "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
           "keeps "
@@ -182,6 +144,7 @@ class strategy_search {
   struct sums {
     double forward = 0, input = 0, weight = 0, reduction = 0, gather = 0;
     double states = 0, lent = 0, saved = 0, waiting = 0;
+    int recomputed = 0;  // layers
     void add(const search_layer& l, bool again) {
       forward += l.forward;
       input += l.backward_input + (again ? l.forward : 0);
@@ -192,10 +155,12 @@ class strategy_search {
       lent += static_cast<double>(l.lent_bytes);
       saved += static_cast<double>(again ? l.input_bytes : l.saved_bytes);
       waiting += static_cast<double>(l.waiting_bytes);
+      recomputed += again;
     }
     sums operator-(const sums& o) const {
-      return {forward - o.forward, input - o.input, weight - o.weight, reduction - o.reduction, gather - o.gather,
-              states - o.states,   lent - o.lent,   saved - o.saved,   waiting - o.waiting};
+      return {forward - o.forward, input - o.input,          weight - o.weight, reduction - o.reduction,
+              gather - o.gather,   states - o.states,        lent - o.lent,     saved - o.saved,
+              waiting - o.waiting, recomputed - o.recomputed};
     }
     // With weights gathered beside the computation.
     double forward_seconds() const { return (std::max)(forward, gather); }
@@ -225,7 +190,10 @@ class strategy_search {
     // Of a stage's part, without what comes and goes.
     double bytes_of(int stage, const sums& part) const {
       const auto s = static_cast<std::size_t>(stage);
-      return part.states + table.slots[s] * part.saved + table.waiting[s] * part.waiting;
+      return resident(part) + table.slots[s] * part.saved + table.waiting[s] * part.waiting;
+    }
+    double resident(const sums& part) const {
+      return part.states + static_cast<double>(costs.stage_bytes + (part.recomputed > 0 ? costs.again_bytes : 0));
     }
   };
 
@@ -457,11 +425,17 @@ class strategy_search {
     const auto fullest = std::max_element(bytes.begin(), bytes.end());
     const double missing = *fullest - static_cast<double>(space_.device_bytes);
     found.choice.recompute = n == 0 ? "none" : "full";
-    search_reason reason{reason_kind::memory, "", missing};
-    reason.text = "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " +
-                  rounded_text(*fullest * 1e-9, 2) + " GB of " +
-                  rounded_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+    refuse(found,
+           {reason_kind::memory,
+            "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " + of_device(*fullest), missing});
+  }
+  std::string of_device(double bytes) const {
+    return short_number(bytes * 1e-9, 2) + " GB of " + short_number(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+  }
+  void refuse(const searched_strategy& found, const search_reason& reason) {
     refuse(reason, 1);
+    if (reason.kind != reason_kind::memory) return;
+    const double missing = reason.amount;
     auto& near = result_.nearest;
     const auto place = std::upper_bound(near.begin(), near.end(), missing,
                                         [](double m, const refused_strategy& r) { return m < r.reason.amount; });
@@ -477,6 +451,11 @@ class strategy_search {
       const searched_table& facts = table_of(found.choice.schedule, pp, m);
       if (s.fewest > 0) consider(found, s.costs, facts, s.fewest, 1);  // every number, not some
       if (facts.one_each()) balance(found, s.costs, facts);
+      if (space_.exact) {
+        --result_.candidates, --result_.scored;
+        settle(found);
+        continue;
+      }
       const std::vector<int> counts = found.choice.layers.empty() ? even(facts.parts) : found.choice.layers;
       const view v(facts, s.costs, space_.layers, first_of(found.choice));
       const auto parts = parts_of(v, counts);
@@ -509,11 +488,42 @@ class strategy_search {
       found.bubble = line.bubble_ratio();
       result_.best.push_back(found);
     }
+    if (space_.exact) settle_misses();
     std::sort(result_.best.begin(), result_.best.end(), [](const searched_strategy& a, const searched_strategy& b) {
       return std::tie(a.seconds, a.bytes, a.choice.mesh, a.choice.schedule, a.choice.zero) <
              std::tie(b.seconds, b.bytes, b.choice.mesh, b.choice.schedule, b.choice.zero);
     });
     for (refused_strategy& r : result_.nearest) say_where(r);
+  }
+
+  // Ranks or refuses what the exact score says.
+  void settle(searched_strategy found) {
+    const search_score exact = space_.exact(found.choice);
+    if (exact.refused) return refuse(found, *exact.refused);
+    found.bytes = exact.bytes;
+    if (exact.bytes > space_.device_bytes)
+      return refuse(
+          found, {reason_kind::memory,
+                  "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)) + ", " +
+                      short_number(static_cast<double>(exact.bytes - space_.device_bytes) * 1e-9, 2) + " GB too many",
+                  static_cast<double>(exact.bytes - space_.device_bytes)});
+    ++result_.candidates, ++result_.scored;
+    found.seconds = exact.seconds;
+    found.bubble = exact.bubble;
+    found.tokens_per_second = exact.tokens_per_second;
+    found.mfu = exact.mfu;
+    result_.best.push_back(std::move(found));
+  }
+  // Those that the costs refuse; what the exact score refused is among them, and is scored again.
+  void settle_misses() {
+    for (const refused_strategy& r : std::exchange(result_.nearest, {})) {
+      --result_.candidates;
+      --result_.refused[static_cast<std::size_t>(reason_kind::memory)];
+      searched_strategy found;
+      found.choice = r.choice;
+      found.samples = r.samples;
+      settle(std::move(found));
+    }
   }
 
   // Adds at which action of its list the rank of a near miss needs the most.
@@ -529,22 +539,20 @@ class strategy_search {
     const searched_table& facts = table_of(r.choice.schedule, pp, r.choice.microbatches);
     const view v(facts, costs, space_.layers, first_of(r.choice));
     struct memory {
-      const searched_table& facts;
+      const view& v;
       std::vector<sums> parts;
-      std::int64_t besides;
       const sums& of(int s) const {
-        return parts[static_cast<std::size_t>(facts.part_of[static_cast<std::size_t>(s)])];
+        return parts[static_cast<std::size_t>(v.table.part_of[static_cast<std::size_t>(s)])];
       }
       std::int64_t activation_bytes(int s) const { return static_cast<std::int64_t>(of(s).saved); }
       std::int64_t weight_input_bytes(int s) const {
         return static_cast<std::int64_t>((std::max)(of(s).saved, of(s).waiting));
       }
       std::int64_t resident_bytes(int s) const {
-        return static_cast<std::int64_t>(of(s).states + of(s).lent) + besides;
+        return static_cast<std::int64_t>(v.resident(of(s)) + of(s).lent) + v.costs.rank_bytes;
       }
     };
-    const schedule::memory_need need =
-        schedule::peak_memory(table.view(), memory{facts, parts_of(v, even(facts.parts)), costs.rank_bytes});
+    const schedule::memory_need need = schedule::peak_memory(table.view(), memory{v, parts_of(v, even(facts.parts))});
     if (need.position >= 0)
       r.reason.text += ", at position " + std::to_string(need.position) + " (" + schedule::to_text(need.where) + ")";
   }
@@ -586,6 +594,7 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
     while (!row.empty() && row.back() == ' ') row.pop_back();
     text += row + '\n';
   };
+  const bool told = !result.best.empty() && result.best.front().tokens_per_second > 0;
   if (result.best.empty())
     text += "no strategy fits\n";
   else
@@ -597,11 +606,13 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {"recompute", 11},
           {"GB", 8},
           {"seconds", 16},
-          {"bubble", 0}});
+          {"bubble", told ? 9 : 0},
+          {told ? "tokens/s" : "", told ? 12 : 0},
+          {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
-    std::string seconds = rounded_text(s.seconds, 4);
-    if (s.spread > 0) seconds += " +- " + rounded_text(s.spread * s.seconds, 4);
+    std::string seconds = detail::short_number(s.seconds, 4);
+    if (s.spread > 0) seconds += " +- " + detail::short_number(s.spread * s.seconds, 4);
     if (s.extrapolated) seconds += " extrapolated";
     line({{std::to_string(++rank), 4},
           {s.choice.mesh, 24},
@@ -609,9 +620,11 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {std::to_string(s.choice.microbatches) + " x " + std::to_string(s.samples), 14},
           {std::to_string(s.choice.zero), 6},
           {s.choice.recompute, 11},
-          {rounded_text(static_cast<double>(s.bytes) * 1e-9, 1), 8},
+          {detail::short_number(static_cast<double>(s.bytes) * 1e-9, 1), 8},
           {seconds, 16},
-          {rounded_text(100 * s.bubble, 1) + " %", 0}});
+          {rounded_text(100 * s.bubble, 1) + " %", told ? 9 : 0},
+          {told ? rounded_text(s.tokens_per_second, 0) : "", told ? 12 : 0},
+          {told ? rounded_text(100 * s.mfu, 1) + " %" : "", 0}});
   }
   text += std::to_string(result.candidates) + " candidates, " + std::to_string(result.scored) + " scored\n";
   for (std::size_t k = 0; k < reason_names.size(); ++k)

@@ -1,0 +1,213 @@
+// heddle/train/search_on_paper.hpp: searches strategies with costs from ranks on paper.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/train/explain.hpp>
+#include <heddle/train/paper_rank.hpp>
+#include <heddle/train/search.hpp>
+#include <heddle/train/strategy_choice.hpp>
+#include <heddle/train/trainer_checks.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::train {
+namespace detail {
+
+// f.template operator()<Zero>() of a ZeRO stage that is known when the program runs.
+template <class F>
+decltype(auto) with_zero_stage(int stage, F&& f) {
+  switch (stage) {
+    case 0:
+      return f.template operator()<0>();
+    case 1:
+      return f.template operator()<1>();
+    case 2:
+      return f.template operator()<2>();
+    case 3:
+      return f.template operator()<3>();
+    default:
+      throw config_error("heddle: expected a ZeRO stage from 0 to 3, got " + std::to_string(stage));
+  }
+}
+
+// A stage as a layer of a search. What stays has what is allocated once, too.
+struct paper_layer : search_layer {
+  std::int64_t again = 0;     // what more is allocated once where blocks are recomputed
+  std::int64_t messages = 0;  // between stages
+};
+template <class Step>
+paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const cluster& on,
+                           const groups_of_axes& groups, double* message) {
+  using kind = schedule::action_kind;
+  const paper_rank r = step.rank(rank);
+  const auto seconds = [&](const paper_work& w) {
+    return w.kernels.seconds(on.device) + seconds_of_traffic(w.traffic, on, groups);
+  };
+  paper_layer l;
+  for (const paper_work& w : r.work) {
+    double* const to = w.kind == kind::forward                                         ? &l.forward
+                       : w.kind == kind::backward || w.kind == kind::backward_input    ? &l.backward_input
+                       : w.kind == kind::backward_weight                               ? &l.backward_weight
+                       : w.kind == kind::unshard                                       ? &l.gather
+                       : w.kind == kind::reduce_gradient                               ? &l.reduction
+                       : w.kind == kind::send_forward || w.kind == kind::send_backward ? message
+                                                                                       : nullptr;
+    if (to != nullptr) *to = (std::max)(*to, seconds(w));
+  }
+  l.reduction += seconds(r.after);
+  const memory_forecast &m = *r.memory, n = *again.memory(rank);
+  const int slots = (std::max)(1, step.plan().storage.slots(r.pipeline_rank));
+  const int waiting = (std::max)(1, most_deferred(step.table().list(r.pipeline_rank), r.pipeline_rank));
+  l.again = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);
+  l.messages = m.between_stages;
+  l.state_bytes = m.parameters.total() - m.parameters.lent + m.activations.scratch;
+  l.lent_bytes = m.parameters.lent;
+  l.saved_bytes = m.activations.saved / slots;
+  l.input_bytes = n.activations.saved / slots;
+  l.waiting_bytes = m.activations.waiting / waiting;
+  return l;
+}
+
+// a - b, and nothing below 0.
+inline search_layer beyond(const search_layer& a, const search_layer& b) {
+  search_layer l;
+  for (const auto part : {&search_layer::forward, &search_layer::backward_input, &search_layer::backward_weight,
+                          &search_layer::reduction, &search_layer::gather})
+    l.*part = (std::max)(0.0, a.*part - b.*part);
+  for (const auto part : {&search_layer::state_bytes, &search_layer::lent_bytes, &search_layer::saved_bytes,
+                          &search_layer::input_bytes, &search_layer::waiting_bytes})
+    l.*part = (std::max)(std::int64_t{0}, a.*part - b.*part);
+  l.input_bytes = (std::min)(l.input_bytes, l.saved_bytes);
+  return l;
+}
+
+}  // namespace detail
+
+/// What layers cost under a strategy with named schedules, from stages of one and two blocks on paper: seconds by the device's
+/// roofline and the network's levels, bytes by the forecast. Ends are what the outer stages have besides. `samples`: of a
+/// microbatch on a rank. Errors: as `paper_step`.
+template <class Model, class Strategy>
+search_costs paper_costs(options<typename Model::config, any_learning_rate> o, const typename Strategy::mesh& mesh,
+                         const cluster& on, int samples) {
+  using mesh_type = typename Strategy::mesh;
+  using step_type = paper_step<Model, Strategy>;
+  constexpr int axis = detail::position_of_axis<mesh_type, typename Strategy::pipeline>();
+  explanation places;
+  places.on = on;
+  detail::groups_of_axes groups;  // of the whole mesh: a pipeline of three is at other distances
+  detail::add_axes(places, groups, mesh, typename mesh_type::tags{});
+  const bool alone = axis < 0 || mesh.extents()[static_cast<std::size_t>((std::max)(axis, 0))] == 1;
+  std::string extents;
+  const auto names = heddle::v0::axis_names<mesh_type>();
+  for (std::size_t a = 0; a < names.size(); ++a)
+    extents += (a == 0 ? "" : ",") + names[a] + "=" +
+               std::to_string(static_cast<int>(a) == axis && !alone ? 3 : mesh.extents()[a]);
+  const auto probe = parse_mesh<mesh_type>(extents);
+  o.schedule = "zb-h1";  // has both halves of a backward apart
+  o.microbatches = 3;
+  o.batch =
+      std::int64_t{3} * samples * detail::size_along(mesh, typename detail::on_paper<Model, Strategy>::axes::shares{});
+  const auto layers_of = [&](std::vector<int> counts, int place, double* message = nullptr) {
+    o.model.layers = std::accumulate(counts.begin(), counts.end(), 0);
+    o.layers_per_stage = std::move(counts);
+    std::array<int, mesh_type::rank> at{};
+    if constexpr (axis >= 0) at[static_cast<std::size_t>(axis)] = place;
+    o.recompute = "none";
+    const step_type once(o, probe);
+    o.recompute = "full";
+    return detail::layer_of_stage(once, step_type(o, probe), probe.rank_of(at), on, groups, message);
+  };
+  search_costs costs;
+  if (alone) {
+    const detail::paper_layer one = layers_of({1}, 0), two = layers_of({2}, 0);
+    costs.layers = {beyond(two, one)};
+    costs.first = beyond(one, costs.layers.front());
+    costs.again_bytes = one.again;
+    return costs;
+  }
+  const detail::paper_layer one = layers_of({1, 1, 1}, 1, &costs.message_seconds), two = layers_of({1, 2, 1}, 1);
+  costs.layers = {beyond(two, one)};
+  // What a stage takes once is in the seconds of the ends, and of bytes in `stage_bytes`.
+  const auto end = [&](int place) {
+    const detail::paper_layer all = layers_of({1, 1, 1}, place);
+    search_layer l = beyond(all, costs.layers.front()), bytes = beyond(all, one);
+    l.state_bytes = bytes.state_bytes;
+    l.lent_bytes = bytes.lent_bytes;
+    l.saved_bytes = bytes.saved_bytes;
+    l.input_bytes = bytes.input_bytes;
+    l.waiting_bytes = bytes.waiting_bytes;
+    return l;
+  };
+  costs.first = end(0);
+  costs.last = end(2);
+  costs.rank_bytes = one.messages;
+  costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
+  costs.again_bytes = one.again;
+  return costs;
+}
+
+/// Explains a strategy of named schedules that is data. `Strategy<Zero>` has the program's types for a ZeRO stage.
+/// Errors: as `explain`; `config_error` for an order of ranks, a mesh or an element type that these types do not have.
+template <class Model, template <int> class Strategy>
+explanation explain_choice(options<typename Model::config, any_learning_rate> o, const strategy_choice& choice,
+                           const cluster& on) {
+  choice.apply(o);
+  if (o.recompute.empty()) o.recompute = "none";
+  require_compiled(choice, {.zero = {0, 1, 2, 3},
+                            .dtypes = {std::is_same_v<typename Model::scalar, double> ? "f64" : "f32"},
+                            .axes = heddle::v0::axis_names<typename Strategy<0>::mesh>()});
+  const auto mesh = parse_mesh<typename Strategy<0>::mesh>(choice.mesh);
+  return detail::with_zero_stage(choice.zero, [&]<int Zero>() { return explain<Model, Strategy<Zero>>(o, mesh, on); });
+}
+
+/// Searches the strategies of a cluster: costs from `paper_costs`, the best and the nearest misses scored by `explain`, so
+/// that what the result says of a strategy is what `explain` says of it. Of `space` the ranks, layers, samples, bytes and
+/// scores are filled in here. Errors: as `search`; those of a cluster that is wrong.
+template <class Model, template <int> class Strategy>
+search_result search_on_paper(const options<typename Model::config, any_learning_rate>& o, const cluster& on,
+                              search_space space = {}) {
+  using mesh_type = typename Strategy<0>::mesh;
+  on.validate();
+  space.ranks = on.devices;
+  space.layers = o.model.layers;
+  space.batch = o.batch;
+  space.device_bytes = on.memory;
+  space.dtype = std::is_same_v<typename Model::scalar, double> ? "f64" : "f32";
+  const auto refused = [](reason_kind kind, const error& e) {
+    return search_reason{kind, std::string(heddle::v0::detail::without_prefix(e.what())), 0};
+  };
+  space.exact = [&](const strategy_choice& choice) -> search_score {
+    try {
+      const explanation e = explain_choice<Model, Strategy>(o, choice, on);
+      const auto& memory = e.fullest().member.memory;
+      return {e.seconds, e.bubble, memory ? memory->total() : 0, e.tokens_per_second(), e.mfu(), {}};
+    } catch (const error& e) {
+      return {.refused = refused(reason_kind::trainer, e)};
+    }
+  };
+  return search(space, [&](const search_point& point) -> search_costs {
+    std::string text;
+    for (const auto& [name, n] : point.axes) text += (text.empty() ? "" : ",") + name + "=" + std::to_string(n);
+    try {
+      const auto mesh = parse_mesh<mesh_type>(text);
+      return detail::with_zero_stage(
+          point.zero, [&]<int Zero>() { return paper_costs<Model, Strategy<Zero>>(o, mesh, on, point.samples); });
+    } catch (const error& e) {
+      search_costs none;
+      none.refused = refused(reason_kind::divides, e);
+      return none;
+    }
+  });
+}
+
+}  // namespace heddle::inline v0::train

@@ -1,0 +1,138 @@
+// tests/examples/plan_test.cpp: a strategy is found for a model and a cluster, explained, written, and trained as it is.
+#include "catch.hpp"
+
+#include <heddle/train/strategy_choice.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+namespace plan_test {
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+namespace tr = heddle::train;
+
+struct answer {
+  int status = -1;
+  std::string text;  // of both outputs
+};
+answer run(const std::string& command) {
+  answer a;
+  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
+  if (out == nullptr) return a;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return a;
+}
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The model that `gpt2_train` trains with these options, and a machine of four devices.
+struct planned_folder {
+  fs::path path = fs::temp_directory_path() / ("heddle-plan-" + std::to_string(::getpid()));
+  planned_folder() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+    std::ofstream(path / "config.json") << R"({"model_type": "gpt2", "n_embd": 32, "n_head": 2, "n_layer": 2,)"
+                                           R"( "n_positions": 32, "vocab_size": 256})";
+  }
+  planned_folder(const planned_folder&) = delete;
+  planned_folder& operator=(const planned_folder&) = delete;
+  ~planned_folder() { fs::remove_all(path); }
+  std::string operator/(const char* name) const { return (path / name).string(); }
+  std::string cluster(const char* memory) const {
+    std::ofstream(path / "cluster.json") << R"({"devices": 4, "flops": 1e13, "bytes_per_second": 1e11, "memory": )"
+                                         << memory << R"(, "levels": [{"name": "machine", "bytes_per_second": 1e10}]})";
+    return "plan --model " + path.string() + " --cluster " + (*this / "cluster.json") + " --batch 8 ";
+  }
+};
+// The words of the line that begins with this one.
+std::vector<std::string> words_of_line(const std::string& text, const std::string& first) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream in(line);
+    const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+    if (!words.empty() && words.front() == first) return words;
+  }
+  return {};
+}
+
+TEST_CASE("plan finds a strategy that gpt2_train runs", "[examples][plan]") {
+  const planned_folder f;
+  const std::string plan = f.cluster("60e6");
+  const answer found =
+      run(plan + "--zero 1 --top 3 --cpp --write " + (f / "strategy.txt") + " --html " + (f / "plan.html"));
+  INFO(found.text);
+  REQUIRE(found.status == 0);
+  CHECK_THAT(found.text, Contains("vocabulary=256, 4 devices\n") && Contains("tokens/s") && Contains("MFU") &&
+                             Contains("refused: divides ") && Contains("wrote " + (f / "plan.html")));
+  const tr::strategy_choice choice = tr::read_strategy_file(f / "strategy.txt");
+  const auto best = words_of_line(found.text, "1");
+  REQUIRE(best.size() == 15);  // rank mesh schedule m x samples zero recompute GB seconds bubble % tokens/s MFU %
+  CHECK(best[1] == choice.mesh);
+  CHECK(best[2] == choice.schedule);
+  CHECK(best[3] == std::to_string(choice.microbatches));
+  CHECK(words_of_line(found.text, "3").size() == 15);
+  CHECK(words_of_line(found.text, "4").empty());
+  CHECK_THAT(found.text, Contains(to_cpp(choice)));
+  const std::string page = text_of(f / "plan.html");
+  CHECK_THAT(page, Contains("<h2>Search</h2>") && Contains("<svg") && Contains(choice.mesh) && Contains("</html>"));
+  CHECK(page.find("http://") == std::string::npos);
+  CHECK(page.find("https://") == std::string::npos);
+
+  // The same strategy explained: the same MFU, and tokens a second to the digits that are shown.
+  const answer one = run(plan + "--strategy " + (f / "strategy.txt"));
+  INFO(one.text);
+  CHECK(one.status == 0);
+  CHECK_THAT(one.text, Contains("MFU " + best[13] + " %") && Contains("bubble " + best[10] + " %"));
+
+  const answer trained =
+      run("gpt2_train --plan " + (f / "strategy.txt") +
+          " --layers 2 --width 32 --heads 2 --context 32 --batch 8 --steps 2 --sample 0"
+          " --validation-samples 8 --trace \"\" --timeline \"\" --data " HEDDLE_SOURCE_DIR "/include/heddle/train");
+  INFO(trained.text);
+  CHECK(trained.status == 0);
+  CHECK_THAT(trained.text, Contains("2/2 "));
+}
+
+TEST_CASE("plan says why nothing fits, and what it was given wrong", "[examples][plan]") {
+  const planned_folder f;
+  const answer none = run(f.cluster("20e3") + "--html " + (f / "plan.html"));
+  INFO(none.text);
+  CHECK(none.status == 1);
+  CHECK_THAT(none.text, Contains("no strategy fits") && Contains("nearest: ") && Contains(" GB of 0.0000200, ") &&
+                            Contains(" GB too many"));
+  CHECK_THAT(text_of(f / "plan.html"), Contains("no strategy fits") && Contains("Does not fit: rank "));
+  const std::string plan = f.cluster("60e6");
+  const auto refused = [&](const std::string& more, const std::string& says) {
+    const answer a = run(plan + more);
+    INFO(a.text);
+    CHECK(a.status != 0);
+    CHECK_THAT(a.text, Contains(says));
+  };
+  refused("--write " + (f / "none/strategy.txt"), "cannot write '" + (f / "none/strategy.txt") + "'");
+  refused("--strategy \"mesh dp=2; zeor 1\"", "there is no key \"zeor\"");
+  refused("--strategy \"mesh dp=8\"", "the mesh dp=8 x pp=1 x tp=1 needs 8 devices, the cluster has 4");
+  refused("--strategy \"mesh dp=2,cp=2\"", "asks for a mesh with the axis cp");
+  refused("--strategy \"mesh dp=2; dtype bf16\"", "asks for dtype bf16");
+  refused("--zero 4", "must be a whole number from 0 to 3, got 4");
+  refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/mixtral", "plan knows gpt2, llama, qwen2 and qwen3");
+}
+
+}  // namespace plan_test
+}  // namespace
