@@ -43,8 +43,8 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "tokens/token_source", "tokens/token_store"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
-                  "place_groups", "placement_svg", "privacy", "shares_by_speed", "stage_limits", "strategy_space"],
-         "core": ["discrete_laplace", "key_lines", "line_reader"],
+                  "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
+         "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
          "compute": ["launched_pixelize", "pixelize", "pixelized", "watched_choices"],
          "schedule": ["lower/reorder", "text/derive"]}
 ABOUT = {

@@ -3,8 +3,8 @@
 
 #include <heddle/compute/pixelized.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/privacy.hpp>
 #include <heddle/layout/layout.hpp>
-#include <heddle/plan/privacy.hpp>
 #include <heddle/tensor/sharded.hpp>
 
 #include <array>

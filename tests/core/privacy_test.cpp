@@ -1,4 +1,4 @@
-#include <heddle/plan/privacy.hpp>
+#include <heddle/core/privacy.hpp>
 
 #include "catch.hpp"
 

@@ -1,4 +1,4 @@
-// heddle/plan/privacy.hpp: budgets of differential privacy, added up by the compiler, and a ledger of what was spent.
+// heddle/core/privacy.hpp: budgets of differential privacy, added up by the compiler, and a ledger of what was spent.
 #pragma once
 
 #include <heddle/core/error.hpp>
