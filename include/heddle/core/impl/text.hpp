@@ -33,8 +33,17 @@ HEDDLE_INLINE std::string rounded_text(double x, int decimals) {
   if (x - x != 0) return number_text(x);  // not finite
   char text[64];
   std::snprintf(text, sizeof text, x < 1e15 && x > -1e15 ? "%.*f" : "%.*e",
-                decimals < 0 ? 0 : decimals > 20 ? 20 : decimals, x);
+                decimals < 0    ? 0
+                : decimals > 20 ? 20
+                                : decimals,
+                x);
   return text;
+}
+HEDDLE_INLINE std::string digits_text(double x, int decimals) {
+  double shown = x < 0 ? -x : x;
+  for (int i = 0; i < decimals; ++i) shown *= 10;
+  for (; shown > 0 && shown < 100 && decimals < 12; shown *= 10) ++decimals;
+  return rounded_text(x, decimals);
 }
 
 }  // namespace heddle::inline v0
