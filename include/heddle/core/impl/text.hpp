@@ -33,10 +33,7 @@ HEDDLE_INLINE std::string rounded_text(double x, int decimals) {
   if (x - x != 0) return number_text(x);  // not finite
   char text[64];
   std::snprintf(text, sizeof text, x < 1e15 && x > -1e15 ? "%.*f" : "%.*e",
-                decimals < 0    ? 0
-                : decimals > 20 ? 20
-                                : decimals,
-                x);
+                decimals < 0 ? 0 : decimals > 20 ? 20 : decimals, x);
   return text;
 }
 HEDDLE_INLINE std::string digits_text(double x, int decimals) {
