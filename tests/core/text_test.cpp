@@ -37,6 +37,12 @@ TEST_CASE("a number for people is rounded, and right for any size", "[core][text
   CHECK(hd::rounded_text(-0.5, 4) == "-0.5000");
   CHECK(hd::rounded_text(1234567.8, 4) == "1234567.8000");
   CHECK(hd::rounded_text(1234567.8, 0) == "1234568");
+  CHECK(hd::digits_text(0.000731234, 1) == "0.000731");
+  CHECK(hd::digits_text(-0.0521, 1) == "-0.0521");
+  CHECK(hd::digits_text(54.52, 1) == "54.5");
+  CHECK(hd::digits_text(9.7972, 4) == "9.7972");
+  CHECK(hd::digits_text(0.0, 2) == "0.00");
+  CHECK(hd::digits_text(1e-30, 2) == "0.000000000000");
   CHECK(hd::rounded_text(1e20, 4) == "1.0000e+20");
   CHECK(hd::rounded_text(1.7976931348623157e308, 4) == "1.7977e+308");
   CHECK(hd::rounded_text(-1.0 / 3, 20).size() == 23);

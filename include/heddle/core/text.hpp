@@ -21,6 +21,8 @@ inline std::string number_text(std::integral auto x) {
 }
 /// A number rounded to so many decimals, for people; as `"1.2346e+15"` where it has more than 15 digits before them.
 HEDDLE_INLINE std::string rounded_text(double x, int decimals);
+/// The same with as many more decimals, up to 12, as give small numbers three digits: `"0.000731"`.
+HEDDLE_INLINE std::string digits_text(double x, int decimals);
 
 }  // namespace heddle::inline v0
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -65,7 +66,10 @@ paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const 
     if (to != nullptr) *to = (std::max)(*to, seconds(w));
   }
   l.reduction += seconds(r.after);
-  const memory_forecast &m = *r.memory, n = *again.memory(rank);
+  const std::optional<memory_forecast> recomputed = again.memory(rank);
+  if (!r.memory || !recomputed)
+    throw config_error("heddle: a search on paper needs a model whose stages say their sizes (model::sizes_of_stage)");
+  const memory_forecast &m = *r.memory, &n = *recomputed;
   const int slots = (std::max)(1, step.plan().storage.slots(r.pipeline_rank));
   const int waiting = (std::max)(1, most_deferred(step.table().list(r.pipeline_rank), r.pipeline_rank));
   l.again = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);

@@ -36,6 +36,12 @@ HEDDLE_INLINE std::string rounded_text(double x, int decimals) {
                 decimals < 0 ? 0 : decimals > 20 ? 20 : decimals, x);
   return text;
 }
+HEDDLE_INLINE std::string digits_text(double x, int decimals) {
+  double shown = x < 0 ? -x : x;
+  for (int i = 0; i < decimals; ++i) shown *= 10;
+  for (; shown > 0 && shown < 100 && decimals < 12; shown *= 10) ++decimals;
+  return rounded_text(x, decimals);
+}
 
 }  // namespace heddle::inline v0
 

@@ -25,6 +25,7 @@
 namespace heddle::inline v0::train {
 namespace detail {
 
+<<<<<<< HEAD
 // With so many decimals, and three digits of what is small.
 HEDDLE_INLINE std::string short_number(double x, int decimals) {
   const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
@@ -33,6 +34,8 @@ HEDDLE_INLINE std::string short_number(double x, int decimals) {
 
 inline constexpr std::int64_t most_searched_cells = std::int64_t{1} << 21;  // stages x microbatches of a table
 
+=======
+>>>>>>> w_join43
 class strategy_search {
  public:
   strategy_search(const search_space& space, const cost_source& costs) : space_(space), costs_(costs) {
@@ -430,14 +433,13 @@ class strategy_search {
             "rank " + std::to_string(fullest - bytes.begin()) + " along pp needs " + of_device(*fullest), missing});
   }
   std::string of_device(double bytes) const {
-    return short_number(bytes * 1e-9, 2) + " GB of " + short_number(static_cast<double>(space_.device_bytes) * 1e-9, 2);
+    return digits_text(bytes * 1e-9, 2) + " GB of " + digits_text(static_cast<double>(space_.device_bytes) * 1e-9, 2);
   }
   void refuse(const searched_strategy& found, const search_reason& reason) {
     refuse(reason, 1);
     if (reason.kind != reason_kind::memory) return;
-    const double missing = reason.amount;
     auto& near = result_.nearest;
-    const auto place = std::upper_bound(near.begin(), near.end(), missing,
+    const auto place = std::upper_bound(near.begin(), near.end(), reason.amount,
                                         [](double m, const refused_strategy& r) { return m < r.reason.amount; });
     if (place == near.end() && std::ssize(near) >= space_.nearest) return;
     near.insert(place, {found.choice, found.samples, reason});
@@ -498,15 +500,30 @@ class strategy_search {
 
   // Ranks or refuses what the exact score says.
   void settle(searched_strategy found) {
-    const search_score exact = space_.exact(found.choice);
+    search_score exact = space_.exact(found.choice);
+    const auto misses = [&] { return !exact.refused && exact.bytes > space_.device_bytes; };
+    if (int below = first_of(found.choice), n = space_.layers; misses() && space_.recompute && below < n) {
+      // The costs were too low: as few more blocks as fit are recomputed.
+      const auto score = [&](int blocks) {
+        found.choice.recompute = blocks == space_.layers ? "full" : "first " + std::to_string(blocks);
+        exact = space_.exact(found.choice);
+      };
+      score(n);
+      for (const bool fits = !misses(); fits && n - below > 1;) {
+        const int middle = below + (n - below) / 2;
+        score(middle);
+        (misses() ? below : n) = middle;
+      }
+      if (misses()) score(n);
+    }
     if (exact.refused) return refuse(found, *exact.refused);
     found.bytes = exact.bytes;
     if (exact.bytes > space_.device_bytes)
-      return refuse(
-          found, {reason_kind::memory,
-                  "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)) + ", " +
-                      short_number(static_cast<double>(exact.bytes - space_.device_bytes) * 1e-9, 2) + " GB too many",
-                  static_cast<double>(exact.bytes - space_.device_bytes)});
+      return refuse(found,
+                    {reason_kind::memory,
+                     "the fullest rank needs " + of_device(static_cast<double>(exact.bytes)) + ", " +
+                         digits_text(static_cast<double>(exact.bytes - space_.device_bytes) * 1e-9, 2) + " GB too many",
+                     static_cast<double>(exact.bytes - space_.device_bytes)});
     ++result_.candidates, ++result_.scored;
     found.seconds = exact.seconds;
     found.bubble = exact.bubble;
@@ -611,8 +628,8 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
-    std::string seconds = detail::short_number(s.seconds, 4);
-    if (s.spread > 0) seconds += " +- " + detail::short_number(s.spread * s.seconds, 4);
+    std::string seconds = digits_text(s.seconds, 4);
+    if (s.spread > 0) seconds += " +- " + digits_text(s.spread * s.seconds, 4);
     if (s.extrapolated) seconds += " extrapolated";
     line({{std::to_string(++rank), 4},
           {s.choice.mesh, 24},
@@ -620,7 +637,7 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
           {std::to_string(s.choice.microbatches) + " x " + std::to_string(s.samples), 14},
           {std::to_string(s.choice.zero), 6},
           {s.choice.recompute, 11},
-          {detail::short_number(static_cast<double>(s.bytes) * 1e-9, 1), 8},
+          {digits_text(static_cast<double>(s.bytes) * 1e-9, 1), 8},
           {seconds, 16},
           {rounded_text(100 * s.bubble, 1) + " %", told ? 9 : 0},
           {told ? rounded_text(s.tokens_per_second, 0) : "", told ? 12 : 0},
