@@ -25,23 +25,11 @@
 namespace heddle::inline v0::train {
 namespace detail {
 
-<<<<<<< HEAD
-// With so many decimals, and three digits of what is small.
-HEDDLE_INLINE std::string short_number(double x, int decimals) {
-  const int own = x > 0 ? 2 - static_cast<int>(std::floor(std::log10(x))) : 0;
-  return rounded_text(x, (std::min)((std::max)(own, decimals), 12));
-}
-
-inline constexpr std::int64_t most_searched_cells = std::int64_t{1} << 21;  // stages x microbatches of a table
-
-=======
->>>>>>> w_join43
 class strategy_search {
  public:
   strategy_search(const search_space& space, const cost_source& costs) : space_(space), costs_(costs) {
-    if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.batch > (std::numeric_limits<int>::max)() ||
-        space.schedules.empty() || space.zero.empty() || space.device_bytes < 1 || space.most_samples < 1 ||
-        space.simulated < 1 || space.nearest < 0)
+    if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.schedules.empty() || space.zero.empty() ||
+        space.device_bytes < 1 || space.most_samples < 1 || space.simulated < 1 || space.nearest < 0)
       throw config_error("heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got " +
                          std::to_string(space.ranks) + " ranks, " + std::to_string(space.layers) +
                          " layers, a batch of " + std::to_string(space.batch) + ", " +
@@ -327,18 +315,12 @@ class strategy_search {
 
   void score(const search_point& point, const search_costs& costs, const std::string& schedule, int microbatches) {
     const int pp = point.extent("pp");
-    const auto is_large = [&](int stages) { return std::int64_t{stages} * microbatches > most_searched_cells; };
-    const search_reason large{reason_kind::schedule, std::to_string(microbatches) + " microbatches on " +
-                                                         std::to_string(pp) +
-                                                         " pipeline ranks are too many to simulate"};
-    if (is_large(pp)) return refuse(large, 1);
     const searched_table& table = table_of(schedule, pp, microbatches);
     if (!table.misfit.empty()) return refuse({reason_kind::schedule, table.misfit}, 1);
     if (table.parts > space_.layers)
       return refuse({reason_kind::divides, std::to_string(space_.layers) + " layers do not fill the " +
                                                std::to_string(table.parts) + " stages of " + schedule},
                     1);
-    if (is_large(table.stages)) return refuse(large, 1);
     searched_strategy found;
     std::string mesh;
     for (const auto& [name, n] : point.axes) mesh += (mesh.empty() ? "" : ",") + name + "=" + std::to_string(n);
