@@ -23,6 +23,8 @@ struct searched_table {
 HEDDLE_INLINE schedule::action_table table_of_choice(const std::string& name, int ranks, int microbatches);
 // The same facts, with `misfit` in place of an error.
 HEDDLE_INLINE searched_table facts_of(const std::string& name, int ranks, int microbatches);
+// What is wrong with so many cells of stages and microbatches, or nothing: a table of more than 2^21 takes too long to simulate.
+HEDDLE_INLINE std::string too_large(int stages, int ranks, int microbatches);
 
 }  // namespace heddle::inline v0::train::detail
 

@@ -10,7 +10,6 @@
 #include <heddle/train/search_tables.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -28,13 +27,13 @@ namespace detail {
 class strategy_search {
  public:
   strategy_search(const search_space& space, const cost_source& costs) : space_(space), costs_(costs) {
-    if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.schedules.empty() || space.zero.empty() ||
-        space.device_bytes < 1 || space.most_samples < 1 || space.simulated < 1 || space.nearest < 0)
-      throw config_error("heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got " +
-                         std::to_string(space.ranks) + " ranks, " + std::to_string(space.layers) +
-                         " layers, a batch of " + std::to_string(space.batch) + ", " +
-                         std::to_string(space.schedules.size()) + " schedules and " +
-                         std::to_string(space.zero.size()) + " ZeRO stages");
+    if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.batch > (std::numeric_limits<int>::max)() ||
+        space.schedules.empty() || space.zero.empty() || space.device_bytes < 1 || space.most_samples < 1 ||
+        space.simulated < 1 || space.nearest < 0)
+      throw config_error(heddle::v0::detail::text_of(
+          {"heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got ", space.ranks,
+           " ranks, ", space.layers, " layers, a batch of ", space.batch, ", ", std::ssize(space.schedules),
+           " schedules and ", std::ssize(space.zero), " ZeRO stages"}));
   }
 
   search_result run() {
@@ -315,12 +314,16 @@ class strategy_search {
 
   void score(const search_point& point, const search_costs& costs, const std::string& schedule, int microbatches) {
     const int pp = point.extent("pp");
+    if (const auto large = too_large(pp, pp, microbatches); !large.empty())
+      return refuse({reason_kind::schedule, large}, 1);
     const searched_table& table = table_of(schedule, pp, microbatches);
     if (!table.misfit.empty()) return refuse({reason_kind::schedule, table.misfit}, 1);
     if (table.parts > space_.layers)
       return refuse({reason_kind::divides, std::to_string(space_.layers) + " layers do not fill the " +
                                                std::to_string(table.parts) + " stages of " + schedule},
                     1);
+    if (const auto large = too_large(table.stages, pp, microbatches); !large.empty())
+      return refuse({reason_kind::schedule, large}, 1);
     searched_strategy found;
     std::string mesh;
     for (const auto& [name, n] : point.axes) mesh += (mesh.empty() ? "" : ",") + name + "=" + std::to_string(n);
@@ -597,17 +600,8 @@ HEDDLE_INLINE std::string to_string(const search_result& result) {
   if (result.best.empty())
     text += "no strategy fits\n";
   else
-    line({{"", 4},
-          {"mesh", 24},
-          {"schedule", 15},
-          {"microbatches", 14},
-          {"zero", 6},
-          {"recompute", 11},
-          {"GB", 8},
-          {"seconds", 16},
-          {"bubble", told ? 9 : 0},
-          {told ? "tokens/s" : "", told ? 12 : 0},
-          {told ? "MFU" : "", 0}});
+    line({{"", 4}, {"mesh", 24}, {"schedule", 15}, {"microbatches", 14}, {"zero", 6}, {"recompute", 11}, {"GB", 8},
+          {"seconds", 16}, {"bubble", told ? 9 : 0}, {told ? "tokens/s" : "", told ? 12 : 0}, {told ? "MFU" : "", 0}});
   int rank = 0;
   for (const searched_strategy& s : result.best) {
     std::string seconds = digits_text(s.seconds, 4);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace heddle::inline v0::train::detail {
@@ -44,6 +45,12 @@ HEDDLE_INLINE searched_table facts_of(const std::string& name, int ranks, int mi
     facts.waiting.push_back(most);
   }
   return facts;
+}
+
+HEDDLE_INLINE std::string too_large(int stages, int ranks, int microbatches) {
+  if (std::int64_t{stages} * microbatches <= std::int64_t{1} << 21) return {};
+  return std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
+         " pipeline ranks are too many to simulate";
 }
 
 }  // namespace heddle::inline v0::train::detail
