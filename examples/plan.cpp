@@ -29,6 +29,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <variant>
 #include <vector>
 
@@ -57,11 +58,13 @@ class output_file {
  public:
   explicit output_file(std::filesystem::path path) : path_(std::move(path)) {
     if (path_.empty()) return;
-    file_.open(path_, std::ios::binary);
+    file_.open(path_, std::ios::binary | std::ios::app);  // whether it can be written; what is in it stays until then
     if (!file_) fail();
   }
   void write(const std::string& text) {
     if (path_.empty()) return;
+    file_.close();
+    file_.open(path_, std::ios::binary | std::ios::trunc);
     file_ << text;
     file_.close();
     if (!file_) fail();
@@ -77,7 +80,8 @@ class output_file {
 
 // A file, or its lines with semicolons between them and without the version.
 tr::strategy_choice given_strategy(const std::string& text) {
-  if (std::filesystem::is_regular_file(text)) return tr::read_strategy_file(text);
+  std::error_code none;  // a text may be longer than a name of a file can be
+  if (std::filesystem::is_regular_file(text, none)) return tr::read_strategy_file(text);
   std::string lines = "version 1\n" + text;
   std::replace(lines.begin(), lines.end(), ';', '\n');
   return tr::read_strategy(lines, "--strategy");

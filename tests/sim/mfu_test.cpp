@@ -111,4 +111,5 @@ TEST_CASE("jobs that make no sense are refused", "[sim][reliability]") {
   CHECK_THROWS_WITH(sim::simulate_failures({10, 1, 1}, 1000, 5000, 0),
                     Contains("hardly ever gets through 1001 seconds"));
   CHECK_THROWS_AS(sim::simulate_failures({10, NAN, 3}, 1, 5, 0), heddle::config_error);
+  CHECK_THROWS_WITH(sim::simulate_failures({1e300, 0, 0}, 1e-9, 1e9, 1), Contains("more than 10^9 intervals"));
 }

@@ -229,7 +229,7 @@ TEST_CASE("a cluster file is read, and what is wrong in it is said by key", "[tr
     CHECK_THROWS_WITH(tr::cluster_of_json(bad, "c.json"), Contains(text));
   };
   refused("/devices", -1, "c.json, key 'devices': expected a whole number of 0 to 2147483647, got -1");
-  refused("/devices", 0, "c.json: a cluster's devices should be at least 1, got 0");
+  refused("/devices", 0, "c.json: a cluster's devices should be 1 to 1048576, got 0");
   refused("/memory", "80 GB", "c.json, key 'memory': expected a positive number, got \"80 GB\"");
   refused("/memory", 1e30, "below 9e18, got 1e+30");
   refused("/flop", 3, "c.json, key 'flop': expected one of ");

@@ -143,6 +143,8 @@ TEST_CASE("a step on paper sends and holds what a Llama's does", "[train][paper]
   compare<model, hd::compute::host<>, 1>({"dp=2,tp=4", "1f1b", 2, "full", 10}, small_llama());
   compare<model, hd::compute::host<>, 1>({"pp=4,tp=2", "zb-h1", 8, "full"}, small_llama());
   compare<model, checked, 2>({"dp=4,pp=2", "interleaved:2", 2, "none"}, small_llama());
+  compare<model, hd::compute::host<>, 2, hd::reduce_beside>({"dp=2,pp=2,tp=2", "interleaved:2", 4, "none"},
+                                                            small_llama());
   compare<model, checked, 2>({"dp=2,pp=2,tp=2", "1f1b", 4, "full", 8}, small_llama());
 }
 

@@ -253,6 +253,7 @@ TEST_CASE("equal stages take the time of the formula, and more memory is never s
     const auto found = tr::search(space, source);
     if (found.best.empty()) continue;
     CHECK(found.best.front().seconds <= last * (1 + 1e-12));
+    for (const auto& s : found.best) CHECK(s.bound <= s.seconds * (1 + 1e-12));
     last = found.best.front().seconds;
   }
   CHECK(last < 10);

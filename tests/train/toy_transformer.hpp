@@ -265,7 +265,7 @@ hidden<Context> embed(Context& c, const batch& b) {
   const auto& table = c.template weight<"embed/embedding">();
   hd::sharded<T, 2, embedded<Context>> x(embedded<Context>{c.world().mesh()},
                                          c.make_activations(b.rows(), width).shape(), c.world().rank());
-  c.compute().template embedding<T>(b.tokens, table.local(), table.local_offset()[0], x.local());
+  hd::compute::run<hd::compute::ops::embedding>(c.compute(), b.tokens, table.local(), table.local_offset()[0], x.local());
   return c.template convert<activations<Context>>(std::move(x));
 }
 template <class Context>
@@ -275,7 +275,8 @@ void embed_backward(Context& c, const batch& b, hidden<Context>&& dx) {
   const auto dy = c.template convert<hd::dual<embedded<Context>>>(std::move(dx));
   using g_layout = hd::dual<embedding_table<Context>>;
   hd::sharded<T, 2, g_layout> g(g_layout{c.world().mesh()}, table.shape(), c.world().rank());
-  c.compute().template embedding_backward<T>(b.tokens, dy.local(), table.local_offset()[0], g.local());
+  hd::compute::run<hd::compute::ops::embedding_backward>(c.compute(), b.tokens, dy.local(), table.local_offset()[0],
+                                                         g.local());
   c.template add_gradient<"embed/embedding">(std::move(g));
 }
 

@@ -472,6 +472,8 @@ class session {
     r.given_up = std::exchange(given_up_, 0);
     std::vector<sample> all;
     double rewards = 0;
+    // A divergence from a reference has a gradient where no answer has an advantage.
+    const bool pulled = knows_reference(trainer_->options().model.objective);
     bool moves = false;
     for (std::vector<sample> group : batch) {
       set_advantages(group, settings_.advantage);
@@ -481,7 +483,7 @@ class session {
         } else if (r.missing++ == 0) {
           r.why_missing = s.missing;
         }
-        moves = moves || (s.advantage != 0 && s.missing.empty());
+        moves = moves || ((s.advantage != 0 || pulled) && s.missing.empty());
         count_lags(s, r);
         all.push_back(std::move(s));
       }

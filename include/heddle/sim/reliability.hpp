@@ -79,6 +79,10 @@ inline job_history simulate_failures(const failing_job& job, double interval, do
     throw config_error(heddle::detail::text_of({"heddle: a job that fails every ", number_text(job.between_failures),
                                                 " seconds hardly ever gets through ", number_text(interval + job.save),
                                                 " seconds between saves and a restart of ", number_text(job.restart)}));
+  if (!(work / interval <= 1e9))
+    throw config_error(
+        heddle::detail::text_of({"heddle: ", number_text(work), " seconds of work are more than 10^9 intervals of ",
+                                 number_text(interval), " seconds between saves"}));
   const counter_random random(seed, 0);
   std::uint64_t draw = 0;
   job_history h;

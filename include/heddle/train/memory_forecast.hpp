@@ -127,7 +127,8 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
       largest = (std::max)(largest, n.boundary_elements);
       if (!n.borrows_embedding) tied = (std::max)(tied, n.tied_elements);
       stay += n.frozen_elements + (zero >= 3 ? 0 : n.flat_elements);
-      const bool alone = !here.has_replicas(s) && (parts.parts() == 1 || n.tied_elements == 0);
+      const bool alone = !Strategy::reductions::beside && !here.has_replicas(s) &&
+                         (parts.parts() == 1 || n.tied_elements == 0);
       whole.push_back({s, parts.part_of(s), n.flat_elements, n.borrows_embedding, alone});
     }
     if (zero >= 2 && !(sizes_type::buckets == 1 && facts.shares.size() == 1))

@@ -105,12 +105,13 @@ class nano_search {
   nano_search(std::span<const nano_operation> operations, const sim::lane_speed& speed, const nano_options& o)
       : operations_(operations), speed_(speed), options_(o) {
     require_nano_operations(operations);
-    if (o.rows < 1 || o.multiple < 1 || o.parts < 1 || o.parts > most_nano_parts || o.layers < 1 ||
-        !(o.share_step > 0 && o.share_step <= 1))
-      throw config_error(heddle::detail::text_of(
-          {"heddle: nano-batches need rows, a multiple and layers of at least 1, 1 to ", most_nano_parts,
-           " parts and a step of shares above 0, at most 1; got ", o.rows, ", ", o.multiple, ", ", o.layers, ", ",
-           o.parts, " and ", number_text(o.share_step)}));
+    constexpr int most_rows = 1 << 30;
+    if (o.rows < 1 || o.rows > most_rows || o.multiple < 1 || o.multiple > most_rows || o.parts < 1 ||
+        o.parts > most_nano_parts || o.layers < 1 || !(o.share_step >= 0.001 && o.share_step <= 1))
+      throw config_error(
+          heddle::detail::text_of({"heddle: nano-batches need rows, a multiple and layers of at least 1, 1 to ",
+                                   most_nano_parts, " parts and a step of shares from 0.001 to 1; got ", o.rows, ", ",
+                                   o.multiple, ", ", o.layers, ", ", o.parts, " and ", number_text(o.share_step)}));
     for (std::size_t i = 0; i < operations.size(); ++i)
       if (operations[i].where != sim::lane::compute) shared_.push_back(i);
     for (int k = 1; k * o.share_step < 1 + 1e-9; ++k) grid_.push_back((std::min)(k * o.share_step, 1.0));

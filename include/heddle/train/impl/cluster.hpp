@@ -23,7 +23,7 @@ HEDDLE_INLINE void cluster::validate() const {
   const auto not_negative = [&](const std::string& what, double x) {
     if (!(x >= 0) || !std::isfinite(x)) refuse(what, "a number of 0 or more", x);
   };
-  if (devices < 1) refuse("devices", "at least 1", devices);
+  if (devices < 1 || devices > 1 << 20) refuse("devices", "1 to 1048576", devices);
   positive("memory", static_cast<double>(memory));
   positive("flops", device.flops);
   positive("bytes_per_second", device.bytes_per_second);

@@ -4,6 +4,7 @@
 #include <heddle/train/explain.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -131,9 +132,15 @@ HEDDLE_INLINE std::vector<traffic_row> traffic_rows(const explanation& e) {
     for (const model::axis_traffic& t : c.traffic)
       for (std::size_t i = 0; i < comm_operations; ++i)
         if (const auto& o = t.counters.by_operation[i]; o.calls > 0) {
-          std::string level;
+          // Of the level that the first and the last device of a group have in common.
+          std::array<int, 2> ends{0, 0};
+          bool any = false;
           for (const axis_on_cluster& a : e.axes)
-            if (("," + t.axes + ",").find("," + a.name + ",") != std::string::npos) level = a.level;
+            if (("," + t.axes + ",").find("," + a.name + ",") != std::string::npos) {
+              ends[1] += (a.ranks - 1) * a.distance;
+              any = true;
+            }
+          const std::string level = any ? e.on.level_of(ends).name : std::string();
           rows.push_back(
               {t.axes, level, std::string(to_string(static_cast<comm_operation>(i))), "", t.ranks, o.calls, o.bytes});
         }

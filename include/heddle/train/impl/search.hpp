@@ -291,22 +291,30 @@ class strategy_search {
     return best;
   }
 
-  // No order of the actions is faster: a rank waits for its first forward, computes, and the last backward goes back.
+  // No order of the actions is faster: a rank waits for its first forward, computes, and the last backward goes back. Where weight
+  // gradients are apart they may lie beside that.
   double bound_of(const view& v, const std::vector<sums>& parts, int microbatches) const {
-    std::vector<double> before(parts.size() + 1, 0.0);
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      before[p + 1] = before[p] + parts[p].forward_seconds() + parts[p].input_seconds();
+    std::vector<double> forth(parts.size() + 1, 0.0), back = forth;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      forth[p + 1] = forth[p] + parts[p].forward_seconds();
+      back[p + 1] = back[p] + parts[p].input_seconds();
+    }
     double most = 0, reduction = 0;
     const int each = microbatches * v.table.parts / v.table.stages;  // of each chain
     for (const auto& stages : v.table.of_rank) {
-      double work = 0, wait = std::numeric_limits<double>::infinity(), own = 0;
+      double work = 0, weights = 0, own = 0, first = std::numeric_limits<double>::infinity(), last = first;
+      bool split = false;
       for (const int s : stages) {
         const auto p = static_cast<std::size_t>(v.table.part_of[static_cast<std::size_t>(s)]);
-        work += each * parts[p].seconds();
+        const double inputs = parts[p].forward_seconds() + parts[p].input_seconds();
+        work += each * inputs;
+        weights += each * (parts[p].seconds() - inputs);
         own += parts[p].reduction;
-        wait = (std::min)(wait, before[p]);
+        first = (std::min)(first, forth[p]);
+        last = (std::min)(last, back[p]);
+        split = split || v.table.waiting[static_cast<std::size_t>(s)] > 0;
       }
-      most = (std::max)(most, work + wait);
+      most = (std::max)(most, first + work + (split ? (std::max)(weights, last) : weights + last));
       reduction = (std::max)(reduction, own);
     }
     return most + reduction;

@@ -11,6 +11,7 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -180,9 +181,11 @@ HEDDLE_INLINE strategy_choice read_strategy(std::string_view text, std::string_v
 }
 
 HEDDLE_INLINE strategy_choice read_strategy_file(const std::string& path) {
+  std::error_code none;
   std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in || in.bad()) throw config_error("heddle: cannot read the strategy in '" + path + "'");
+  const bool opened = in && !std::filesystem::is_directory(path, none);
+  const std::string text = opened ? std::string{std::istreambuf_iterator<char>(in), {}} : std::string();
+  if (!opened || in.bad()) throw config_error("heddle: cannot read the strategy in '" + path + "'");
   return read_strategy(text, path);
 }
 
