@@ -57,6 +57,8 @@ class background_writer : heddle::v0::detail::uncopyable {
   bool is_busy() const;
   /// Until nothing is under way.
   void wait();
+  /// The same, for so long at most.
+  void wait_for(std::chrono::milliseconds most);
   /// The same, as the destructor does.
   void close();
   /// The copy; not to be touched while something is under way.
@@ -72,7 +74,7 @@ class background_writer : heddle::v0::detail::uncopyable {
   void run();
   void write(const background_save& save, finished_save& done) const;
   void complete(const background_save& save, finished_save& done) const;
-  std::vector<rank_file> wait_for_ranks(const background_save& save) const;
+  std::vector<rank_file> wait_for_ranks(const background_save& save, std::int64_t write_ns) const;
 
   save_snapshot snapshot_;
   mutable std::mutex mutex_;

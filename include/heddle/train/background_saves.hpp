@@ -154,7 +154,8 @@ class background_saves {
     std::int64_t busy = writer_.is_busy() ? 1 : 0;
     all().all_reduce(std::span<std::int64_t>(&busy, 1), maximum{});
     if (busy > 0 && stats_.saves > 0) {  // else memory is being touched
-      if (options_.if_busy == busy_save::skips) {
+      const bool last = trainer.stopped() || trainer.steps_done() >= trainer.options().steps;
+      if (options_.if_busy == busy_save::skips && !last) {
         ++stats_.skipped;
         return;
       }
@@ -162,10 +163,11 @@ class background_saves {
     }
     settle();
     const std::int64_t copied = now_ns();
-    facts_.words = words.empty() ? facts_.words : words;
+    save_facts now = facts_;
+    if (!words.empty()) now.words = words;  // of this call only: they are the caller's
     io::save_snapshot& copy = writer_.snapshot();
     copy.clear();
-    detail::write_state(copy, trainer, facts_);
+    detail::write_state(copy, trainer, now);
     const std::int64_t end = now_ns();
     io::background_save next{.folder = folder_,
                              .step = trainer.steps_done(),
@@ -211,7 +213,12 @@ class background_saves {
     }
   }
   void settle() {
-    writer_.wait();
+    // In short waits: a collective that one rank enters minutes before another would end by the launch's time-out.
+    for (std::int64_t busy = 1; busy != 0;) {
+      writer_.wait_for(std::chrono::seconds(1));
+      busy = writer_.is_busy() ? 1 : 0;
+      all().all_reduce(std::span<std::int64_t>(&busy, 1), maximum{});
+    }
     note(writer_.take_finished());
     const std::string fault = detail::first_fault(all(), std::exchange(fault_, {}));
     if (fault.empty()) return;

@@ -54,6 +54,7 @@ template <class Stage>
 std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
+  const std::int64_t unchecked = reader.bytes_unchecked();
   std::int64_t bytes = detail::read_frozen(reader, stage);
   for (const model::parameter& p : stage.parameters()) {
     if (p.count == 0) continue;
@@ -63,6 +64,8 @@ std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader) {
     values.finish();
     bytes += p.count * static_cast<std::int64_t>(sizeof(T));
   }
+  // Of parts that were read in part no checksum was compared: then those of whole files are.
+  if (reader.bytes_unchecked() > unchecked) io::require_save(reader.path(), io::verify::contents);
   return bytes;
 }
 

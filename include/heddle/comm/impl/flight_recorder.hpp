@@ -64,7 +64,9 @@ HEDDLE_INLINE flight_recorder::flight_recorder(const flight_place& place, std::i
   static_assert((sizeof(flight_header) + 64 * sizeof(flight_group)) % alignof(flight_call) == 0);
   bytes_ = sizeof(flight_header) + groups * sizeof(flight_group) + members * sizeof(std::int32_t) +
            calls * sizeof(flight_call);
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A run that has the file of this name mapped keeps it.
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) refuse(path);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) refuse(path);
   // All blocks are there before the first call: a store to a page that the disk has no room for would end the process.
   if (const int full = ::posix_fallocate(file, 0, static_cast<::off_t>(bytes_)); full != 0) {

@@ -192,19 +192,28 @@ class mpi_world {
   // Where one rank cannot make its flight file none begins.
   void keep_flight(const launch_options& options) {
     std::exception_ptr problem;
-    bool kept = false;
+    flight_place place;
     try {
-      const flight_place place = flight_place_of(options.flight, options.flight_calls);
-      kept = !place.folder.empty();
-      if (kept) {
-        std::int64_t run = flight_time();
-        mpi_check(MPI_Bcast(&run, 1, MPI_INT64_T, 0, all_), "MPI_Bcast");
-        state_->keep_flight(std::make_unique<flight_recorder>(place, run, rank_, size_));
-      }
+      place = flight_place_of(options.flight, options.flight_calls);
     } catch (...) {
       problem = std::current_exception();
     }
-    if (kept || problem != nullptr) agree_to_begin(all_, rank_, size_, problem);
+    // mpirun may have given the variable to some ranks only.
+    const int mine = problem != nullptr || !place.folder.empty() ? 1 : 0;
+    int any = mine;
+    if constexpr (!virtual_ranks) mpi_check(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, all_), "MPI_Allreduce");
+    if (any == 0) return;
+    std::int64_t run = flight_time();
+    mpi_check(MPI_Bcast(&run, 1, MPI_INT64_T, 0, all_), "MPI_Bcast");
+    try {
+      if (problem == nullptr && place.folder.empty())
+        throw config_error(
+            "heddle: HEDDLE_FLIGHT is set on other ranks and not on this one; give it to all of them (mpirun -x)");
+      if (problem == nullptr) state_->keep_flight(std::make_unique<flight_recorder>(place, run, rank_, size_));
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    agree_to_begin(all_, rank_, size_, problem);
   }
 
   MPI_Comm make(const std::string& name, const std::vector<int>& members) const {

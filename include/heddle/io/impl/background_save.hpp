@@ -72,6 +72,10 @@ HEDDLE_INLINE void background_writer::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return next_ == task::none; });
 }
+HEDDLE_INLINE void background_writer::wait_for(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, most, [&] { return next_ == task::none; });
+}
 HEDDLE_INLINE void background_writer::touch() {
   wait();
   const std::lock_guard lock(mutex_);
@@ -141,7 +145,9 @@ HEDDLE_INLINE void background_writer::write(const background_save& save, finishe
                      std::to_string(mine.bytes) + ' ' + to_hex(mine.checksum) + '\n');
     done.bytes = mine.bytes;
   } catch (const std::exception& e) {
-    // So that rank 0 need not wait; where not even this has room it does.
+    // So that rank 0 need not wait. What the file has taken of a full disk is room for the words.
+    std::error_code none;
+    std::filesystem::remove(partial / detail::rank_file_name(save.rank), none);
     try {
       detail::make_partial(save.folder, partial);
       detail::put_text(partial / detail::failed_name(save.rank), e.what());
@@ -151,7 +157,8 @@ HEDDLE_INLINE void background_writer::write(const background_save& save, finishe
   }
 }
 
-HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const background_save& save) const {
+HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const background_save& save,
+                                                                       std::int64_t write_ns) const {
   namespace fs = std::filesystem;
   using clock = std::chrono::steady_clock;
   const fs::path partial = detail::attempt_path(save);
@@ -192,8 +199,10 @@ HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const bac
     missing = std::move(still);
     grown = bytes;
     std::unique_lock lock(mutex_);
+    // A file that is flushed and read back does not grow: for as long as this rank's own took, twice, nobody is given up.
+    const auto usual = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds(2 * write_ns));
     const std::chrono::milliseconds patience =
-        closing_ ? (std::min)(save.patience, std::chrono::milliseconds(30000)) : save.patience;
+        (std::max)(usual, closing_ ? (std::min)(save.patience, std::chrono::milliseconds(30000)) : save.patience);
     if (now - last > patience)
       throw io_error("heddle: the save of step " + std::to_string(save.step) + " in '" + save.folder.string() +
                      "' is not complete: " + std::to_string(missing.size()) + " of " + std::to_string(save.ranks) +
@@ -206,7 +215,7 @@ HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const bac
 
 HEDDLE_INLINE void background_writer::complete(const background_save& save, finished_save& done) const {
   manifest m = save.about;
-  m.files = wait_for_ranks(save);
+  m.files = wait_for_ranks(save, done.write_ns);
   const commit_options options{
       .keep = save.keep, .left = &done.left, .older = verify::sizes, .partial = detail::attempt_path(save)};
   const std::filesystem::path path = detail::publish(save.folder, m, options);

@@ -269,15 +269,20 @@ class flight_judge {
     // Who ends a chain of waits is in no call, or waits for somebody who has no file. One who is gone or has ended says more than one
     // who is silent.
     std::map<rank_flight::end, std::vector<int>> ends;
-    std::vector<int> unknown;
+    std::vector<int> unknown, unsure;
     for (const int r : awaited_) {
       if (waits_.contains(r)) continue;
       if (const auto f = of_.find(r); f == of_.end())
         unknown.push_back(r);
+      else if (unsure_.contains(r) && f->second->ended == rank_flight::end::running)
+        unsure.push_back(r);
       else
         ends[f->second->ended].push_back(r);
     }
-    if (const auto failed = ends.find(rank_flight::end::failed); failed != ends.end()) drop_followers(failed->second);
+    if (const auto failed = ends.find(rank_flight::end::failed); failed != ends.end()) {
+      drop_followers(failed->second, ends.contains(rank_flight::end::returned));
+      if (failed->second.empty()) ends.erase(failed);
+    }
     for (const auto& [end, kind] : {std::pair(rank_flight::end::lost, flight_report::kind::lost),
                                     std::pair(rank_flight::end::failed, flight_report::kind::missing),
                                     std::pair(rank_flight::end::returned, flight_report::kind::missing)})
@@ -288,6 +293,7 @@ class flight_judge {
     if (!unknown.empty()) return blame(flight_report::kind::undecided, unknown);
     if (const auto found = ends.find(rank_flight::end::running); found != ends.end())
       return blame(flight_report::kind::silent, found->second);
+    if (!unsure.empty()) return blame(flight_report::kind::undecided, unsure);
     return blame(flight_report::kind::circle, ranks_of_circle());
   }
 
@@ -376,12 +382,22 @@ class flight_judge {
       }
       const flight_group_record& g = of_.at(r)->groups[c->group];
       for (const int m : g.members)
-        if (m != r && !has_entered(m, g, c->call)) add_wait(r, m);
+        if (m != r && !has_entered(m, g, c->call)) {
+          add_wait(r, m);
+          if (is_cut(m, g)) unsure_.insert(m);
+        }
     }
   }
   void add_wait(int who, int whom) {
     waits_[who].push_back(whom);
     awaited_.insert(whom);
+  }
+  // Whether the calls of a group that a rank has made may all be older than those that are kept.
+  bool is_cut(int r, const flight_group_record& g) const {
+    const auto f = of_.find(r);
+    if (f == of_.end() || f->second->calls.empty() || f->second->calls.front().number <= 1) return false;
+    return std::none_of(f->second->calls.begin(), f->second->calls.end(),
+                        [&](const flight_record& c) { return c.call > 0 && f->second->groups[c.group] == g; });
   }
   bool has_entered(int r, const flight_group_record& g, std::int64_t call) const {
     const auto f = of_.find(r);
@@ -405,7 +421,7 @@ class flight_judge {
       if (f->ended == rank_flight::end::failed) problems.push_back(r);
     }
     if (!gone.empty()) return blame(flight_report::kind::lost, gone);
-    drop_followers(problems);
+    drop_followers(problems, false);
     if (!problems.empty()) return blame(flight_report::kind::missing, problems);
     report_.what = all_.unread.empty() ? flight_report::kind::agreed : flight_report::kind::undecided;
     report_.text = "agreed: no rank of " + std::to_string(of_.size()) + " waits for another.";
@@ -415,10 +431,10 @@ class flight_judge {
     return report_;
   }
 
-  // The first to fail ended the others: those say so themselves.
-  void drop_followers(std::vector<int>& failed) const {
+  // The first to fail ended the others: those say so themselves. `others`: somebody else is to blame as well.
+  void drop_followers(std::vector<int>& failed, bool others) const {
     const auto followed = [&](int r) { return of_.at(r)->problem.find(" failed while rank ") != std::string::npos; };
-    if (!std::all_of(failed.begin(), failed.end(), followed)) std::erase_if(failed, followed);
+    if (others || !std::all_of(failed.begin(), failed.end(), followed)) std::erase_if(failed, followed);
   }
 
   // Ranks that reach themselves by waits.
@@ -481,6 +497,8 @@ class flight_judge {
     if (f == of_.end()) return rank + " has no flight file here.";
     if (const auto wait = waits_.find(r); wait != waits_.end())
       return rank + " waits in " + place_of(r, *inside_.at(r)) + " for " + ranks_text(wait->second) + ".";
+    if (report_.what == flight_report::kind::undecided)
+      return rank + ": too few of its calls are kept to say whether it has entered.";
     const auto& calls = f->second->calls;
     const std::string last = calls.empty() ? "it has made no call" : "its last call was " + calls.back().operation;
     switch (f->second->ended) {
@@ -500,7 +518,7 @@ class flight_judge {
   std::map<int, const rank_flight*> of_;
   std::map<int, const flight_record*> inside_;
   std::map<int, std::vector<int>> waits_;
-  std::set<int> awaited_;
+  std::set<int> awaited_, unsure_;
 };
 
 }  // namespace detail
