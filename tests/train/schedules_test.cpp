@@ -131,6 +131,7 @@ TEST_CASE("for one order of the weight gradients all schedules give the same bit
   const outcome first = train_f64(s);
   for (const char* mesh : {"pp=2", "pp=4"})
     for (const std::string& schedule : one_chain) {
+      if (schedule == "searched V") continue;  // a search may do weight gradients in another order
       if (!fits(mesh) || !has_table(schedule, pipeline_of(mesh), s.microbatches)) continue;
       INFO(schedule << " on " << mesh);
       s.mesh = mesh;

@@ -281,7 +281,9 @@ class model_runner {
     }
   }
   void compute(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws) {
-    if constexpr (requires { world_->mark(steps_); }) world_->mark(steps_++);
+    if constexpr (requires { world_->mark(steps_); } &&
+                  (std::is_same_v<space, host_memory> || !runs_host_code<typename space::queue>))
+      world_->mark(steps_++);
     stage_.move_rows(s.moves);
     stage_.copy_blocks(s.copies);
     if constexpr (draws_on_device)

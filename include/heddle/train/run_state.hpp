@@ -160,7 +160,10 @@ struct run_state {
   /// The samples of a step.
   template <class Data>
   void load(const Data& data) {
-    if constexpr (requires { world.mark(at.step); }) world.mark(at.step);
+    // Where calls run on a thread of a queue, ranks are in other steps when they are made.
+    if constexpr (requires { world.mark(at.step); } &&
+                  (std::is_same_v<space, host_memory> || !runs_host_code<typename space::queue>))
+      world.mark(at.step);
     watched.set_step(at.step);  // what is not part of a step (validation, sampling) has none
     if constexpr (of_documents)
       batches.load(data, {at.consumed, options.batch}, share_from(at.consumed));
