@@ -98,6 +98,8 @@ TEST_CASE("what heddle wrote below a folder is not trained on", "[io][corpus]") 
   }
   io::commit(folder / "saves", m);
   const io::save_folder claim(folder / "deep/er/saves");
+  put(folder / "saves/step-00000005.partial-a-0/rank-00001.saved", "16 33e6d9106c2ebe4b\n");
+  put(folder / "saves/step-00000005.partial-a-0/rank-00002.failed", "heddle: no room");
   // Trace and pictures.
   const std::vector<heddle::event> events;
   heddle::observe::write_chrome_trace((folder / "trace.json").string(), events);

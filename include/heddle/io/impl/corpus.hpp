@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/io/corpus.hpp>
+#include <heddle/io/save_names.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/checksum.hpp>
 
@@ -25,7 +26,7 @@ namespace detail {
 
 HEDDLE_INLINE bool is_written_by_heddle(std::string_view text) {
   for (const std::string_view head :
-       {"heddle checkpoint\n", "heddle tensors 1\n", "{\"displayTimeUnit\":\"ns\",\"otherData\":{"})
+       {"heddle checkpoint\n", "heddle tensors 1\n", "heddle index 1\n", "{\"displayTimeUnit\":\"ns\",\"otherData\":{"})
     if (text.substr(0, head.size()) == head) return true;
   constexpr std::string_view svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
   constexpr std::string_view font =
@@ -57,6 +58,11 @@ HEDDLE_INLINE bool append_file(const std::filesystem::path& path, bool only_text
   }
 }
 
+// What ranks tell each other in the folder of a save in the background.
+HEDDLE_INLINE bool is_word_of_save(std::string_view name) {
+  return is_written_name(name) && (name.ends_with(".saved") || name.ends_with(".failed"));
+}
+
 HEDDLE_INLINE void list_files(const std::filesystem::path& folder,
                               const std::vector<std::filesystem::path>& leave_out,
                               std::vector<std::filesystem::path>& to) {
@@ -72,7 +78,7 @@ HEDDLE_INLINE void list_files(const std::filesystem::path& folder,
       continue;
     if (entries->is_directory(unknown)) {
       if (!entries->is_symlink(unknown) && !is_build_output(name)) list_files(entries->path(), leave_out, to);
-    } else if (entries->is_regular_file(unknown)) {
+    } else if (entries->is_regular_file(unknown) && !is_word_of_save(name)) {
       to.push_back(entries->path());
     }
   }

@@ -291,14 +291,11 @@ class strategy_search {
     return best;
   }
 
-  // No order of the actions is faster: a rank waits for its first forward, computes, and the last backward goes back. Where weight
-  // gradients are apart they may lie beside that.
+  // No order is faster: a rank waits for its first forward, computes, the last backward goes back; split weights lie beside that.
   double bound_of(const view& v, const std::vector<sums>& parts, int microbatches) const {
     std::vector<double> forth(parts.size() + 1, 0.0), back = forth;
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      forth[p + 1] = forth[p] + parts[p].forward_seconds();
-      back[p + 1] = back[p] + parts[p].input_seconds();
-    }
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      forth[p + 1] = forth[p] + parts[p].forward_seconds(), back[p + 1] = back[p] + parts[p].input_seconds();
     double most = 0, reduction = 0;
     const int each = microbatches * v.table.parts / v.table.stages;  // of each chain
     for (const auto& stages : v.table.of_rank) {
