@@ -4,4 +4,4 @@
 
 namespace sc = heddle::schedule;
 using unsplit = sc::derived<sc::gpipe<heddle::microbatches<4>>, sc::passes::delay_weights<>>;
-static_assert(sc::table_of<unsplit, 2>.view().ranks() == 2);
+constexpr auto actions = unsplit{}.lists(2).actions.size();

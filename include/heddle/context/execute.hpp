@@ -33,7 +33,7 @@ struct messages_in {
 };
 template <class T, class Communicator>
 struct messages_in<T, host_memory, Communicator> {
-  using type = started_messages<Communicator>;
+  using type = started_context_messages<Communicator>;
 };
 }  // namespace detail
 

@@ -32,7 +32,7 @@ auto communicator_beside(C& c) {
     return c.split(0, c.rank());
 }
 
-// The messages of one executor, as `started_messages`, whose host waits for nothing that a queue can wait for.
+// The messages of one executor, as `started_context_messages`, whose host waits for nothing that a queue can wait for.
 //
 // Those of a round go out together, in the order of a queue beside that of the kernels: after what was packed for them, and what the
 // kernels of earlier rounds have read; the next round waits for them, or the end of their own where it folds what comes. Those that

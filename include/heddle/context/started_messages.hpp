@@ -36,18 +36,18 @@ struct no_event {};
 // The messages of one executor. Each is on its way until it is needed, and is waited for on its own. A communicator that takes events is
 // told of each, from when it is started until it is known to be over.
 template <class Communicator>
-class started_messages {
+class started_context_messages {
  public:
   static constexpr bool observes = takes_events<Communicator>;
 
-  started_messages(Communicator& ranks, int first_tag) : ranks_(ranks), first_tag_(first_tag) {}
+  started_context_messages(Communicator& ranks, int first_tag) : ranks_(ranks), first_tag_(first_tag) {}
   void name_ranks(std::vector<int> world_ranks) { names_ = std::move(world_ranks); }
   auto counters() const { return ranks_.counters(); }
 
   // Those of one call, round by round: before, receive..., ready, send..., launch, attended..., after; and in the end finish.
   class call {
    public:
-    call(started_messages& all, std::span<std::byte> /*memory*/) : all_(all) {}
+    call(started_context_messages& all, std::span<std::byte> /*memory*/) : all_(all) {}
     void before(int round) {
       wait_for(sends_, round);
       earlier_ = receives_.size();
@@ -105,7 +105,7 @@ class started_messages {
       while (list.size() > kept) list.pop_back();
     }
 
-    started_messages& all_;
+    started_context_messages& all_;
     std::vector<pending> receives_{}, sends_{};
     std::size_t earlier_ = 0;
   };
