@@ -99,15 +99,15 @@ class observers {
   }
 
  private:
-  template <std::size_t I, class Work>
+  template <std::size_t Next, class Work>
   decltype(auto) run_from(const event& e, Work&& work) {
-    if constexpr (I == sizeof...(Observers)) {
+    if constexpr (Next == sizeof...(Observers)) {
       return static_cast<Work&&>(work)();
     } else {
-      using observer_type = std::remove_reference_t<decltype(std::get<I>(each_))>;
-      auto inner = [&]() -> decltype(auto) { return run_from<I + 1>(e, static_cast<Work&&>(work)); };
+      using observer_type = std::remove_reference_t<decltype(std::get<Next>(each_))>;
+      auto inner = [&]() -> decltype(auto) { return run_from<Next + 1>(e, static_cast<Work&&>(work)); };
       if constexpr (detail::runs_work<observer_type, decltype(inner)&>)
-        return std::get<I>(each_).around(e, inner);
+        return std::get<Next>(each_).around(e, inner);
       else
         return inner();
     }
