@@ -30,7 +30,10 @@ void steps(World& world, int culprit, const std::string& fault) {
     world.all().all_reduce(x, hd::plus{});
     if (now && fault == "throw") throw std::runtime_error("no more");
     if (now && fault == "silent") std::this_thread::sleep_for(std::chrono::seconds(60));
-    if (now && fault == "kill") std::raise(SIGKILL);
+    if (now && fault == "kill") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait, and are not ended by mpirun before
+      std::raise(SIGKILL);
+    }
     if (now && fault == "return") return;
     if (!(now && fault == "skip")) world.all().all_reduce(x, hd::plus{});
     if (now && fault == "twice") world.all().all_reduce(x, hd::plus{});
