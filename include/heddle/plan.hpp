@@ -12,7 +12,6 @@
 #include <heddle/plan/atomization/protocol.hpp>
 #include <heddle/plan/atomization/safety.hpp>
 #include <heddle/plan/atomization/stagger.hpp>
-#include <heddle/plan/checkpoint_interval.hpp>
 #include <heddle/plan/document_waves.hpp>
 #include <heddle/plan/flex_groups.hpp>
 #include <heddle/plan/gain_map.hpp>

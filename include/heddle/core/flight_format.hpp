@@ -1,4 +1,4 @@
-// heddle/core/flight_format.hpp: what a flight file holds: the last calls of one rank, as they lie in the file.
+// heddle/core/flight_format.hpp: layout of a flight file: the last calls of one rank.
 #pragma once
 
 #include <array>

@@ -19,7 +19,7 @@
 namespace heddle::inline v0::train {
 
 /// As many steps between saves as lose the least when failures come so long apart on the mean: by Daly's formula
-/// (`plan::daly_interval`) from what the first two saves, after 10 and 20 steps, have cost, and not more often than
+/// (`sim::daly_interval`) from what the first two saves, after 10 and 20 steps, have cost, and not more often than
 /// saves are completed.
 struct daly_interval {
   std::chrono::duration<double> mean_time_between_failures{};

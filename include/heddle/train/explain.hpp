@@ -1,4 +1,4 @@
-// heddle/train/explain.hpp: what a training strategy holds, sends and takes on a cluster, before anything is started.
+// heddle/train/explain.hpp: explains a training strategy: memory, traffic and time on a cluster, before it starts.
 #pragma once
 
 #include <heddle/core/config.hpp>

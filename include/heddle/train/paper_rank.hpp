@@ -1,4 +1,4 @@
-// heddle/train/paper_rank.hpp: what one rank of a strategy holds, sends and computes in a step, found on paper.
+// heddle/train/paper_rank.hpp: one rank of a strategy on paper: memory, traffic and computation of a step.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

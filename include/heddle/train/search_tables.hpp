@@ -1,4 +1,4 @@
-// heddle/train/search_tables.hpp: what a search of strategies asks of a schedule's table.
+// heddle/train/search_tables.hpp: facts of a schedule's table that a search of strategies needs.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -5,7 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/io/dtype.hpp>
-#include <heddle/plan/checkpoint_interval.hpp>
+#include <heddle/sim/reliability.hpp>
 #include <heddle/train/nonfinite.hpp>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ HEDDLE_INLINE std::int64_t save_clock::choose(std::int64_t step, std::int64_t no
   constexpr double most = 1e9;  // steps: then the last one alone is saved, as good as
   const double step_ns = static_cast<double>(now_ns - first_ns_) / static_cast<double>(step - first_step_);
   const double interval_ns =
-      1e9 * plan::daly_interval(static_cast<double>((std::max)(held_ns, std::int64_t{1})) * 1e-9, every_.mtbf_seconds_);
+      1e9 * sim::daly_interval({.between_failures = every_.mtbf_seconds_,
+                                .save = static_cast<double>((std::max)(held_ns, std::int64_t{1})) * 1e-9});
   const double best = std::round(interval_ns / step_ns), least = std::ceil(static_cast<double>(there_ns) / step_ns);
   return static_cast<std::int64_t>((std::min)((std::max)({best, least, 1.0}), most));
 }

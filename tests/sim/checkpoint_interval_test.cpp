@@ -2,7 +2,7 @@
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
-#include <heddle/plan/checkpoint_interval.hpp>
+#include <heddle/sim/reliability.hpp>
 
 #include <array>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace checkpoint_interval_test {
 
-namespace plan = heddle::plan;
+namespace sim = heddle::sim;
 
 // The part of the time that is lost by a run of this much work whose failures come at exponential times, also during
 // saves and restarts.
@@ -43,28 +43,27 @@ double simulated(double interval, double cost, double mtbf, double restart, doub
 }
 
 TEST_CASE("runs that are saved at Daly's interval waste what the formula says, and no other wastes less",
-          "[plan][checkpoint_interval]") {
+          "[sim][checkpoint_interval]") {
   const std::uint64_t seed = 45;
   INFO("seed " << seed);
   constexpr double work = 2e6;
   for (const auto& [cost, mtbf, restart] : {std::array{1.0, 100.0, 2.0}, std::array{2.0, 500.0, 0.5}}) {
-    const double best = plan::daly_interval(cost, mtbf);
+    const double best = sim::daly_interval({mtbf, cost, restart});
     CAPTURE(cost, mtbf, restart, best);
     double least = 1, at = 0;
     for (double factor = 0.4; factor < 2.3; factor *= 1.06) {
       const double interval = factor * best, wasted = simulated(interval, cost, mtbf, restart, work, seed);
-      CHECK(std::abs(wasted - plan::wasted_part(interval, cost, mtbf, restart)) < 0.004);
+      CHECK(std::abs(wasted - (1 - sim::effective_share({mtbf, cost, restart}, interval))) < 0.004);
       if (wasted < least) least = wasted, at = interval;
     }
     CHECK(std::abs(at - best) < 0.15 * best);
     CHECK(std::abs(best - std::sqrt(2 * cost * mtbf)) < 0.15 * best);
   }
   // The minimum is flat.
-  CHECK(std::abs(plan::wasted_part(14.1, 1, 100, 2) - 0.152) < 0.001);
-  CHECK(std::abs(plan::wasted_part(13, 1, 100, 2) - 0.1515) < 0.001);
-  CHECK(plan::daly_interval(300, 100) == 100);
-  CHECK_THROWS_AS(plan::daly_interval(0, 100), heddle::config_error);
-  CHECK_THROWS_AS(plan::daly_interval(1, -1), heddle::config_error);
+  CHECK(std::abs(1 - sim::effective_share({100, 1, 2}, 14.1) - 0.152) < 0.001);
+  CHECK(std::abs(1 - sim::effective_share({100, 1, 2}, 13) - 0.1515) < 0.001);
+  CHECK(sim::daly_interval({100, 300, 0}) == 100);
+  CHECK_THROWS_AS(sim::daly_interval({-1, 1, 0}), heddle::config_error);
 }
 
 }  // namespace checkpoint_interval_test
