@@ -31,15 +31,15 @@ std::string joined_names(type_list<Tags...> tags) {
 // Where `rank` is in a list of `wanted` different ranks of a world of `size`; -1 if nowhere.
 inline int place_among(std::span<const int> ranks, int wanted, int size, int rank) {
   std::string problem;
-  if (std::ssize(ranks) != wanted)
+  if (static_cast<int>(ranks.size()) != wanted)
     problem = "names " + std::to_string(ranks.size()) + " ranks, but the mesh has " + std::to_string(wanted);
   int place = -1;
-  std::vector<char> named(static_cast<std::size_t>(size));
+  std::vector<int> named(static_cast<std::size_t>(size));
   for (std::size_t i = 0; problem.empty() && i < ranks.size(); ++i) {
     const int r = ranks[i];
     if (r < 0 || r >= size)
       problem = "names rank " + std::to_string(r) + ", but the world has ranks 0 to " + std::to_string(size - 1);
-    else if (std::exchange(named[static_cast<std::size_t>(r)], char{1}) != 0)
+    else if (named[static_cast<std::size_t>(r)]++ != 0)
       problem = "names rank " + std::to_string(r) + " twice";
     if (r == rank) place = static_cast<int>(i);
   }
@@ -138,7 +138,7 @@ class world {
   /// left out one of several equal calls is found at the latest at the first call of the next step, and errors say "in step 13".
   /// It holds for the calls of this world's communicators, and of those that they are split into, from now on; -1: none. Worlds
   /// made of this one have marks of their own. Trainers mark their steps.
-  void mark(std::int64_t step) noexcept { *mark_ = step; }
+  void mark(std::int64_t step) noexcept { mark_.set(step); }
 
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
   template <class... Tags>
@@ -153,8 +153,8 @@ class world {
   std::optional<world<Transport, Other>> on(const Other& mesh, std::span<const int> ranks) const {
     const int place = detail::place_among(ranks, mesh.size(), size(), rank_);
     if (place < 0) return std::nullopt;
-    std::vector<int> members(ranks.begin(), ranks.end());
-    for (int& r : members) r = members_[static_cast<std::size_t>(r)];
+    std::vector<int> members(ranks.size());
+    for (std::size_t r = 0; r < members.size(); ++r) members[r] = members_[static_cast<std::size_t>(ranks[r])];
     return std::optional<world<Transport, Other>>(std::in_place, mesh, place, context_, std::move(members));
   }
 
@@ -253,7 +253,7 @@ class world {
   }
   template <class Communicator>
   Communicator& marked(Communicator& made) const {
-    if constexpr (requires { made.marked_by(detail::call_mark(mark_)); }) made.marked_by(detail::call_mark(mark_));
+    if constexpr (requires { made.marked_by(mark_); }) made.marked_by(mark_);
     return made;
   }
 
@@ -263,7 +263,7 @@ class world {
   std::vector<int> members_;
   std::deque<entry> made_;  // references into it stay valid
   std::vector<std::unique_ptr<control_entry>> controls_;
-  std::shared_ptr<std::int64_t> mark_ = std::make_shared<std::int64_t>(-1);
+  detail::call_mark mark_ = detail::call_mark::of_new_world();
 };
 
 }  // namespace heddle::inline v0

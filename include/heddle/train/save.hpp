@@ -274,8 +274,8 @@ std::string fault_of_resume(Trainer& trainer, const std::string& path, const sav
                       [&](auto& stage, auto& optimizer, auto& group) { read_stage(*reader, stage, optimizer, group); });
   });
   if (!fault.empty()) return fault;
-  std::int64_t unchecked = reader->bytes_unchecked();
-  if (!checked) all.all_reduce(std::span<std::int64_t>(&unchecked, 1), maximum{});
+  auto unchecked = static_cast<double>(reader->bytes_unchecked());  // a sum of doubles: every trainer has that of its losses
+  if (!checked) all.all_reduce(std::span<double>(&unchecked, 1), plus{});
   if (!checked && unchecked > 0) fault = fault_of_files(all, path);
   if (!fault.empty()) return fault;
   each_saved_bucket(trainer,
