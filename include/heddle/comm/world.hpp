@@ -19,11 +19,14 @@
 namespace heddle::inline v0 {
 
 namespace detail {
+inline std::string joined_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text.empty() ? "self" : text;
+}
 template <class... Tags>
 std::string joined_names(type_list<Tags...> tags) {
-  std::string text;
-  for (const std::string& name : axis_names(tags)) text += (text.empty() ? "" : ",") + name;
-  return text.empty() ? "self" : text;
+  return joined_names(axis_names(tags));
 }
 
 // Where `rank` is in a list of `wanted` different ranks of a world of `size`; -1 if nowhere.
