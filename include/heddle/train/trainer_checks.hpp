@@ -154,6 +154,7 @@ inline bool has_pairs(std::span<const schedule::action> list) {
 
 // Adds a parameter's name, and a line's end, with `*` for each number between dots, unless the text has it.
 HEDDLE_INLINE void add_name(std::string& names, std::string_view name);
+HEDDLE_INLINE void note_name(std::vector<std::string>& names, std::string_view name);
 // The `config_error` for a rate of this text; `names`: those of all ranks, a line each.
 HEDDLE_INLINE config_error no_parameter_of_rate(const std::string& text, std::string_view names);
 
@@ -184,16 +185,21 @@ void require_parameters_of_rates(Communicator& all, const Rates& rates, const st
 HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step);
 
 // Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
+template <communicator Communicator, class Options, class Rates>
+void require_same_options_and_rates(Communicator& all, const Options& o, const Rates& rates,
+                                    schedule::table_view table, const std::vector<std::string>& names) {
+  require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
+  require_parameters_of_rates(all, rates, names);
+}
 template <communicator Communicator, class Options, class Rates, class Held>
 void require_options_that_fit(Communicator& all, const Options& o, const Rates& rates, schedule::table_view table,
                               Held& held) {
-  require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
   std::vector<std::string> names;
   if (!rates.empty())
     held.for_each([&](auto& h) {
-      for (const auto& p : h.stage.parameters()) names.emplace_back(p.name);
+      for (const auto& p : h.stage.parameters()) note_name(names, p.name);
     });
-  require_parameters_of_rates(all, rates, names);
+  require_same_options_and_rates(all, o, rates, table, names);
 }
 
 }  // namespace detail
