@@ -226,7 +226,8 @@ class world {
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
-    return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), groups_.where(), members<Tags...>()};
+    return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), groups_.where(),
+            members<Tags...>()};
   }
 
   /// The world of some ranks of this world, or of all in any order, on a mesh of their own: mesh rank r of it is rank `ranks[r]` of this

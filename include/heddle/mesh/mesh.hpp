@@ -384,8 +384,7 @@ std::vector<std::string> axis_names(type_list<Tags...>) {
 }
 inline std::string text_of_mesh(const std::vector<std::string>& names, const int* extents) {
   std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i ? " x " : "") + names[i] + "=" + std::to_string(extents[i]);
+  for (std::size_t i = 0; i < names.size(); ++i) text += (i ? " x " : "") + names[i] + "=" + std::to_string(extents[i]);
   return text.empty() ? "one rank" : text;
 }
 [[noreturn]] inline void refuse_world_size(const std::string& mesh, int ranks, int world_size) {

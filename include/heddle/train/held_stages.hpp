@@ -157,8 +157,7 @@ class held_stages {
     for (const int s : here_.to_make()) {
       const int embedding = here_.lender_of(s);
       Stage* const lender = embedding < 0 ? nullptr : &at(embedding).stage;
-      all_.at[place(s)] =
-          new held(here_.parts(), s, [&] { return make(s, lender); }, groups, memory_->of_gradients());
+      all_.at[place(s)] = new held(here_.parts(), s, [&] { return make(s, lender); }, groups, memory_->of_gradients());
     }
     for (int s = 0; s < table.stages(); ++s) pointers_.add(here_.has(s) ? &at(s).stage : nullptr);
   }

@@ -263,7 +263,8 @@ template <communicator Communicator>
 std::string fault_of_reading(Communicator& all, const std::string& path, std::string fault,
                              const io::checkpoint_reader& reader, bool checked) {
   if (fault = first_fault(all, fault); !fault.empty() || checked) return fault;
-  auto unchecked = static_cast<double>(reader.bytes_unchecked());  // a sum of doubles: every trainer has that of its losses
+  auto unchecked =
+      static_cast<double>(reader.bytes_unchecked());  // a sum of doubles: every trainer has that of its losses
   all.all_reduce(std::span<double>(&unchecked, 1), plus{});
   return unchecked > 0 ? fault_of_files(all, path) : std::string();
 }

@@ -481,7 +481,8 @@ class sharded_stages {
   std::int64_t releases_ = 0;
   int open_ = 0;                        // calls of with_weights that run
   struct none {};
-  [[no_unique_address]] std::conditional_t<shards_weights, std::vector<whole_weights>, none> weights_;  // by the stage's number in the table
+  [[no_unique_address]] std::conditional_t<shards_weights, std::vector<whole_weights>, none>
+      weights_;  // by the stage's number in the table
 };
 
 }  // namespace heddle::inline v0::train

@@ -273,7 +273,8 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     const auto loss_of = [this](const batch_type& batch) -> std::array<double, 2> {
       const double loss = forward_through(batch);
       if (!is_last_stage()) return {};
-      return {state_.counts_loss ? loss : 0.0, state_.beside.rank() == 0 ? state_.batches.counted_targets(batch.targets) : 0.0};
+      return {state_.counts_loss ? loss : 0.0,
+              state_.beside.rank() == 0 ? state_.batches.counted_targets(batch.targets) : 0.0};
     };
     return detail::held_out_loss(detail::runs_together<trainer>, state_.world.control(), state_.sample_ranks,
                                  state_.batches, data, state_.options.validation_samples,

@@ -186,8 +186,8 @@ HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step);
 
 // Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
 template <communicator Communicator, class Options, class Rates>
-void require_same_options_and_rates(Communicator& all, const Options& o, const Rates& rates,
-                                    schedule::table_view table, const std::vector<std::string>& names) {
+void require_same_options_and_rates(Communicator& all, const Options& o, const Rates& rates, schedule::table_view table,
+                                    const std::vector<std::string>& names) {
   require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
   require_parameters_of_rates(all, rates, names);
 }

@@ -28,8 +28,8 @@
   KIND template std::string fault_of_opening<threads_communicator>(                                                    \
       threads_communicator&, const std::string&, const std::string&, const std::string&, const save_facts&,            \
       std::optional<io::checkpoint_reader>&);                                                                          \
-  KIND template std::string fault_of_reading<threads_communicator>(                                                    \
-      threads_communicator&, const std::string&, std::string, const io::checkpoint_reader&, bool);                     \
+  KIND template std::string fault_of_reading<threads_communicator>(threads_communicator&, const std::string&,          \
+                                                                   std::string, const io::checkpoint_reader&, bool);   \
   KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&,       \
                                                             std::vector<std::string>&, const io::failed_saves&)
 

@@ -442,8 +442,7 @@ HEDDLE_INLINE std::string group_state::where(const call_info& call, std::int64_t
 
 HEDDLE_INLINE void group_state::wait(message& m) {
   const int my_rank = world_rank(m.owner);
-  const flight_scope shown(world_.rank(my_rank).flight, slot(m.owner).flight_group, label_, members_, m.call,
-                           0);
+  const flight_scope shown(world_.rank(my_rank).flight, slot(m.owner).flight_group, label_, members_, m.call, 0);
   wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter(*this, m));
   const std::uint32_t state = m.state.load(std::memory_order_relaxed);
   if (state == message::mismatch) throw_mismatch(m);

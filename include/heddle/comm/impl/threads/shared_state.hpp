@@ -33,7 +33,9 @@ HEDDLE_INLINE std::string describe(const rank_record::blocked& wait, comm_clock:
          " on communicator (" + *wait.group + "), for " + seconds + " s";
 }
 
-HEDDLE_INLINE rank_record::~rank_record() { delete flight; }
+HEDDLE_INLINE rank_record::~rank_record() {
+  delete flight;
+}
 
 HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
     : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(available_cores()) {
