@@ -17,7 +17,7 @@ HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const std::int64_t> fin
                                                double gradient_norm) {
   nonfinite_finding first, one;
   for (std::size_t at = 0; at < findings.size(); at += words_of_finding) {
-    std::memcpy(&one, &findings[at], sizeof one);
+    std::memcpy(static_cast<void*>(&one), &findings[at], sizeof one);
     if (at == 0 || one.is_closer_than(first)) first = one;
   }
   std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + number_text(loss) +
