@@ -55,15 +55,11 @@ class flight_recorder {
 // shows where the rank waited when it gave up.
 class flight_scope {
  public:
-  // `group`: where the group's number is kept, -1 before its first call. `number`: see `flight_recorder::enter`; a function.
-  template <class Number>
+  // `group`: where the group's number is kept, -1 before its first call. `number`: see `flight_recorder::enter`.
   flight_scope(flight_recorder* to, int& group, std::string_view name, const std::vector<int>& members,
-               const call_info& call, const Number& number) {
-    if (to == nullptr) [[likely]]
-      return;
-    if (group < 0) group = static_cast<int>(to->group(name, members));
-    exceptions_ = std::uncaught_exceptions();
-    call_ = &to->enter(static_cast<std::uint32_t>(group), call, number());
+               const call_info& call, std::int64_t number) {
+    if (to != nullptr) [[unlikely]]
+      begin(*to, group, name, members, call, number);
   }
   flight_scope(const flight_scope&) = delete;
   flight_scope& operator=(const flight_scope&) = delete;
@@ -72,6 +68,9 @@ class flight_scope {
   }
 
  private:
+  HEDDLE_INLINE void begin(flight_recorder& to, int& group, std::string_view name, const std::vector<int>& members,
+                           const call_info& call, std::int64_t number);
+
   flight_call* call_ = nullptr;
   int exceptions_ = 0;
 };

@@ -10,8 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,25 +19,28 @@
 namespace heddle::inline v0 {
 
 namespace detail {
+inline std::string joined_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text.empty() ? "self" : text;
+}
 template <class... Tags>
 std::string joined_names(type_list<Tags...> tags) {
-  std::string text;
-  for (const std::string& name : axis_names(tags)) text += (text.empty() ? "" : ",") + name;
-  return text.empty() ? "self" : text;
+  return joined_names(axis_names(tags));
 }
 
 // Where `rank` is in a list of `wanted` different ranks of a world of `size`; -1 if nowhere.
 inline int place_among(std::span<const int> ranks, int wanted, int size, int rank) {
   std::string problem;
-  if (std::ssize(ranks) != wanted)
+  if (static_cast<int>(ranks.size()) != wanted)
     problem = "names " + std::to_string(ranks.size()) + " ranks, but the mesh has " + std::to_string(wanted);
   int place = -1;
-  std::vector<char> named(static_cast<std::size_t>(size));
+  std::vector<int> named(static_cast<std::size_t>(size));
   for (std::size_t i = 0; problem.empty() && i < ranks.size(); ++i) {
     const int r = ranks[i];
     if (r < 0 || r >= size)
       problem = "names rank " + std::to_string(r) + ", but the world has ranks 0 to " + std::to_string(size - 1);
-    else if (std::exchange(named[static_cast<std::size_t>(r)], char{1}) != 0)
+    else if (named[static_cast<std::size_t>(r)]++ != 0)
       problem = "names rank " + std::to_string(r) + " twice";
     if (r == rank) place = static_cast<int>(i);
   }
@@ -52,6 +53,89 @@ template <class Transport>
 using control_communicator_member = typename Transport::control_communicator;
 template <class Transport>
 using control_of = member_or<typename Transport::communicator, control_communicator_member, Transport>;
+
+// Communicators by a number, in the order in which they were made: references to them stay valid.
+template <class Communicator>
+class kept_groups {
+ public:
+  kept_groups() = default;
+  kept_groups(kept_groups&& other) noexcept : first_(other.first_) { other.first_ = nullptr; }
+  kept_groups& operator=(kept_groups&& other) noexcept {
+    entry* const theirs = other.first_;
+    other.first_ = first_;
+    first_ = theirs;
+    return *this;
+  }
+  ~kept_groups() {
+    while (first_ != nullptr) {
+      entry* const next = first_->next;
+      delete first_;
+      first_ = next;
+    }
+  }
+  Communicator* found(std::uint64_t key) const noexcept {
+    for (entry* e = first_; e != nullptr; e = e->next)
+      if (e->key == key) return &e->value;
+    return nullptr;
+  }
+  template <class Make>
+  Communicator& add(std::uint64_t key, const Make& make) {
+    entry* const made = new entry{key, make(), nullptr};
+    entry** end = &first_;
+    while (*end != nullptr) end = &(*end)->next;
+    *end = made;
+    return made->value;
+  }
+
+ private:
+  struct entry {
+    std::uint64_t key;
+    Communicator value;
+    entry* next;
+  };
+  entry* first_ = nullptr;
+};
+
+// What a world has whatever its mesh is: worlds of several meshes share its code.
+template <class Transport>
+class groups_of_world {
+ public:
+  using communicator = typename Transport::communicator;
+  using control_communicator = typename control_of<Transport>::type;
+  using context = typename Transport::context;
+
+  explicit groups_of_world(context where) : where_(std::move(where)) {}
+  const context& where() const noexcept { return where_; }
+  void mark(std::int64_t step) noexcept { mark_.set(step); }
+
+  communicator* found(std::uint64_t key) const noexcept { return made_.found(key); }
+  // Of these launch ranks, the own one at place `index`.
+  communicator& make(std::uint64_t key, const std::string& name, const std::vector<int>& ranks, int index) {
+    return marked(made_.add(key, [&] { return where_.group(name, ranks, index); }));
+  }
+  control_communicator* found_control(std::uint64_t key) const noexcept { return controls_.found(key); }
+  control_communicator& make_control(std::uint64_t key, const std::string& name, const std::vector<int>& ranks,
+                                     int index) {
+    return marked(controls_.add(key, [&]() -> control_communicator {
+      if constexpr (requires { where_.control(name, ranks, index); })
+        return where_.control(name, ranks, index);
+      else
+        return where_.group(name, ranks, index);
+    }));
+  }
+
+ private:
+  template <class Communicator>
+  Communicator& marked(Communicator& made) const {
+    if constexpr (requires { made.marked_by(mark_); }) made.marked_by(mark_);
+    return made;
+  }
+
+  context where_;
+  kept_groups<communicator> made_;
+  kept_groups<control_communicator> controls_;
+  call_mark mark_ = call_mark::of_new_world();
+};
 }  // namespace detail
 
 /// One rank's view of the ranks of a mesh. `launch` makes one per rank and passes it to the body; it is used by that
@@ -74,7 +158,7 @@ class world {
   world(const Mesh& mesh, int rank, context where) : world(mesh, rank, std::move(where), all_ranks(mesh)) {}
   /// The world of some of them: `members[r]` is the launch rank of mesh rank r.
   world(const Mesh& mesh, int rank, context where, std::vector<int> members)
-      : mesh_(mesh), rank_(rank), context_(std::move(where)), members_(std::move(members)) {}
+      : mesh_(mesh), rank_(rank), members_(std::move(members)), groups_(std::move(where)) {}
   world(const world&) = delete;
   world& operator=(const world&) = delete;
   world(world&&) = default;
@@ -115,7 +199,7 @@ class world {
   }
 
   /// The control plane of all ranks, in mesh order: for what the host reads.
-  control_communicator& control() { return control_group(0, "control", typename Mesh::tags{}); }
+  control_communicator& control() { return control_group(0, typename Mesh::tags{}); }
   /// The control plane of the ranks that differ from this one only along these axes.
   template <class... Tags>
   control_communicator& control_along() {
@@ -123,8 +207,7 @@ class world {
     static_assert(known,
                   "heddle: world.control_along<Tags...>: name axes of the mesh, each once, or use control_along_if");
     if constexpr (known)
-      return control_group(key_of<Tags...>(), "control " + detail::joined_names(type_list<Tags...>{}),
-                           type_list<Tags...>{});
+      return control_group(key_of<Tags...>(), type_list<Tags...>{});
     else
       return control();
   }
@@ -138,12 +221,13 @@ class world {
   /// left out one of several equal calls is found at the latest at the first call of the next step, and errors say "in step 13".
   /// It holds for the calls of this world's communicators, and of those that they are split into, from now on; -1: none. Worlds
   /// made of this one have marks of their own. Trainers mark their steps.
-  void mark(std::int64_t step) noexcept { *mark_ = step; }
+  void mark(std::int64_t step) noexcept { groups_.mark(step); }
 
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
-    return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), context_, members<Tags...>()};
+    return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), groups_.where(),
+            members<Tags...>()};
   }
 
   /// The world of some ranks of this world, or of all in any order, on a mesh of their own: mesh rank r of it is rank `ranks[r]` of this
@@ -153,9 +237,9 @@ class world {
   std::optional<world<Transport, Other>> on(const Other& mesh, std::span<const int> ranks) const {
     const int place = detail::place_among(ranks, mesh.size(), size(), rank_);
     if (place < 0) return std::nullopt;
-    std::vector<int> members(ranks.begin(), ranks.end());
-    for (int& r : members) r = members_[static_cast<std::size_t>(r)];
-    return std::optional<world<Transport, Other>>(std::in_place, mesh, place, context_, std::move(members));
+    std::vector<int> members(ranks.size());
+    for (std::size_t r = 0; r < members.size(); ++r) members[r] = members_[static_cast<std::size_t>(ranks[r])];
+    return std::optional<world<Transport, Other>>(std::in_place, mesh, place, groups_.where(), std::move(members));
   }
 
   /// The world of the same ranks on the same mesh in another order: mesh rank r of the result is rank `order[r]` of this
@@ -168,19 +252,10 @@ class world {
     const std::vector<int> inverse = inverse_order(order);
     std::vector<int> members(order.size());
     for (std::size_t r = 0; r < order.size(); ++r) members[r] = members_[static_cast<std::size_t>(order[r])];
-    return {mesh_, inverse[static_cast<std::size_t>(rank_)], context_, std::move(members)};
+    return {mesh_, inverse[static_cast<std::size_t>(rank_)], groups_.where(), std::move(members)};
   }
 
  private:
-  struct entry {
-    std::uint64_t key;
-    communicator value;
-  };
-  struct control_entry {
-    std::uint64_t key;  // 0: all ranks
-    control_communicator value;
-  };
-
   static std::vector<int> all_ranks(const Mesh& mesh) {
     std::vector<int> ranks(static_cast<std::size_t>(mesh.size()));
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
@@ -218,52 +293,28 @@ class world {
     return control_along<Kept...>();
   }
   template <class... Tags>
-  control_communicator& control_group(std::uint64_t key, const std::string& name, type_list<Tags...>) {
+  control_communicator& control_group(std::uint64_t key, type_list<Tags...> tags) {
     static_assert(
         detail::has_host_memory<control_communicator>,
         "heddle: the control plane is in the host's memory: a transport whose communicators are not has a type "
         "control_communicator, and its context makes them: control(name, members, index)");
-    for (const auto& e : controls_)
-      if (e->key == key) return e->value;
-    const std::vector<int> ranks = members<Tags...>();
-    const int index = mesh_.template group_index<Tags...>(rank_);
-    const auto make = [&]() -> control_communicator {
-      if constexpr (requires { context_.control(name, ranks, index); })
-        return context_.control(name, ranks, index);
-      else
-        return context_.group(name, ranks, index);
-    };
-    controls_.push_back(std::make_unique<control_entry>(control_entry{key, make()}));
-    return marked(controls_.back()->value);
+    if (control_communicator* const made = groups_.found_control(key)) return *made;
+    const std::string name = key == 0 ? "control" : "control " + detail::joined_names(tags);
+    return groups_.make_control(key, name, members<Tags...>(), mesh_.template group_index<Tags...>(rank_));
   }
 
   template <class... Tags>
   communicator& group_along() {
     constexpr std::uint64_t key = key_of<Tags...>();
-    for (entry& e : made_)
-      if (e.key == key) return e.value;
-    return make(key, detail::joined_names(type_list<Tags...>{}), group<Tags...>(mesh_, rank_),
-                mesh_.template group_index<Tags...>(rank_));
-  }
-  // Of these ranks of the mesh, the own one at place `index`.
-  communicator& make(std::uint64_t key, const std::string& name, std::vector<int> ranks, int index) {
-    for (int& r : ranks) r = members_[static_cast<std::size_t>(r)];
-    made_.push_back({key, context_.group(name, ranks, index)});
-    return marked(made_.back().value);
-  }
-  template <class Communicator>
-  Communicator& marked(Communicator& made) const {
-    if constexpr (requires { made.marked_by(detail::call_mark(mark_)); }) made.marked_by(detail::call_mark(mark_));
-    return made;
+    if (communicator* const made = groups_.found(key)) return *made;
+    return groups_.make(key, detail::joined_names(type_list<Tags...>{}), members<Tags...>(),
+                        mesh_.template group_index<Tags...>(rank_));
   }
 
   Mesh mesh_;
   int rank_;
-  context context_;
   std::vector<int> members_;
-  std::deque<entry> made_;  // references into it stay valid
-  std::vector<std::unique_ptr<control_entry>> controls_;
-  std::shared_ptr<std::int64_t> mark_ = std::make_shared<std::int64_t>(-1);
+  detail::groups_of_world<Transport> groups_;
 };
 
 }  // namespace heddle::inline v0

@@ -1,21 +1,20 @@
 // heddle/core/flight_format.hpp: layout of a flight file: the last calls of one rank.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
 namespace heddle::inline v0::detail {
 
 // A file is a header, `groups` groups, `members` ranks, `calls` calls. It is written in place while the rank runs; numbers that others
 // wait for are stored last. All in the byte order of the machine.
 struct flight_header {
-  static constexpr std::array<char, 8> right_magic{'h', 'd', 'f', 'l', 'i', 'g', 'h', 't'};
+  static constexpr std::uint64_t right_magic = 0x746867696c666468;  // "hdflight" where the lowest byte comes first
   static constexpr std::uint32_t right_version = 1;
   enum : std::uint32_t { running, returned, failed };
 
-  std::array<char, 8> magic;
+  std::uint64_t magic;
   std::uint32_t version;
   std::int32_t rank, ranks;
   std::uint32_t groups, members, calls;  // how many there is room for
@@ -25,14 +24,14 @@ struct flight_header {
   std::uint32_t state;
   std::uint32_t groups_used, members_used;
   std::uint64_t calls_made;
-  std::array<char, 64> host;
-  std::array<char, 40> boot;      // which start of that host
-  std::array<char, 288> problem;  // what the body threw
+  char host[64];
+  char boot[40];      // which start of that host
+  char problem[288];  // what the body threw
 };
-static_assert(sizeof(flight_header) == 464 && std::is_trivially_copyable_v<flight_header>);
+static_assert(sizeof(flight_header) == 464);
 
 struct flight_group {
-  std::array<char, 48> name;
+  char name[48];
   std::uint32_t first_member, members;
 };
 static_assert(sizeof(flight_group) == 56);
@@ -47,16 +46,13 @@ struct flight_call {
   std::int32_t root, tag;
   std::uint8_t operation, started;
   std::uint16_t element_size;
-  std::array<char, 24> element, combine;
+  char element[24], combine[24];
 };
 static_assert(sizeof(flight_call) == 120);
 
-// Texts of files and of types, cut to fit, filled up with zeros.
-template <std::size_t N>
-void put_text(std::array<char, N>& to, std::string_view text) noexcept {
-  std::size_t i = 0;
-  for (; i < text.size() && i + 1 < N; ++i) to[i] = text[i];
-  for (; i < N; ++i) to[i] = 0;
+// Texts of files and of types, cut to fit in `room` bytes with a zero behind, filled up with zeros.
+inline void put_text(char* to, std::size_t room, std::string_view text) noexcept {
+  for (std::size_t i = 0; i < room; ++i) to[i] = i < text.size() && i + 1 < room ? text[i] : '\0';
 }
 
 }  // namespace heddle::inline v0::detail

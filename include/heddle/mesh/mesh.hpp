@@ -377,7 +377,19 @@ std::vector<int> group(const Mesh& mesh, int rank) {
 namespace detail {
 template <class... Tags>
 std::vector<std::string> axis_names(type_list<Tags...>) {
-  return {std::string(short_type_name<Tags>())...};
+  std::vector<std::string> names;
+  names.reserve(sizeof...(Tags));
+  (..., names.emplace_back(short_type_name<Tags>()));
+  return names;
+}
+inline std::string text_of_mesh(const std::vector<std::string>& names, const int* extents) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) text += (i ? " x " : "") + names[i] + "=" + std::to_string(extents[i]);
+  return text.empty() ? "one rank" : text;
+}
+[[noreturn]] inline void refuse_world_size(const std::string& mesh, int ranks, int world_size) {
+  throw mesh_error("heddle: the mesh " + mesh + " has " + std::to_string(ranks) + " ranks, but the world has " +
+                   std::to_string(world_size) + "; change an extent or the number of ranks");
 }
 }  // namespace detail
 
@@ -390,20 +402,14 @@ std::vector<std::string> axis_names() {
 /// `"dp=2 x pp=2 x tp=2"`.
 template <mesh_like Mesh>
 std::string to_string(const Mesh& mesh) {
-  const auto names = detail::axis_names(typename Mesh::tags{});
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i ? " x " : "") + names[i] + "=" + std::to_string(mesh.extents()[i]);
-  return text.empty() ? "one rank" : text;
+  const auto extents = mesh.extents();
+  return detail::text_of_mesh(detail::axis_names(typename Mesh::tags{}), extents.data());
 }
 
 /// Refuses a mesh that does not have exactly `world_size` ranks. Errors: `mesh_error` naming both numbers.
 template <mesh_like Mesh>
 void require_world_size(const Mesh& mesh, int world_size) {
-  if (mesh.size() != world_size)
-    throw mesh_error("heddle: the mesh " + to_string(mesh) + " has " + std::to_string(mesh.size()) +
-                     " ranks, but the world has " + std::to_string(world_size) +
-                     "; change an extent or the number of ranks");
+  if (mesh.size() != world_size) detail::refuse_world_size(to_string(mesh), mesh.size(), world_size);
 }
 
 }  // namespace heddle::inline v0

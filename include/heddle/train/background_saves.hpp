@@ -151,8 +151,8 @@ class background_saves {
   void operator()(Trainer& trainer, std::span<const std::int64_t> words = {}) {
     detail::refuse_ahead(trainer);
     const std::int64_t begin = now_ns();
-    std::int64_t busy = writer_.is_busy() ? 1 : 0;
-    all().all_reduce(std::span<std::int64_t>(&busy, 1), maximum{});
+    double busy = writer_.is_busy() ? 1 : 0;
+    all().all_reduce(std::span<double>(&busy, 1), plus{});
     if (busy > 0 && stats_.saves > 0) {  // else memory is being touched
       const bool last = trainer.stopped() || trainer.steps_done() >= trainer.options().steps;
       if (options_.if_busy == busy_save::skips && !last) {
@@ -214,10 +214,10 @@ class background_saves {
   }
   void settle() {
     // In short waits: a collective that one rank enters minutes before another would end by the launch's time-out.
-    for (std::int64_t busy = 1; busy != 0;) {
+    for (double busy = 1; busy > 0;) {
       writer_.wait_for(std::chrono::seconds(1));
       busy = writer_.is_busy() ? 1 : 0;
-      all().all_reduce(std::span<std::int64_t>(&busy, 1), maximum{});
+      all().all_reduce(std::span<double>(&busy, 1), plus{});
     }
     note(writer_.take_finished());
     const std::string fault = detail::first_fault(all(), std::exchange(fault_, {}));

@@ -6,6 +6,7 @@
 #include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/model/pipeline/stage.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -156,13 +157,12 @@ class held_stages {
     for (const int s : here_.to_make()) {
       const int embedding = here_.lender_of(s);
       Stage* const lender = embedding < 0 ? nullptr : &at(embedding).stage;
-      all_[place(s)] =
-          std::make_unique<held>(here_.parts(), s, [&] { return make(s, lender); }, groups, memory_->of_gradients());
+      all_.at[place(s)] = new held(here_.parts(), s, [&] { return make(s, lender); }, groups, memory_->of_gradients());
     }
-    for (int s = 0; s < table.stages(); ++s) pointers_.push_back(here_.has(s) ? &at(s).stage : nullptr);
+    for (int s = 0; s < table.stages(); ++s) pointers_.add(here_.has(s) ? &at(s).stage : nullptr);
   }
 
-  int size() const noexcept { return static_cast<int>(all_.size()); }
+  int size() const noexcept { return static_cast<int>(all_.at.size()); }
   held& operator[](int k) noexcept { return *all_[static_cast<std::size_t>(k)]; }
   const held& operator[](int k) const noexcept { return *all_[static_cast<std::size_t>(k)]; }
   /// By the stage's number in the table. It must be here.
@@ -170,10 +170,10 @@ class held_stages {
   const held& at(int stage) const noexcept { return *all_[place(stage)]; }
   bool has(int stage) const noexcept { return here_.has(stage); }
   /// By the stage's number in the table; null where it is elsewhere.
-  const std::vector<Stage*>& pointers() const noexcept { return pointers_; }
+  const model::stage_pointers<Stage>& pointers() const noexcept { return pointers_; }
   template <class F>
   void for_each(F&& f) {
-    for (const auto& h : all_) f(*h);
+    for (int k = 0; k < size(); ++k) f((*this)[k]);
   }
 
   /// Whether the gradients of a stage are complete on this rank when its own microbatches are through: it has no
@@ -185,8 +185,8 @@ class held_stages {
   bool ties_two_ranks() noexcept { return here_.ties_two_ranks() && with_tied_gradient() != nullptr; }
   /// The stage whose gradients have this rank's share; null if there is none.
   held* with_tied_gradient() noexcept {
-    for (const auto& h : all_)
-      if (h->tied_elements() > 0 && !h->borrows()) return h.get();
+    for (int k = 0; k < size(); ++k)
+      if (held& h = (*this)[k]; h.tied_elements() > 0 && !h.borrows()) return &h;
     return nullptr;
   }
   /// That of whole weights and gradients, which the stages are lent.
@@ -211,11 +211,11 @@ class held_stages {
   template <class Communicator, class Backend>
   void sum_shared(Communicator& pipeline, Backend& backend, bool tied_too) {
     held* const owner = tied_too ? with_tied_gradient() : nullptr;
-    for (const auto& h : all_)
-      if (owner != nullptr && h->borrows()) {
-        const row all = owner->tied_gradient();
-        backend.add(all, h->tied_gradient(), all);
-      }
+    for_each([&](held& h) {
+      if (owner == nullptr || !h.borrows()) return;
+      const row all = owner->tied_gradient();
+      backend.add(all, h.tied_gradient(), all);
+    });
     if (owner != nullptr && here_.tied_ranks().size() > 1)
       sums_.add(pipeline, backend, here_.tied_ranks(), owner->tied_gradient(), tied_tag);
     for (const held_parts::replicated& r : here_.replicas()) {
@@ -245,8 +245,19 @@ class held_stages {
 
   held_parts here_;
   std::unique_ptr<lent_memories<scalar, space>> memory_ = std::make_unique<lent_memories<scalar, space>>();
-  std::vector<std::unique_ptr<held>> all_;
-  std::vector<Stage*> pointers_;
+  // Plain pointers, so that a program compiles their container once and not for each mesh.
+  struct owned {
+    explicit owned(std::size_t stages) : at(stages) {}
+    owned(const owned&) = delete;
+    owned& operator=(const owned&) = delete;
+    ~owned() {
+      for (void* h : at) delete static_cast<held*>(h);
+    }
+    held* operator[](std::size_t k) const noexcept { return static_cast<held*>(at[k]); }
+    std::vector<void*> at;
+  };
+  owned all_;
+  model::stage_pointers<Stage> pointers_;
   detail::shared_sums<sum, space> sums_;
 };
 

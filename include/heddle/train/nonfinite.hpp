@@ -109,9 +109,11 @@ detail::nonfinite_finding find_nonfinite(Stages& stages, Backend& backend) {
 }
 
 namespace detail {
-// What `stop_nonfinite` says, from what all ranks found.
-HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding> findings, std::int64_t step,
-                                               double loss, double gradient_norm);
+inline constexpr std::size_t words_of_finding = sizeof(nonfinite_finding) / sizeof(std::int64_t);
+static_assert(sizeof(nonfinite_finding) % sizeof(std::int64_t) == 0);
+// What `stop_nonfinite` says, from the bytes of what each rank found.
+HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const std::int64_t> findings, std::int64_t step, double loss,
+                                               double gradient_norm);
 }  // namespace detail
 
 /// Called on all ranks of `all` when the loss or the gradient norm of a step is not finite: agrees on the likeliest cause
@@ -120,10 +122,11 @@ HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding
 template <communicator Communicator>
 [[noreturn]] void stop_nonfinite(Communicator& all, detail::nonfinite_finding mine, std::int64_t step, double loss,
                                  double gradient_norm) {
-  using detail::nonfinite_finding;
   mine.rank = all.rank();
-  std::vector<nonfinite_finding> findings(static_cast<std::size_t>(all.size()));
-  all.all_gather(std::span<const nonfinite_finding>(&mine, 1), std::span<nonfinite_finding>(findings));
+  constexpr std::size_t words = detail::words_of_finding;
+  std::vector<std::int64_t> found(words), findings(words * static_cast<std::size_t>(all.size()));
+  std::memcpy(found.data(), &mine, sizeof mine);
+  all.all_gather(std::span<const std::int64_t>(found), std::span<std::int64_t>(findings));
   throw numeric_error(detail::stopped_by_nonfinite(findings, step, loss, gradient_norm));
 }
 

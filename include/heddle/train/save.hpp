@@ -244,6 +244,32 @@ struct resume_result {
 
 namespace detail {
 
+// Opens a save on all ranks. Returns why it cannot be read, on all of them, or nothing. Errors: as `require_same_training`.
+template <communicator Communicator>
+std::string fault_of_opening(Communicator& all, const std::string& path, const std::string& config,
+                             const std::string& plain, const save_facts& facts,
+                             std::optional<io::checkpoint_reader>& reader) {
+  std::string fault;
+  try {
+    reader.emplace(std::filesystem::path(path), io::verify::manifest);
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  if (fault = first_fault(all, fault); fault.empty()) require_same_training(*reader, config, plain, facts);
+  return fault;
+}
+// Behind the reading, where `fault` is this rank's: the first rank's, or that of the files where nothing has checked them.
+template <communicator Communicator>
+std::string fault_of_reading(Communicator& all, const std::string& path, std::string fault,
+                             const io::checkpoint_reader& reader, bool checked) {
+  if (fault = first_fault(all, fault); !fault.empty() || checked) return fault;
+  auto unchecked =
+      static_cast<double>(reader.bytes_unchecked());  // a sum of doubles: every trainer has that of its losses
+  all.all_reduce(std::span<double>(&unchecked, 1), plus{});
+  return unchecked > 0 ? fault_of_files(all, path) : std::string();
+}
+HEDDLE_INLINE void note_resumed(progress& run, const io::checkpoint_reader& reader, resume_result& result);
+
 // Goes on from the save in `path`, whose sizes somebody has checked. Returns why it cannot be read, on all ranks the
 // same, or nothing: then weights and moments are not those of a training. `checked`: so are its files. Each rank reads
 // an r-th of what it holds like r - 1 others, and gets the rest from them. A part that is read whole is checked by
@@ -252,41 +278,23 @@ template <class Trainer>
 std::string fault_of_resume(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result,
                             bool checked) {
   auto& all = trainer.ranks().control();
-  std::string fault;
-  const auto tried = [&](auto&& read) {
-    try {
-      read();
-    } catch (const io_error& e) {
-      fault = e.what();
-    }
-    return first_fault(all, fault);
-  };
-  std::optional<io::checkpoint_reader> reader;
-  if (fault = tried([&] { reader.emplace(std::filesystem::path(path), io::verify::manifest); }); !fault.empty())
-    return fault;
-  const io::manifest& manifest = reader->manifest();
   using saved = saved_optimizer<typename Trainer::optimizer_type>;
   const std::string plain = model_of(trainer) + saved::rule();
-  require_same_training(*reader, plain + saved::types(), plain, facts);
-  fault = tried([&] {
+  std::optional<io::checkpoint_reader> reader;
+  std::string fault = fault_of_opening(all, path, plain + saved::types(), plain, facts, reader);
+  if (!fault.empty()) return fault;
+  try {
     for (int k = 0; k < trainer.stages(); ++k) read_frozen(*reader, trainer.stage(k));
     each_saved_bucket(trainer,
                       [&](auto& stage, auto& optimizer, auto& group) { read_stage(*reader, stage, optimizer, group); });
-  });
-  if (!fault.empty()) return fault;
-  std::int64_t unchecked = reader->bytes_unchecked();
-  if (!checked) all.all_reduce(std::span<std::int64_t>(&unchecked, 1), maximum{});
-  if (!checked && unchecked > 0) fault = fault_of_files(all, path);
-  if (!fault.empty()) return fault;
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  if (fault = fault_of_reading(all, path, fault, *reader, checked); !fault.empty()) return fault;
   each_saved_bucket(trainer,
                     [&](auto& stage, auto& optimizer, auto& group) { gather_stage(*reader, stage, optimizer, group); });
   require_finite_state(trainer, "'" + path + "' is no save to go on from");
-  trainer.set_position(manifest.step, manifest.position.consumed);
-  trainer.set_run_name(io::detail::run_of(manifest));
-  result.resumed = true;
-  result.step = manifest.step;
-  result.mesh = manifest.mesh;
-  result.bytes_read = reader->bytes_read();
+  note_resumed(trainer, *reader, result);
   all.barrier();
   return {};
 }

@@ -113,6 +113,14 @@ constexpr auto lower_for(const When& when, const Mesh& mesh) {
   }
 }
 
+// Weights of a stage in the memory that it is lent, of which nothing is of its type.
+template <class T, class Space, class Group>
+struct whole_weights {
+  int users = 0;
+  buffer<T, Space> memory{};
+  started_of_buckets<Group> under_way{};  // into it: ends first
+};
+
 }  // namespace detail
 
 /// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that they are
@@ -147,8 +155,10 @@ class sharded_stages {
         rank_(rank),
         by_size_(by_size || registered_type::is_asked(group)),
         gradients_stay_(gradients_stay) {
-    weights_.resize(static_cast<std::size_t>(table.stages()));
-    if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
+    if constexpr (shards_weights) {
+      weights_.resize(static_cast<std::size_t>(table.stages()));
+      held.for_each([](held_type& h) { h.stage.lend_weights({}); });
+    }
     const detail::most_lent_bytes most = predicted_lent_bytes();
     held.memory().of_weights().set_limit(most.of_weights);
     if constexpr (!lent_memories<scalar, space>::are_one) held.memory().of_gradients().set_limit(most.of_gradients);
@@ -320,11 +330,7 @@ class sharded_stages {
       Base::redo();
     }
   };
-  struct whole_weights {
-    int users = 0;
-    buffer<scalar, space> memory{};
-    detail::started_of_buckets<Group> under_way{};  // into it: ends first
-  };
+  using whole_weights = detail::whole_weights<scalar, space, Group>;
   // A stage's weights, whole until its end, after an error too. Nothing is under way then.
   class gathered_stage {
    public:
@@ -474,7 +480,9 @@ class sharded_stages {
   bool gradients_stay_;
   std::int64_t releases_ = 0;
   int open_ = 0;                        // calls of with_weights that run
-  std::vector<whole_weights> weights_;  // by the stage's number in the table
+  struct none {};
+  [[no_unique_address]] std::conditional_t<shards_weights, std::vector<whole_weights>, none>
+      weights_;  // by the stage's number in the table
 };
 
 }  // namespace heddle::inline v0::train

@@ -60,54 +60,63 @@ class step_sums_on_the_way {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::sort(order_.begin(), order_.end(),
               [&](std::size_t a, std::size_t b) { return world_rank[a] < world_rank[b]; });
-    all_.resize(world_rank.size());
+    all_.resize(numbers * world_rank.size());
     each_ = all_.size() / static_cast<std::size_t>(pipeline_.size());
   }
 
   /// Called on all ranks together. Returns the sums over `Data` and `Inside` of this pipeline rank.
   step_sums start(const step_sums& mine) {
-    std::vector<step_sums> row(static_cast<std::size_t>(inside_->size()), mine);
-    if (inside_->size() > 1) inside_->all_gather(std::span<const step_sums>(&mine, 1), std::span<step_sums>(row));
-    const std::span<step_sums> own = share(pipeline_.rank());
-    if (data_->size() > 1)
-      data_->all_gather(std::span<const step_sums>(row), own);
+    const double of_rank[numbers] = {mine.loss, mine.targets, mine.squares, mine.stops};
+    std::vector<double> row(numbers * static_cast<std::size_t>(inside_->size()));
+    if (inside_->size() > 1)
+      inside_->all_gather(std::span<const double>(of_rank), std::span<double>(row));
     else
-      std::copy(row.begin(), row.end(), own.begin());
+      for (std::size_t k = 0; k < numbers; ++k) row[k] = of_rank[k];
+    const std::span<double> own = share(pipeline_.rank());
+    if (data_->size() > 1)
+      data_->all_gather(std::span<const double>(row), own);
+    else
+      for (std::size_t k = 0; k < row.size(); ++k) own[k] = row[k];
     for (int p = 0; p < pipeline_.size(); ++p)
       if (p != pipeline_.rank()) under_way_.push_back(pipeline_.irecv(share(p), p));
     for (int p = 0; p < pipeline_.size(); ++p)
-      if (p != pipeline_.rank()) under_way_.push_back(pipeline_.isend(std::span<const step_sums>(own), p));
+      if (p != pipeline_.rank()) under_way_.push_back(pipeline_.isend(std::span<const double>(own), p));
     return of(pipeline_.rank());
   }
   /// Waits for the other pipeline ranks' sums. Returns those over all ranks.
   step_sums finish() {
     for (auto& r : under_way_) r.wait();
     under_way_.clear();
-    step_sums sum = all_[order_[0]];
-    for (std::size_t k = 1; k < order_.size(); ++k) sum = sum + all_[order_[k]];
+    step_sums sum = sums_at(numbers * order_[0]);
+    for (std::size_t k = 1; k < order_.size(); ++k) sum = sum + sums_at(numbers * order_[k]);
     return sum;
   }
   /// The control plane along pp that the sums travel on: for verdicts of the same step, with a tag other than 0.
   communicator& pipeline() noexcept { return pipeline_; }
   /// Those of one pipeline rank; of another, behind `finish`.
   step_sums of(int pipeline_rank) noexcept {
-    const std::span<const step_sums> part = share(pipeline_rank);
-    step_sums sum = part[0];
-    for (const step_sums& s : part.subspan(1)) sum = sum + s;
+    const std::size_t first = static_cast<std::size_t>(pipeline_rank) * each_;
+    step_sums sum = sums_at(first);
+    for (std::size_t at = first + numbers; at < first + each_; at += numbers) sum = sum + sums_at(at);
     return sum;
   }
 
  private:
-  std::span<step_sums> share(int pipeline_rank) noexcept {
-    return std::span<step_sums>(all_).subspan(static_cast<std::size_t>(pipeline_rank) * each_, each_);
+  // They travel as numbers, which every trainer has collectives for.
+  static constexpr std::size_t numbers = 4;
+  step_sums sums_at(std::size_t first) const noexcept {
+    return {all_[first], all_[first + 1], all_[first + 2], all_[first + 3]};
+  }
+  std::span<double> share(int pipeline_rank) noexcept {
+    return std::span<double>(all_).subspan(static_cast<std::size_t>(pipeline_rank) * each_, each_);
   }
 
   communicator* data_;
   communicator* inside_;
   communicator pipeline_;
-  std::vector<std::size_t> order_;  // of `all_`, by world rank
-  std::vector<step_sums> all_;      // pipeline rank by pipeline rank, `data` before `inside`
-  std::size_t each_ = 1;
+  std::vector<std::size_t> order_;  // of the ranks' places in `all_`, by world rank
+  std::vector<double> all_;         // pipeline rank by pipeline rank, `data` before `inside`
+  std::size_t each_ = numbers;      // of a pipeline rank
   std::vector<typename communicator::request> under_way_;
 };
 

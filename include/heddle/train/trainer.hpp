@@ -270,14 +270,16 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   double validate(const Data& data) {
     refuse_ahead();
     capture_again();  // also where there are no samples for this rank
-    return detail::held_out_loss<detail::runs_together<trainer>>(
-        state_.world.control(), state_.sample_ranks, state_.batches, data, state_.options.validation_samples,
-        step_batches<batch_type>::held_out_at_once(state_.max_samples),
-        [&](const batch_type& batch) -> std::array<double, 2> {
-          const double loss = forward_through(batch);
-          if (!is_last_stage()) return {};
-          return {state_.counts_loss ? loss : 0.0, state_.beside.rank() == 0 ? state_.batches.counted_targets(batch.targets) : 0.0};
-        });
+    const auto loss_of = [this](const batch_type& batch) -> std::array<double, 2> {
+      const double loss = forward_through(batch);
+      if (!is_last_stage()) return {};
+      return {state_.counts_loss ? loss : 0.0,
+              state_.beside.rank() == 0 ? state_.batches.counted_targets(batch.targets) : 0.0};
+    };
+    return detail::held_out_loss(detail::runs_together<trainer>, state_.world.control(), state_.sample_ranks,
+                                 state_.batches, data, state_.options.validation_samples,
+                                 step_batches<batch_type>::held_out_at_once(state_.max_samples),
+                                 detail::loss_of_batch<batch_type>(loss_of));
   }
 
   /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0 elsewhere.

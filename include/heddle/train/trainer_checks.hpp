@@ -154,27 +154,23 @@ inline bool has_pairs(std::span<const schedule::action> list) {
 
 // Adds a parameter's name, and a line's end, with `*` for each number between dots, unless the text has it.
 HEDDLE_INLINE void add_name(std::string& names, std::string_view name);
+HEDDLE_INLINE void note_name(std::vector<std::string>& names, std::string_view name);
 // The `config_error` for a rate of this text; `names`: those of all ranks, a line each.
 HEDDLE_INLINE config_error no_parameter_of_rate(const std::string& text, std::string_view names);
 
 // Refuses rates that no parameter of any rank has. Called on all ranks of `all` together, with the same rates.
-template <communicator Communicator, class Rates, class Held>
-void require_parameters_of_rates(Communicator& all, const Rates& rates, Held& held) {
+// `here`: the names of this rank's parameters.
+template <communicator Communicator, class Rates>
+void require_parameters_of_rates(Communicator& all, const Rates& rates, const std::vector<std::string>& here) {
   if (rates.empty()) return;
   std::vector<std::int64_t> uses(rates.size(), 0);
-  const auto each_name = [&](auto&& f) {
-    held.for_each([&](auto& h) {
-      for (const auto& p : h.stage.parameters()) f(std::string(p.name));
-    });
-  };
-  each_name([&](const std::string& name) {
+  for (const std::string& name : here)
     for (std::size_t i = 0; i < rates.size(); ++i) uses[i] += name.starts_with(rates[i].first) ? 1 : 0;
-  });
   all.all_reduce(std::span<std::int64_t>(uses), plus{});
   const auto unused = static_cast<std::size_t>(std::find(uses.begin(), uses.end(), 0) - uses.begin());
   if (unused == uses.size()) return;
   std::string mine;
-  each_name([&](const std::string& name) { add_name(mine, name); });
+  for (const std::string& name : here) add_name(mine, name);
   const auto length = static_cast<std::int64_t>(mine.size());
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(all.size()));
   all.all_gather(std::span<const std::int64_t>(&length, 1), std::span<std::int64_t>(lengths));
@@ -189,11 +185,21 @@ void require_parameters_of_rates(Communicator& all, const Rates& rates, Held& he
 HEDDLE_INLINE void refuse_gradients_of_same_step(bool same, std::int64_t step);
 
 // Refuses options that are not the same on all ranks of `all`, and rates that no parameter has.
+template <communicator Communicator, class Options, class Rates>
+void require_same_options_and_rates(Communicator& all, const Options& o, const Rates& rates, schedule::table_view table,
+                                    const std::vector<std::string>& names) {
+  require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
+  require_parameters_of_rates(all, rates, names);
+}
 template <communicator Communicator, class Options, class Rates, class Held>
 void require_options_that_fit(Communicator& all, const Options& o, const Rates& rates, schedule::table_view table,
                               Held& held) {
-  require_same_options(all, to_string(o) + " table=" + std::to_string(fingerprint(table)));
-  require_parameters_of_rates(all, rates, held);
+  std::vector<std::string> names;
+  if (!rates.empty())
+    held.for_each([&](auto& h) {
+      for (const auto& p : h.stage.parameters()) note_name(names, p.name);
+    });
+  require_same_options_and_rates(all, o, rates, table, names);
 }
 
 }  // namespace detail

@@ -25,11 +25,21 @@ template <class Trainer>
 inline constexpr bool runs_together =
     Trainer::zero_stage >= 3 || Trainer::buckets > 1 || exchanges_rows<typename Trainer::stage_type>;
 
-// `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch. `Together`: all
-// ranks call it equally often, perhaps with an empty batch.
-template <bool Together, class All, class Shares, class Batches, class Data, class Forward>
-double held_out_loss(All& all, const Shares& shares, Batches& batches, const Data& data, std::int64_t most,
-                     std::int64_t at_once, Forward&& forward) {
+// A function that says this rank's loss and targets of a batch, without its type: trainers on several meshes share the loop below.
+template <class Batch>
+struct loss_of_batch {
+  template <class F>
+  explicit loss_of_batch(const F& f)
+      : of(&f), call([](const void* function, const Batch& b) { return (*static_cast<const F*>(function))(b); }) {}
+  std::array<double, 2> operator()(const Batch& b) const { return call(of, b); }
+  const void* of;
+  std::array<double, 2> (*call)(const void*, const Batch&);
+};
+// At most `most` samples, 0: all; `at_once` in one batch. `together`: all ranks call `forward` equally often, perhaps with an empty
+// batch.
+template <class All, class Shares, class Batches, class Data, class Batch>
+double held_out_loss(bool together, All& all, const Shares& shares, Batches& batches, const Data& data,
+                     std::int64_t most, std::int64_t at_once, const loss_of_batch<Batch>& forward) {
   std::int64_t samples = data.validation_samples();
   if (most > 0) samples = (std::min)(most, samples);
   batches.require_fitting(data);
@@ -38,7 +48,7 @@ double held_out_loss(All& all, const Shares& shares, Batches& batches, const Dat
   std::int64_t first = cut.offset(shares.rank());
   const std::int64_t end = first + cut.size(shares.rank());
   std::array<double, 2> sums{};  // loss, targets
-  const std::int64_t last = Together ? first + cut.largest() : end;
+  const std::int64_t last = together ? first + cut.largest() : end;
   for (; first < last; first += at_once) {
     const std::int64_t count = (std::max)((std::min)(at_once, end - first), std::int64_t{0});
     const std::array<double, 2> part = forward(batches.held_out(data, (std::min)(first, end), count));

@@ -5,14 +5,13 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -27,6 +26,20 @@
 #endif
 
 namespace heddle::inline v0::detail {
+
+// Behind all stores before it, for readers of the file. `std::atomic_ref` would be three classes that every program instantiates.
+inline void store_last(volatile std::uint32_t& to, std::uint32_t value) noexcept {
+  std::atomic_thread_fence(std::memory_order_release);
+  to = value;
+}
+inline void store_last(volatile std::uint64_t& to, std::uint64_t value) noexcept {
+  std::atomic_thread_fence(std::memory_order_release);
+  to = value;
+}
+inline void store_last(volatile std::int64_t& to, std::int64_t value) noexcept {
+  std::atomic_thread_fence(std::memory_order_release);
+  to = value;
+}
 
 HEDDLE_INLINE flight_place flight_place_of(const std::string& folder, int calls) {
   flight_place place{folder, calls};
@@ -46,8 +59,9 @@ HEDDLE_INLINE flight_place flight_place_of(const std::string& folder, int calls)
 }
 
 HEDDLE_INLINE std::int64_t flight_time() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  std::timespec now{};
+  std::timespec_get(&now, TIME_UTC);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
 #if defined(__linux__)
@@ -95,12 +109,11 @@ HEDDLE_INLINE flight_recorder::flight_recorder(const flight_place& place, std::i
   header_->clock_ahead_ns = flight_time() - now_ns();
   header_->pid = static_cast<std::int32_t>(::getpid());
   char host[64] = {};
-  if (::gethostname(host, sizeof host - 1) == 0) put_text(header_->host, host);
+  if (::gethostname(host, sizeof host - 1) == 0) put_text(header_->host, sizeof header_->host, host);
   if (const int boot = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC); boot >= 0) {
     char text[40] = {};
-    const auto got = ::read(boot, text, sizeof text - 1);
+    if (::read(boot, text, sizeof text - 1) > 0) put_text(header_->boot, sizeof header_->boot, text);
     ::close(boot);
-    put_text(header_->boot, std::string_view(text, got > 0 ? static_cast<std::size_t>(got) : 0));
   }
   std::atomic_thread_fence(std::memory_order_release);
   header_->magic = flight_header::right_magic;
@@ -122,22 +135,24 @@ HEDDLE_INLINE flight_recorder::~flight_recorder() = default;
 
 HEDDLE_INLINE std::uint32_t flight_recorder::group(std::string_view name, const std::vector<int>& members) {
   flight_group mine{};
-  put_text(mine.name, name);
+  put_text(mine.name, sizeof mine.name, name);
   const std::uint32_t used = header_->groups_used;
+  const std::size_t bytes = members.size() * sizeof(std::int32_t);
+  static_assert(sizeof(int) == sizeof(std::int32_t));
   for (std::uint32_t g = 0; g < used; ++g)
-    if (groups_[g].name == mine.name && groups_[g].members == members.size() &&
-        std::equal(members.begin(), members.end(), members_ + groups_[g].first_member))
+    if (std::memcmp(groups_[g].name, mine.name, sizeof mine.name) == 0 && groups_[g].members == members.size() &&
+        std::memcmp(members.data(), members_ + groups_[g].first_member, bytes) == 0)
       return g;
   // The last one has no members: of groups for which there is no room.
   const bool fits = used + 1 < header_->groups && header_->members_used + members.size() <= header_->members;
   if (!fits && used == header_->groups) return used - 1;
-  if (!fits) put_text(mine.name, "others");
+  if (!fits) put_text(mine.name, sizeof mine.name, "others");
   mine.first_member = header_->members_used;
   mine.members = fits ? static_cast<std::uint32_t>(members.size()) : 0;
-  if (fits) std::copy(members.begin(), members.end(), members_ + header_->members_used);
+  if (fits) std::memcpy(members_ + header_->members_used, members.data(), bytes);
   header_->members_used += mine.members;
   groups_[used] = mine;
-  std::atomic_ref(header_->groups_used).store(used + 1, std::memory_order_release);
+  store_last(header_->groups_used, used + 1);
   return used;
 }
 
@@ -145,7 +160,7 @@ HEDDLE_INLINE flight_call& flight_recorder::enter(std::uint32_t group, const cal
                                                   std::int64_t number_in_group) noexcept {
   const std::uint64_t number = header_->calls_made + 1;
   flight_call& c = calls_[(number - 1) % header_->calls];
-  std::atomic_ref(c.number).store(0, std::memory_order_relaxed);
+  store_last(c.number, 0);
   std::atomic_thread_fence(std::memory_order_release);
   c.call = number_in_group;
   c.count = call.count;
@@ -159,26 +174,32 @@ HEDDLE_INLINE flight_call& flight_recorder::enter(std::uint32_t group, const cal
   c.operation = static_cast<std::uint8_t>(call.what);
   c.started = call.started ? 1 : 0;
   c.element_size = static_cast<std::uint16_t>(call.element_size);
-  put_text(c.element, call.element);
-  put_text(c.combine, call.combine);
-  std::atomic_ref(c.number).store(number, std::memory_order_release);
-  std::atomic_ref(header_->calls_made).store(number, std::memory_order_release);
+  put_text(c.element, sizeof c.element, call.element);
+  put_text(c.combine, sizeof c.combine, call.combine);
+  store_last(c.number, number);
+  store_last(header_->calls_made, number);
   return c;
 }
 
 HEDDLE_INLINE void flight_recorder::leave(flight_call& call) noexcept {
-  std::atomic_ref(call.left_ns).store(now_ns(), std::memory_order_release);
+  store_last(call.left_ns, now_ns());
 }
 
 HEDDLE_INLINE void flight_recorder::ended(const std::exception_ptr& problem) noexcept {
   if (problem != nullptr) {
     try {
-      put_text(header_->problem, what_of(problem));
+      put_text(header_->problem, sizeof header_->problem, what_of(problem));
     } catch (...) {  // no memory for the text
     }
   }
-  std::atomic_ref(header_->state)
-      .store(problem != nullptr ? flight_header::failed : flight_header::returned, std::memory_order_release);
+  store_last(header_->state, problem != nullptr ? flight_header::failed : flight_header::returned);
+}
+
+HEDDLE_INLINE void flight_scope::begin(flight_recorder& to, int& group, std::string_view name,
+                                       const std::vector<int>& members, const call_info& call, std::int64_t number) {
+  if (group < 0) group = static_cast<int>(to.group(name, members));
+  exceptions_ = std::uncaught_exceptions();
+  call_ = &to.enter(static_cast<std::uint32_t>(group), call, number);
 }
 
 }  // namespace heddle::inline v0::detail

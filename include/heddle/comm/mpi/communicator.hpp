@@ -269,7 +269,7 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
       call->flight_number = group_->counters().collectives();
       // It is entered, and left: the rank is inside of it when it waits.
       const detail::flight_scope shown(kept, group_->flight_group(), group_->name(), group_->members(), call->call,
-                                       [&] { return call->flight_number; });
+                                       call->flight_number);
     }
     if (checked()) call->compare(*group_);
     return call;

@@ -52,9 +52,7 @@ class mpi_calls;
 class in_message {
  public:
   in_message(mpi_group& group, const call_info& call, std::int64_t bytes)
-      : state_(group.state()), kept_(state_.flight(), group.flight_group(), group.name(), group.members(), call, [] {
-          return std::int64_t{0};
-        }) {
+      : state_(group.state()), kept_(state_.flight(), group.flight_group(), group.name(), group.members(), call, 0) {
     state_.enter(call.what, bytes, call.root);
   }
   in_message(const in_message&) = delete;

@@ -85,7 +85,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
     if (call_ == nullptr) return;
     detail::mpi_rank_state& state = group_->state();
     const detail::flight_scope kept(state.flight(), group_->flight_group(), group_->name(), group_->members(),
-                                    call_->call, [&] { return call_->flight_number; });
+                                    call_->call, call_->flight_number);
     if (call_->number == 0) {  // not checked
       detail::board_slot& shown = state.enter(call_->call.what, call_->bytes, call_->call.root);
       const int code = MPI_Wait(&call_->request, MPI_STATUS_IGNORE);

@@ -215,7 +215,7 @@ class mpi_entered {
       const call_info call = info();
       if (state_.flight() != nullptr)
         kept_.emplace(state_.flight(), group.flight_group(), group.name(), group.members(), call,
-                      [&] { return group.counters().collectives(); });
+                      group.counters().collectives());
       try {
         if (state_.checked()) flag_ = agree(group, call, flag);
       } catch (...) {

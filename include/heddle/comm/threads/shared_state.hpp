@@ -41,14 +41,19 @@ struct alignas(64) rank_record {
   std::weak_ptr<void>
       work_under_way;           // what all worlds of the rank share of a higher room's; touched by the rank alone
   rank_turns* turns = nullptr;  // those that it takes part in, if any: it has the turn; touched by the rank alone
-  std::shared_ptr<flight_recorder> flight;  // of a launch that keeps flight files; touched by the rank alone
-  std::atomic<std::int64_t> spin_ns{0};     // how long this rank polls at present, at most launch_options::spin
-  std::mutex mutex;                         // guards the rest
+  flight_recorder* flight = nullptr;     // its own, of a launch that keeps flight files; touched by the rank alone
+  std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
+  std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
   std::string given_up;                            // the last wait that ended in an error, until the next wait
   std::vector<int> message_waits;                  // ranks asleep in a message with this one, once per wait
   std::vector<std::weak_ptr<group_state>> groups;  // those this rank is a member of
   std::exception_ptr late_error;                   // what a destructor could not throw; the next call does
+
+  rank_record() = default;
+  rank_record(const rank_record&) = delete;
+  rank_record& operator=(const rank_record&) = delete;
+  HEDDLE_INLINE ~rank_record();
 };
 
 // "in barrier, call 3 on communicator (dp), for 0.250 s"

@@ -46,7 +46,7 @@ class executor {
   /// `stages[s]` is stage s of the pipeline if this rank holds it, null otherwise; one object may be several stages (the
   /// passes of `schedule::decode`). `pipeline` joins the ranks of this pipeline; `world_rank_of[r]` is the world rank of
   /// its rank r, for the record only, and may be empty.
-  executor(schedule::plan_view plan, std::vector<Stage*> stages, Communicator& pipeline, std::int64_t max_samples,
+  executor(schedule::plan_view plan, stage_pointers<Stage> stages, Communicator& pipeline, std::int64_t max_samples,
            Observer& observer, std::vector<int> world_rank_of = {})
       : runner_(plan, pipeline, observer, std::move(world_rank_of), forward_only), stages_(std::move(stages)) {
     const int rank = pipeline.rank();
@@ -100,7 +100,7 @@ class executor {
   template <class Batch, class Hooks>
   class calls final : public detail::run_calls<scalar, space> {
    public:
-    calls(const std::vector<Stage*>& stages, std::span<const Batch> batches, Hooks& hooks)
+    calls(const stage_pointers<Stage>& stages, std::span<const Batch> batches, Hooks& hooks)
         : stages_(stages), batches_(batches), hooks_(hooks) {}
 
     void compute(const schedule::action& a, int slot, row_view<const scalar, space> in,
@@ -150,7 +150,7 @@ class executor {
     Stage& stage_of(const schedule::action& a) const { return *stages_[static_cast<std::size_t>(a.stage)]; }
     const Batch& batch_of(const schedule::action& a) const { return batches_[static_cast<std::size_t>(a.microbatch)]; }
 
-    const std::vector<Stage*>& stages_;
+    const stage_pointers<Stage>& stages_;
     std::span<const Batch> batches_;
     Hooks& hooks_;
   };
@@ -180,7 +180,7 @@ class executor {
   }
 
   detail::table_runner<scalar, space, Communicator, Observer> runner_;
-  std::vector<Stage*> stages_;
+  stage_pointers<Stage> stages_;
 };
 
 }  // namespace heddle::inline v0::model

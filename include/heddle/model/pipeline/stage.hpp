@@ -6,10 +6,35 @@
 #include <heddle/tensor/view.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <vector>
 
 namespace heddle::inline v0::model {
+
+/// The stages of a pipeline by their number, null where another rank has them: made of a list or a container of pointers. A
+/// program with stages of several types compiles the container once.
+template <class Stage>
+class stage_pointers {
+ public:
+  stage_pointers() = default;
+  stage_pointers(std::initializer_list<Stage*> stages) {
+    for (Stage* s : stages) add(s);
+  }
+  template <class Stages>
+    requires(!std::same_as<Stages, stage_pointers>)
+  stage_pointers(const Stages& stages) {
+    for (Stage* s : stages) add(s);
+  }
+  void add(Stage* stage) { all_.push_back(stage); }
+  std::size_t size() const noexcept { return all_.size(); }
+  Stage* operator[](std::size_t s) const noexcept { return static_cast<Stage*>(all_[s]); }
+
+ private:
+  std::vector<void*> all_;
+};
 
 /// A pipeline stage that runs forward, as an executor sees it. A stage does not keep `in` and `out` after the call; they
 /// are empty where the microbatch enters or leaves the model here. `boundary_elements(samples)` is the size of the tensor

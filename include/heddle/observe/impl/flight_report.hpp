@@ -38,9 +38,8 @@ namespace detail {
 
 // A text of a file: up to its end or the first zero, what is no UTF-8 as '?'.
 template <std::size_t N>
-std::string flight_text(const std::array<char, N>& from) {
-  const auto end = std::find(from.begin(), from.end(), '\0');
-  const std::string_view raw(from.data(), static_cast<std::size_t>(end - from.begin()));
+std::string flight_text(const char (&from)[N]) {
+  const std::string_view all(from, N), raw = all.substr(0, all.find('\0'));
   std::string text;
   for (std::size_t i = 0; i < raw.size();) {
     const std::size_t n = heddle::v0::detail::utf8_length(raw.substr(i));
@@ -79,9 +78,9 @@ HEDDLE_INLINE bool process_is_gone([[maybe_unused]] const heddle::v0::detail::fl
   if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r"); file != nullptr) {
     const std::size_t got = std::fread(boot, 1, sizeof boot - 1, file);
     std::fclose(file);
-    std::array<char, 40> mine{};
-    heddle::v0::detail::put_text(mine, std::string_view(boot, got));
-    if (mine != h.boot) return true;  // the host was started since
+    char mine[sizeof h.boot];
+    heddle::v0::detail::put_text(mine, sizeof mine, std::string_view(boot, got));
+    if (std::memcmp(mine, h.boot, sizeof mine) != 0) return true;  // the host was started since
   }
   return h.pid > 0 && ::kill(static_cast<::pid_t>(h.pid), 0) != 0 && errno == ESRCH;
 #else

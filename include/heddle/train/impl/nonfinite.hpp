@@ -13,11 +13,13 @@
 
 namespace heddle::inline v0::train::detail {
 
-HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding> findings, std::int64_t step,
-                                               double loss, double gradient_norm) {
-  const nonfinite_finding& first =
-      *std::min_element(findings.begin(), findings.end(),
-                        [](const nonfinite_finding& a, const nonfinite_finding& b) { return a.is_closer_than(b); });
+HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const std::int64_t> findings, std::int64_t step, double loss,
+                                               double gradient_norm) {
+  nonfinite_finding first, one;
+  for (std::size_t at = 0; at < findings.size(); at += words_of_finding) {
+    std::memcpy(static_cast<void*>(&one), &findings[at], sizeof one);
+    if (at == 0 || one.is_closer_than(first)) first = one;
+  }
   std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + number_text(loss) +
                      ", gradient norm " + number_text(gradient_norm);
   switch (first.cause) {

@@ -33,6 +33,16 @@ HEDDLE_INLINE io::manifest named_manifest(progress& run, const save_facts& facts
   return m;
 }
 
+HEDDLE_INLINE void note_resumed(progress& run, const io::checkpoint_reader& reader, resume_result& result) {
+  const io::manifest& m = reader.manifest();
+  run.set_position(m.step, m.position.consumed);
+  run.set_run_name(io::detail::run_of(m));
+  result.resumed = true;
+  result.step = m.step;
+  result.mesh = m.mesh;
+  result.bytes_read = reader.bytes_read();
+}
+
 HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
                                          const std::string& plain, const save_facts& facts) {
   const io::manifest& m = reader.manifest();

@@ -6,9 +6,13 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heddle::inline v0::train::detail {
 
+HEDDLE_INLINE void note_name(std::vector<std::string>& names, std::string_view name) {
+  names.emplace_back(name);
+}
 HEDDLE_INLINE void add_name(std::string& names, std::string_view name) {
   std::string line;
   while (!name.empty()) {

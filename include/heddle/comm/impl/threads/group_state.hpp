@@ -163,8 +163,9 @@ HEDDLE_INLINE void group_state::collective(int me, const collective_work& work) 
   member_slot& mine = slot(me);
   enter(me, mine.call);
   count(mine.counters, mine.call.what, static_cast<std::int64_t>(mine.call.element_size) * mine.in_count);
-  const flight_scope shown(world_.rank(world_rank(me)).flight.get(), mine.flight_group, label_, members_, mine.call,
-                           [&] { return mine.counters.collectives(); });
+  flight_recorder* const flight = world_.rank(world_rank(me)).flight;
+  const flight_scope shown(flight, mine.flight_group, label_, members_, mine.call,
+                           flight == nullptr ? 0 : mine.counters.collectives());
   const std::int64_t number = mine.number.load(std::memory_order_relaxed) + 1;
   mine.number.store(number, std::memory_order_release);
   mine.entered.store(number, std::memory_order_relaxed);
@@ -183,9 +184,10 @@ HEDDLE_INLINE std::shared_ptr<started_collective> group_state::start(int me, con
   member_slot& mine = slot(me);
   count(mine.counters, call.what, bytes);
   // It is entered, and left: the rank is inside of it when it waits.
-  {
-    const flight_scope shown(world_.rank(world_rank(me)).flight.get(), mine.flight_group, label_, members_, call,
-                             [&] { return mine.counters.collectives(); });
+  std::int64_t flight_number = 0;
+  if (flight_recorder* const flight = world_.rank(world_rank(me)).flight; flight != nullptr) {
+    flight_number = mine.counters.collectives();
+    const flight_scope shown(flight, mine.flight_group, label_, members_, call, flight_number);
   }
   const std::int64_t number = ++mine.started;
   std::shared_ptr<started_collective> started;
@@ -198,7 +200,7 @@ HEDDLE_INLINE std::shared_ptr<started_collective> group_state::start(int me, con
   m.in = in;
   m.out = out;
   m.after = mine.number.load(std::memory_order_relaxed);
-  if (world_.rank(world_rank(me)).flight != nullptr) m.flight_number = mine.counters.collectives();
+  m.flight_number = flight_number;
   m.here.store(true, std::memory_order_release);
   if (++started->arrived < size()) return started;
   std::erase(started_, started);
@@ -440,8 +442,7 @@ HEDDLE_INLINE std::string group_state::where(const call_info& call, std::int64_t
 
 HEDDLE_INLINE void group_state::wait(message& m) {
   const int my_rank = world_rank(m.owner);
-  const flight_scope shown(world_.rank(my_rank).flight.get(), slot(m.owner).flight_group, label_, members_, m.call,
-                           [] { return std::int64_t{0}; });
+  const flight_scope shown(world_.rank(my_rank).flight, slot(m.owner).flight_group, label_, members_, m.call, 0);
   wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter(*this, m));
   const std::uint32_t state = m.state.load(std::memory_order_relaxed);
   if (state == message::mismatch) throw_mismatch(m);

@@ -81,9 +81,9 @@ HEDDLE_INLINE void threads_request::wait_any(std::span<threads_request* const> r
   if (requests.empty() || requests[0]->message_ == nullptr) return;
   const threads_request& first = *requests[0];
   const int rank = first.group_->world_rank(first.message_->owner);
-  const detail::flight_scope shown(
-      first.world_->rank(rank).flight.get(), first.group_->slot(first.message_->owner).flight_group,
-      first.group_->label(), first.group_->members(), first.message_->call, [] { return std::int64_t{0}; });
+  const detail::flight_scope shown(first.world_->rank(rank).flight,
+                                   first.group_->slot(first.message_->owner).flight_group, first.group_->label(),
+                                   first.group_->members(), first.message_->call, 0);
   detail::wait_until(*first.world_, rank, first.world_->rank(rank).bell,
                      {first.message_->call, 0, &first.group_->members(), &first.group_->label(), {}},
                      any_waiter(requests));

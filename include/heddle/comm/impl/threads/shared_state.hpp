@@ -33,6 +33,10 @@ HEDDLE_INLINE std::string describe(const rank_record::blocked& wait, comm_clock:
          " on communicator (" + *wait.group + "), for " + seconds + " s";
 }
 
+HEDDLE_INLINE rank_record::~rank_record() {
+  delete flight;
+}
+
 HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
     : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(available_cores()) {
   options_.timeout = countable(options.timeout);
@@ -41,7 +45,7 @@ HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
   for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   if (const flight_place place = flight_place_of(options.flight, options.flight_calls); !place.folder.empty()) {
     const std::int64_t now = flight_time();
-    for (int r = 0; r < size; ++r) rank(r).flight = std::make_shared<flight_recorder>(place, now, r, size);
+    for (int r = 0; r < size; ++r) rank(r).flight = new flight_recorder(place, now, r, size);
   }
 }
 

@@ -49,9 +49,8 @@ HEDDLE_INLINE void threads_started::wait() {
   if (call_ == nullptr) return;
   const auto call = std::move(call_);
   std::exception_ptr problem = std::move(problem_);
-  const detail::flight_scope shown(world_->rank(my_rank()).flight.get(), group_->slot(me_).flight_group,
-                                   group_->label(), group_->members(), (*call)[me_].call,
-                                   [&] { return (*call)[me_].flight_number; });
+  const detail::flight_scope shown(world_->rank(my_rank()).flight, group_->slot(me_).flight_group, group_->label(),
+                                   group_->members(), (*call)[me_].call, (*call)[me_].flight_number);
   work_on(*call, problem);
   if (!over(*call))
     detail::wait_until(*world_, my_rank(), group_->bell(),

@@ -8,15 +8,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
 HEDDLE_INLINE bool query_order(const attention_slice& a, const attention_slice& b) noexcept {
-  return std::tie(a.q_begin, a.k_begin, a.q_end, a.k_end, a.mask) <
-         std::tie(b.q_begin, b.k_begin, b.q_end, b.k_end, b.mask);
+  if (a.q_begin != b.q_begin) return a.q_begin < b.q_begin;
+  if (a.k_begin != b.k_begin) return a.k_begin < b.k_begin;
+  if (a.q_end != b.q_end) return a.q_end < b.q_end;
+  return a.k_end != b.k_end ? a.k_end < b.k_end : a.mask < b.mask;
+}
+
+// By this number, then in the order of the queries. One type of order, so that a program has one sort of slices.
+struct slice_order {
+  std::int64_t attention_slice::* first = &attention_slice::q_begin;
+  bool operator()(const attention_slice& a, const attention_slice& b) const noexcept {
+    return a.*first != b.*first ? a.*first < b.*first : query_order(a, b);
+  }
+};
+inline void sort_slices(std::vector<attention_slice>& slices, slice_order order = {}) {
+  std::sort(slices.data(), slices.data() + slices.size(), order);
 }
 
 // Slices whose rows, from `begin` to `end`, overlap, as lists; in the order of the rows.
@@ -24,9 +36,7 @@ HEDDLE_INLINE std::vector<std::vector<attention_slice>> overlapping(std::vector<
                                                                     std::int64_t attention_slice::* begin,
                                                                     std::int64_t attention_slice::* end) {
   std::vector<std::vector<attention_slice>> lists;
-  std::sort(slices.begin(), slices.end(), [&](const attention_slice& a, const attention_slice& b) {
-    return a.*begin != b.*begin ? a.*begin < b.*begin : query_order(a, b);
-  });
+  sort_slices(slices, {begin});
   std::int64_t last = 0;
   for (const attention_slice& s : slices) {
     if (lists.empty() || last <= s.*begin) lists.emplace_back();
@@ -42,7 +52,7 @@ HEDDLE_INLINE std::vector<attention_group> attention_groups(std::span<const atte
     if (s.queries() > 0 && s.keys() > 0) all.push_back(s);
   std::vector<attention_group> groups;
   const auto add = [&](std::vector<attention_slice>&& list) {
-    std::sort(list.begin(), list.end(), query_order);
+    sort_slices(list);
     attention_group g;
     g.begin = list.front().q_begin;
     for (const attention_slice& s : list) g.end = (std::max)(g.end, s.q_end);
@@ -68,7 +78,7 @@ HEDDLE_INLINE std::vector<attention_group> attention_groups(std::span<const atte
   // Slices that share keys go to one list; lists of which one's queries lie among another's are joined.
   std::vector<std::vector<attention_slice>> lists =
       overlapping(std::move(all), &attention_slice::k_begin, &attention_slice::k_end);
-  for (auto& list : lists) std::sort(list.begin(), list.end(), query_order);
+  for (auto& list : lists) sort_slices(list);
   std::sort(lists.begin(), lists.end(), [](const auto& a, const auto& b) { return query_order(a.front(), b.front()); });
   std::int64_t last = 0;
   std::vector<attention_slice> open;
