@@ -1,5 +1,6 @@
 // tests/train/branches_test.cpp: branches whose weights are drawn together and merged, against serial programs and closed forms.
 #include "catch.hpp"
+#include "folder.hpp"
 #include "small_network.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -13,6 +14,7 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/save.hpp>
 
 #include <bit>
 #include <cmath>
@@ -67,21 +69,23 @@ struct branches_seen {
   void note(int branch, Trainer& trainer) {  // one rank at a time
     kept_tensors& all = of[static_cast<std::size_t>(branch)];
     for (int k = 0; k < trainer.stages(); ++k)
-      tr::detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
-        const auto read = tr::detail::read_of_stage(stage, tr::detail::kept_weights(stage, optimizer));
-        for (const auto& p : stage.parameters()) {
-          std::vector<float>& whole = all[p.name];
-          whole.resize(static_cast<std::size_t>(p.global_count()));
-          const auto part = tr::detail::part_in(p.offset, p.count, optimizer.owned_begin(), read.elements().size());
-          hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-            for (std::int64_t i = 0; i < length; ++i) {
-              const std::int64_t here = local + i - part.first;
-              if (here >= 0 && here < static_cast<std::int64_t>(part.count))
-                whole[static_cast<std::size_t>(global + i)] = read.elements()[part.at + static_cast<std::size_t>(here)];
+      tr::detail::for_each_bucket(
+          trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
+            const auto read = tr::detail::read_of_stage(stage, tr::detail::kept_weights(stage, optimizer));
+            for (const auto& p : stage.parameters()) {
+              std::vector<float>& whole = all[p.name];
+              whole.resize(static_cast<std::size_t>(p.global_count()));
+              const auto part = tr::detail::part_in(p.offset, p.count, optimizer.owned_begin(), read.elements().size());
+              hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+                for (std::int64_t i = 0; i < length; ++i) {
+                  const std::int64_t here = local + i - part.first;
+                  if (here >= 0 && here < static_cast<std::int64_t>(part.count))
+                    whole[static_cast<std::size_t>(global + i)] =
+                        read.elements()[part.at + static_cast<std::size_t>(here)];
+                }
+              });
             }
           });
-        }
-      });
   }
 };
 
@@ -164,13 +168,11 @@ void branches_of_strategy() {
     CHECK(in_turn_b != b);
 
     // d = 1 changes no bit, d = 0.5 makes them equal, a merge by weights is their sum.
-    const auto same = on_branches<Strategy>(mesh, [](auto& trainer, auto& world, int) {
-      tr::branches<of_branch>(trainer, world, {.keep = 1})(trainer);
-    });
+    const auto same = on_branches<Strategy>(
+        mesh, [](auto& trainer, auto& world, int) { tr::branches<of_branch>(trainer, world, {.keep = 1})(trainer); });
     CHECK(flat_of(same.of[0]) == g0);
-    const auto equal = on_branches<Strategy>(mesh, [](auto& trainer, auto& world, int) {
-      tr::branches<of_branch>(trainer, world, {.keep = 0.5})(trainer);
-    });
+    const auto equal = on_branches<Strategy>(
+        mesh, [](auto& trainer, auto& world, int) { tr::branches<of_branch>(trainer, world, {.keep = 0.5})(trainer); });
     CHECK(flat_of(equal.of[0]) == flat_of(equal.of[1]));
     const auto weighted = on_branches<Strategy>(mesh, [](auto& trainer, auto& world, int) {
       const std::vector<double> weights{0.75, 0.25};
@@ -226,7 +228,8 @@ TEST_CASE("Branches keep their mean, and their difference shrinks by 2d - 1, ove
       const double sum0 = static_cast<double>(g0[i]) + static_cast<double>(b0[i]);
       const double d0 = static_cast<double>(g0[i]) - static_cast<double>(b0[i]);
       sums = (std::max)(sums, std::abs(static_cast<double>(g[i]) + static_cast<double>(b[i]) - sum0));
-      differences = (std::max)(differences, std::abs(static_cast<double>(g[i]) - static_cast<double>(b[i]) - left * d0));
+      differences =
+          (std::max)(differences, std::abs(static_cast<double>(g[i]) - static_cast<double>(b[i]) - left * d0));
     }
     CAPTURE(rounds, largest);
     CHECK(sums <= 1e-6 * 2 * largest);
@@ -296,6 +299,35 @@ TEST_CASE("A barrier has the losses of branches and at their mean, and changes n
   CHECK((tr::branch_losses{{1, 3}, {2, 3}}.barrier()) == 0.5);
 }
 
+TEST_CASE("An exchange sends the owned part each way, and a merged save is read by one rank without branches") {
+  using strategy = hd::strategy<inner_mesh, hd::zero<1>>;
+  const train_test::folder saves("heddle-test-branches");
+  const branch_points points(0);
+  const auto data = points.data();
+  double merged = 0;
+  on_branches<strategy>("of_branch=2,dp=2,pp=1,tp=1", [&](auto& trainer, auto& world, int b) {
+    auto exchange = tr::branches<of_branch>(trainer, world, {.keep = 0.9});
+    const hd::comm_counters before = world.template along<of_branch>().counters();
+    exchange(trainer);
+    const hd::comm_counters after = world.template along<of_branch>().counters();
+    const auto owned = trainer.optimizer_state().owned_end() - trainer.optimizer_state().owned_begin();
+    constexpr auto what = hd::comm_operation::all_reduce;
+    if (after.collectives() - before.collectives() != 1 || after[what].bytes - before[what].bytes != owned * 4)
+      throw std::runtime_error("other calls or bytes");
+    exchange.merge(trainer);
+    const double loss = trainer.validate(data);
+    if (b == 0) tr::save(trainer, saves.path, {.corpus = 3});
+    if (world.rank() == 0) merged = loss;
+  });
+  double alone = 0;
+  hd::launch<hd::threads>(hd::parse_mesh<inner_mesh>("dp=1,pp=1,tp=1"), [&](auto& world) {
+    auto trainer = tr::make_trainer<strategy>(branch_network{}, world, branch_settings(9));
+    tr::resume(trainer, saves.path, {.corpus = 3});
+    alone = trainer.validate(data);
+  });
+  CHECK(alone == Approx(merged).epsilon(1e-6));
+}
+
 TEST_CASE("Branches that do not fit are refused") {
   using strategy = hd::strategy<inner_mesh, hd::zero<1>>;
   const auto error_of = [](const std::string& mesh, int layers_apart, const auto& body) {
@@ -318,9 +350,11 @@ TEST_CASE("Branches that do not fit are refused") {
   const auto with = [](tr::branch_options o) {
     return [o](auto& trainer, auto& world) { tr::branches<of_branch>(trainer, world, o); };
   };
-  CHECK_THAT(error_of("of_branch=2,dp=1,pp=1,tp=1", 0, with({.keep = 0.4})), Contains("keep must be 0.5") && Contains("0.4"));
+  CHECK_THAT(error_of("of_branch=2,dp=1,pp=1,tp=1", 0, with({.keep = 0.4})),
+             Contains("keep must be 0.5") && Contains("0.4"));
   CHECK_THAT(error_of("of_branch=2,dp=1,pp=1,tp=1", 0, with({.keep = std::nan("")})), Contains("keep must be 0.5"));
-  CHECK_THAT(error_of("of_branch=3,dp=1,pp=1,tp=1", 0, with({.adaptive = true})), Contains("cosine between two branches; here are 3"));
+  CHECK_THAT(error_of("of_branch=3,dp=1,pp=1,tp=1", 0, with({.adaptive = true})),
+             Contains("cosine between two branches; here are 3"));
   CHECK_THAT(error_of("of_branch=2,dp=1,pp=1,tp=1", 1, with({})),
              Contains("branches have other parameters: branch 1 has block.2") && Contains("where branch 0 has out"));
   CHECK_THAT(error_of("of_branch=2,dp=1,pp=1,tp=1", 0,

@@ -162,7 +162,8 @@ class branch_exchange {
     last_keep_ = (1 + rho) / 2;
     trainer.change_weights([&](auto row) {
       using T = heddle::v0::detail::element_of<decltype(row)>;
-      buffer<T, typename Trainer::space> sum(queue_of(trainer), static_cast<std::int64_t>(row.size()), "weights of branches");
+      buffer<T, typename Trainer::space> sum(queue_of(trainer), static_cast<std::int64_t>(row.size()),
+                                             "weights of branches");
       queue_of(trainer).copy(row, sum);
       heddle::v0::all_reduce(queue_of(trainer), group(), sum, plus{});
       draw(trainer, row, sum, rho);
@@ -210,8 +211,8 @@ class branch_exchange {
       detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& of, auto) {
         const auto own = detail::read_of_stage(stage, detail::kept_weights(stage, of));
         auto& all_of = sums[at++];
-        const auto sum = detail::read_of_stage(
-            stage, heddle::v0::detail::row_at<typename Trainer::space>(all_of.address(), static_cast<std::int64_t>(all_of.size())));
+        const auto sum = detail::read_of_stage(stage, heddle::v0::detail::row_at<typename Trainer::space>(
+                                                          all_of.address(), static_cast<std::int64_t>(all_of.size())));
         for (const detail::saved_parameter& p : detail::saved_parameters(stage)) {
           const detail::kept_part part = detail::part_in(p.offset, p.count, of.owned_begin(), own.elements().size());
           double both = 0, mine = 0;
@@ -262,17 +263,20 @@ branch_exchange<Axis, World> branches(Trainer& trainer, World& world, branch_opt
   static_assert(detail::axis_of_branches<known, Axis, World>,
                 "heddle: branches<Axis>: the world has no axis with this tag; name the axis that branches lie along");
   static_assert(detail::axis_of_branches<apart, Axis, World>,
-                "heddle: branches are ranks along an axis that the trainer does not have: give it world.sub<...>() of the others");
-  static_assert(detail::keeps_small_changes<exact, optimizer>,
-                "heddle: branches exchange a thousandth of their difference, which weights of 16 bits round away: give the "
-                "strategy precision<masters_in<float>>");
+                "heddle: branches are ranks along an axis that the trainer does not have: give it world.sub<...>() of "
+                "the others");
+  static_assert(
+      detail::keeps_small_changes<exact, optimizer>,
+      "heddle: branches exchange a thousandth of their difference, which weights of 16 bits round away: give the "
+      "strategy precision<masters_in<float>>");
   std::vector<std::int64_t> tensors;
   if constexpr (known && apart && exact) {
     auto& across = world.template control_along<Axis>();
     detail::require_branches(options, across.size(), world.size(), trainer.ranks().size());
     std::vector<detail::branch_parameter> mine;
     for (int k = 0; k < trainer.stages(); ++k)
-      for (const detail::saved_parameter& p : detail::saved_parameters(trainer.stage(k))) mine.push_back({p.name, p.count});
+      for (const detail::saved_parameter& p : detail::saved_parameters(trainer.stage(k)))
+        mine.push_back({p.name, p.count});
     const gathered_words all = gather_words(across, detail::words_of(mine));
     detail::throw_together<config_error>(
         world.control(), detail::difference_of_branches(mine, across.rank(), detail::parameters_of(all.of(0))));

@@ -73,7 +73,8 @@ HEDDLE_INLINE std::string difference_of_branches(std::span<const branch_paramete
     return all[i].name + " of " + std::to_string(all[i].count) + " elements";
   };
   for (std::size_t i = 0; i < (std::max)(mine.size(), first.size()); ++i) {
-    if (i < mine.size() && i < first.size() && mine[i].name == first[i].name && mine[i].count == first[i].count) continue;
+    if (i < mine.size() && i < first.size() && mine[i].name == first[i].name && mine[i].count == first[i].count)
+      continue;
     return "heddle: branches have other parameters: branch " + std::to_string(branch) + " has " + say(mine, i) +
            " where branch 0 has " + say(first, i);
   }
