@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "pixelize/portable_map.hpp"
+#include "portable_map.hpp"
 #include "tool.hpp"
 
 namespace hd = heddle;
@@ -51,7 +51,7 @@ pv::budget read_budget(const std::string& text, const char* option) {
 // Rows of tiles go to ranks in turn. Threads write what they hold into one picture.
 template <class Map>
 void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
-  pixelize::picture picture = pixelize::read_picture(s.in);
+  portable_map::picture picture = portable_map::read_picture(s.in);
   const pv::pixelizer<Map> stage(s.seed ? *s.seed : pv::random_seed(), read_budget(s.epsilon, "--epsilon"), s.pixels,
                                  std::move(sides), std::move(map));
   using mesh = hd::mesh<hd::axis<hd::dp>>;
@@ -74,7 +74,7 @@ void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
     kept[static_cast<std::size_t>(world.rank())] = means.bytes();
     tiles[static_cast<std::size_t>(world.rank())] = means.sides.size();
   });
-  pixelize::write_picture(s.out, picture);
+  portable_map::write_picture(s.out, picture);
   std::size_t bytes = 0, all = 0;
   for (const std::size_t k : kept) bytes += k;
   for (const std::size_t t : tiles) all += t;

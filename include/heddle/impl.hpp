@@ -139,6 +139,7 @@
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
 #include <heddle/train/impl/background_saves.hpp>
+#include <heddle/train/impl/branches.hpp>
 #include <heddle/train/impl/cluster.hpp>
 #include <heddle/train/impl/context_policies.hpp>
 #include <heddle/train/impl/explain.hpp>

@@ -28,7 +28,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "infer": ["any_model_runner", "families", "family_runner", "family_units"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
-                   "activations/threaded_store", "atomized", "background_saves", "cluster", "context", "context_batches", "context_policies",
+                   "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches", "context_policies",
                    "explain", "explain_page", "further_targets", "glancing_distillation", "language_state", "learning_rates", "measure_layers",
                    "measured_schedule", "named_context", "named_parameters", "optimizers/adafactor", "optimizers/lion", "optimizers/muon",
                    "optimizers/sgd", "paper_rank", "peak_bytes", "same_copies", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage",

@@ -346,6 +346,16 @@ class bucketed_optimizer {
 
 namespace detail {
 
+// The optimizer of each bucket of a stage.
+template <class Optimizer>
+struct type_of_bucket {
+  using type = Optimizer;
+};
+template <class Optimizer, int Buckets>
+struct type_of_bucket<bucketed_optimizer<Optimizer, Buckets>> {
+  using type = Optimizer;
+};
+
 template <class Optimizer, int Buckets>
 struct optimizer_of_buckets {
   using type = bucketed_optimizer<Optimizer, Buckets>;

@@ -141,6 +141,14 @@ class optimizer_steps {
       model::of_stage::weights_written(h.stage);
     });
   }
+  /// Calls `work(row)` for what this rank's optimizer keeps of each stage, or bucket of it.
+  template <class Work>
+  void change(Work&& work) {
+    held_.for_each([&](held_type& h) {
+      for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) { optimizer.change(optimizer.weights_of(stage), work); });
+      model::of_stage::weights_written(h.stage);
+    });
+  }
   /// The scalars that the kernels of a step read with `update_at`: f(scalars) for each.
   template <class F>
   void each_step(std::int64_t step, F&& f) {

@@ -251,26 +251,28 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
                  });
   }
 
-  /// A step that is not the rule's: `update(owned_parameters)` writes the masters, or the weights where these are none; weights are
-  /// rounded to the nearest.
+  /// A step that is not the rule's: as `change`, by `update(owned_parameters)`.
   template <class Update>
   void update_by(row weights, const_sum_row gradients, double gradient_scale, Update&& update) {
+    change(weights, [&](auto written) {
+      const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
+      const const_sum_row kept = base::kept_of_gradients(gradients);
+      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1), gradient_scale});
+    });
+  }
+  /// `work(row)` writes the masters, or the weights where these are none; weights are then rounded to the nearest.
+  template <class Work>
+  void change(row weights, Work&& work) {
     constexpr bool nearest = !rounds_weights && !rounds_moments && (on_host || !keeps_masters);
     static_assert(nearest,
                   "heddle: an update of one's own rounds weights to the nearest, masters on the host only: leave "
                   "rounding::stochastic out of the precision, and masters_in<M> on a device");
-    const row mine = kept_of(weights);
-    const auto of = [&](auto written) {
-      const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
-      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, base::kept_of_gradients(gradients),
-                                                                            slot(0), slot(1), gradient_scale});
-    };
+    if constexpr (nearest && !keeps_masters) work(kept_of(weights));
     if constexpr (nearest && keeps_masters) {
-      of(masters());
+      work(masters());
+      const row mine = kept_of(weights);
       for (std::size_t i = 0; i < mine.size(); ++i)
         mine[i] = compute::detail::converted<T>(compute::detail::converted<weight_type>(masters()[i]));
-    } else if constexpr (nearest) {
-      of(mine);
     }
   }
 
@@ -387,7 +389,6 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   static_assert(!rounds_moments || moments <= 3,
                 "heddle: stochastic rounding has random bits for three moments; take moments_in<float>");
 
-  // Elements of each share that travel at a time.
   static std::int64_t window_of(std::int64_t largest, int ranks) noexcept {
     return (std::min)(largest, (std::max)(most_in_a_block / ranks, std::int64_t{1}));
   }

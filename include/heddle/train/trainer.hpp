@@ -264,6 +264,16 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
     state_.end_step();
   }
 
+  /// Changes weights between steps: `work(row)` writes the part of each stage, or bucket of it, that this rank's optimizer owns, in the
+  /// precision that is kept (master weights where there are some); weights are then rounded to the nearest and brought to the ranks that
+  /// share them. Moments stay. Called on all ranks together. Errors: `config_error` while a step's norm is on its way.
+  template <class Work>
+  void change_weights(Work&& work) {
+    refuse_ahead();
+    state_.steps.change(work);
+    state_.gather_weights();
+  }
+
   /// Mean loss over the held-out samples (at most `validation_samples`), split like a step's, without touching gradients.
   /// Errors: `config_error` if the data holds none out, or all their targets are ignored.
   template <sample_source<batch_type> Data>

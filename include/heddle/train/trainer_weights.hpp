@@ -64,14 +64,6 @@ struct keeps_masters {
     return std::pair(optimizer.masters(), optimizer.owned_begin());
   }
 };
-template <class Optimizer>
-struct type_of_bucket {
-  using type = Optimizer;
-};
-template <class Optimizer, int Buckets>
-struct type_of_bucket<bucketed_optimizer<Optimizer, Buckets>> {
-  using type = Optimizer;
-};
 template <bool Ok, class Trainer>
 inline constexpr bool trainer_keeps_masters = Ok;
 

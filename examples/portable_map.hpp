@@ -1,4 +1,4 @@
-// examples/pixelize/portable_map.hpp: reads and writes binary PGM and PPM pictures of 8 bits.
+// examples/portable_map.hpp: reads and writes binary PGM and PPM pictures of 8 bits.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace pixelize {
+namespace portable_map {
 
 struct picture {
   std::int64_t rows = 0, columns = 0;
@@ -84,4 +84,4 @@ inline void write_picture(const std::string& path, const picture& p) {
   if (!file.flush()) throw heddle::io_error("heddle: cannot write '" + path + "'");
 }
 
-}  // namespace pixelize
+}  // namespace portable_map
