@@ -59,10 +59,13 @@
 #include <heddle/io/impl/save_names.hpp>
 #include <heddle/io/impl/save_snapshot.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
+#include <heddle/io/impl/tokens/best_fit.hpp>
+#include <heddle/io/impl/tokens/blend.hpp>
 #include <heddle/io/impl/tokens/gpt_order.hpp>
 #include <heddle/io/impl/tokens/llm_c.hpp>
 #include <heddle/io/impl/tokens/mapped_file.hpp>
 #include <heddle/io/impl/tokens/megatron_index.hpp>
+#include <heddle/io/impl/tokens/shard_order.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>
 #include <heddle/layout/impl/describe_svg.hpp>
