@@ -65,6 +65,7 @@
 #include <heddle/io/impl/tokens/llm_c.hpp>
 #include <heddle/io/impl/tokens/mapped_file.hpp>
 #include <heddle/io/impl/tokens/megatron_index.hpp>
+#include <heddle/io/impl/tokens/shard_cache.hpp>
 #include <heddle/io/impl/tokens/shard_order.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>
