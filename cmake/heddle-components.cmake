@@ -228,6 +228,8 @@ function(heddle_find_component name out_found out_reason)
       target_link_libraries(heddle::cblas INTERFACE ${CMAKE_DL_LIBS})
     elseif(name STREQUAL "uring")
       target_compile_definitions(heddle::uring INTERFACE HEDDLE_HAS_URING)  # train/activations/default_file_store.hpp asks
+    elseif(name STREQUAL "zstd")
+      target_compile_definitions(heddle::zstd INTERFACE HEDDLE_HAS_ZSTD)  # programs that can do without ask
     elseif(name MATCHES "^(cuda|nccl|cudnn)$" AND CMAKE_CUDA_COMPILER)
       # cxx_std_20 says nothing to CUDA, and CMake 3.25 does not know that nvcc 13 has C++20.
       if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)

@@ -11,7 +11,7 @@
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/mds.hpp>
 #endif
-#if __has_include(<zstd.h>)
+#if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
 #endif
 
@@ -106,7 +106,7 @@ TEST_CASE("shards that MosaicML's writer has made are read, where they are and f
     require_golden(mio::mds_shards(second), false, element);
     CHECK(second.shards_read() == 0);
   }
-#if __has_include(<zstd.h>)
+#if defined(HEDDLE_HAS_ZSTD)
   const far_folder far(shards_of("fixed"));
   mio::shard_cache cache(far, {.folder = folder / "fixed"});
   const mio::mds_shards shards(cache, {.zstd = mio::zstd_decompressed});

@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-
 using Catch::Matchers::Contains;
 
 namespace minhash_test {
@@ -69,12 +68,15 @@ TEST_CASE("sets of a known similarity become candidates as often as the formula 
   CHECK_THROWS_AS(hio::minhash({.bands = 0}), heddle::config_error);
 }
 
-TEST_CASE("any number of ranks finds the same pairs, and keeps the first of those that are alike", "[io][tokens][ranks]") {
+TEST_CASE("any number of ranks finds the same pairs, and keeps the first of those that are alike",
+          "[io][tokens][ranks]") {
   // Documents of a chain: 0 and 3 share a key, 3 and 7, 2 and 5 two keys; 9 has one twice.
-  std::vector<hio::document_key> keys{{11, 0}, {11, 3}, {40, 3}, {40, 7}, {5, 2}, {5, 5}, {6, 2}, {6, 5}, {8, 9}, {8, 9}};
+  std::vector<hio::document_key> keys{{11, 0}, {11, 3}, {40, 3}, {40, 7}, {5, 2},
+                                      {5, 5},  {6, 2},  {6, 5},  {8, 9},  {8, 9}};
   const heddle::counter_random random(45, 2);
   for (std::uint64_t i = 0; i < 3000; ++i)
-    keys.push_back({1000 + random.integer(2 * i) % 2500, 10 + static_cast<std::int64_t>(random.integer(2 * i + 1) % 900)});
+    keys.push_back(
+        {1000 + random.integer(2 * i) % 2500, 10 + static_cast<std::int64_t>(random.integer(2 * i + 1) % 900)});
   // By definition.
   std::map<std::uint64_t, std::set<std::int64_t>> by_key;
   for (const auto& k : keys) by_key[k.key].insert(k.document);

@@ -64,7 +64,8 @@ inline std::vector<bool> later_of_pairs(std::span<const document_pair> pairs, st
     first[static_cast<std::size_t>((std::max)(a, b))] = (std::min)(a, b);
   }
   std::vector<bool> goes(first.size());
-  for (std::size_t d = 0; d < first.size(); ++d) goes[d] = first_of(static_cast<std::int64_t>(d)) != static_cast<std::int64_t>(d);
+  for (std::size_t d = 0; d < first.size(); ++d)
+    goes[d] = first_of(static_cast<std::int64_t>(d)) != static_cast<std::int64_t>(d);
   return goes;
 }
 
