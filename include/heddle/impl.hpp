@@ -155,6 +155,7 @@
 #include <heddle/train/impl/learning_rates.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
+#include <heddle/train/impl/online/solvers.hpp>
 #include <heddle/train/impl/optimizer_rule.hpp>
 #include <heddle/train/impl/same_copies.hpp>
 #include <heddle/train/impl/save.hpp>
