@@ -1,6 +1,7 @@
 // Training from simulations that run: messages, draws of two ranks against those of one, and processes that die.
 #include "catch.hpp"
 
+#include "online_heat/heat_equation.hpp"
 #include "small_network.hpp"
 
 #include <heddle/heddle.hpp>
@@ -206,6 +207,94 @@ TEST_CASE("online training ends together when one rank has no more, and says wha
   wrong.put({0, 0, {1}, {2}});
   CHECK_THROWS_WITH(ht::online_pairs(wrong, held_out).fill_train({0, 1}, std::span(x), std::span(y)),
                     Contains("a sample of 1 inputs and 1 targets; expected 2 and 1"));
+}
+
+namespace {
+// Samples of 40 simulations of the heat equation from number `first` on, four of which run at a time.
+std::vector<ht::online_sample> heat_samples(std::int64_t first, std::int64_t count) {
+  std::vector<ht::online_sample> all;
+  for (std::int64_t s = 0; s < count; s += 4) {
+    std::vector<std::vector<ht::online_sample>> running;
+    for (std::int64_t i = s; i < std::min(s + 4, count); ++i) {
+      const std::vector<double> p = ht::halton(first + i, 3);
+      running.emplace_back();
+      heat::simulate({p[0], p[1], p[2]}, [&](int t, std::vector<float> in, std::vector<float> field) {
+        running.back().push_back(
+            {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(t), std::move(in), std::move(field)});
+      });
+    }
+    for (std::size_t t = 0; t < heat::samples; ++t)
+      for (const auto& r : running) all.push_back(r[t]);
+  }
+  return all;
+}
+struct heat_pairs {
+  std::vector<float> x, y;
+  explicit heat_pairs(const std::vector<ht::online_sample>& samples) {
+    for (const auto& s : samples) {
+      x.insert(x.end(), s.inputs.begin(), s.inputs.end());
+      y.insert(y.end(), s.targets.begin(), s.targets.end());
+    }
+  }
+};
+// Validation errors after the same simulations through a reservoir and a fifo, and after as many steps as of the reservoir on a tenth of them.
+struct heat_errors {
+  double reservoir = 0, fifo = 0, offline = 0;
+};
+heat_errors heat_errors_of(std::int64_t seed) {
+  constexpr std::int64_t simulations = 40, batch = 16, rho = 4;
+  const auto produced = heat_samples(1000 * seed, simulations);
+  const heat_pairs grid(heat_samples(500000, 8)), tenth(heat_samples(1000 * seed, simulations / 10));
+  const heddle::io::pairs held_out(grid.x, grid.y, {.inputs = 4, .targets = heat::points, .validation = 0.99});
+  const heddle::io::pairs few(tenth.x, tenth.y,
+                              {.inputs = 4, .targets = heat::points, .seed = static_cast<std::uint64_t>(seed)});
+  heddle::train::options<online_network::config> o{
+      .model = {.inputs = 4, .outputs = heat::points}, .batch = batch, .steps = 100000};
+  o.seed = static_cast<std::uint64_t>(seed);
+  o.learning_rate = {.peak = 5e-3, .warmup_steps = 10};
+  o.threads_per_rank = 1;
+  heat_errors e;
+  heddle::launch<heddle::threads>(online_mesh(1), [&](auto& world) {
+    const auto fresh = [&] {
+      return ht::make_trainer<heddle::strategy<online_mesh, heddle::zero<1>>>(online_network{}, world, o);
+    };
+    // `put` samples arrive before each step that can be made.
+    const auto through = [&](auto& buffer, std::int64_t put, std::int64_t& steps) {
+      auto trainer = fresh();
+      const ht::online_pairs data(buffer, held_out);
+      for (std::size_t i = 0; i < produced.size(); ++i) {
+        buffer.put(produced[i]);
+        const auto c = buffer.counters();
+        if (static_cast<std::int64_t>(i + 1) % put == 0 && c.seen + c.unseen >= batch && buffer.ready())
+          trainer.step(data);
+      }
+      buffer.close();
+      ht::run_online(trainer, data);
+      steps = trainer.steps_done();
+      return trainer.validate(held_out);
+    };
+    std::int64_t steps = 0, steps_of_fifo = 0;
+    online_buffer mixing({.capacity = 400, .threshold = 80, .seed = static_cast<std::uint64_t>(seed)});
+    e.reservoir = through(mixing, batch / rho, steps);
+    ht::fifo<ht::online_sample> in_order({.capacity = 400, .threshold = 0});
+    e.fifo = through(in_order, batch, steps_of_fifo);
+    REQUIRE((steps_of_fifo == 100 && steps > 350));
+    auto trainer = fresh();
+    while (trainer.steps_done() < steps) trainer.step(few);
+    e.offline = trainer.validate(held_out);
+  });
+  return e;
+}
+}  // namespace
+
+TEST_CASE("a reservoir learns the heat equation better than a fifo, and than training on a tenth of it",
+          "[train][online]") {
+  for (std::int64_t seed = 1; seed <= 5; ++seed) {
+    CAPTURE(seed);
+    const heat_errors e = heat_errors_of(seed);
+    CHECK(e.reservoir < e.fifo);
+    CHECK(e.reservoir < e.offline);
+  }
 }
 
 #if __has_include(<zmq.hpp>)
