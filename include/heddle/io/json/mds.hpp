@@ -1,4 +1,4 @@
-// heddle/io/json/mds.hpp: reads shards of MosaicML Streaming (MDS), plain or compressed, as documents of tokens.
+// heddle/io/json/mds.hpp: reads shards of MosaicML Streaming (MDS) as documents of tokens.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -32,10 +32,11 @@ struct mds_options {
   shard_cache::decoder zstd{};      ///< for compressed shards: `io::zstd_decompressed`
 };
 
-/// The samples of a data set of MosaicML Streaming, each a document of tokens. Columns of tokens are `ndarray` of whole
-/// numbers, or `bytes`. A sample's shard is brought into the cache when the sample is read first; `length` of samples
-/// needs shards, too, except where all have one shape (`ndarray:uint16:2049`). The cache must outlive it. Any thread may
-/// call. Source: mosaicml-streaming, streaming/base/format/mds, version 2 of index.json.
+/// The samples of a data set of MosaicML Streaming, each a document of tokens. Columns of tokens are `ndarray` of
+/// whole numbers, or `bytes`. A sample's shard is brought into the cache when the sample is read first; `length` of
+/// samples needs shards, too, except where all have one shape (`ndarray:uint16:2049`). The cache must outlive it. Any
+/// thread may call.
+/// Source: mosaicml-streaming, streaming/base/format/mds, version 2 of index.json.
 class mds_shards {
  public:
   /// Errors: `io_error` that names index.json and what is wrong: no JSON, another version or format, a column that is

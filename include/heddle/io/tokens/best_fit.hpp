@@ -1,4 +1,4 @@
-// heddle/io/tokens/best_fit.hpp: packs documents into samples of one length, cutting only those that are longer.
+// heddle/io/tokens/best_fit.hpp: packs whole documents into samples of one length.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -19,7 +19,7 @@ namespace heddle::inline v0::io {
 /// `lengths`: 1 to `capacity`. Time: O(items + capacity / 64) for each item at worst; a few memory accesses as a rule.
 /// Errors: `config_error` for a length that is none. Source: Ding et al., "Fewer truncations improve language
 /// modeling", ICML 2024, arXiv:2404.10830, section 3.
-std::vector<std::int32_t> best_fit_bins(std::span<const std::int32_t> lengths, std::int64_t capacity);
+HEDDLE_INLINE std::vector<std::int32_t> best_fit_bins(std::span<const std::int32_t> lengths, std::int64_t capacity);
 
 /// How documents are packed.
 struct best_fit_options {
@@ -31,10 +31,11 @@ struct best_fit_options {
 };
 
 /// Packs of documents, for trainers whose sharding has a context split (`train::document_source`), on an axis of one
-/// rank too: a step's `batch` counts packs, and attention stays inside each document. A document longer than the context
-/// is cut into pieces of that length and a rest, each a document of its own. Its last token learns nothing. Each epoch
-/// visits every pack once, in an order of (seed, epoch); a position counts packs, so the packing is part of the order:
-/// it is a pure function of lengths and options. `store` must outlive it. Memory: 24 bytes for each piece.
+/// rank too: a step's `batch` counts packs, and attention stays inside each document. A document longer than the
+/// context is cut into pieces of that length and a rest, each a document of its own. Its last token learns nothing.
+/// Each epoch visits every pack once, in an order of (seed, epoch); a position counts packs, so the packing is part
+/// of the order: it is a pure function of lengths and options. `store` must outlive it.
+/// Memory: 24 bytes for each piece.
 class packing {
  public:
   /// A piece of a document.

@@ -61,9 +61,9 @@ class blend {
   std::vector<std::vector<std::int64_t>> taken_{};  // before samples 0, 4096, ..; behind the last
 };
 
-/// The samples of several sources of one context in the order of a blend, as `trainer.run` takes them. A corpus of which
-/// more samples are taken than its order has begins again. Sources such as `token_source` are not copied and must
-/// outlive it. Validation samples are those of each source, one source after another.
+/// The samples of several sources of one context in the order of a blend, as `trainer.run` takes them. A corpus of
+/// which more samples are taken than its order has begins again. Sources such as `token_source` are not copied and
+/// must outlive it. Validation samples are those of each source, one source after another.
 template <class Source>
 class blended_source {
  public:

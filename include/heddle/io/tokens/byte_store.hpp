@@ -1,4 +1,4 @@
-// heddle/io/tokens/byte_store.hpp: what shards of tokens are read from: names, and ranges of their bytes.
+// heddle/io/tokens/byte_store.hpp: what shards are read from: names and ranges of bytes.
 #pragma once
 
 #include <heddle/io/durable_file.hpp>

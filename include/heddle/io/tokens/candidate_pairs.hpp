@@ -1,4 +1,4 @@
-// heddle/io/tokens/candidate_pairs.hpp: pairs of documents with a key alike, found by all ranks together.
+// heddle/io/tokens/candidate_pairs.hpp: pairs of documents with a key alike, over all ranks.
 #pragma once
 
 #include <heddle/collective/sparse_exchange.hpp>
@@ -25,9 +25,10 @@ struct document_pair {
   friend auto operator<=>(const document_pair&, const document_pair&) = default;
 };
 
-/// Of all documents with a key in common, the first with each other one; each pair once, in order, all of them on every
-/// rank. Ranks call it together, each with the keys of some documents: who has which does not matter. A key is grouped on
-/// the rank that it is a remainder of. Errors: those of `sparse_exchange`.
+/// Of all documents with a key in common, the first with each other one; each pair once, in order, all of them on
+/// every rank. Ranks call it together, each with the keys of some documents: who has which does not matter. A key is
+/// grouped on the rank that it is a remainder of.
+/// Errors: those of `sparse_exchange`.
 template <communicator C>
 std::vector<document_pair> candidate_pairs(C& comm, std::span<const document_key> mine) {
   const auto ranks = static_cast<std::size_t>(comm.size());

@@ -1,4 +1,4 @@
-// heddle/io/tokens/minhash.hpp: signatures by which documents that resemble each other are found (MinHash, bands).
+// heddle/io/tokens/minhash.hpp: signatures that tell documents alike (MinHash).
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -26,10 +26,10 @@ struct prefetch_options {
   int depth = 2;           ///< steps
 };
 
-/// A source of tokens whose blocks of the next steps a thread reads ahead. What a block was asked in one step is what is
-/// read ahead of the next ones, so that any cut into ranks and microbatches does. A position in the data counts what a
-/// step asked for: nothing that is read ahead is ever counted. `source` must outlive it. What reading ahead throws, the
-/// call throws that asks for that block.
+/// A source of tokens whose blocks of the next steps a thread reads ahead. What a block was asked in one step is what
+/// is read ahead of the next ones, so that any cut into ranks and microbatches does. A position in the data counts
+/// what a step asked for: nothing that is read ahead is ever counted. `source` must outlive it. What reading ahead
+/// throws, the call throws that asks for that block.
 template <class Source>
 class prefetched_source {
  public:

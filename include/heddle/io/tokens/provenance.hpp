@@ -1,4 +1,4 @@
-// heddle/io/tokens/provenance.hpp: which bytes of which file a step is trained on, and a digest of them.
+// heddle/io/tokens/provenance.hpp: file and bytes of a step's samples, and a digest.
 #pragma once
 
 #include <heddle/core/random.hpp>

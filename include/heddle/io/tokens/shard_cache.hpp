@@ -1,4 +1,4 @@
-// heddle/io/tokens/shard_cache.hpp: keeps shards of a store in a local folder of bounded size, each read once on a node.
+// heddle/io/tokens/shard_cache.hpp: keeps shards in a local folder of bounded size.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -51,8 +51,8 @@ class shard_cache {
     prepare();
   }
 
-  /// A shard of so many bytes, from those stored as `key`, `decode`d if that is given. `name`: in the folder, of letters,
-  /// digits, dots, dashes and underscores. A file of the store that needs no decoding is mapped where it is.
+  /// A shard of so many bytes, from those stored as `key`, `decode`d if that is given. `name`: in the folder, of
+  /// letters, digits, dots, dashes and underscores. A file of the store that needs no decoding is mapped where it is.
   std::shared_ptr<const mapped_file> get(const std::string& name, const std::string& key, std::int64_t bytes,
                                          const decoder& decode = {});
   /// All bytes of what is stored, past the cache. Errors: also if there are more than `most`.

@@ -21,14 +21,14 @@ namespace heddle::inline v0::train {
 
 /// Where draws are written down.
 struct online_options {
-  /// A file of the rank's own: inputs and targets of every sample drawn, numbers of 32 bits, in the order of training. `io::pairs`
-  /// without shuffling trains on them again with the same bits. Empty: none.
+  /// A file of the rank's own: inputs and targets of every sample drawn, numbers of 32 bits, in the order of
+  /// training. `io::pairs` without shuffling trains on them again with the same bits. Empty: none.
   std::filesystem::path record{};
 };
 
-/// The samples of a rank's buffer, each as its step needs it (`sample_source`): which number a sample has in the order of
-/// training decides nothing. `held_out`: what is validated on, such as `io::pairs` with all of it held out; both must
-/// outlive it. Sizes of samples are those of `held_out`. One thread at a time may draw.
+/// The samples of a rank's buffer, each as its step needs it (`sample_source`): which number a sample has in the
+/// order of training decides nothing. `held_out`: what is validated on, such as `io::pairs` with all of it held out;
+/// both must outlive it. Sizes of samples are those of `held_out`. One thread at a time may draw.
 template <sample_buffer Buffer, class HeldOut>
   requires std::same_as<typename Buffer::sample, online_sample>
 class online_pairs {

@@ -61,8 +61,8 @@ enum class buffer_kind : std::uint8_t {
   reservoir,  ///< at random, again and again: one that was drawn goes when another needs its place
 };
 
-/// A buffer of one of these kinds. A sample that was never drawn never goes. When it is closed, what is left is drawn once
-/// more, in the manner of its kind, and goes.
+/// A buffer of one of these kinds. A sample that was never drawn never goes. When it is closed, what is left is drawn
+/// once more, in the manner of its kind, and goes.
 /// Errors: `config_error` for a capacity below 1, a threshold that is negative or not below the capacity.
 /// Source: Meyer, Schouler, Caulk, Ribes, Raffin, "Training deep surrogate models with large scale online learning",
 /// ICML 2023, arXiv:2306.16133, section 3.2.
@@ -111,8 +111,9 @@ class basic_buffer {
     if (get(std::span<Sample>(&x, 1)) == 0) return std::nullopt;
     return x;
   }
-  /// Draws a batch at once, of which no two are the same sample. Returns how many: less than asked when the buffer is closed
-  /// and has no more. Errors: `config_error` for a batch larger than the capacity.
+  /// Draws a batch at once, of which no two are the same sample. Returns how many: less than asked when the buffer is
+  /// closed and has no more.
+  /// Errors: `config_error` for a batch larger than the capacity.
   std::int64_t get(std::span<Sample> batch) {
     const auto n = static_cast<std::int64_t>(batch.size());
     if (n > options_.capacity)

@@ -1,4 +1,4 @@
-// heddle/train/online/run_online.hpp: trains on samples while they are produced, until one rank has no more.
+// heddle/train/online/run_online.hpp: trains on samples while they are produced.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -42,10 +42,10 @@ struct no_validation {};
 
 }  // namespace detail
 
-/// Trains with an `online_pairs` until `options().steps`, or until the buffer of one rank is closed and empty: before each
-/// step all ranks agree that each has samples. `listener(const step_report&)` is called on every rank after each step, with
-/// a validation after every `options().validate_every` of them and after the last. Errors: as `trainer.step`;
-/// `config_error` if ranks share samples.
+/// Trains with an `online_pairs` until `options().steps`, or until the buffer of one rank is closed and empty: before
+/// each step all ranks agree that each has samples. `listener(const step_report&)` is called on every rank after each
+/// step, with a validation after every `options().validate_every` of them and after the last.
+/// Errors: as `trainer.step`; `config_error` if ranks share samples.
 template <class Trainer, class Data, class Listener = quiet>
 void run_online(Trainer& trainer, const Data& data, Listener&& listener = {}) {
   using mesh_type = typename Trainer::mesh_type;

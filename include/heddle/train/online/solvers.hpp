@@ -1,4 +1,4 @@
-// heddle/train/online/solvers.hpp: runs simulations as processes, so many at a time, and starts those that die again.
+// heddle/train/online/solvers.hpp: runs simulations as processes, and restarts them.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -38,9 +38,10 @@ struct solvers_counters {
   std::int64_t started = 0, finished = 0, died = 0, silent = 0, lost = 0;
 };
 
-/// Processes with `--simulation 7 --parameters 0.5,0.25 --to tcp://...,tcp://...` behind the command, in groups of their own.
-/// A thread starts them and waits for them; status 0: finished. The destructor kills those that run.
-/// Errors of the constructor: `config_error` for an empty command, numbers below 1, parameters whose least is above the largest.
+/// Processes with `--simulation 7 --parameters 0.5,0.25 --to tcp://...,tcp://...` behind the command, in groups of
+/// their own. A thread starts them and waits for them; status 0: finished. The destructor kills those that run.
+/// Errors of the constructor: `config_error` for an empty command, numbers below 1, parameters whose least is above
+/// the largest.
 class solvers {
  public:
   solvers(solvers_options options, std::vector<std::string> endpoints);

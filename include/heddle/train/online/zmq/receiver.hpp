@@ -1,4 +1,4 @@
-// heddle/train/online/zmq/receiver.hpp: receives samples of running simulations over ZeroMQ into a buffer.
+// heddle/train/online/zmq/receiver.hpp: receives samples of simulations over ZeroMQ.
 #pragma once
 
 #if !__has_include(<zmq.hpp>)
@@ -41,9 +41,9 @@ struct receiver_counters {
   std::int64_t samples = 0, again = 0, refused = 0, ended = 0;
 };
 
-/// Receives on a thread of its own. Samples that a simulation sends a second time, since it was started anew, are dropped.
-/// When the buffer is full, the thread waits, then messages do, then the simulations' `send`: memory is the buffer and
-/// `high_water_mark` messages for each simulation on either side. The buffer must outlive it.
+/// Receives on a thread of its own. Samples that a simulation sends a second time, since it was started anew, are
+/// dropped. When the buffer is full, the thread waits, then messages do, then the simulations' `send`: memory is the
+/// buffer and `high_water_mark` messages for each simulation on either side. The buffer must outlive it.
 template <class Buffer>
 class zmq_receiver {
  public:

@@ -1,4 +1,4 @@
-// heddle/train/online/zmq/sender.hpp: sends what a simulation computes to all ranks of an online training.
+// heddle/train/online/zmq/sender.hpp: sends samples of a simulation over ZeroMQ.
 #pragma once
 
 #if !__has_include(<zmq.hpp>)
@@ -26,8 +26,8 @@ struct sender_options {
   int patience_seconds = 600;  ///< of a `send`, and at the end for what was sent: then the training is taken for dead
 };
 
-/// For solvers: connects to the receivers of all ranks. Step t of simulation s goes to rank (s + t) modulo ranks, so that
-/// every rank gets an equal share of every simulation.
+/// For solvers: connects to the receivers of all ranks. Step t of simulation s goes to rank (s + t) modulo ranks, so
+/// that every rank gets an equal share of every simulation.
 class zmq_sender {
  public:
   /// Errors: `config_error` for no endpoint; `comm_error` with ZeroMQ's text.
