@@ -25,7 +25,8 @@ inline void step(std::span<double> u, double before, double after) {
 }
 /// What goes into the model for sample t.
 inline std::vector<float> inputs(const parameters& p, int t) {
-  return {static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(t + 1) / samples};
+  return {static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
+          static_cast<float>(t + 1) / samples};
 }
 /// Calls f(t, inputs, field) for each sample of a simulation.
 template <class F>
