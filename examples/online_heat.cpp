@@ -56,7 +56,7 @@ struct surrogate : hd::model::described<surrogate, float, hd::model::pair_batch<
 };
 
 struct settings {
-  std::string solver;
+  std::vector<std::string> solver;
   std::int64_t simulations = 64, steps = 100000;
   int at_a_time = 4, ranks = 2, capacity = 400, threshold = 80, pause_ms = 2;
   bool kill = false;
@@ -84,7 +84,9 @@ int train(const settings& s) {
         *buffers.back(), ht::receiver_options{.inputs = 4, .targets = heat::points, .simulations = s.simulations}));
     endpoints.push_back(receivers.back()->endpoint());
   }
-  ht::solvers runs({.command = {s.solver, "--pause-ms", std::to_string(s.pause_ms), "--ranks", "2"},
+  std::vector<std::string> command = s.solver;
+  command.insert(command.end(), {"--pause-ms", std::to_string(s.pause_ms), "--ranks", "2"});
+  ht::solvers runs({.command = command,
                     .parameters = {{0, 1}, {0, 1}, {0, 1}},
                     .simulations = s.simulations,
                     .at_a_time = s.at_a_time,
@@ -145,9 +147,11 @@ int train(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  s.solver = (std::filesystem::path(argv[0]).parent_path() / "heat_solver").string();
+  const std::string beside = (std::filesystem::path(argv[0]).parent_path() / "heat_solver").string();
   tool::command_line line("Trains a surrogate of the heat equation on what solvers compute meanwhile.");
-  line.add_option("--solver", s.solver, "the program heat_solver");
+  line.add_option("--solver", s.solver, "the program heat_solver and words before it, such as \"mpirun -n 2 ./heat_solver_mpi\"")
+      ->delimiter(' ')
+      ->otherwise("the one beside this program");
   line.add_option("--simulations", s.simulations, "how many")->at_least(1);
   line.add_option("--at-a-time", s.at_a_time, "solvers that run beside each other")->at_least(1);
   line.add_option("--ranks", s.ranks, "that train")->at_least(1);
@@ -156,5 +160,8 @@ int main(int argc, char** argv) {
   line.add_option("--threshold", s.threshold, "samples that a rank waits for in the beginning")->at_least(0);
   line.add_option("--pause-ms", s.pause_ms, "of a solver, for each sample")->at_least(0);
   line.add_flag("--kill", s.kill, "kills a solver on the way");
-  return tool::run(line, argc, argv, [&] { return train(s); });
+  return tool::run(line, argc, argv, [&] {
+    if (s.solver.empty()) s.solver = {beside};
+    return train(s);
+  });
 }
