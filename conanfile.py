@@ -32,6 +32,8 @@ COMPONENTS = {
     "pugixml": ["libpugixml-dev"],
     "json": ["nlohmann-json3-dev"],
     "uring": ["liburing-dev"],
+    "zstd": ["libzstd-dev"],
+    "zmq": ["libzmq3-dev", "cppzmq-dev"],
     "tokenizer": ["libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
     "httplib": ["libcpp-httplib-dev", "pkg-config", "libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
 }

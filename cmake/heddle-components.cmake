@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl cudnn onednn cblas range_v3 hwloc pugixml json uring tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl cudnn onednn cblas range_v3 hwloc pugixml json uring zstd zmq tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -165,6 +165,12 @@ function(heddle_find_component name out_found out_reason)
   elseif(name STREQUAL "uring")
     heddle_header_and_library(heddle::uring_library LIBURING HEADER liburing.h LIBRARY uring)
     set(targets heddle::uring_library)
+  elseif(name STREQUAL "zstd")
+    heddle_header_and_library(heddle::zstd_library ZSTD HEADER zstd.h LIBRARY zstd)
+    set(targets heddle::zstd_library)
+  elseif(name STREQUAL "zmq")
+    heddle_header_and_library(heddle::zmq_library ZMQ HEADER zmq.hpp LIBRARY zmq)
+    set(targets heddle::zmq_library)
   elseif(name STREQUAL "pugixml")
     find_package(pugixml QUIET CONFIG)
     set(targets pugixml::pugixml)
@@ -222,6 +228,8 @@ function(heddle_find_component name out_found out_reason)
       target_link_libraries(heddle::cblas INTERFACE ${CMAKE_DL_LIBS})
     elseif(name STREQUAL "uring")
       target_compile_definitions(heddle::uring INTERFACE HEDDLE_HAS_URING)  # train/activations/default_file_store.hpp asks
+    elseif(name STREQUAL "zstd")
+      target_compile_definitions(heddle::zstd INTERFACE HEDDLE_HAS_ZSTD)  # programs that can do without ask
     elseif(name MATCHES "^(cuda|nccl|cudnn)$" AND CMAKE_CUDA_COMPILER)
       # cxx_std_20 says nothing to CUDA, and CMake 3.25 does not know that nvcc 13 has C++20.
       if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)

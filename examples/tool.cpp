@@ -197,6 +197,9 @@ HEDDLE_TOOL_INLINE void progress::draw() {
   last_ = std::chrono::steady_clock::now();
   std::fprintf(stderr, "\r\033[K%s: %lld of %lld %s", what_.c_str(), static_cast<long long>(done_),
                static_cast<long long>(total_), units_.c_str());
+  const double seconds = std::chrono::duration<double>(last_ - begin_).count();
+  if (const double left = seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_); seconds > 5 && done_ > 0 && left >= 1)
+    std::fprintf(stderr, "  left %lld:%02lld", static_cast<long long>(left) / 60, static_cast<long long>(left) % 60);
   std::fflush(stderr);
 }
 

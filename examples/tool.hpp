@@ -219,7 +219,7 @@ int run(command_line& line, int argc, char** argv, Work&& work) {
 /// One sentence of all tools for a folder that is none, or no model's. Errors: `config_error`.
 void require_model(const std::filesystem::path& folder, const std::string& name = "--model");
 
-/// How far long work is, as a line on standard error that goes away at the end; nothing where that is no terminal. Any thread may add.
+/// How far long work is, and after 5 s how long it will take, as a line on standard error that goes away at the end; nothing where that is no terminal. Any thread may add.
 class progress {
  public:
   /// Prints `what` and the count of `total` of these `units`.
@@ -257,7 +257,7 @@ class progress {
   std::string what_, units_;
   std::int64_t total_, done_ = 0;
   bool shown_;
-  std::chrono::steady_clock::time_point last_{};
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_{};
   std::mutex mutex_;
 };
 

@@ -59,10 +59,14 @@
 #include <heddle/io/impl/save_names.hpp>
 #include <heddle/io/impl/save_snapshot.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
+#include <heddle/io/impl/tokens/best_fit.hpp>
+#include <heddle/io/impl/tokens/blend.hpp>
 #include <heddle/io/impl/tokens/gpt_order.hpp>
 #include <heddle/io/impl/tokens/llm_c.hpp>
 #include <heddle/io/impl/tokens/mapped_file.hpp>
 #include <heddle/io/impl/tokens/megatron_index.hpp>
+#include <heddle/io/impl/tokens/shard_cache.hpp>
+#include <heddle/io/impl/tokens/shard_order.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>
 #include <heddle/layout/impl/describe_svg.hpp>
@@ -152,6 +156,7 @@
 #include <heddle/train/impl/learning_rates.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
+#include <heddle/train/impl/online/solvers.hpp>
 #include <heddle/train/impl/optimizer_rule.hpp>
 #include <heddle/train/impl/same_copies.hpp>
 #include <heddle/train/impl/save.hpp>

@@ -5,6 +5,7 @@
 
 #include <heddle/context/cost.hpp>
 #include <heddle/context/kept_tail.hpp>
+#include <heddle/io/tokens/best_fit.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/train/activations/memory_store.hpp>
@@ -30,6 +31,56 @@ struct with_a_long_one {
   std::int64_t length(std::int64_t d) const { return d == 12 ? settings.context + 1 : std::min<std::int64_t>(of.length(d), settings.context - 3); }
   void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
     of.fill(d, first, inputs, targets);
+  }
+};
+// Documents for packs, one of them longer than the context; the same tokens each time.
+struct packing_documents {
+  hd::counter_random random{23, 1};
+  std::int64_t documents() const { return 30; }
+  std::int64_t length(std::int64_t d) const {
+    return d == 7 ? settings.context + 5 : 1 + static_cast<std::int64_t>(random.integer(static_cast<std::uint64_t>(d)) % 20);
+  }
+  template <class Id>
+  void copy(std::int64_t d, std::int64_t first, std::span<Id> to) const {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = static_cast<Id>(random.integer(static_cast<std::uint64_t>(1000 * (d + 1) + first) + i) % settings.vocabulary);
+  }
+  std::uint64_t fingerprint() const { return 1; }
+};
+// The same packs with attention inside documents, each document by itself, or packs as documents of their own.
+struct packing_source {
+  const hd::io::packed_documents<packing_documents>& of;
+  enum how { packed, alone, joined } as;
+
+  std::int64_t documents() const { return of.documents(); }
+  std::int64_t length(std::int64_t d) const {
+    if (as != joined) return of.length(d);
+    std::int64_t n = 0;
+    const auto pack = of.order().pack(d);
+    for (std::int64_t i = pack.first; i < pack.first + pack.count; ++i) n += of.length(i);
+    return n;
+  }
+  std::int64_t validation_samples() const { return of.validation_samples(); }
+  hd::io::packing::range train_pack(std::int64_t i) const {
+    if (as == packed) return of.train_pack(i);
+    const std::int64_t n = of.order().packs(), singles = of.order().pack(n - 1).first + of.order().pack(n - 1).count;
+    return {i % (as == alone ? singles : n), 1};
+  }
+  hd::io::packing::range validation_pack(std::int64_t i) const {
+    return as == joined ? hd::io::packing::range{of.order().packs() + i, 1} : of.validation_pack(i);
+  }
+  void fill(std::int64_t d, std::int64_t first, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    if (as != joined) return of.fill(d, first, inputs, targets);
+    std::vector<std::int32_t> in(static_cast<std::size_t>(length(d))), out(in.size());
+    const auto pack = of.order().pack(d);
+    std::size_t at = 0;
+    for (std::int64_t i = pack.first; i < pack.first + pack.count; ++i) {
+      const auto n = static_cast<std::size_t>(of.length(i));
+      of.fill(i, 0, std::span(in).subspan(at, n), std::span(out).subspan(at, n));
+      at += n;
+    }
+    std::copy_n(in.begin() + first, inputs.size(), inputs.begin());
+    std::copy_n(out.begin() + first, targets.size(), targets.begin());
   }
 };
 using policies = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<3>, language_training::recompute>;
@@ -284,6 +335,41 @@ TEST_CASE("samples of one length are documents, and give the losses of a trainer
                    o, mesh, "1f1b", 4, tokens{}),
                samples);
   }
+}
+
+TEST_CASE("packs of documents give the losses and gradients of single documents", "[train][context][packing][ranks]") {
+  const packing_documents documents;
+  const hd::io::packed_documents packs(documents, {.context = settings.context, .seed = 4, .held_out = 4}, settings.vocabulary);
+  const std::int64_t n = packs.order().packs();
+  REQUIRE((n >= 5 && packs.order().pieces() > 3 * n && packs.order().filled() > 0.8));
+  hd::train::options<md::llama_config> o;
+  o.model = settings;
+  o.steps = 2;
+  o.clip_norm = 0.05;
+  o.threads_per_rank = 1;
+  const auto run = [&](std::int64_t batch, std::int64_t rows, int microbatches, const char* mesh, const packing_source& data) {
+    o.batch = batch;
+    o.rows_per_rank = rows;
+    return language_training::train_on<mesh_type, model, hd::zero<3>, language_training::recompute>(o, mesh, "1f1b", microbatches,
+                                                                                                   data);
+  };
+  // Each document by itself: a microbatch has room for the longest, and the epoch is one step.
+  std::int64_t singles = 0;
+  for (std::int64_t p = 0; p < n; ++p) singles += packs.order().pack(p).count;
+  const outcome alone = run(singles, settings.context, static_cast<int>(singles), "", {packs, packing_source::alone});
+  REQUIRE(alone.norms[0] > 0.05);
+  // No more microbatches than packs are needed.
+  for (const char* mesh : {"", "dp=2", "cp=2", "dp=2,cp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    const bool shared = std::string(mesh).find("cp") != std::string::npos;
+    const outcome packed = run(n, settings.context + (shared ? 12 : 0), static_cast<int>(n), mesh, {packs, packing_source::packed});
+    CHECK(language_training::relative_difference(packed.losses, alone.losses) <= 1e-12);
+    CHECK(language_training::relative_difference(packed.norms, alone.norms) <= 1e-12);
+    CHECK(language_training::relative_difference(packed.weights, alone.weights) <= 1e-11);
+  }
+  // Without masks it is another loss.
+  const outcome joined = run(n, settings.context, static_cast<int>(n), "", {packs, packing_source::joined});
+  CHECK(std::abs(joined.losses[0] - alone.losses[0]) > 1e-5);
 }
 
 TEST_CASE("a save of four ranks that share documents resumes on one and on eight", "[train][context][ranks]") {

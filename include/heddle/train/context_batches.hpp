@@ -39,6 +39,16 @@ template <class Data>
 class documents_of {
  public:
   explicit documents_of(const Data& data) noexcept : data_(data) {}
+  // Calls f(id) of the documents that are number `i` of the endless order of training, or held-out number `i`: one, or those of a pack.
+  template <class F>
+  void each_id(std::int64_t i, bool held_out, F&& f) const {
+    if constexpr (requires { data_.train_pack(i), data_.validation_pack(i); }) {
+      const auto pack = held_out ? data_.validation_pack(i) : data_.train_pack(i);
+      for (std::int64_t k = 0; k < pack.count; ++k) f(pack.first + k);
+    } else {
+      f(id(i, held_out));
+    }
+  }
   // Document number `i` of the endless order of training, or held-out document `i`.
   std::int64_t id(std::int64_t i, bool held_out) const {
     if constexpr (document_source<Data>) {
@@ -235,11 +245,15 @@ class step_batches<model::context_batch<T, Context>> {
   batch_type held_out(const Data& data, std::int64_t first, std::int64_t count) {
     const detail::documents_of<Data> documents(data);
     std::vector<std::int64_t> ids, lengths;
-    for (std::int64_t i = first; i < first + count; ++i) {
-      ids.push_back(documents.id(i, true));
-      lengths.push_back(checked_length(ids.back(), documents.length(ids.back())));
-    }
+    for (std::int64_t i = first; i < first + count; ++i)
+      documents.each_id(i, true, [&](std::int64_t id) {
+        ids.push_back(id);
+        lengths.push_back(checked_length(id, documents.length(id)));
+      });
     std::vector<plan::document_wave> waves = plan::whole_axis(lengths, ranks_, rows_);
+    if (waves.size() > 1)
+      throw config_error("heddle: held-out pack " + std::to_string(first) + " needs more than the " + std::to_string(rows_) +
+                         " rows that a microbatch has on each of " + std::to_string(ranks_) + " ranks");
     waves.resize(1);
     microbatch& m = microbatches_.front();
     const bool begins = std::exchange(m.begins, true), ends = std::exchange(m.ends, true);
@@ -304,13 +318,14 @@ class step_batches<model::context_batch<T, Context>> {
   documents_of_step documents_in(const Documents& documents, detail::block_of_samples step,
                                  detail::block_of_samples share) const {
     documents_of_step those;
-    for (std::int64_t i = step.first; i < step.first + step.count; ++i) {
-      const std::int64_t id = documents.id(i, false), length = checked_length(id, documents.length(id));
-      those.tokens += length;
-      if (i < share.first || i >= share.first + share.count) continue;
-      those.ids.push_back(id);
-      those.lengths.push_back(length);
-    }
+    for (std::int64_t i = step.first; i < step.first + step.count; ++i)
+      documents.each_id(i, false, [&](std::int64_t id) {
+        const std::int64_t length = checked_length(id, documents.length(id));
+        those.tokens += length;
+        if (i < share.first || i >= share.first + share.count) return;
+        those.ids.push_back(id);
+        those.lengths.push_back(length);
+      });
     return those;
   }
   plan_of_step plan_for(documents_of_step those) const {

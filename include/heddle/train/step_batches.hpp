@@ -35,7 +35,8 @@ struct block_of_samples {
 /// Documents of any length: `length(d)` tokens has document d of `documents()`. `fill(d, first, inputs, targets)` writes tokens [first,
 /// first + inputs.size()) of it and, for each, the token behind it (negative: ignored). Optional: `train_document(i)`, the document that
 /// is number i of an endless order (else i modulo `documents()`); `validation_samples()`, how many held-out documents there are, and
-/// `validation_document(i)`. Called on a thread beside a step, so that calls must not disturb each other.
+/// `validation_document(i)`. A source of packs has `train_pack(i)` and `validation_pack(i)` instead, which give {first, count} of the
+/// documents in a pack; `batch` and `validation_samples()` count packs. Called on a thread beside a step, so that calls must not disturb each other.
 template <class D>
 concept document_source =
     requires(const D& data, std::int64_t i, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {

@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/io/tokens/mapped_file.hpp>
+#include <heddle/io/tokens/provenance.hpp>
 #include <heddle/io/tokens/token_store.hpp>
 
 #include <cstdint>
@@ -30,12 +31,18 @@ class llm_c_shards {
     else
       detail::copy_tokens<std::uint32_t>(from, to);
   }
+  /// Where tokens [first, first + count) of a shard lie.
+  file_range bytes_of(std::int64_t d, std::int64_t first, std::int64_t count) const {
+    const shard& s = shards_[static_cast<std::size_t>(d)];
+    return {s.path, head_bytes + first * s.element, count * s.element};
+  }
   /// Of the headers, the sizes, and 64 pages of each shard.
   std::uint64_t fingerprint() const noexcept { return fingerprint_; }
 
  private:
   static constexpr std::int64_t head_bytes = 1024;
   struct shard {
+    std::filesystem::path path;
     mapped_file file;
     std::int64_t tokens = 0, element = 2;
   };

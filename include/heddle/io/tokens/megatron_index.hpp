@@ -4,6 +4,7 @@
 #include <heddle/core/config.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/tokens/mapped_file.hpp>
+#include <heddle/io/tokens/provenance.hpp>
 #include <heddle/io/tokens/token_store.hpp>
 
 #include <cstdint>
@@ -65,6 +66,11 @@ class megatron_corpus {
         return detail::copy_tokens<std::int64_t>(from, to);
     }
   }
+  /// Where tokens [first, first + count) of a document lie.
+  file_range bytes_of(std::int64_t d, std::int64_t first, std::int64_t count) const {
+    const std::int64_t element = detail::bytes_of(type_);
+    return {file_, offset(d) + first * element, count * element};
+  }
   /// Of all sequences.
   std::int64_t tokens() const noexcept { return total_; }
   /// The sequence with which each document of several begins, and behind them the number of sequences.
@@ -75,6 +81,7 @@ class megatron_corpus {
  private:
   std::int64_t offset(std::int64_t d) const noexcept;
 
+  std::filesystem::path file_;
   mapped_file index_, tokens_;
   detail::megatron_type type_ = detail::megatron_type::i32;
   std::int64_t sequences_ = 0, document_marks_ = 0, total_ = 0;

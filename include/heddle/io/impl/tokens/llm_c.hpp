@@ -17,7 +17,7 @@ HEDDLE_INLINE llm_c_shards::llm_c_shards(std::span<const std::filesystem::path> 
   if (paths.empty()) throw config_error("heddle: a corpus of llm.c has one shard or more");
   checksum64 all;
   for (const std::filesystem::path& path : paths) {
-    shard s{mapped_file(path)};
+    shard s{path, mapped_file(path)};
     const std::string where = "heddle: '" + path.string() + "': ";
     const auto bytes = s.file.bytes();
     const auto size = static_cast<std::int64_t>(bytes.size());

@@ -28,7 +28,7 @@ inline std::filesystem::path named_beside(std::filesystem::path prefix, const ch
 }  // namespace detail
 
 HEDDLE_INLINE megatron_corpus::megatron_corpus(const std::filesystem::path& prefix)
-    : index_(detail::named_beside(prefix, ".idx")), tokens_(detail::named_beside(prefix, ".bin")) {
+    : file_(detail::named_beside(prefix, ".bin")), index_(detail::named_beside(prefix, ".idx")), tokens_(file_) {
   const std::string where = "heddle: '" + detail::named_beside(prefix, ".idx").string() + "': ";
   const auto bytes = index_.bytes();
   const auto size = static_cast<std::int64_t>(bytes.size());
