@@ -23,6 +23,7 @@
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_weights.hpp>
 
@@ -61,6 +62,21 @@ struct no_saves {};
 struct seeded_weights {};
 
 namespace detail {
+
+// Errors: `config_error`.
+inline void require_meshes(int train, int generate, int ranks, const flow& how) {
+  const bool fits = how.apart ? train + generate == ranks : train == ranks && generate == ranks;
+  if (!fits)
+    throw config_error("heddle: rl: meshes of " + std::to_string(train) + " ranks that train and " +
+                       std::to_string(generate) + " that generate " +
+                       (how.apart ? "side by side should have the world's "
+                                  : "in turn should each have all of the world's ") +
+                       std::to_string(ranks) + " ranks");
+}
+inline void require_copies(const settings& s, const flow& how) {
+  if (s.one_copy && how.apart)
+    throw config_error("heddle: rl::settings.one_copy is for pipelines whose ranks train and generate in turn");
+}
 
 // What a session does for its saves. Without: nothing, and nothing is compiled.
 template <class Session, class Saves>
@@ -109,6 +125,7 @@ class session {
   using trainer_type = train::trainer<Policy, Strategy, training_world>;
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
+  static constexpr bool shares_backend = !space_of<backend_type>::host_accessible;
   static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
@@ -187,14 +204,7 @@ class session {
   }
   static const meshes<train_mesh, GenerateMesh>& checked(const meshes<train_mesh, GenerateMesh>& m, const flow& how,
                                                         int ranks) {
-    const int train = m.train.size(), generate = m.generate.size();
-    const bool fits = how.apart ? train + generate == ranks : train == ranks && generate == ranks;
-    if (!fits)
-      throw config_error("heddle: rl: meshes of " + std::to_string(train) + " ranks that train and " +
-                         std::to_string(generate) + " that generate " +
-                         (how.apart ? "side by side should have the world's "
-                                    : "in turn should each have all of the world's ") +
-                         std::to_string(ranks) + " ranks");
+    require_meshes(m.train.size(), m.generate.size(), ranks, how);
     return m;
   }
 
@@ -215,21 +225,19 @@ class session {
   void make_generator(const options_type& o, const Fill& fill) {
     generator_.emplace(world_of_generator(*generating_, typename axes_beside<GenerateMesh, copies>::type{}));
     own_ = generating_index(where_.generate, generating_->rank(), copies{});
-    backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
+    // On a device both sides of a rank have one queue, in whose order weights change, and one memory.
+    if (!shares_backend || !trainer_)
+      backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
     const auto& config = static_cast<const typename base::config&>(o.model);
-    const std::int64_t sequences = how_.slots > 0 ? how_.slots : settings_.sequences;
-    const std::int64_t longest = (config.context + settings_.block_rows - 1) / settings_.block_rows;
-    const std::int64_t blocks =
-        settings_.cache_tokens > 0 ? settings_.cache_tokens / settings_.block_rows : sequences * longest;
-    runner_.emplace(config, *generator_, *backend_, infer::cache_extent{blocks, settings_.block_rows},
-                    (std::max)(settings_.rows, sequences));
+    const generator_room room = room_of(settings_, how_, config.context);
+    runner_.emplace(config, *generator_, backend(), infer::cache_extent{room.blocks, room.block_rows}, room.rows);
     if (!runner_->stage().frozen_parameters().empty()) {  // which do not travel
       runner_->stage().initialize(o.seed);
       if constexpr (!std::is_same_v<Fill, seeded_weights>) fill(runner_->stage(), model::which_parameters::frozen);
       model::of_stage::weights_written(runner_->stage());
     }
     if (!runner_->leads()) return;
-    engine_.emplace(*runner_, infer::engine_options{.max_running = sequences});
+    engine_.emplace(*runner_, infer::engine_options{.max_running = room.sequences});
     // Which groups begin, and when answers are interrupted, is decided here, for all generators together.
     rollout_.emplace(*engine_, completion_rule{.over = 0, .slots = how_.slots},
                      rollout_options{.groups = settings_.prompts,
@@ -241,9 +249,8 @@ class session {
   }
   // One route to all generators, or where they take weights in turn, one to each turn's.
   void route_weights() {
+    require_copies(settings_, how_);
     if (settings_.one_copy) {
-      if (how_.apart)
-        throw config_error("heddle: rl::settings.one_copy is for pipelines whose ranks train and generate in turn");
       copy_.emplace(*world_, &*trainer_, &runner_->stage(), settings_.bucket_bytes);
     }
     turns_ = how_.rolling > 0 ? (generators_ + static_cast<int>(how_.rolling) - 1) / static_cast<int>(how_.rolling) : 1;

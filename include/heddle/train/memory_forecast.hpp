@@ -36,6 +36,7 @@ struct memory_forecast {
   parameter_bytes parameters{};
   activation_bytes activations{};
   std::int64_t between_stages = 0;  ///< tensors between stages, and the head's share of a tied gradient
+  std::int64_t frozen = 0;          ///< of the weights, those that are not trained
   std::int64_t total() const noexcept { return parameters.total() + activations.total() + between_stages; }
 };
 
@@ -119,6 +120,7 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
                                                   Strategy::norm_check::copies,
                                                   std::make_integer_sequence<int, sizes_type::buckets>{});
       f.parameters.weights += bytes((zero >= 3 ? owned : n.flat_elements) + n.frozen_elements);
+      f.frozen += bytes(n.frozen_elements);
       f.parameters.gradients +=
           bytes_of_sums((zero >= 2 ? owned : n.flat_elements) + (n.borrows_embedding ? n.tied_elements : 0));
       f.activations.saved += plan.storage.slots(s) * n.saved_bytes_per_slot;
