@@ -1,4 +1,4 @@
-// tests/rl/forecast_test.cpp: runs fit in the memory that is foretold for each rank, and not in 2 % less.
+// tests/rl/forecast_test.cpp: runs take the memory that is foretold for each rank, within 2 %.
 #include "catch.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -25,7 +25,18 @@ using hd::dp, hd::pp, hd::tp;
 using train_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using generate_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<rl::replica>>;
 using policy = rl::policy<hd::model::gpt2<float>, rl::any_objective>;
-using backend = hd::testing::checked_backend<hd::compute::host<hd::compute::portable>>;
+// The most bytes of all backends that a rank has had.
+std::int64_t& most_of_thread() {
+  static thread_local std::int64_t bytes = 0;
+  return bytes;
+}
+class backend : public hd::testing::checked_backend<hd::compute::host<hd::compute::portable>> {
+ public:
+  explicit backend(int threads) : checked_backend(threads) {}
+  backend(const backend&) = delete;
+  backend& operator=(const backend&) = delete;
+  ~backend() { most_of_thread() += queue().most_bytes(); }
+};
 using strategy = hd::strategy<train_mesh, hd::zero<1>, backend>;
 
 struct run_case {
@@ -38,7 +49,6 @@ double reward_of(const rl::question& q) {
   return q.answer[0] % 5;
 }
 
-// Of a run whose ranks have so much memory each: its batches; 0 where memory ran out.
 struct runner {
   run_case c;
   rl::meshes<train_mesh, generate_mesh> where{hd::parse_mesh<train_mesh>(c.train),
@@ -46,7 +56,7 @@ struct runner {
   rl::settings s = [this] {
     rl::settings of{.prompts = 4, .answers = 2, .steps = 2, .most_tokens = 4};
     of.sequences = 4, of.rows = 16, of.block_rows = 4;
-    of.bucket_bytes = 1 << 14;
+    of.bucket_bytes = 1 << 12;
     of.one_copy = c.one_copy;
     return of;
   }();
@@ -66,46 +76,41 @@ struct runner {
   rl::memory_forecast forecast(int rank) const {
     return rl::forecast<strategy>(c.how, where, policy{}, options, s, rank);
   }
-  std::int64_t batches(const std::vector<std::int64_t>& bytes) const {
-    const rl::task task{.prompt = [](std::int64_t group) { return std::vector<std::int32_t>{static_cast<int>(group % 7), 1}; },
-                        .reward = [](std::span<const rl::question> all) { return rl::judge_each(reward_of, all); }};
-    std::int64_t done = 0;
-    try {
-      hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks()}, [&](auto& world) {
-        const hd::testing::limited_checked_memory limit(bytes[static_cast<std::size_t>(world.rank())]);
-        const auto result = rl::run<strategy>(world, c.how, where, policy{}, options, s, task,
-                                              [](const rl::run_report&) {});
-        if (world.rank() == 0) done = result.batches;
-      });
-    } catch (const hd::memory_error&) {
-      return 0;
-    }
-    return done;
+  // The most bytes that each rank had in a run.
+  std::vector<std::int64_t> counted() const {
+    const rl::task task{
+        .prompt = [](std::int64_t group) { return std::vector<std::int32_t>{static_cast<int>(group % 7), 1}; },
+        .reward = [](std::span<const rl::question> all) { return rl::judge_each(reward_of, all); }};
+    std::vector<std::int64_t> most(static_cast<std::size_t>(ranks()));
+    hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks()}, [&](auto& world) {
+      most_of_thread() = 0;
+      rl::run<strategy>(world, c.how, where, policy{}, options, s, task, [](const rl::run_report&) {});
+      most[static_cast<std::size_t>(world.rank())] = most_of_thread();
+    });
+    return most;
   }
 };
 
 }  // namespace rl_forecast_test
 }  // namespace
 
-TEST_CASE("a run fits in the memory that is foretold, and not in two hundredths less", "[rl][forecast][ranks]") {
+TEST_CASE("a run takes the memory that is foretold within two hundredths", "[rl][forecast][ranks]") {
   using namespace rl_forecast_test;
   rl::flow apart;
   apart.apart = true;
-  for (const run_case& c : {run_case{{}, "dp=2", "dp=2"}, run_case{{}, "tp=2", "pp=2", true},
-                            run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true},
-                            run_case{{}, "pp=2", "tp=2", false, true}, run_case{apart, "dp=2", "tp=2", true},
-                            run_case{apart, "pp=2", "dp=1"}}) {
+  for (const run_case& c :
+       {run_case{{}, "dp=2", "dp=2"}, run_case{{}, "tp=2", "pp=2", true},
+        run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true}, run_case{{}, "pp=2", "tp=2", false, true},
+        run_case{apart, "dp=2", "tp=2", true}, run_case{apart, "pp=2", "dp=1"}}) {
     const runner all{c};
     INFO(to_string(c.how) << ", train " << c.train << ", generate " << c.generate << ", reference " << c.reference
                           << ", one copy " << c.one_copy);
-    std::vector<std::int64_t> enough;
-    for (int r = 0; r < all.ranks(); ++r) enough.push_back(all.forecast(r).total());
-    REQUIRE(all.batches(enough) == 2);
+    const std::vector<std::int64_t> counted = all.counted();
     for (int r = 0; r < all.ranks(); ++r) {
-      INFO("rank " << r << ": " << to_string(all.forecast(r)));
-      std::vector<std::int64_t> less = enough;
-      less[static_cast<std::size_t>(r)] -= enough[static_cast<std::size_t>(r)] / 50;
-      CHECK(all.batches(less) == 0);
+      const rl::memory_forecast f = all.forecast(r);
+      INFO("rank " << r << ": " << to_string(f));
+      CHECK(static_cast<double>(f.total()) ==
+            Approx(static_cast<double>(counted[static_cast<std::size_t>(r)])).epsilon(.02));
     }
   }
 }
@@ -118,7 +123,8 @@ TEST_CASE("a forecast of a run refuses what a run refuses", "[rl][forecast]") {
   CHECK(all.forecast(3).training.total() == 0);
   CHECK(all.forecast(0).generation.held() == 0);
   all.s.one_copy = true;
-  CHECK_THROWS_WITH(all.forecast(0), Catch::Contains("one_copy is for pipelines whose ranks train and generate in turn"));
+  CHECK_THROWS_WITH(all.forecast(0),
+                    Catch::Contains("one_copy is for pipelines whose ranks train and generate in turn"));
   all.s.one_copy = false;
   all.c.how.apart = false;
   all.where.generate = hd::parse_mesh<generate_mesh>("dp=1");

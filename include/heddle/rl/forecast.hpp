@@ -26,10 +26,10 @@ namespace heddle::inline v0::rl {
 
 /// What a rank will hold in a run. Units: bytes of the backend's memory; 0 where the rank does not train, or generate.
 struct memory_forecast {
-  train::memory_forecast training{};  ///< of the trainer
-  std::int64_t reference = 0;         ///< weights that divergences are measured to
-  std::int64_t exchanging = 0;        ///< of that, while it scores
-  infer::memory_plan generation{};    ///< of the generator
+  train::memory_forecast training{};        ///< of the trainer
+  std::int64_t reference = 0;               ///< weights that divergences are measured to
+  std::int64_t exchanging = 0;              ///< of that, while it scores
+  infer::memory_plan generation{};          ///< of the generator
   std::int64_t outgoing = 0, incoming = 0;  ///< buckets of weights on their way
   /// Weights that are there in turn (`settings.one_copy`): a trainer's while it trains, a generator's while it generates.
   std::int64_t trained_in_turn = 0, generated_in_turn = 0;
@@ -41,12 +41,10 @@ struct memory_forecast {
   }
   std::int64_t in_transition() const noexcept { return held() + outgoing + incoming; }
   /// The most at a time.
-  std::int64_t total() const noexcept {
-    return (std::max)({while_training(), while_generating(), in_transition()});
-  }
+  std::int64_t total() const noexcept { return (std::max)({while_training(), while_generating(), in_transition()}); }
 
  private:
-  std::int64_t held() const noexcept { return training.total() + reference + generation.held(); }
+  std::int64_t held() const noexcept { return training.total() + training.beside + reference + generation.held(); }
 };
 
 /// "4096 bytes at most: 1024 of the trainer, ..."
@@ -54,9 +52,9 @@ inline std::string to_string(const memory_forecast& f) {
   const auto of = [](std::int64_t bytes, const char* what) {
     return bytes == 0 ? std::string() : ", " + std::to_string(bytes) + what;
   };
-  std::string parts = of(f.training.total(), " of the trainer") + of(f.reference, " of the reference") +
-                      of(f.generation.held(), " of the generator") + of(f.outgoing, " of a bucket to others") +
-                      of(f.incoming, " of a bucket from others") +
+  std::string parts = of(f.training.total() + f.training.beside, " of the trainer") +
+                      of(f.reference, " of the reference") + of(f.generation.held(), " of the generator") +
+                      of(f.outgoing, " of a bucket to others") + of(f.incoming, " of a bucket from others") +
                       of(f.trained_in_turn, " of the trainer's weights away while it generates") +
                       of(f.generated_in_turn, " of the generator's away while it trains");
   if (!parts.empty()) parts.replace(0, 1, ":");
@@ -67,8 +65,9 @@ namespace detail {
 
 // The rank of a generator in its own mesh, without the axes along which there are several.
 template <class Mesh, class... Tags>
-std::pair<decltype(std::declval<const Mesh&>().template sub<Tags...>()), int> place_in_generator(
-    const Mesh& mesh, int rank, type_list<Tags...>) {
+std::pair<decltype(std::declval<const Mesh&>().template sub<Tags...>()), int> place_in_generator(const Mesh& mesh,
+                                                                                                 int rank,
+                                                                                                 type_list<Tags...>) {
   return {mesh.template sub<Tags...>(), mesh.template group_index<Tags...>(rank)};
 }
 
@@ -86,8 +85,8 @@ infer::memory_plan generation_forecast(const Mesh& mesh, int rank, const Options
 
 }  // namespace detail
 
-/// What rank `rank` of a run with these arguments will hold: nothing is sent, and no memory of the model is allocated. Of a
-/// route's buckets each side has one, full if the weights are more. What a backend keeps for itself, such as workspaces of
+/// What rank `rank` of a run with these arguments will hold: nothing is sent, and no memory of the model is allocated. Buckets of
+/// a route count as full, or as all the weights. What a backend keeps for itself, such as workspaces of
 /// product libraries, and memory of the host beside a device are not in it.
 /// Errors: `config_error` for settings, meshes and a rank that do not go together; for a model or strategy whose memory is not
 /// known before it is made.
@@ -128,8 +127,8 @@ memory_forecast forecast(const flow& how, const meshes<typename Strategy::mesh, 
     f.exchanging = (std::min)(trained, model::usual_bucket_bytes<space_of<backend_type>>);
   }
   if (ranks > 1) {
-    const std::int64_t bucket = s.bucket_bytes / static_cast<std::int64_t>(sizeof(scalar)) *
-                                static_cast<std::int64_t>(sizeof(scalar));
+    const std::int64_t bucket =
+        s.bucket_bytes / static_cast<std::int64_t>(sizeof(scalar)) * static_cast<std::int64_t>(sizeof(scalar));
     f.outgoing = (std::min)(bucket, s.one_copy ? (std::max)(trained, generated) : trained);
     f.incoming = (std::min)(bucket, s.one_copy ? (std::max)(trained, generated) : generated);
   }
