@@ -61,7 +61,17 @@ struct no_saves {};
 /// weights come from the trainer.
 struct seeded_weights {};
 
+/// A run without a critic: advantages follow from rewards alone. `run` takes `with_critic` (heddle/rl/with_critic.hpp) in
+/// its place.
+struct no_critic {};
+
 namespace detail {
+
+// The critic of a session. Without: nothing, and nothing is compiled.
+template <class Critic, class Policy, class Strategy, class World>
+class session_critic;
+template <class Policy, class Strategy, class World>
+class session_critic<no_critic, Policy, Strategy, World> {};
 
 // Errors: `config_error`.
 inline void require_meshes(int train, int generate, int ranks, const flow& how) {
@@ -107,7 +117,7 @@ auto world_of_generator(const World& all, type_list<Tags...>) {
 }
 
 /// A run on one rank. `World`: of all ranks.
-template <class World, class Strategy, class Policy, class GenerateMesh>
+template <class World, class Strategy, class Policy, class GenerateMesh, class Critic>
 class session {
   template <class Session, class Saves>
   friend class run_saver;
@@ -126,6 +136,8 @@ class session {
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
   static constexpr bool shares_backend = !space_of<backend_type>::host_accessible;
+  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
+  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
   static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
@@ -133,7 +145,7 @@ class session {
 
   template <class Fill>
   session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
-          const settings& s, const task& t, const Fill& fill)
+          const settings& s, const task& t, const Fill& fill, const Critic& critic)
       : world_(&world),
         how_(how),
         settings_(checked(s, how)),
@@ -144,6 +156,11 @@ class session {
     generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
     generators_ = generating_count(where.generate, copies{});
     if (training_) make_trainer(options, fill);
+    if constexpr (has_critic) {
+      if (s.advantage != advantage_of::reward)
+        throw config_error("heddle: rl: advantages come from the critic: settings.advantage must be advantage_of::reward");
+      if (training_) critic_.emplace(*training_, critic, trainer_->options());
+    }
     if (generating_) make_generator(options, fill);
     route_weights();
   }
@@ -151,6 +168,10 @@ class session {
   /// `report(const run_report&)` on ranks that train, behind each batch.
   template <class Report, class Saves>
   run_result run(Report&& report, const Saves& saves) {
+    if constexpr (has_critic && !std::is_same_v<Saves, no_saves>)
+      if (!saves.folder.empty())
+        throw config_error("heddle: rl: a run with a critic is not saved; saves.folder must be empty, got \"" +
+                           saves.folder.string() + "\"");
     last_ = now_ns();
     run_saver<session, Saves> saver(*this, saves);
     if (rollout_ && !saver.resumed()) rollout_->start(most_groups);
@@ -490,7 +511,7 @@ class session {
         } else if (r.missing++ == 0) {
           r.why_missing = s.missing;
         }
-        moves = moves || ((s.advantage != 0 || pulled) && s.missing.empty());
+        moves = moves || ((s.advantage != 0 || pulled || has_critic) && s.missing.empty());
         count_lags(s, r);
         all.push_back(std::move(s));
       }
@@ -543,6 +564,10 @@ class session {
   void step(std::vector<sample> all, run_report& r) {
     if constexpr (may_have_reference)
       if (reference_) reference_->score(*trainer_, all);
+    if constexpr (has_critic) {
+      critic_->advise(all);
+      r.critic = critic_->learn(all);
+    }
     const experience data(std::move(all), trainer_->options().model.context, trainer_->samples_consumed(),
                           any_aggregate{settings_.aggregation, static_cast<double>(settings_.most_tokens)});
     statistics_ = {};
@@ -565,6 +590,7 @@ class session {
   std::optional<generator_world> generator_;
   std::optional<trainer_type> trainer_;
   std::conditional_t<may_have_reference, std::optional<frozen_reference<trainer_type>>, seeded_weights> reference_;
+  std::conditional_t<has_critic, std::optional<critic_type>, no_critic> critic_;
   std::unique_ptr<backend_type> backend_;  // stays where it is
   std::optional<runner_type> runner_;
   std::optional<engine_type> engine_;
@@ -612,25 +638,28 @@ class session {
 /// (`frozen_reference`).
 ///
 /// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on. `fill`: a function of a stage that
-/// gives it the weights to begin with, see `seeded_weights`.
+/// gives it the weights to begin with, see `seeded_weights`. `critic`: a `with_critic` of heddle/rl/with_critic.hpp.
 template <class Strategy, class World, class Generate, class Base, class Objective, class Report,
-          class Saves = no_saves, class Fill = seeded_weights>
+          class Saves = no_saves, class Fill = seeded_weights, class Critic = no_critic>
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
-               const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
+               const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {},
+               const Critic& critic = {}) {
   detail::require_objective(options.model.objective, how);
-  detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t, fill);
+  detail::session<World, Strategy, policy<Base, Objective>, Generate, Critic> all(world, how, where, options, s, t, fill,
+                                                                                  critic);
   return all.run(report, saves);
 }
 
 /// The same by a `pipeline`, such as `pipelinerl`, whose policies have been checked by the compiler.
 template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report,
-          class Saves = no_saves, class Fill = seeded_weights>
+          class Saves = no_saves, class Fill = seeded_weights, class Critic = no_critic>
 run_result run(World& world, const meshes<typename Strategy::mesh, Generate>& where, policy<Base, Objective> of,
                const train::options<typename policy<Base, Objective>::config>& options, const settings& s,
-               const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
+               const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {},
+               const Critic& critic = {}) {
   if constexpr (System::template takes<Objective>())
-    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves, fill);
+    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves, fill, critic);
   else
     return {};
 }

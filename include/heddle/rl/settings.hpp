@@ -88,6 +88,7 @@ struct run_report {
   std::int64_t batch = 0;         ///< counted from 0
   std::int64_t version = 0;       ///< optimizer steps done before it
   train::step_report training{};  ///< of the step; `training.steps` 0: no step, as nothing had a gradient
+  train::step_report critic{};    ///< of the critic's step, where there is a critic
   double reward = 0;              ///< mean of the answers that have one
   std::int64_t missing = 0;       ///< answers without
   std::string why_missing{};      ///< the first reason
