@@ -63,7 +63,8 @@ struct value_head : model::layers::language_head<Norm, false> {
     using words_row = model::dims<dim::vocabulary>;
     return ml::list(ml::activation<ml::normed, ml::life::until_weight, width_row>{{this->width}, this->norm.role},
                     ml::activation<ml::logits, ml::life::until_weight, words_row>{{1}, ml::detail::kept_logits},
-                    typename whole_head::template of_row<ml::greatest>{}, typename whole_head::template of_row<slopes>{},
+                    typename whole_head::template of_row<ml::greatest>{},
+                    typename whole_head::template of_row<slopes>{},
                     ml::activation<ml::d_normed, ml::life::deferred, width_row>{{this->width}},
                     ml::gathered_rows<ml::whole_in, ml::life::scratch, width_row, words_row>{{{this->width}}});
   }
@@ -104,8 +105,7 @@ struct value_head : model::layers::language_head<Norm, false> {
   template <class B>
   void make_values(const B& b, typename B::const_view x) const {
     namespace ml = model::layers;
-    using greatest_made =
-        typename whole_head::template laid<typename B::layouts>::template over_words<maximum>;
+    using greatest_made = typename whole_head::template laid<typename B::layouts>::template over_words<maximum>;
     using whole = typename B::layouts::template edge<model::dims<>, model::dims<dim::vocabulary>>;
     this->project(b, x);
     compute::run<compute::ops::row_max>(b.compute(), b[ml::logits{}], b.vector(ml::greatest{}));
