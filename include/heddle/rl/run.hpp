@@ -149,6 +149,7 @@ class session {
       : world_(&world),
         how_(how),
         settings_(checked(s, how)),
+        objective_(to_string(options.model.objective)),
         task_(&t),
         where_(checked(where, how, world.size())),
         buffer_(how, s.prompts) {
@@ -441,7 +442,9 @@ class session {
 
   // ---- on ranks that train ----
 
-  bool done() const noexcept { return result_.batches >= settings_.steps; }
+  bool done() const noexcept {
+    return result_.batches >= settings_.steps || (result_.batches > 0 && trainer_->stopped());
+  }
   // Of the groups that the next batch lacks, those of one generator.
   std::int64_t each_lacks() const { return (buffer_.missing() + generators_ - 1) / generators_; }
   template <class Report, class Saver>
@@ -582,6 +585,7 @@ class session {
   World* world_;
   flow how_;
   settings settings_;
+  std::string objective_;
   const task* task_;
   meshes<train_mesh, GenerateMesh> where_;
   rl::statistics statistics_{};
@@ -624,6 +628,7 @@ class session {
 /// have all ranks; apart, the first ranks train and those behind them generate. All ranks call it together;
 /// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch;
 /// `report.finished(trainer)`, where it has that, behind the last, when all is saved.
+/// Where `options.stop` asks for it, the run ends behind the batch at hand, and is saved.
 /// `options` are the trainer's; `batch`, `steps`, `model.temperature` and `model.statistics` follow from `s`.
 ///
 /// A weight update waits for at most one decoding step where weights are in flight. Nobody is left in half of a

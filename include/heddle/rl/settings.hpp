@@ -70,6 +70,12 @@ struct settings {
   }
 };
 
+/// A setting that must be the same where a run goes on.
+struct fixed_setting {
+  std::string name{}, value{};
+  friend bool operator==(const fixed_setting&, const fixed_setting&) = default;
+};
+
 /// What the engine of a generator has room for. Units: sequences that are written at once, blocks of the cache of
 /// `block_rows` tokens, rows of a step.
 struct generator_room {
