@@ -37,7 +37,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "comm": ["flight_recorder"],
          "observe": ["flight_report", "heat_map"],
          "testing": ["faults"],
-         "rl": ["batch_buffer", "colocated_weights", "critic", "forecast", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run",
+         "rl": ["batch_buffer", "colocated_weights", "critic", "forecast", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run", "run_arguments",
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated", "with_critic"],
          "io": ["background_save", "save_snapshot", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index",
                 "tokens/token_source", "tokens/token_store"],

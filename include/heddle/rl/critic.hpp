@@ -1,4 +1,4 @@
-// heddle/rl/critic.hpp: a language model that says the value of each token's place, trained by returns, for PPO.
+// heddle/rl/critic.hpp: a language model that says values of tokens, and its loss, for PPO.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

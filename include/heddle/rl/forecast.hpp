@@ -1,4 +1,4 @@
-// heddle/rl/forecast.hpp: the memory of a run of reinforcement learning on a rank, computed before any of it is allocated.
+// heddle/rl/forecast.hpp: the memory of a run of reinforcement learning on a rank, ahead of it.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -9,7 +9,9 @@
 #include <heddle/model/parameter_route.hpp>
 #include <heddle/model/paper/world.hpp>
 #include <heddle/rl/objective_checks.hpp>
-#include <heddle/rl/run.hpp>
+#include <heddle/rl/policy.hpp>
+#include <heddle/rl/run_arguments.hpp>
+#include <heddle/rl/settings.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/paper_rank.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/with_critic.hpp: a critic in a run of reinforcement learning, which gives advantages and learns from returns.
+// heddle/rl/with_critic.hpp: a critic in a run, which gives advantages and learns from returns.
 #pragma once
 
 #include <heddle/rl/critic.hpp>
