@@ -61,23 +61,6 @@ struct settings {
   hd::train::strategy_choice chosen;  // what `plan` says
 };
 
-// Tells models apart whose weights are not in a save: sizes of the files, and some of their bytes.
-std::uint64_t fingerprint_of_weights(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  io::checksum64 sum;
-  for (const auto& file : files) {
-    const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(file)), piece = std::int64_t{4096};
-    sum.update(std::as_bytes(std::span(&bytes, 1)));
-    for (std::int64_t k = 0; k < 64; ++k)
-      if (const std::int64_t at = bytes / 64 * k; at < bytes)
-        sum.update(io::read_bytes(file, at, (std::min)(piece, bytes - at)));
-  }
-  return sum.value();
-}
-
 // Returns the signal that ended the training, or 0.
 int finetune(const settings& s, const model_folder& of, io::output_folder& out) {
   const md::hugging_face_model& about = of.about;
@@ -96,7 +79,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   const hd::train::save_facts facts{
       .corpus = fingerprint.value(),
       .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(config.context) + ", model " +
-               io::to_hex(fingerprint_of_weights(s.model))};
+               io::to_hex(training_saves::fingerprint_of_weights(s.model))};
   static_cast<void>(training_saves::steps_saved(s.save, s.resume, s.steps, false));
   io::save_folder claimed;  // until the end; saves that only a signal makes are beside `out`, which keeps others away
   if (s.saves_when_done || s.save_every > 0 || s.resume) claimed = io::save_folder(s.save);

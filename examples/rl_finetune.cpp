@@ -26,12 +26,14 @@
 #include "text_tokens.hpp"
 #include "tool.hpp"
 #include "trained_folder.hpp"
+#include "training_saves.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -81,8 +83,11 @@ struct reporter {
   const Config& config;
   const std::filesystem::path& out;
   bool speaks;
+  int& stopped_by;  // the signal that ended the run before its last batch; of rank 0
+  std::int64_t batches = 0;
 
-  void operator()(const rl::run_report& r) const {
+  void operator()(const rl::run_report& r) {
+    batches = r.batch + 1;
     if (!speaks) return;
     std::printf("step %5lld/%lld  reward %.3f  lag %.2f (most %lld)  ess %.3f", static_cast<long long>(r.batch + 1),
                 static_cast<long long>(s.steps), r.reward, r.mean_lag, static_cast<long long>(r.greatest_lag),
@@ -97,12 +102,18 @@ struct reporter {
   }
   template <class Trainer>
   void finished(Trainer& trainer) const {
+    if (batches < s.steps)
+      if (const int number = training_saves::signal_that_stopped(trainer, s.save); number != 0) {
+        if (speaks) stopped_by = number;
+        return;
+      }
     folder.write(trainer, out, config);
   }
 };
 
+// Returns the signal that ended the training, or 0.
 template <class Base>
-void finetune(const settings& s, const model_folder& of, const typename Base::config& config,
+int finetune(const settings& s, const model_folder& of, const typename Base::config& config,
               const std::vector<prompt>& prompts, const io::tokenizer& tokenizer, io::output_folder& out) {
   const rl::flow how = rl::flow_named(s.system);
   const rl::meshes<train_mesh, generate_mesh> where{hd::parse_mesh<train_mesh>(s.train),
@@ -117,6 +128,7 @@ void finetune(const settings& s, const model_folder& of, const typename Base::co
   options.microbatches = s.microbatches;
   options.learning_rate = {.peak = s.lr, .minimum = s.lr, .warmup_steps = 0};
   options.seed = s.seed;
+  options.stop = &hd::train::stop_on_signal::flag();
   rl::settings of_run{.prompts = s.batch_prompts,
                       .answers = s.answers,
                       .steps = s.steps,
@@ -156,20 +168,34 @@ void finetune(const settings& s, const model_folder& of, const typename Base::co
       s.lora > 0 ? ("adapters of rank " + std::to_string(s.lora)).c_str() : "whole",
       static_cast<long long>(folder.trained()), static_cast<long long>(folder.parameters()));
   const auto fill = [&](auto& stage, md::which_parameters) { folder.read(stage, folder.names()); };
+  io::checksum64 of_prompts;
+  for (const prompt& p : prompts) {
+    of_prompts.update(std::as_bytes(std::span(p.tokens)));
+    of_prompts.update(std::as_bytes(std::span(p.facts)));
+  }
+  const std::vector<rl::fixed_setting> facts{{"prompts", io::to_hex(of_prompts.value())},
+                                             {"model", io::to_hex(training_saves::fingerprint_of_weights(s.model))}};
+  int stopped_by = 0;
   hd::launch_options launched;
   launched.timeout = std::chrono::milliseconds(0);  // ranks wait for others' answers and steps, which may take long
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks}, launched, [&](auto& world) {
     const bool speaks = world.rank() == 0;
-    const reporter<typename Base::config> report{s, folder, config, out.path(), speaks};
-    const rl::saves saves{
-        .folder = s.save, .every = s.save_every, .resume = s.resume, .note = [](const std::string& text) {
-          std::printf("%s\n", text.c_str());
-        }};
+    std::optional<hd::train::stop_on_signal> signals;  // one for all ranks
+    if (speaks) signals.emplace();
+    world.control().barrier();
+    reporter<typename Base::config> report{s, folder, config, out.path(), speaks, stopped_by};
+    const rl::saves saves{.folder = s.save,
+                          .every = s.save_every,
+                          .resume = s.resume,
+                          .facts = facts,
+                          .note = [](const std::string& text) { std::printf("%s\n", text.c_str()); }};
     rl::run<strategy>(world, how, where, policy{}, options, of_run, task, report, saves, fill);
   });
+  if (stopped_by != 0) return stopped_by;
   out.finish();
   std::printf("%s '%s'%s\n", s.lora > 0 ? "merged into" : "wrote", s.out.c_str(),
               s.lora > 0 ? (", adapters in '" + s.out + "/adapter'").c_str() : "");
+  return 0;
 }
 
 // f(model, its configuration). Each family is a trainer and an engine to compile, whole and with adapters.
@@ -189,10 +215,11 @@ void with_trained_model(const settings& s, const md::hugging_face_model& m, F&& 
                          "; rl_finetune trains models of the families llama, qwen2 and qwen3, in float");
 }
 
-void run(const settings& s) {
+int run(const settings& s) {
   tool::require_model(s.model);
   io::output_folder out(s.out);  // before anything is read
   const model_folder of = read_model_folder(s.model, s.ignored_keys);
+  int stopped_by = 0;
   with_trained_model(s, of.about, [&]<class Model, class Config>(std::type_identity<Model>, Config config) {
     const io::tokenizer tokenizer = s.bytes ? byte_tokenizer() : tokenizer_of(s.model);
     const std::vector<prompt> prompts = read_prompts(s.prompts, tokenizer, config.vocabulary);
@@ -203,10 +230,14 @@ void run(const settings& s) {
                              std::to_string(s.max_tokens) + " (--max-tokens) are more than the model's context of " +
                              std::to_string(config.context));
     config.context = static_cast<int>(longest + s.max_tokens);
-    if (s.lora == 0) return finetune<Model>(s, of, config, prompts, tokenizer, out);
+    if (s.lora == 0) {
+      stopped_by = finetune<Model>(s, of, config, prompts, tokenizer, out);
+      return;
+    }
     const md::lora_config<Config> adapted{config, s.lora, s.alpha > 0 ? s.alpha : 2.0 * s.lora};
-    finetune<md::with_lora<Model>>(s, of, adapted, prompts, tokenizer, out);
+    stopped_by = finetune<md::with_lora<Model>>(s, of, adapted, prompts, tokenizer, out);
   });
+  return stopped_by;
 }
 
 }  // namespace
@@ -253,5 +284,5 @@ int main(int argc, char** argv) {
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder")->needs(save);
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file");
   add_ignored_keys(app, s.ignored_keys);
-  return tool::run(app, argc, argv, [&] { run(s); });
+  return tool::run(app, argc, argv, [&] { return training_saves::status_of(run(s)); });
 }

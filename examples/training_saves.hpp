@@ -4,18 +4,40 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/io/checksum.hpp>
+#include <heddle/io/durable_file.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace training_saves {
 
 namespace hd = heddle;
+
+/// Tells models apart whose weights are not in a save: sizes of the files, and some of their bytes.
+inline std::uint64_t fingerprint_of_weights(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  hd::io::checksum64 sum;
+  for (const auto& file : files) {
+    const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(file)), piece = std::int64_t{4096};
+    sum.update(std::as_bytes(std::span(&bytes, 1)));
+    for (std::int64_t k = 0; k < 64; ++k)
+      if (const std::int64_t at = bytes / 64 * k; at < bytes)
+        sum.update(hd::io::read_bytes(file, at, (std::min)(piece, bytes - at)));
+  }
+  return sum.value();
+}
 
 /// What the newest save in the folder says, if there is one. One run told to go on that finds saves, and none that it
 /// can read, ends here; so does one that would train over saves. `whole`: read it whole in any case.

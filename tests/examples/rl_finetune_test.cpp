@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -216,6 +217,42 @@ TEST_CASE("a run of a model that goes on writes the bytes of an undisturbed one"
   REQUIRE((whole.status == 0 && part.status == 0 && resumed.status == 0));
   CHECK(resumed.steps() == 3);
   CHECK(bytes_of(folder / "resumed/model.safetensors") == bytes_of(folder / "whole/model.safetensors"));
+}
+
+TEST_CASE("a signal ends a run behind its batch, and it goes on to the bytes of an undisturbed one",
+          "[examples][rl_finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string how = "--train dp=2 --generate dp=2 --kl 0.1 --steps 12 ";
+  const answer whole = tuned(folder, how + "--out " + (folder / "whole"));
+  CAPTURE(whole.text);
+  REQUIRE(whole.status == 0);
+  // The judge of the third batch sends the signal to the program that started it.
+  std::ofstream(folder.path / "killer.sh") << "read -r line\necho x >> " << (folder / "count")
+                                           << "\nif [ $(wc -l < " << (folder / "count")
+                                           << ") = 17 ]; then kill -INT $PPID; fi\n"
+                                           << "echo \"{\\\"reward\\\": 0.${#line}}\"\n";
+  const answer stopped = tuned(folder, how + "--reward 'exec sh " + (folder / "killer.sh") + "' --judges 1 --save " +
+                                           (folder / "saves") + " --out " + (folder / "out"));
+  CAPTURE(stopped.text);
+  CHECK(stopped.status == 128 + SIGINT);
+  CHECK_THAT(stopped.text, Contains("stopped      SIGINT: after step ") && Contains(": --resume goes on"));
+  CHECK(stopped.steps() < 12);
+  CHECK_FALSE(fs::exists(folder / "out"));
+  const auto again = [&](const std::string& more, const char* out) {
+    return tuned(folder, how + more + " --save " + (folder / "saves") + " --resume --out " + (folder / out));
+  };
+  const answer other = again("--objective aipo", "other");
+  CHECK(other.status == 1);
+  CHECK_THAT(other.text, Contains("is a save of a run with objective ppo"));
+  std::ofstream(folder.path / "others.jsonl") << "{\"prompt\": \"1+1=\"}\n";
+  const answer prompts = again("--prompts " + (folder / "others.jsonl"), "other");
+  CHECK(prompts.status == 1);
+  CHECK_THAT(prompts.text, Contains("is a save of a run with prompts "));
+  const answer rest = again("", "rest");
+  CAPTURE(rest.text);
+  REQUIRE(rest.status == 0);
+  CHECK(bytes_of(folder / "rest/model.safetensors") == bytes_of(folder / "whole/model.safetensors"));
 }
 
 TEST_CASE("files, judges and names that do not fit are refused, and nothing is written", "[examples][rl_finetune]") {

@@ -12,6 +12,7 @@
 #include <heddle/rl/save.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -58,6 +59,8 @@ struct save_case {
   std::string train = "dp=2", generate = "dp=2";
   rl::settings s = small();
   rl::saves saves{};
+  rl::any_objective objective = rl::aipo{};
+  std::int64_t stops_at = -1;  // the batch in which a stop is asked for
 
   static rl::settings small() {
     rl::settings s{.prompts = 4, .answers = 2, .steps = 6, .most_tokens = 5};
@@ -95,7 +98,9 @@ save_outcome run_saved(const save_case& c) {
   hd::train::options<save_policy::config> o;
   static_cast<hd::model::gpt2_config&>(o.model) = {
       .layers = 2, .heads = 2, .width = 8, .context = 8, .vocabulary = 8, .initial_deviation = .3};
-  o.model.objective = rl::aipo{};
+  o.model.objective = c.objective;
+  std::atomic<bool> stop{false};
+  o.stop = &stop;
   o.learning_rate = {.peak = 1e-2, .minimum = 1e-2, .warmup_steps = 0};
   o.threads_per_rank = 1;
   save_outcome all;
@@ -109,6 +114,7 @@ save_outcome run_saved(const save_case& c) {
         world, c.how, where, save_policy{}, o, c.s, task,
         [&](const rl::run_report& r, auto& trainer) {
           if (world.rank() != 0) return;
+          if (r.batch == c.stops_at) stop = true;
           const auto weights = trainer.stage(0).weights();
           const std::lock_guard lock(mutex);
           all.rewards[r.batch] = r.reward, all.losses[r.batch] = r.training.loss;
@@ -311,11 +317,32 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
   }
 }
 
+TEST_CASE("a run that is asked to stop ends with its batch, is saved, and goes on to the same bits",
+          "[rl][save][ranks]") {
+  using flying = rl::pipeline<rl::split, rl::in_flight<>, rl::slots<3>>;
+  for (const rl::flow& how : {save_sync, side_by_side(save_sync), flying::flow}) {
+    INFO(to_string(how));
+    const save_folder saves("stop");
+    save_case c{.how = how, .train = "dp=2", .generate = "dp=2"};
+    const save_outcome whole = run_saved(c);
+    c.saves.folder = saves.path;
+    c.stops_at = 2;
+    CHECK(run_saved(c).result.batches == 4);  // the step behind the one that was asked in has heard of it
+    REQUIRE(newest_state(saves.path).result.batches == 4);
+    c.stops_at = -1;
+    c.saves.resume = true;
+    const save_outcome rest = run_saved(c);
+    CHECK(rest.result.batches == 6);
+    CHECK(rest.losses.size() == 2);
+    if (!how.in_flight) CHECK(rest.weights == whole.weights);
+  }
+}
+
 TEST_CASE("saves that do not fit, or are torn, are refused or passed over by name", "[rl][save][ranks]") {
   const save_folder saves("refused");
   save_case c;
   c.s.steps = 2;
-  c.saves = {.folder = saves.path, .every = 1};
+  c.saves = {.folder = saves.path, .every = 1, .facts = {{"prompts", "ab"}}};
   const save_outcome whole = run_saved(c);
   const fs::path newest = saves.path / "step-00000002", before = saves.path / "step-00000001";
   REQUIRE(fs::exists(newest));
@@ -332,6 +359,9 @@ TEST_CASE("saves that do not fit, or are torn, are refused or passed over by nam
   refused([](save_case& o) { o.s.answers = 3; }, save + "settings.answers 2; this run's is 3");
   refused([](save_case& o) { o.s.end_tokens = {5, 6}; }, save + "settings.end_tokens {6}; this run's is {5 6}");
   refused([](save_case& o) { o.how = rl::april::flow; }, save + "pipeline colocated, synchronous; this run's is colocated");
+  refused([](save_case& o) { o.objective = rl::aipo{3}; }, save + "objective aipo rho=4; this run's is aipo rho=3");
+  refused([](save_case& o) { o.saves.facts = {{"prompts", "cd"}}; }, save + "prompts ab; this run's is cd");
+  refused([](save_case& o) { o.saves.facts = {{"model", "x"}}; }, save + "model unknown; this run's is x");
   refused([](save_case& o) { o.saves.every = -1; }, "rl::saves.every must be at least 0, got -1");
   refused([](save_case& o) { o.saves.folder = ""; }, "rl::saves.folder must name a folder");
 

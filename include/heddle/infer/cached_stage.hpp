@@ -159,6 +159,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
                                                                           false);
     memory_plan plan;
     plan.parameters = bytes(held.store().size() + held.frozen().size());
+    plan.frozen = bytes(held.frozen().size());
     plan.cache = cache.blocks * cache_bytes_of_block(config, world.mesh(), world.rank(), part, cache.block_rows);
     work_offsets unused;
     plan.workspace = bytes(place_work(unused, at, all, part, max_rows, config.width));

@@ -17,6 +17,7 @@ struct memory_plan {
   std::int64_t streams = 0;    ///< taken in the first step that keeps residual streams on a device
   std::int64_t attention = 0;  ///< of a step, for a moment: parts of keys
   std::int64_t drawing = 0;    ///< of a step, for a moment: weights of the tokens of up to `head_rows` rows
+  std::int64_t frozen = 0;     ///< of the parameters, those that the description does not train
 
   /// From the beginning to the end.
   std::int64_t held() const noexcept { return parameters + cache + workspace + inputs + messages; }

@@ -57,6 +57,40 @@ model::extent_of_batch checked_batch(const Config& config, std::int64_t max_samp
 
 struct slopes : model::layers::statistic {};  ///< activation: of each row minus the slope of its weighted loss
 
+namespace detail {
+// Adds the loss of all rows to `to`, and leaves `factor` times each row's weighted slope in `kept`. `numbers`: the targets, and
+// `of_rows` what the objective is a function of, both where the host can read them.
+template <class B, class Numbers, class Objective, class Number>
+void add_terms(const B& b, const Numbers& numbers, std::span<const double> of_rows, const Objective& objective,
+               rl::statistics* statistics, double factor, typename B::sum_row kept, Number to) {
+  const auto rows = static_cast<std::size_t>(b.rows()), n = static_cast<std::size_t>(b.run().extent.sequence);
+  std::vector<typename B::sum> slopes(rows);
+  double loss = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t at = r / n * n * numbers_of_row + r % n;
+    if (numbers[at] < 0) continue;
+    const auto number = [&](std::size_t c) -> double { return std::bit_cast<float>(numbers[at + c * n]); };
+    const token t{number(1), number(2), number(3), number(4), number(5)};
+    const term x = objective(of_rows[r], t);
+    if (statistics != nullptr) statistics->add(of_rows[r], t, x);
+    loss += t.weight * x.loss;
+    slopes[r] = static_cast<typename B::sum>(t.weight * x.slope * factor);
+  }
+  if constexpr (B::on_host) {
+    std::copy(slopes.begin(), slopes.end(), kept.begin());
+    *to += loss;
+  } else {
+    double before = 0;
+    b.queue().copy(std::span<const typename B::sum>(slopes), kept);
+    b.queue().copy(to, std::span<double>(&before, 1));
+    b.queue().wait();
+    loss += before;
+    b.queue().copy(std::span<const double>(&loss, 1), to);
+    b.queue().wait();
+  }
+}
+}  // namespace detail
+
 /// loss = sum over rows of weight * objective(log softmax(norm(x) W' / temperature)[target], token): what `layers::language_head`
 /// has, with a function of one token for the loss. The vocabulary may be split as there: log-probabilities are whole on
 /// every rank before the objective sees them. The objective is called on the host, so that a device waits for its rows
@@ -129,38 +163,12 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
     if (temperature != 1)
       b.compute().scale(b.vector(model::layers::logits{}), static_cast<typename B::sum>(1 / temperature));
   }
-  // Adds the loss of all rows to `to`, and leaves their slopes.
   template <class B, class Number>
   void add_terms(const B& b, typename B::token_ids targets, Number to) const {
-    const auto rows = static_cast<std::size_t>(b.rows()), n = static_cast<std::size_t>(b.run().extent.sequence);
-    std::vector<double> lp(rows);
+    std::vector<double> lp(static_cast<std::size_t>(b.rows()));
     this->template read_log_probabilities<numbers_of_row>(b, targets, lp);
-    const auto numbers = whole_head::on_host_of(b, targets);
-    std::vector<typename B::sum> of_rows(rows);
-    double loss = 0;
-    for (std::size_t r = 0; r < rows; ++r) {
-      const std::size_t at = r / n * n * numbers_of_row + r % n;
-      if (numbers[at] < 0) continue;
-      const auto number = [&](std::size_t c) -> double { return std::bit_cast<float>(numbers[at + c * n]); };
-      const token t{number(1), number(2), number(3), number(4), number(5)};
-      const term x = objective(lp[r], t);
-      if (statistics != nullptr) statistics->add(lp[r], t, x);
-      loss += t.weight * x.loss;
-      of_rows[r] = static_cast<typename B::sum>(-t.weight * x.slope / temperature);
-    }
-    const auto kept = b.vector(slopes{});
-    if constexpr (B::on_host) {
-      std::copy(of_rows.begin(), of_rows.end(), kept.begin());
-      *to += loss;
-    } else {
-      double before = 0;
-      b.queue().copy(std::span<const typename B::sum>(of_rows), kept);
-      b.queue().copy(to, std::span<double>(&before, 1));
-      b.queue().wait();
-      loss += before;
-      b.queue().copy(std::span<const double>(&loss, 1), to);
-      b.queue().wait();
-    }
+    detail::add_terms(b, whole_head::on_host_of(b, targets), lp, objective, statistics, -1 / temperature,
+                      b.vector(slopes{}), to);
   }
 };
 

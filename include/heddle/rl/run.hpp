@@ -21,8 +21,10 @@
 #include <heddle/rl/pipeline.hpp>
 #include <heddle/rl/policy.hpp>
 #include <heddle/rl/rollout.hpp>
+#include <heddle/rl/run_arguments.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_weights.hpp>
 
@@ -40,49 +42,7 @@
 
 namespace heddle::inline v0::rl {
 
-/// The axis of generators that share the ranks of one model-parallel group of a trainer, beside `dp`: a place in a mesh,
-/// such as `mesh<axis<dp>, axis<tp>, axis<replica>>`, whose order decides which weights a rank has already.
-struct replica {};
-
-/// Meshes of a run: of the ranks that train, and of those that generate.
-template <class Train, class Generate>
-struct meshes {
-  Train train{};
-  Generate generate{};
-};
-
-/// A run that is not saved: `run` takes `saves` (heddle/rl/save.hpp) in its place.
-struct no_saves {};
-
-/// A run whose weights begin by the seed of the trainer's options. `run` takes a function in its place, `fill(stage,
-/// which)`, which is called on each rank and fills what that holds of the weights (`model::read_parameters`): of a
-/// stage that trains with `model::which_parameters::all`, and of one that generates with `frozen`, as its trained
-/// weights come from the trainer.
-struct seeded_weights {};
-
 namespace detail {
-
-// What a session does for its saves. Without: nothing, and nothing is compiled.
-template <class Session, class Saves>
-class run_saver;
-template <class Session>
-class run_saver<Session, no_saves> {
- public:
-  constexpr run_saver(Session&, const no_saves&) noexcept {}
-  static constexpr bool resumed() noexcept { return false; }
-  static constexpr bool is_due() noexcept { return false; }
-  static constexpr void save() noexcept {}
-};
-
-template <class Mesh, class Split>
-struct axes_beside;
-template <class Mesh, class... Split>
-struct axes_beside<Mesh, type_list<Split...>> {
-  template <class... Tags>
-  static auto without(type_list<Tags...>)
-      -> heddle::v0::detail::joined<std::conditional_t<contains<Tags, Split...>, type_list<>, type_list<Tags>>...>;
-  using type = decltype(without(typename Mesh::tags{}));
-};
 
 // The world of one generator: without the axes along which there are several.
 template <class World, class... Tags>
@@ -91,7 +51,7 @@ auto world_of_generator(const World& all, type_list<Tags...>) {
 }
 
 /// A run on one rank. `World`: of all ranks.
-template <class World, class Strategy, class Policy, class GenerateMesh>
+template <class World, class Strategy, class Policy, class GenerateMesh, class Critic>
 class session {
   template <class Session, class Saves>
   friend class run_saver;
@@ -109,6 +69,9 @@ class session {
   using trainer_type = train::trainer<Policy, Strategy, training_world>;
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
+  static constexpr bool shares_backend = !space_of<backend_type>::host_accessible;
+  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
+  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
   static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
@@ -116,10 +79,11 @@ class session {
 
   template <class Fill>
   session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
-          const settings& s, const task& t, const Fill& fill)
+          const settings& s, const task& t, const Fill& fill, const Critic& critic)
       : world_(&world),
         how_(how),
         settings_(checked(s, how)),
+        objective_(to_string(options.model.objective)),
         task_(&t),
         where_(checked(where, how, world.size())),
         buffer_(how, s.prompts) {
@@ -127,6 +91,11 @@ class session {
     generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
     generators_ = generating_count(where.generate, copies{});
     if (training_) make_trainer(options, fill);
+    if constexpr (has_critic) {
+      if (s.advantage != advantage_of::reward)
+        throw config_error("heddle: rl: advantages come from the critic: settings.advantage must be advantage_of::reward");
+      if (training_) critic_.emplace(*training_, critic, trainer_->options());
+    }
     if (generating_) make_generator(options, fill);
     route_weights();
   }
@@ -134,6 +103,10 @@ class session {
   /// `report(const run_report&)` on ranks that train, behind each batch.
   template <class Report, class Saves>
   run_result run(Report&& report, const Saves& saves) {
+    if constexpr (has_critic && !std::is_same_v<Saves, no_saves>)
+      if (!saves.folder.empty())
+        throw config_error("heddle: rl: a run with a critic is not saved; saves.folder must be empty, got \"" +
+                           saves.folder.string() + "\"");
     last_ = now_ns();
     run_saver<session, Saves> saver(*this, saves);
     if (rollout_ && !saver.resumed()) rollout_->start(most_groups);
@@ -187,14 +160,7 @@ class session {
   }
   static const meshes<train_mesh, GenerateMesh>& checked(const meshes<train_mesh, GenerateMesh>& m, const flow& how,
                                                         int ranks) {
-    const int train = m.train.size(), generate = m.generate.size();
-    const bool fits = how.apart ? train + generate == ranks : train == ranks && generate == ranks;
-    if (!fits)
-      throw config_error("heddle: rl: meshes of " + std::to_string(train) + " ranks that train and " +
-                         std::to_string(generate) + " that generate " +
-                         (how.apart ? "side by side should have the world's "
-                                    : "in turn should each have all of the world's ") +
-                         std::to_string(ranks) + " ranks");
+    require_meshes(m.train.size(), m.generate.size(), ranks, how);
     return m;
   }
 
@@ -215,21 +181,19 @@ class session {
   void make_generator(const options_type& o, const Fill& fill) {
     generator_.emplace(world_of_generator(*generating_, typename axes_beside<GenerateMesh, copies>::type{}));
     own_ = generating_index(where_.generate, generating_->rank(), copies{});
-    backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
+    // On a device both sides of a rank have one queue, in whose order weights change, and one memory.
+    if (!shares_backend || !trainer_)
+      backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
     const auto& config = static_cast<const typename base::config&>(o.model);
-    const std::int64_t sequences = how_.slots > 0 ? how_.slots : settings_.sequences;
-    const std::int64_t longest = (config.context + settings_.block_rows - 1) / settings_.block_rows;
-    const std::int64_t blocks =
-        settings_.cache_tokens > 0 ? settings_.cache_tokens / settings_.block_rows : sequences * longest;
-    runner_.emplace(config, *generator_, *backend_, infer::cache_extent{blocks, settings_.block_rows},
-                    (std::max)(settings_.rows, sequences));
+    const generator_room room = room_of(settings_, how_, config.context);
+    runner_.emplace(config, *generator_, backend(), infer::cache_extent{room.blocks, room.block_rows}, room.rows);
     if (!runner_->stage().frozen_parameters().empty()) {  // which do not travel
       runner_->stage().initialize(o.seed);
       if constexpr (!std::is_same_v<Fill, seeded_weights>) fill(runner_->stage(), model::which_parameters::frozen);
       model::of_stage::weights_written(runner_->stage());
     }
     if (!runner_->leads()) return;
-    engine_.emplace(*runner_, infer::engine_options{.max_running = sequences});
+    engine_.emplace(*runner_, infer::engine_options{.max_running = room.sequences});
     // Which groups begin, and when answers are interrupted, is decided here, for all generators together.
     rollout_.emplace(*engine_, completion_rule{.over = 0, .slots = how_.slots},
                      rollout_options{.groups = settings_.prompts,
@@ -241,9 +205,8 @@ class session {
   }
   // One route to all generators, or where they take weights in turn, one to each turn's.
   void route_weights() {
+    require_copies(settings_, how_);
     if (settings_.one_copy) {
-      if (how_.apart)
-        throw config_error("heddle: rl::settings.one_copy is for pipelines whose ranks train and generate in turn");
       copy_.emplace(*world_, &*trainer_, &runner_->stage(), settings_.bucket_bytes);
     }
     turns_ = how_.rolling > 0 ? (generators_ + static_cast<int>(how_.rolling) - 1) / static_cast<int>(how_.rolling) : 1;
@@ -413,7 +376,9 @@ class session {
 
   // ---- on ranks that train ----
 
-  bool done() const noexcept { return result_.batches >= settings_.steps; }
+  bool done() const noexcept {
+    return result_.batches >= settings_.steps || (result_.batches > 0 && trainer_->stopped());
+  }
   // Of the groups that the next batch lacks, those of one generator.
   std::int64_t each_lacks() const { return (buffer_.missing() + generators_ - 1) / generators_; }
   template <class Report, class Saver>
@@ -483,7 +448,7 @@ class session {
         } else if (r.missing++ == 0) {
           r.why_missing = s.missing;
         }
-        moves = moves || ((s.advantage != 0 || pulled) && s.missing.empty());
+        moves = moves || ((s.advantage != 0 || pulled || has_critic) && s.missing.empty());
         count_lags(s, r);
         all.push_back(std::move(s));
       }
@@ -536,6 +501,10 @@ class session {
   void step(std::vector<sample> all, run_report& r) {
     if constexpr (may_have_reference)
       if (reference_) reference_->score(*trainer_, all);
+    if constexpr (has_critic) {
+      critic_->advise(all);
+      r.critic = critic_->learn(all);
+    }
     const experience data(std::move(all), trainer_->options().model.context, trainer_->samples_consumed(),
                           any_aggregate{settings_.aggregation, static_cast<double>(settings_.most_tokens)});
     statistics_ = {};
@@ -550,6 +519,7 @@ class session {
   World* world_;
   flow how_;
   settings settings_;
+  std::string objective_;
   const task* task_;
   meshes<train_mesh, GenerateMesh> where_;
   rl::statistics statistics_{};
@@ -558,6 +528,7 @@ class session {
   std::optional<generator_world> generator_;
   std::optional<trainer_type> trainer_;
   std::conditional_t<may_have_reference, std::optional<frozen_reference<trainer_type>>, seeded_weights> reference_;
+  std::conditional_t<has_critic, std::optional<critic_type>, no_critic> critic_;
   std::unique_ptr<backend_type> backend_;  // stays where it is
   std::optional<runner_type> runner_;
   std::optional<engine_type> engine_;
@@ -591,6 +562,7 @@ class session {
 /// have all ranks; apart, the first ranks train and those behind them generate. All ranks call it together;
 /// `report(const run_report&)`, or with the trainer behind it, is called on those that train, behind each batch;
 /// `report.finished(trainer)`, where it has that, behind the last, when all is saved.
+/// Where `options.stop` asks for it, the run ends behind the batch at hand, and is saved.
 /// `options` are the trainer's; `batch`, `steps`, `model.temperature` and `model.statistics` follow from `s`.
 ///
 /// A weight update waits for at most one decoding step where weights are in flight. Nobody is left in half of a
@@ -605,25 +577,28 @@ class session {
 /// (`frozen_reference`).
 ///
 /// `saves`: an `rl::saves` of heddle/rl/save.hpp, from which the run can go on. `fill`: a function of a stage that
-/// gives it the weights to begin with, see `seeded_weights`.
+/// gives it the weights to begin with, see `seeded_weights`. `critic`: a `with_critic` of heddle/rl/with_critic.hpp.
 template <class Strategy, class World, class Generate, class Base, class Objective, class Report,
-          class Saves = no_saves, class Fill = seeded_weights>
+          class Saves = no_saves, class Fill = seeded_weights, class Critic = no_critic>
 run_result run(World& world, const flow& how, const meshes<typename Strategy::mesh, Generate>& where,
                policy<Base, Objective>, const train::options<typename policy<Base, Objective>::config>& options,
-               const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
+               const settings& s, const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {},
+               const Critic& critic = {}) {
   detail::require_objective(options.model.objective, how);
-  detail::session<World, Strategy, policy<Base, Objective>, Generate> all(world, how, where, options, s, t, fill);
+  detail::session<World, Strategy, policy<Base, Objective>, Generate, Critic> all(world, how, where, options, s, t, fill,
+                                                                                  critic);
   return all.run(report, saves);
 }
 
 /// The same by a `pipeline`, such as `pipelinerl`, whose policies have been checked by the compiler.
 template <class System, class Strategy, class World, class Generate, class Base, class Objective, class Report,
-          class Saves = no_saves, class Fill = seeded_weights>
+          class Saves = no_saves, class Fill = seeded_weights, class Critic = no_critic>
 run_result run(World& world, const meshes<typename Strategy::mesh, Generate>& where, policy<Base, Objective> of,
                const train::options<typename policy<Base, Objective>::config>& options, const settings& s,
-               const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {}) {
+               const task& t, Report&& report, const Saves& saves = {}, const Fill& fill = {},
+               const Critic& critic = {}) {
   if constexpr (System::template takes<Objective>())
-    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves, fill);
+    return run<Strategy>(world, System::flow, where, of, options, s, t, report, saves, fill, critic);
   else
     return {};
 }

@@ -18,12 +18,6 @@
 
 namespace heddle::inline v0::rl {
 
-/// A setting that must be the same where a run goes on.
-struct fixed_setting {
-  std::string name{}, value{};
-  friend bool operator==(const fixed_setting&, const fixed_setting&) = default;
-};
-
 /// A generator between two steps: its next group, and what it has begun and not delivered.
 struct generator_state {
   std::int64_t next = 0;
@@ -43,8 +37,8 @@ struct run_state {
   std::vector<generator_state> generators{};
 };
 
-/// The settings that decide which answers are written and what is learned from them.
-std::vector<fixed_setting> fixed_settings(const settings& s, const flow& how);
+/// The settings that decide which answers are written and what is learned from them. `objective`: in words.
+std::vector<fixed_setting> fixed_settings(const settings& s, const flow& how, const std::string& objective);
 
 /// The state as numbers.
 std::vector<std::int64_t> to_words(const run_state& state);

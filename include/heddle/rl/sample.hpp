@@ -20,11 +20,11 @@ struct segment {
 /// An answer to a prompt, and what was made of it. `group`: all answers to one prompt; `id`: no other answer has it.
 /// `finish`: how the answer ended; `none`: it goes on. Of each token of the answer, as long as `tokens` or empty:
 /// `log_probabilities`, of what drew it (empty: 0); `proximal`, of the policy at the batch's begin (empty: as
-/// `log_probabilities`); `reference`, of the reference (empty: 0); `advantages`, in the place of `advantage`; `weights`
+/// `log_probabilities`); `reference`, of the reference (empty: 0); `values`, what a critic said before the token (empty: nobody did); `advantages`, in the place of `advantage`; `weights`
 /// (empty: 1), such as `decoupled_weight`; `mask`, whether it counts (empty: all do).
 struct sample {
   std::vector<std::int32_t> prompt{}, tokens{};
-  std::vector<double> log_probabilities{}, proximal{}, reference{}, advantages{}, weights{};
+  std::vector<double> log_probabilities{}, proximal{}, reference{}, values{}, advantages{}, weights{};
   std::vector<bool> mask{};
   double reward = 0, advantage = 0;
   std::int64_t id = 0, group = 0;

@@ -31,6 +31,9 @@ struct saves {
   std::int64_t every = 0;          ///< batches
   bool resume = false;             ///< goes on from the newest complete save, where there is one
   int keep = 2;                    ///< complete saves that stay
+  /// What must be the same where the run goes on, beside its settings and its objective: such as {"prompts", a checksum}
+  /// and {"model", a checksum}.
+  std::vector<fixed_setting> facts{};
   std::function<void(const std::string&)> note{};  ///< of rank 0: which save it went on from, which were passed over
 
   /// Errors: `config_error` naming the setting.
@@ -61,7 +64,7 @@ class run_saver<Session, saves> {
   bool is_due() const noexcept {
     if (how_->folder.empty()) return false;
     const std::int64_t done = s_->result_.batches;
-    return done > saved_ && (done >= s_->settings_.steps || (how_->every > 0 && done / how_->every > saved_ / how_->every));
+    return done > saved_ && (s_->done() || (how_->every > 0 && done / how_->every > saved_ / how_->every));
   }
 
   void save() {
@@ -81,11 +84,16 @@ class run_saver<Session, saves> {
   train::save_facts facts() const {
     return {.keep = how_->keep, .most_batch = s_->settings_.prompts * s_->settings_.answers};
   }
+  std::vector<fixed_setting> fixed() const {
+    std::vector<fixed_setting> all = fixed_settings(s_->settings_, s_->how_, s_->objective_);
+    all.insert(all.end(), how_->facts.begin(), how_->facts.end());
+    return all;
+  }
   void note(const std::string& text) const {
     if (how_->note && s_->world_->rank() == 0) how_->note(text);
   }
   run_state state_with(const gathered_words& all) const {
-    run_state state{.settings = fixed_settings(s_->settings_, s_->how_),
+    run_state state{.settings = fixed(),
                     .version = s_->version_,
                     .given_up = s_->given_up_,
                     .result = s_->result_,
@@ -118,7 +126,7 @@ class run_saver<Session, saves> {
     note("heddle: rl: goes on from '" + path + "', after " + std::to_string(saved_) + " batches");
   }
   void take(const std::string& path, run_state state) {
-    require_same_settings(path, state.settings, fixed_settings(s_->settings_, s_->how_));
+    require_same_settings(path, state.settings, fixed());
     saved_ = state.result.batches;
     if (s_->rollout_) {
       generator_state mine = dealt_to(state.generators, s_->own_, s_->generators_, s_->task_->prompt);

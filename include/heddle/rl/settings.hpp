@@ -4,10 +4,12 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/rl/aggregate.hpp>
+#include <heddle/rl/flow.hpp>
 #include <heddle/rl/reward.hpp>
 #include <heddle/rl/statistics.hpp>
 #include <heddle/train/report.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -68,11 +70,31 @@ struct settings {
   }
 };
 
+/// A setting that must be the same where a run goes on.
+struct fixed_setting {
+  std::string name{}, value{};
+  friend bool operator==(const fixed_setting&, const fixed_setting&) = default;
+};
+
+/// What the engine of a generator has room for. Units: sequences that are written at once, blocks of the cache of
+/// `block_rows` tokens, rows of a step.
+struct generator_room {
+  std::int64_t sequences = 0, blocks = 0, block_rows = 0, rows = 0;
+};
+/// The room that settings mean for a model of that context.
+inline generator_room room_of(const settings& s, const flow& how, std::int64_t context) {
+  const std::int64_t sequences = how.slots > 0 ? how.slots : s.sequences;
+  const std::int64_t longest = (context + s.block_rows - 1) / s.block_rows;
+  return {sequences, s.cache_tokens > 0 ? s.cache_tokens / s.block_rows : sequences * longest, s.block_rows,
+          (std::max)(s.rows, sequences)};
+}
+
 /// One batch that was used, on ranks that train. The same on all of them, but for times.
 struct run_report {
   std::int64_t batch = 0;         ///< counted from 0
   std::int64_t version = 0;       ///< optimizer steps done before it
   train::step_report training{};  ///< of the step; `training.steps` 0: no step, as nothing had a gradient
+  train::step_report critic{};    ///< of the critic's step, where there is a critic
   double reward = 0;              ///< mean of the answers that have one
   std::int64_t missing = 0;       ///< answers without
   std::string why_missing{};      ///< the first reason

@@ -36,6 +36,9 @@ struct memory_forecast {
   parameter_bytes parameters{};
   activation_bytes activations{};
   std::int64_t between_stages = 0;  ///< tensors between stages, and the head's share of a tied gradient
+  std::int64_t frozen = 0;          ///< of the weights, those that are not trained
+  /// Not in `total()`: on a device, what a microbatch is told, and tensors between stages of passes outside of steps.
+  std::int64_t beside = 0;
   std::int64_t total() const noexcept { return parameters.total() + activations.total() + between_stages; }
 };
 
@@ -106,7 +109,7 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
     const auto list = plan.table.list(rank);
     memory_forecast f;
     std::vector<detail::whole_stage> whole;
-    std::int64_t largest = 0, tied = 0, stay = 0;
+    std::int64_t largest = 0, tied = 0, stay = 0, first_boundary = 0;
     for (const int s : here.stages()) {
       auto layers = detail::assigned_layers<typename Strategy::layers, Model>(
           options.model, parts.part_of(s), parts.parts(), parts.parts_with_layers(), options.layers_per_stage);
@@ -119,12 +122,19 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
                                                   Strategy::norm_check::copies,
                                                   std::make_integer_sequence<int, sizes_type::buckets>{});
       f.parameters.weights += bytes((zero >= 3 ? owned : n.flat_elements) + n.frozen_elements);
+      f.frozen += bytes(n.frozen_elements);
       f.parameters.gradients +=
           bytes_of_sums((zero >= 2 ? owned : n.flat_elements) + (n.borrows_embedding ? n.tied_elements : 0));
       f.activations.saved += plan.storage.slots(s) * n.saved_bytes_per_slot;
       f.activations.waiting += detail::most_deferred(list, s) * n.deferred_bytes;
       f.activations.scratch += n.workspace_bytes;
       largest = (std::max)(largest, n.boundary_elements);
+      if (whole.empty()) first_boundary = n.boundary_elements;
+      if constexpr (!std::is_same_v<space_of<Stage>, host_memory> && std::is_base_of_v<model::batch<scalar>, typename Model::batch>) {
+        const model::sample_extents one = model::extents_of_model<Model>(options.model);
+        f.beside += (plan.storage.slots(s) + 1) * facts.max_samples * static_cast<std::int64_t>(sizeof(std::int32_t)) *
+                    ((layers.has_embedding() ? one.inputs : 0) + (layers.has_head() ? one.targets : 0));
+      }
       if (!n.borrows_embedding) tied = (std::max)(tied, n.tied_elements);
       stay += n.frozen_elements + (zero >= 3 ? 0 : n.flat_elements);
       const bool alone = !Strategy::reductions::beside && !here.has_replicas(s) &&
@@ -136,6 +146,7 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
     if (zero >= 3) stay += detail::most_whole_weights(plan.table, rank, whole);
     f.parameters.rounded = facts.rounded_per_weight * stay;
     f.between_stages = bytes(plan.storage.buffers(rank) * largest);
+    if (parts.parts() > 1) f.beside += bytes(2 * first_boundary);
     if (here.ties_two_ranks() && here.has_embedding()) f.between_stages += bytes_of_sums(tied);
     return f;
   }

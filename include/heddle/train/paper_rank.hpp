@@ -109,8 +109,6 @@ struct on_paper {
       "heddle: a policy that moves activations elsewhere (activations::offload) has nowhere to move them to on "
       "paper: take activations::keep or recompute");
   static constexpr bool of_tokens = std::is_same_v<typename Model::batch, model::batch<scalar>>;
-  static_assert(paper_batches_are_of_tokens<of_tokens, Model>,
-                "heddle: a step on paper is of a language model, whose batches are tokens and targets");
 };
 
 }  // namespace detail
@@ -177,7 +175,11 @@ class paper_step {
   }
 
   /// The rank's step. Errors: `config_error` for a model that does not divide over the mesh.
-  paper_rank rank(int rank) const { return run(*this, rank).result(); }
+  paper_rank rank(int rank) const {
+    static_assert(detail::paper_batches_are_of_tokens<types::of_tokens, Model>,
+                  "heddle: a step on paper is of a language model, whose batches are tokens and targets");
+    return run(*this, rank).result();
+  }
 
  private:
   // Of copies that a backend keeps for the products of a step.

@@ -132,7 +132,8 @@ struct run_state {
         losses(queue_for<space>(backend), microbatches) {
     axes::require_known(world.mesh());
     require_options_that_fit(world.control(), options, steps.rates(), table(), held);
-    const std::int64_t between = held.size() == 0 ? 0 : held[0].stage.boundary_elements(static_cast<int>(max_samples));
+    const bool passes_on = held.size() > 0 && parts.parts() > 1;
+    const std::int64_t between = passes_on ? held[0].stage.boundary_elements(static_cast<int>(max_samples)) : 0;
     boundary.allocate(queue_for<space>(backend), 2, between);
     held.for_each([&](held_type& h) {
       sharded.initialize(h, options.seed);

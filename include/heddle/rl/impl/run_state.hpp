@@ -90,12 +90,14 @@ inline void require_each_once(const run_state& s) {
 }
 }  // namespace detail
 
-HEDDLE_INLINE std::vector<fixed_setting> fixed_settings(const settings& s, const flow& how) {
+HEDDLE_INLINE std::vector<fixed_setting> fixed_settings(const settings& s, const flow& how,
+                                                        const std::string& objective) {
   std::string ends;
   for (const std::int32_t t : s.end_tokens) ends += (ends.empty() ? "" : " ") + std::to_string(t);
   constexpr const char* advantages[] = {"group_normalised", "leave_one_out", "reward"};
   constexpr const char* aggregations[] = {"token_mean", "sequence_mean", "constant"};
   return {{"pipeline", to_string(how)},
+          {"objective", objective},
           {"settings.prompts", std::to_string(s.prompts)},
           {"settings.answers", std::to_string(s.answers)},
           {"settings.most_tokens", std::to_string(s.most_tokens)},
