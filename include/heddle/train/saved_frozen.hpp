@@ -52,8 +52,8 @@ std::int64_t write_frozen([[maybe_unused]] io::part_writer& writer, [[maybe_unus
   return bytes;
 }
 // Returns the bytes that this rank read.
-template <class Stage>
-std::int64_t read_frozen([[maybe_unused]] const io::checkpoint_reader& reader, [[maybe_unused]] Stage& stage) {
+template <class Reader, class Stage>
+std::int64_t read_frozen([[maybe_unused]] const Reader& reader, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
   if constexpr (may_save_frozen<Stage>) {
     if (!saves_frozen_of(stage)) return 0;

@@ -55,8 +55,8 @@ void write_parts(io::part_writer& writer, std::string_view kind, const saved_par
   for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
     writer.add(name, kept.subspan(b.at, b.count), b.region);
 }
-template <class T>
-void read_parts(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+template <class T, class Reader>
+void read_parts(const Reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
                 std::int64_t begin) {
   const std::string name = std::string(kind) + p.name;
   for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
@@ -77,9 +77,9 @@ void write_parts_as(io::part_writer& writer, std::string_view kind, const saved_
     write_parts(writer, kind, p, std::span<const Saved>(all), p.offset + mine.first);
   }
 }
-template <class Saved, class T>
-void read_parts_as(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p,
-                   std::span<T> kept, std::int64_t begin) {
+template <class Saved, class T, class Reader>
+void read_parts_as(const Reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+                   std::int64_t begin) {
   if constexpr (std::is_same_v<Saved, T>) {
     read_parts(reader, kind, p, kept, begin);
   } else {
@@ -121,9 +121,10 @@ void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, co
   }
 }
 
-// Reads this rank's share of it. `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
-template <bool Plain, class Stage, class Optimizer, class Group>
-void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
+// Reads this rank's share of it, from a save or what else has `read(name, elements, region)`. `Plain`: of a trainer
+// without a `precision`, whose weights become the masters.
+template <bool Plain, class Reader, class Stage, class Optimizer, class Group>
+void read_state(const Reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
   using T = typename Stage::scalar;
   using W = std::conditional_t<Plain, T, typename Optimizer::weight_type>;
   using V = std::conditional_t<Plain, T, typename Optimizer::moment_type>;
@@ -155,19 +156,22 @@ void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
   }
 }
 // Whether a save has the element types of an optimizer with a `precision`; else it is one of a trainer without.
-template <class Optimizer>
-bool has_types_of(const io::checkpoint_reader& reader) {
-  return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
+template <class Optimizer, class Reader>
+bool has_types_of([[maybe_unused]] const Reader& reader) {
+  if constexpr (requires { reader.manifest(); })
+    return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
+  else
+    return false;
 }
-template <class Stage, class Optimizer, class Group>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
+template <class Reader, class Stage, class Optimizer, class Group>
+void read_stage(const Reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
   if constexpr (!Optimizer::is_plain)
     if (has_types_of<Optimizer>(reader)) return read_state<false>(reader, stage, optimizer, group);
   read_state<true>(reader, stage, optimizer, group);
 }
 // Puts the shares of all ranks of the group together. Called on all of them, when all have read theirs.
-template <class Stage, class Optimizer, class Group>
-void gather_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, Group& group) {
+template <class Reader, class Stage, class Optimizer, class Group>
+void gather_stage(const Reader& reader, Stage& stage, Optimizer& optimizer, Group& group) {
   [[maybe_unused]] const bool typed = has_types_of<Optimizer>(reader);
   if constexpr (Optimizer::zero_stage < 3) gather_copies(stage, group, optimizer.weights_of(stage));
   if constexpr (Optimizer::zero_stage < 1) {
