@@ -8,6 +8,7 @@
 #include <heddle/model/stacked_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
+#include <heddle/train/json/torch_names.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/save.hpp>
 
@@ -16,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -27,30 +27,6 @@
 #include <vector>
 
 namespace heddle::inline v0::train {
-
-/// What PyTorch calls the tensors of a training. With the defaults they are those of a state dict
-/// `{"model": model.state_dict(), "optim": {"state": {name: {"exp_avg": ...}}}}` as torch.distributed.checkpoint flattens it.
-struct torch_names {
-  std::string weights = "model.";  ///< before the name of a parameter
-  std::string optimizer =
-      "optim.state.";          ///< before it for its moments; what they are called comes behind it and a dot
-  std::string steps = "step";  ///< a number that torch.optim keeps for each parameter; empty: none is written
-  std::function<model::source_name(std::string_view)> of_parameter = model::same_names{};  ///< of transposed ones, too
-
-  /// What torch.optim calls a moment that heddle's saves call `slot`.
-  static std::string moment(std::string_view slot) {
-    if (slot == "first_moment") return "exp_avg";
-    if (slot == "second_moment") return "exp_avg_sq";
-    if (slot == "momentum") return "momentum_buffer";
-    return std::string(slot);
-  }
-  /// The tensor for what saves call `kind`/`parameter`: "weight", "master" or a moment.
-  model::source_name operator()(std::string_view kind, std::string_view parameter) const {
-    model::source_name to = of_parameter(parameter);
-    to.name = kind == "weight" || kind == "master" ? weights + to.name : optimizer + to.name + "." + moment(kind);
-    return to;
-  }
-};
 
 namespace detail {
 
@@ -211,17 +187,6 @@ std::string all_texts(Communicator& all, const std::string& mine) {
   return text;
 }
 
-// The numbers of steps, on one rank.
-inline void write_steps(io::safetensors_part_writer& sink, const io::safetensors_plan& plan, const torch_names& names,
-                        std::int64_t step) {
-  if (names.steps.empty()) return;
-  const std::string end = "." + names.steps;
-  const auto value = static_cast<float>(step);
-  for (const io::safetensors_outline& t : plan.tensors())
-    if (t.name.starts_with(names.optimizer) && t.name.ends_with(end) && t.shape.empty())
-      sink.tensor(t.name).write(0, std::span<const float>(&value, 1));
-}
-
 // Reads boxes of a save's tensors from named tensors.
 template <class Source>
 class torch_part_reader {
@@ -289,7 +254,7 @@ std::int64_t write_torch(Trainer& trainer, const std::filesystem::path& folder, 
       model::write_parameters(
           stage, world, sink, [&](std::string_view p) { return names("weight", p); }, model::which_parameters::frozen);
     });
-    if (world.rank() == 0) detail::write_steps(sink, plan, names, trainer.steps_done());
+    if (world.rank() == 0) write_steps(sink, plan, names, trainer.steps_done());
   });
 }
 
