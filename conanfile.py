@@ -34,6 +34,7 @@ COMPONENTS = {
     "uring": ["liburing-dev"],
     "tokenizer": ["libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
     "httplib": ["libcpp-httplib-dev", "pkg-config", "libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
+    "curl": ["libcurl4-openssl-dev", "libpugixml-dev"],
 }
 
 

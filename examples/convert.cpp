@@ -60,13 +60,18 @@ struct source {
   std::optional<io::torch_folder> torch;
   std::optional<io::checkpoint_reader> saved;
 
-  source(const std::string& folder, std::optional<hd::scale_blocks> scales) {
+  // `first`: a parameter of the model.
+  source(const std::string& folder, std::optional<hd::scale_blocks> scales, const std::string& first) {
     if (const auto path = save_in(folder))
       saved.emplace(*path);
     else if (io::torch_folder::is_one(folder))
       torch.emplace(folder);
     else
       published.emplace(folder, scales);
+    if (published && !published->contains(md::names_in(*published)(first).name)) {  // as --format torch names them
+      torch.emplace(folder);
+      published.reset();
+    }
   }
 
   // A save, or the newest one in a folder of saves.
@@ -139,16 +144,15 @@ std::vector<std::string> slots_of(const settings& s, const source& from,
                            "'");
   return slots;
 }
-// The plan with moments behind the weights.
-io::safetensors_plan with_moments(const io::safetensors_plan& plan, const hd::train::torch_names& names,
-                                  const std::vector<std::string>& slots, std::string_view dtype,
-                                  std::int64_t most_bytes) {
+// The plan with PyTorch's names, and moments behind the weights.
+io::safetensors_plan for_torch(const io::safetensors_plan& plan, const hd::train::torch_names& names,
+                               const std::vector<std::string>& slots, std::string_view dtype, std::int64_t most_bytes) {
   auto tensors = plan.tensors();
   for (const io::safetensors_outline& t : plan.tensors()) {
-    const std::string parameter = t.name.substr(names.weights.size());
-    for (const std::string& slot : slots) tensors.push_back({names(slot, parameter).name, std::string(dtype), t.shape});
-    tensors.push_back({names.optimizer + parameter + "." + names.steps, "F32", {}});
+    for (const std::string& slot : slots) tensors.push_back({names(slot, t.name).name, std::string(dtype), t.shape});
+    if (!slots.empty()) tensors.push_back({names.optimizer + t.name + "." + names.steps, "F32", {}});
   }
+  for (std::size_t i = 0; i < plan.tensors().size(); ++i) tensors[i].name = names.weights + tensors[i].name;
   return io::safetensors_plan(std::move(tensors), most_bytes);
 }
 
@@ -160,8 +164,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const std::string& dtype = beside.dtype;
   const md::any_config config(about);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const source from(s.from, about.scales);
   const auto outlines = md::outlines_of<float>(config);
+  const source from(s.from, about.scales, outlines.front().name);
   md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
   if (from.published) {
     of_source = names = md::names_in(*from.published);
@@ -179,10 +183,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
   if (from.torch) of_source.prefix = prefix_in(*from.torch, about, outlines);
   const hd::train::torch_names in_torch;
-  if (s.format == "torch") names.prefix = in_torch.weights + names.prefix;
   const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
-  if (!slots.empty()) plan = with_moments(plan, in_torch, slots, io::safetensors_dtype_name<scalar>(), s.most_bytes);
   if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
   if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
     plan = hd::train::with_types_of(*from.published, plan, s.most_bytes);
@@ -191,6 +193,11 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
           t.dtype != tensor.dtype() && !(about.scales && tensor.dtype() == "F8_E4M3"))
         throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + std::string(tensor.dtype()) +
                                " do not come back from float; F32, BF16 and F16 do");
+  }
+  const md::hugging_face_names published = names;
+  if (s.format == "torch") {
+    names.prefix = in_torch.weights + names.prefix;
+    plan = for_torch(plan, in_torch, slots, io::safetensors_dtype_name<scalar>(), s.most_bytes);
   }
   std::printf("%s  %d layers of width %d: %zu tensors, %lld bytes\n", std::string(about.family()).c_str(),
               config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
@@ -264,7 +271,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
             for (const std::string& slot : slots) {  // the weights are written: their place is free
               hd::train::read_weights(stage, *from.saved, slot + "/");
               md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
-                return in_torch(slot, names(parameter).name.substr(in_torch.weights.size()));
+                return in_torch(slot, published(parameter).name);
               });
             }
             if (!slots.empty() && world.rank() == 0)
@@ -274,7 +281,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
       say("wrote",
           hd::train::save_weights(
               stage, world, out->path(),
-              {.config = in_words, .facts = {{types_fact, types_text(plan, dtype)}, {prefix_fact, names.prefix}}}));
+              {.config = in_words, .facts = {{types_fact, types_text(plan, dtype)}, {prefix_fact, published.prefix}}}));
   });
   if (out == nullptr) return;
   hd::train::write_model_file(out->path() / "config.json", beside.config);

@@ -69,11 +69,11 @@ ABOUT = {
     "io": "data sets, tokens and saved tensors",
     "testing": "laws, worlds and memories for tests of sharding algebra and pipelines",
 }
-OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|cudnn|onednn|cblas|range_v3|hwloc|pugixml|json|uring|tokenizer|httplib)(?:/|\.hpp$)")
+OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|cudnn|onednn|cblas|range_v3|hwloc|pugixml|json|uring|tokenizer|httplib|curl)(?:/|\.hpp$)")
 # Components whose targets have the packages of others.
-HOLDS = {"cudnn": {"cuda"}, "tokenizer": {"json"}, "httplib": {"json", "tokenizer"}}
+HOLDS = {"cudnn": {"cuda"}, "tokenizer": {"json"}, "httplib": {"json", "tokenizer"}, "curl": {"pugixml"}}
 # Packages that only the header set of their component may include.
-PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cudnn|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing|pcre2\.h|utf8proc\.h|httplib\.h)")
+PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cudnn|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing|pcre2\.h|utf8proc\.h|httplib\.h|curl/)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
 LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "collective", "rendezvous", "schedule", "draw"}
 # Bodies of a header (HEDDLE_INLINE) and lists of what is compiled once: <room>/impl/<name of the header>.

@@ -106,7 +106,13 @@ struct s3_answer {
   std::int64_t length = -1;
   std::span<std::byte> out{};
   std::int64_t received = 0;
+  bool has_head = false;  // to its last line: libcurl takes a head that is cut for a whole one
   CURL* of = nullptr;
+
+  bool is_cut() const noexcept {
+    return !has_head ||
+           (out.data() != nullptr && (status == 200 || status == 206) && length >= 0 && received != length);
+  }
 
   static std::size_t take(char* from, std::size_t one, std::size_t count, void* self) {
     auto& a = *static_cast<s3_answer*>(self);
@@ -128,7 +134,11 @@ struct s3_answer {
     auto& a = *static_cast<s3_answer*>(self);
     std::string_view line(from, one * count);
     while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) a.etag.clear(), a.length = -1;  // of an answer before this one
+    if (line.starts_with("HTTP/")) {  // what came before is another answer
+      a.etag.clear();
+      a.length = -1;
+    }
+    a.has_head = line.empty();
     const auto colon = line.find(':');
     if (colon == line.npos) return one * count;
     std::string name(line.substr(0, colon));
@@ -213,10 +223,10 @@ class s3_store final : public store {
     if (a.status == 416)
       throw io_error("heddle: '" + where(name) + "' ends early: " + std::to_string(out.size()) + " bytes at " +
                      std::to_string(offset) + " expected (HTTP status 416)");
-    require(r, a, a.status == 206 || (a.status == 200 && offset == 0));
-    if (a.received != std::ssize(out))
+    require(r, a, a.status == 206 || (a.status == 200 && r.offset == 0));
+    if (a.received != std::ssize(r.out))
       throw io_error("heddle: '" + where(name) + "' ends early: " + std::to_string(out.size()) + " bytes at " +
-                     std::to_string(offset) + " expected, got " + std::to_string(a.received));
+                     std::to_string(offset) + " expected, got " + std::to_string(r.offset - offset + a.received));
   }
   void put(const std::string& name, std::span<const std::byte> bytes) override {
     request r{"PUT", name};
@@ -399,9 +409,21 @@ class s3_store final : public store {
     auto pause = options_.first_pause;
     for (int left = options_.retries;; --left) {
       detail::s3_answer a;
-      const CURLcode code = send(r, a);
+      CURLcode code = send(r, a);
+      if (code == CURLE_OK && a.is_cut()) code = CURLE_PARTIAL_FILE;
       const bool done = code == CURLE_OK && !may_pass(a.status);
       if (done) return a;
+      if (code != CURLE_OK && a.received > 0) {  // goes on where it was cut
+        r.offset += a.received;
+        r.out = r.out.subspan(static_cast<std::size_t>(a.received));
+        if (r.etag.empty()) r.etag = a.etag;
+        if (r.out.empty()) {
+          a.received = 0;
+          return a;
+        }
+        left = options_.retries;
+        pause = options_.first_pause;
+      }
       if (r.body && !r.body->fault.empty()) throw io_error(r.body->fault);
       if (left <= 0 || (code != CURLE_OK && !may_pass(code))) {
         if (code != CURLE_OK)
