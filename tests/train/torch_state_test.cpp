@@ -15,6 +15,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/json/torch_state.hpp>
+#include <heddle/train/peer_saves.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cmath>
@@ -22,6 +23,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,12 +48,14 @@ hd::model::source_name linear_names(std::string_view parameter) {
 struct torch_run {
   std::string mesh;
   std::filesystem::path from{}, to{};
+  std::filesystem::path peers{}, saves{};  // folders of nodes, of which dp has one each
+  bool resumes = false;
   std::int64_t first = 0, steps = 4;
 };
 
 // Losses of the steps behind `first`; the state goes to `to` behind the last.
 template <int Zero>
-std::vector<double> train(const torch_run& r) {
+std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* back_from) {
   const auto mesh = hd::parse_mesh<mesh_type>(r.mesh);
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = 3, .heads = 4, .width = 24, .context = 12, .vocabulary = 61};
@@ -75,17 +79,29 @@ std::vector<double> train(const torch_run& r) {
       else
         hd::train::read_torch(trainer, hd::io::safetensors_folder(r.from), {r.first, 12 * r.first}, names);
     }
+    std::optional<hd::train::peer_saves<hd::train::across<dp>>> peers;
+    if (!r.peers.empty()) {
+      const auto node = r.peers / std::to_string(world.template coordinate<dp>());
+      if (r.resumes) {
+        const auto back = hd::train::resume_from_peers(trainer, node, r.saves);
+        if (world.rank() == 0 && back_from != nullptr) *back_from = back;
+      } else {
+        peers.emplace(trainer, node, hd::train::save_facts{}, hd::train::peer_options{.every = 1});
+      }
+    }
     while (trainer.steps_done() < r.steps) {
       const auto report = trainer.step(data);
       if (world.rank() == 0) losses.push_back(report.loss);
+      if (peers && trainer.steps_done() == 1) hd::train::save(trainer, r.saves);
+      if (peers && peers->due(trainer.steps_done(), r.steps)) (*peers)(trainer);
     }
     if (!r.to.empty()) hd::train::write_torch(trainer, r.to, names);
   });
   return losses;
 }
 
-std::vector<double> train(int zero, const torch_run& r) {
-  return zero == 3 ? train<3>(r) : train<0>(r);
+std::vector<double> train(int zero, const torch_run& r, hd::train::peer_resume_result* back = nullptr) {
+  return zero == 3 ? train<3>(r, back) : train<0>(r, back);
 }
 
 std::string torch_file(const std::filesystem::path& folder) {
@@ -122,6 +138,53 @@ TEST_CASE("weights and moments go to a folder of PyTorch from any mesh and come 
       REQUIRE(losses.size() == 2);
       for (std::size_t i = 0; i < 2; ++i) CHECK(std::abs(losses[i] - whole[i + 2]) <= 1e-10 * whole[i + 2]);
     }
+}
+
+TEST_CASE("a run goes on from copies of peers, bit for bit, although a node is lost", "[train][save][peers]") {
+  using namespace torch_states;
+  namespace fs = std::filesystem;
+  for (const int zero : {0, 3}) {
+    const train_test::folder at("peers");
+    CAPTURE(zero);
+    const std::string mesh = "dp=4,tp=2";  // eight ranks on four nodes
+    train(zero,
+          {.mesh = mesh, .to = at.path / "whole", .peers = at.path / "nodes", .saves = at.path / "saves", .steps = 3});
+    const std::string whole = torch_file(at.path / "whole");
+    const std::string rank0 = "rank-00000.tensors";
+    CHECK_FALSE(fs::exists(at.path / "nodes/0/step-00000001"));  // two steps stay
+    CHECK(fs::exists(at.path / "nodes/0/step-00000002" / rank0));
+    CHECK(fs::exists(at.path / "nodes/1/step-00000003" / rank0));  // rank 0's neighbour
+    hd::train::peer_resume_result back;
+    const auto resume = [&](const char* to, std::int64_t steps) {
+      return train(zero,
+                   {.mesh = mesh,
+                    .to = at.path / to,
+                    .peers = at.path / "nodes",
+                    .saves = at.path / "saves",
+                    .resumes = true,
+                    .steps = steps},
+                   &back);
+    };
+    CHECK(resume("same", 3).empty());
+    CHECK(back.from_peers);
+    CHECK(back.moved == 0);
+    CHECK(torch_file(at.path / "same") == whole);
+    fs::remove_all(at.path / "nodes/2");
+    CHECK(resume("lost", 3).empty());
+    CHECK(back.from_peers);
+    CHECK(back.result.step == 3);
+    CHECK(back.moved == 2);
+    CHECK(torch_file(at.path / "lost") == whole);
+    // A file that is damaged, or both of a pair lost: the save.
+    fs::remove_all(at.path / "nodes/2");
+    fs::remove_all(at.path / "nodes/3");
+    const auto losses = resume("pair", 3);
+    CHECK_FALSE(back.from_peers);
+    CHECK(back.result.step == 1);
+    CHECK(losses.size() == 2);
+    CHECK_THAT(back.why, Catch::Matchers::Contains("no node has a copy of rank 4 of step 3"));
+    CHECK(torch_file(at.path / "pair") == whole);
+  }
 }
 
 TEST_CASE("a folder of PyTorch without a tensor of the model is refused on all ranks", "[train][save][torch]") {

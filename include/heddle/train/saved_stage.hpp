@@ -97,16 +97,16 @@ std::string kind_of_moment(std::size_t k) {
 }
 
 // What this rank writes of one stage: each logical element once over all ranks, of `group` those that hold the same
-// bucket.
+// bucket. `counted`: of parameters that several ranks along other axes hold, too, one of them writes; else each does.
 template <class Stage, class Optimizer, class Group>
-void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group) {
+void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group, bool counted = true) {
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
   const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
   const place_in_group of_weights = copies_of_weights<Optimizer>(group), of_state = copies_of_state<Optimizer>(group);
   const auto mine = share_of_copies(weights.elements(), of_weights);
   for (const saved_parameter& p : parameters_to_save(stage)) {
-    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+    if ((counted && !p.counted) || p.count == 0) continue;  // another rank holds the same copy
     write_parts_as<typename Optimizer::weight_type>(writer, "weight/", p, mine.elements,
                                                     optimizer.weights_begin() + mine.begin);
     if constexpr (Optimizer::keeps_masters) {

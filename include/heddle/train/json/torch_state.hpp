@@ -11,6 +11,7 @@
 #include <heddle/train/json/torch_names.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/texts_of_ranks.hpp>
 
 #include <algorithm>
 #include <array>
@@ -174,19 +175,6 @@ class torch_part_writer final : public io::part_writer {
   const std::map<std::string, std::vector<std::int64_t>>* shapes_;
 };
 
-// The texts of all ranks one after another, on each of them.
-template <communicator Communicator>
-std::string all_texts(Communicator& all, const std::string& mine) {
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(all.size()));
-  const auto count = static_cast<std::int64_t>(mine.size());
-  all.all_gather(std::span<const std::int64_t>(&count, 1), std::span<std::int64_t>(bytes));
-  std::int64_t sum = 0;
-  for (const std::int64_t n : bytes) sum += n;
-  std::string text(static_cast<std::size_t>(sum), '\0');
-  all.all_gather_v(std::span<const char>(mine), std::span<char>(text), std::span<const std::int64_t>(bytes));
-  return text;
-}
-
 // Reads boxes of a save's tensors from named tensors.
 template <class Source>
 class torch_part_reader {
@@ -246,7 +234,7 @@ std::int64_t write_torch(Trainer& trainer, const std::filesystem::path& folder, 
       if (p.count > 0 && p.counted) outlines.add("weight/" + p.name, io::dtype_name<T>(), p.logical);
   });
   const io::safetensors_plan plan =
-      detail::torch_outlines::plan(detail::all_texts(world.control(), outlines.lines()), most_bytes);
+      detail::torch_outlines::plan(detail::texts_of_ranks(world.control(), outlines.lines()), most_bytes);
   return write_together(world, folder, plan, [&](io::safetensors_part_writer& sink) {
     detail::torch_part_writer parts(sink, outlines, names, shapes);
     detail::write_state(parts, trainer, {});
