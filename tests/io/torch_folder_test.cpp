@@ -187,6 +187,36 @@ TEST_CASE("ten thousand changed metadata files are errors or records", "[io][tor
   CHECK(refused > 5000);
 }
 
+TEST_CASE("changed archives of tensors are errors or places in their file", "[io][torch]") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const scratch_folder at("torch-archives");
+  const std::string good = get(torch_goldens / "stored/__0_0.distcp");
+  const auto place = [&](const std::string& text) {
+    put(at / "t", text);
+    const io::input_file file(at / "t");
+    return io::detail::position_of_stored(file, 0, file.size(), {5, 3}, 4, "'t'");
+  };
+  REQUIRE(place(good) > 0);
+  int refused = 0;
+  for (int n = 0; n < 2000; ++n) {
+    std::string text = good;
+    for (std::size_t k = random() % 3 + 1; k-- > 0;)
+      if (random() % 3 != 0)
+        text[random() % text.size()] = static_cast<char>(random());
+      else
+        text.resize(random() % text.size() + 1);
+    try {
+      const std::int64_t begin = place(text);
+      REQUIRE((begin >= 0 && begin + 60 <= static_cast<std::int64_t>(text.size())));
+    } catch (const hd::io_error&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 200);
+}
+
 TEST_CASE("the table of a pickle stays below four times its bytes", "[io][torch]") {
   const std::string text = get(torch_goldens / "stored/.metadata");
   const io::pickle real(torch_bytes(text), io::detail::torch_metadata_reader::allowed(), "'m'");

@@ -47,6 +47,8 @@ struct torch_metadata {
 
 namespace detail {
 
+using heddle::v0::detail::shown_name;
+
 /// The element type that safetensors has for a type of PyTorch ("torch float32"), or null.
 constexpr const safetensors_dtype* dtype_of_torch(std::string_view name) noexcept {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 15> all{{

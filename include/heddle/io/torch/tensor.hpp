@@ -20,6 +20,8 @@
 namespace heddle::inline v0::io {
 
 namespace detail {
+
+using heddle::v0::detail::shown_name;
 // Where the elements of a box are.
 struct placed_chunk {
   const input_file* file = nullptr;
