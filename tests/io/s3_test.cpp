@@ -1,7 +1,9 @@
 // Stores: the same laws for a folder and for buckets of servers that speak S3 (HEDDLE_TEST_S3 has their endpoints).
 #include "catch.hpp"
 
+#include <heddle/io/checkpoint.hpp>
 #include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
 
 #if __has_include(<curl/curl.h>) && __has_include(<pugixml.hpp>) && defined(HEDDLE_TEST_CURL)
 #include <heddle/io/curl/s3.hpp>
@@ -30,7 +32,9 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::span<const std::byte> store_bytes(const std::string& text) { return std::as_bytes(std::span<const char>(text)); }
+std::span<const std::byte> store_bytes(const std::string& text) {
+  return std::as_bytes(std::span<const char>(text));
+}
 std::string store_text(const io::store& from, const std::string& name) {
   const auto bytes = from.read_all(name);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -133,8 +137,50 @@ TEST_CASE("a bucket is a store", "[io][store][s3]") {
   }
 }
 
+TEST_CASE("a save in a bucket is there with its manifest, and of two runs one wins", "[io][store][s3]") {
+  for (const std::string& endpoint : s3_endpoints()) {
+    CAPTURE(endpoint);
+    const scratch_folder at("s3-saves");
+    io::s3_store s("s3://heddle/saves-" + std::to_string(std::random_device{}()), s3_at(endpoint));
+    const auto save = [&](const char* folder, std::int64_t step, const char* run) {
+      io::manifest m;
+      m.step = step;
+      m.facts["run"] = run;
+      for (int rank = 0; rank < 2; ++rank) {
+        io::checkpoint_writer writer(at / folder, step, rank);
+        const std::vector<float> values(1000, static_cast<float>(step));
+        writer.add("w", std::span<const float>(values), {{2000}, {1000 * rank}, {1000}});
+        m.files.push_back(writer.finish());
+      }
+      return io::require_save(io::commit(at / folder, m));
+    };
+    for (const std::int64_t step : {1, 2, 3}) {
+      const io::manifest m = save("one", step, "a");
+      io::put_save_files(s, io::detail::save_path(at / "one", step), m);
+      const auto before = io::latest(s);
+      CHECK((before ? before->step : 0) == step - 1);
+      io::put_save_manifest(s, m);
+      CHECK(io::latest(s)->step == step);
+    }
+    CHECK(io::detail::steps_in(s) == std::vector<std::int64_t>{3, 2});
+    const io::manifest other = save("two", 3, "b");
+    io::put_save_files(s, at / "two/step-00000003", other);
+    CHECK_THROWS_WITH(io::put_save_manifest(s, other), Contains("is there already, of another run"));
+    const auto newest = io::latest(s);
+    CHECK(io::detail::run_of(*newest) == "a");
+    io::get_save_files(s, *newest, at / "back/part");
+    const auto got = io::finish_got_save(at / "back", *newest, at / "back/part");
+    CHECK(io::require_save(got) == *newest);
+    CHECK(get(got / "rank-00001.tensors") == get(at / "one/step-00000003/rank-00001.tensors"));
+    // A file that is gone: the save before.
+    s.remove("step-00000003/a/rank-00000.tensors");
+    CHECK(io::latest(s)->step == 2);
+  }
+}
+
 TEST_CASE("what a bucket refuses is told with URL and status, and without keys", "[io][store][s3]") {
-  CHECK_THROWS_WITH(io::s3_store("http://x", s3_at("http://127.0.0.1:1")), Contains("a bucket is \"s3://BUCKET/PREFIX\""));
+  CHECK_THROWS_WITH(io::s3_store("http://x", s3_at("http://127.0.0.1:1")),
+                    Contains("a bucket is \"s3://BUCKET/PREFIX\""));
   CHECK_THROWS_WITH(io::s3_store("s3://b/p", io::s3_options{}), Contains("needs keys"));
   {
     auto o = s3_at("http://127.0.0.1:1");
@@ -148,7 +194,8 @@ TEST_CASE("what a bucket refuses is told with URL and status, and without keys",
     const io::s3_store s("s3://no-such-bucket/p", s3_at(endpoint));
     CHECK_THROWS_WITH(s.size("x"), Contains("no bucket") && Contains("404"));
   }
-  if (const char* strict = std::getenv("HEDDLE_TEST_S3_STRICT"); strict != nullptr) {  // of a server that looks at signatures
+  if (const char* strict = std::getenv("HEDDLE_TEST_S3_STRICT");
+      strict != nullptr) {  // of a server that looks at signatures
     auto o = s3_at(strict);
     o.secret_key += "-but-another";
     const io::s3_store wrong("s3://heddle/p", o);
