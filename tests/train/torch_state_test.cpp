@@ -80,6 +80,7 @@ std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* bac
         hd::train::read_torch(trainer, hd::io::safetensors_folder(r.from), {r.first, 12 * r.first}, names);
     }
     std::optional<hd::train::peer_saves<hd::train::across<dp>>> peers;
+    if (r.peers.empty() && r.resumes) hd::train::resume(trainer, r.saves);
     if (!r.peers.empty()) {
       const auto node = r.peers / std::to_string(world.template coordinate<dp>());
       if (r.resumes) {
@@ -95,12 +96,14 @@ std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* bac
       if (peers && trainer.steps_done() == 1) hd::train::save(trainer, r.saves);
       if (peers && peers->due(trainer.steps_done(), r.steps)) (*peers)(trainer);
     }
+    if (r.peers.empty() && !r.saves.empty() && !r.resumes) hd::train::save(trainer, r.saves);
     if (!r.to.empty()) hd::train::write_torch(trainer, r.to, names);
   });
   return losses;
 }
 
 std::vector<double> train(int zero, const torch_run& r, hd::train::peer_resume_result* back = nullptr) {
+  if (zero == 2) return train<2>(r, back);
   return zero == 3 ? train<3>(r, back) : train<0>(r, back);
 }
 
@@ -138,6 +141,28 @@ TEST_CASE("weights and moments go to a folder of PyTorch from any mesh and come 
       REQUIRE(losses.size() == 2);
       for (std::size_t i = 0; i < 2; ++i) CHECK(std::abs(losses[i] - whole[i + 2]) <= 1e-10 * whole[i + 2]);
     }
+}
+
+TEST_CASE("a save of any layout with zero 2 or 3 is what every other one resumes, bit for bit", "[train][save]") {
+  using namespace torch_states;
+  struct layout {
+    const char* mesh;
+    int zero;
+  };
+  const std::vector<layout> all{{"", 0}, {"dp=4", 2}, {"dp=2,tp=2", 2}, {"dp=3,pp=2", 2}, {"dp=2,pp=2,tp=2", 3}};
+  for (const layout& from : all) {
+    const train_test::folder at("zero-pairs");
+    INFO("from mesh '" << from.mesh << "', zero " << from.zero);
+    train(from.zero, {.mesh = from.mesh, .to = at.path / "from", .saves = at.path / "saves", .steps = 2});
+    const std::string bytes = torch_file(at.path / "from");
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      INFO("to mesh '" << all[k].mesh << "', zero " << all[k].zero);
+      const auto to = at.path / std::to_string(k);
+      CHECK(train(all[k].zero, {.mesh = all[k].mesh, .to = to, .saves = at.path / "saves", .resumes = true, .steps = 2})
+                .empty());
+      CHECK(torch_file(to) == bytes);
+    }
+  }
 }
 
 TEST_CASE("a run goes on from copies of peers, bit for bit, although a node is lost", "[train][save][peers]") {
