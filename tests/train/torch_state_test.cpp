@@ -16,6 +16,7 @@
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/json/torch_state.hpp>
 #include <heddle/train/peer_saves.hpp>
+#include <heddle/train/precision.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cmath>
@@ -54,7 +55,7 @@ struct torch_run {
 };
 
 // Losses of the steps behind `first`; the state goes to `to` behind the last.
-template <int Zero>
+template <int Zero, class Model = model, class... Policies>
 std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* back_from) {
   const auto mesh = hd::parse_mesh<mesh_type>(r.mesh);
   hd::train::options<hd::model::gpt2_config> o;
@@ -69,8 +70,8 @@ std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* bac
   std::vector<double> losses;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
-    hd::train::trainer<model, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>>, world_type> trainer(
-        world, o, when);
+    hd::train::trainer<Model, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>, Policies...>, world_type>
+        trainer(world, o, when);
     hd::train::torch_names names;
     names.of_parameter = linear_names;
     if (!r.from.empty()) {
@@ -102,7 +103,11 @@ std::vector<double> train(const torch_run& r, hd::train::peer_resume_result* bac
   return losses;
 }
 
+using halves = hd::precision<hd::weights_in<hd::bf16>, hd::masters_in<float>>;
+constexpr int of_halves = -1;  // zero 1, and weights of 16 bits with masters
+
 std::vector<double> train(int zero, const torch_run& r, hd::train::peer_resume_result* back = nullptr) {
+  if (zero == of_halves) return train<1, hd::model::gpt2<hd::bf16>, halves>(r, back);
   if (zero == 2) return train<2>(r, back);
   return zero == 3 ? train<3>(r, back) : train<0>(r, back);
 }
@@ -163,6 +168,37 @@ TEST_CASE("a save of any layout with zero 2 or 3 is what every other one resumes
       CHECK(torch_file(to) == bytes);
     }
   }
+}
+
+TEST_CASE("masters go to PyTorch as the weights, and come back by saves and peers, bit for bit",
+          "[train][save][torch][peers]") {
+  using namespace torch_states;
+  const train_test::folder at("masters");
+  train(of_halves, {.mesh = "", .to = at.path / "one", .saves = at.path / "saves", .steps = 2});
+  const std::string bytes = torch_file(at.path / "one");
+  CHECK(hd::io::torch_folder(at.path / "one").tensor("model.wte.weight").dtype() == "F32");
+  const auto same = [&](const char* name) { return torch_file(at.path / name) == bytes; };
+  for (const char* mesh : {"dp=2", "tp=2", "dp=2,pp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    CHECK(train(of_halves, {.mesh = mesh, .from = at.path / "one", .to = at.path / "torch", .first = 2, .steps = 2})
+              .empty());
+    CHECK(same("torch"));
+    CHECK(train(of_halves,
+                {.mesh = mesh, .to = at.path / "save", .saves = at.path / "saves", .resumes = true, .steps = 2})
+              .empty());
+    CHECK(same("save"));
+    std::filesystem::remove_all(at.path / "torch");
+    std::filesystem::remove_all(at.path / "save");
+  }
+  torch_run r{
+      .mesh = "dp=2,tp=2", .to = at.path / "kept", .peers = at.path / "nodes", .saves = at.path / "peers", .steps = 2};
+  train(of_halves, r);
+  r.to = at.path / "back";
+  r.resumes = true;
+  hd::train::peer_resume_result back;
+  CHECK(train(of_halves, r, &back).empty());
+  CHECK(back.from_peers);
+  CHECK((torch_file(at.path / "back") == torch_file(at.path / "kept")));
 }
 
 TEST_CASE("a run goes on from copies of peers, bit for bit, although a node is lost", "[train][save][peers]") {

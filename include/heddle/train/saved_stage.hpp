@@ -161,7 +161,7 @@ bool has_types_of([[maybe_unused]] const Reader& reader) {
   if constexpr (requires { reader.manifest(); })
     return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
   else
-    return false;
+    return !Optimizer::is_plain;  // it converts
 }
 template <class Reader, class Stage, class Optimizer, class Group>
 void read_stage(const Reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {

@@ -254,7 +254,8 @@ struct torch_position {
 
 /// Fills a trainer's weights and moments from named tensors (a `tensor_source` such as `io::torch_folder` or `io::safetensors_folder`), and sets its position: the
 /// next step is the one behind `at.step`. Called on all ranks of the trainer together, on any mesh: each rank reads its share of what others hold, too,
-/// and gathers the rest. With a `precision`, weights become the masters.
+/// and gathers the rest. With a `precision` that keeps masters, these
+/// are what is read, and the weights are rounded from them.
 /// Errors, on all ranks: `io_error` if a tensor is missing or cannot be read; `layout_error` for another shape; `numeric_error` for a state that is
 /// not finite. Weights and moments are undefined then.
 template <class Trainer, class Source>
