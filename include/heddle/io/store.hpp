@@ -1,4 +1,4 @@
-// heddle/io/store.hpp: where whole objects lie by name: a folder, or a bucket of S3 (io/curl/s3.hpp).
+// heddle/io/store.hpp: holds whole objects by name: in a folder, or a bucket (io/curl/s3.hpp).
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -24,8 +24,8 @@
 
 namespace heddle::inline v0::io {
 
-/// Objects by name, "step-00000100/manifest" say, each of which is there whole or not at all. Any number of threads and processes may use one
-/// at the same time.
+/// Objects by name, "step-00000100/manifest" say, each of which is there whole or not at all. Any number of threads
+/// and processes may use one at the same time.
 /// Errors: `io_error` that names the object and says what the store says.
 class store {
  public:

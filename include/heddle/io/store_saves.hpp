@@ -1,4 +1,4 @@
-// heddle/io/store_saves.hpp: copies of complete saves in a store, and back into a folder.
+// heddle/io/store_saves.hpp: copies complete saves into a store, and back.
 //
 //   step-00000100/RUN/rank-00000.tensors   the files of the save, under the name of the run that made it
 //   step-00000100/RUN/index
@@ -75,8 +75,8 @@ inline std::vector<std::int64_t> steps_in(const store& from) {
 
 }  // namespace detail
 
-/// Puts the files of a complete save in `save` that are the `first`-th and every `stride`-th behind it, so that ranks may share them. Its
-/// manifest is put by `put_save_manifest`, when all are there. Errors: those of the store.
+/// Puts the files of a complete save in `save` that are the `first`-th and every `stride`-th behind it, so that ranks
+/// may share them. Its manifest is put by `put_save_manifest`, when all are there. Errors: those of the store.
 inline void put_save_files(store& to, const std::filesystem::path& save, const manifest& m, std::size_t first = 0,
                            std::size_t stride = 1) {
   const auto all = detail::objects_of(m);
@@ -84,9 +84,10 @@ inline void put_save_files(store& to, const std::filesystem::path& save, const m
     to.put_file(detail::object_name(m, all[i].file), save / all[i].file);
 }
 
-/// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond `keep` are removed then (0:
-/// none), each manifest before its files.
-/// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another size; those of the store.
+/// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
+/// `keep` are removed then (0: none), each manifest before its files.
+/// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
+/// size; those of the store.
 inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
   for (const detail::save_object& o : detail::objects_of(m)) {
     const std::string name = detail::object_name(m, o.file);
@@ -118,8 +119,8 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
   }
 }
 
-/// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why newer ones were passed over goes to
-/// `skipped`. Errors: those of the store.
+/// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why
+/// newer ones were passed over goes to `skipped`. Errors: those of the store.
 inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr) {
   for (const std::int64_t step : detail::steps_in(from)) {
     try {
@@ -138,8 +139,9 @@ inline std::optional<manifest> latest(const store& from, std::vector<std::string
   return std::nullopt;
 }
 
-/// Brings files of a save from a store into the folder `partial`, the `first`-th and every `stride`-th behind it: each is read once, and held
-/// against its checksum. Errors: `io_error` if it is not what was written; those of the store and the disk.
+/// Brings files of a save from a store into the folder `partial`, the `first`-th and every `stride`-th behind it: each
+/// is read once, and held against its checksum. Errors: `io_error` if it is not what was written; those of the store
+/// and the disk.
 inline void get_save_files(const store& from, const manifest& m, const std::filesystem::path& partial,
                            std::size_t first = 0, std::size_t stride = 1) {
   constexpr std::int64_t piece = std::int64_t{16} << 20;
@@ -164,8 +166,8 @@ inline void get_save_files(const store& from, const manifest& m, const std::file
   }
 }
 
-/// Gives a save whose files are all in `partial` its name in `folder`, for one caller. A save of this step that is there stays, and `partial` goes.
-/// Returns the folder of the save.
+/// Gives a save whose files are all in `partial` its name in `folder`, for one caller. A save of this step that is
+/// there stays, and `partial` goes. Returns the folder of the save.
 inline std::filesystem::path finish_got_save(const std::filesystem::path& folder, const manifest& m,
                                              const std::filesystem::path& partial) {
   const auto to = detail::save_path(folder, m.step);

@@ -1,4 +1,4 @@
-// heddle/train/peer_saves.hpp: a rank's state in the memory of its node, and a copy on another node.
+// heddle/train/peer_saves.hpp: keeps a rank's state in memory of two nodes.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -30,7 +30,8 @@
 
 namespace heddle::inline v0::train {
 
-/// Ranks whose coordinates along this axis differ are on different nodes: the copy of a rank's state goes to the next one along it.
+/// Ranks whose coordinates along this axis differ are on different nodes: the copy of a rank's state goes to the next
+/// one along it.
 template <class Axis>
 struct across {
   using axis = Axis;
@@ -199,13 +200,14 @@ peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& loc
 
 }  // namespace detail
 
-/// Copies of a trainer's state in folders of the nodes, best in memory (/dev/shm): of each rank one on its own node and one on the next along an axis,
-/// `peer_saves<across<dp>>`, for `trainer.run(data, listener, peers)`. A node that is lost takes one copy of each of its ranks; `resume_from_peers` goes
-/// on from the others. Called on all ranks together. A step waits for a copy of what the rank saves, and until it has been sent once. Memory: two steps,
-/// each of what the rank and its neighbour save.
+/// Copies of a trainer's state in folders of the nodes, best in memory (/dev/shm): of each rank one on its own node
+/// and one on the next along an axis, `peer_saves<across<dp>>`, for `trainer.run(data, listener, peers)`. A node that
+/// is lost takes one copy of each of its ranks; `resume_from_peers` goes on from the others. Called on all ranks
+/// together. A step waits for a copy of what the rank saves, and until it has been sent once. Memory: two steps, each
+/// of what the rank and its neighbour save.
 /// Refused when compiled: an axis that the mesh lacks.
-/// Errors, on all ranks: `config_error` for an axis of one rank, whose copies would be on the same node; `io_error` for what the folder refuses: the copies
-/// of the step before stay; `numeric_error` for a state that is not finite.
+/// Errors, on all ranks: `config_error` for an axis of one rank, whose copies would be on the same node; `io_error`
+/// for what the folder refuses: the copies of the step before stay; `numeric_error` for a state that is not finite.
 /// Source: Wang et al., "Gemini: fast failure recovery in distributed training with in-memory checkpoints", SOSP 2023.
 template <class Across>
 class peer_saves {
@@ -329,9 +331,9 @@ struct peer_resume_result {
   std::string why{};  ///< empty, or why the folder of saves was taken
 };
 
-/// Goes on from the newest of: the copies that `peer_saves` left in the folders `local` of all nodes, on the same mesh; and the saves in `folder`. Called on all
-/// ranks together. A file that a node lost comes from where its copy is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0
-/// prints that line on stderr.
+/// Goes on from the newest of: the copies that `peer_saves` left in the folders `local` of all nodes, on the same
+/// mesh; and the saves in `folder`. Called on all ranks together. A file that a node lost comes from where its copy
+/// is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0 prints that line on stderr.
 /// Errors, on all ranks: those of `resume`; `config_error` for copies of another model, element types or data.
 template <class Trainer>
 peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::path& local,

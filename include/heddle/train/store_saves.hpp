@@ -1,4 +1,4 @@
-// heddle/train/store_saves.hpp: ranks bring saves into a store together, and the newest one back.
+// heddle/train/store_saves.hpp: ranks bring saves into a store together, and back.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -29,10 +29,10 @@ void in_store_together(Communicator& all, Work&& work) {
 }
 }  // namespace detail
 
-/// Copies the newest complete save in `folder` into a store, where it is not there yet. Called on all ranks of a world together, after `save` or
-/// `background_saves::wait`: rank r puts files r, r + P, ...; with the manifest, last, the save is there. Older saves of the run beyond `keep` are
-/// removed from the store. Returns the step; nothing without a save.
-/// Errors, on all ranks: `io_error` if another run's save of this step is in the store, and what the store says.
+/// Copies the newest complete save in `folder` into a store, where it is not there yet. Called on all ranks of a world
+/// together, after `save` or `background_saves::wait`: rank r puts files r, r + P, ...; with the manifest, last, the
+/// save is there. Older saves of the run beyond `keep` are removed from the store. Returns the step; nothing without a
+/// save. Errors, on all ranks: `io_error` if another run's save of this step is in the store, and what the store says.
 template <class World>
 std::optional<std::int64_t> copy_to_store(World& world, const std::filesystem::path& folder, io::store& to,
                                           int keep = 2) {
@@ -58,10 +58,11 @@ std::optional<std::int64_t> copy_to_store(World& world, const std::filesystem::p
   return m.step;
 }
 
-/// Brings the newest save of a store into `folder`, which all ranks see, where that has none as new. Called on all ranks of a world together, before
-/// `resume`: rank r gets files r, r + P, ..., so that every byte is read once, and its checksum is looked at. Returns the step that was
-/// brought; nothing if none was.
-/// Errors, on all ranks: `io_error` if a file is not what was written, and what store and disk say; the folder has no part of the save then.
+/// Brings the newest save of a store into `folder`, which all ranks see, where that has none as new. Called on all
+/// ranks of a world together, before `resume`: rank r gets files r, r + P, ..., so that every byte is read once, and
+/// its checksum is looked at. Returns the step that was brought; nothing if none was.
+/// Errors, on all ranks: `io_error` if a file is not what was written, and what store and disk say; the folder has no
+/// part of the save then.
 template <class World>
 std::optional<std::int64_t> fetch_from_store(World& world, const io::store& from, const std::filesystem::path& folder) {
   auto& all = world.control();

@@ -1,4 +1,4 @@
-// heddle/train/texts_of_ranks.hpp: texts of all ranks on each of them.
+// heddle/train/texts_of_ranks.hpp: gives each rank the texts of all.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,9 +1,8 @@
-// heddle/io/curl/s3.hpp: a bucket of S3, or of a server that speaks its protocol, as a store.
+// heddle/io/curl/s3.hpp: a bucket of S3, or of a server with its protocol, as a store.
 #pragma once
 
 #if !__has_include(<curl/curl.h>)
-#error \
-    "heddle/io/curl/ needs libcurl 7.88 or later: link heddle::curl (Debian: apt install libcurl4-openssl-dev libpugixml-dev)"
+#error "heddle/io/curl/ needs libcurl 7.88: link heddle::curl (Debian: libcurl4-openssl-dev, libpugixml-dev)"
 #endif
 
 #include <heddle/core/error.hpp>
@@ -48,7 +47,8 @@ struct s3_options {
   std::chrono::milliseconds stall_timeout{30000};    ///< a transfer that brings nothing for so long has failed
   std::int64_t part_bytes = std::int64_t{64} << 20;  ///< files above it go up in parts of this size
 
-  /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL.
+  /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION,
+  /// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL.
   static s3_options from_environment() {
     const auto first = [](std::initializer_list<const char*> names, std::string otherwise = {}) {
       for (const char* name : names)
@@ -158,9 +158,10 @@ struct curl_slist_end {
 
 }  // namespace detail
 
-/// Objects of a bucket, below a prefix. Requests are signed (AWS signature 4, by libcurl). One object serves any number of threads, each with a connection
-/// of its own. Keys are in no message.
-/// Errors: `config_error` for what is no "s3://bucket/prefix" or misses keys; `io_error` with URL, HTTP status and the server's text.
+/// Objects of a bucket, below a prefix. Requests are signed (AWS signature 4, by libcurl). One object serves any
+/// number of threads, each with a connection of its own. Keys are in no message.
+/// Errors: `config_error` for what is no "s3://bucket/prefix" or misses keys; `io_error` with URL, HTTP status and the
+/// server's text.
 /// Source: Amazon S3 API reference, 2006-03-01.
 class s3_store final : public store {
  public:

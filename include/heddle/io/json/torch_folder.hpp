@@ -1,4 +1,4 @@
-// heddle/io/json/torch_folder.hpp: reads folders of torch.distributed.checkpoint, of either of its formats, as named tensors.
+// heddle/io/json/torch_folder.hpp: reads folders of torch.distributed.checkpoint as tensors.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -30,7 +30,8 @@ namespace heddle::inline v0::io {
 
 namespace detail {
 
-// The boxes of one safetensors file of `HuggingFaceStorageWriter`: a tensor is a box of a greater one where the file says its offsets.
+// The boxes of one safetensors file of `HuggingFaceStorageWriter`: a tensor is a box of a greater one where the file
+// says its offsets.
 // Errors: `io_error` for metadata that says something else.
 inline std::map<std::string, std::vector<std::int64_t>> saved_offsets(const safetensors_header& header,
                                                                       const std::string& what) {
@@ -58,12 +59,13 @@ inline std::map<std::string, std::vector<std::int64_t>> saved_offsets(const safe
 
 }  // namespace detail
 
-/// A folder that PyTorch's ranks have saved together, as a `tensor_source`, which `model::read_parameters` puts onto any mesh: of
-/// `torch.distributed.checkpoint.save` (`.metadata`, `__0_0.distcp` ..., Megatron's torch_dist too), or of `HuggingFaceStorageWriter`
-/// (`*.safetensors`, one or more files for each rank, with DCP_SHARDING_INFO or consolidated). Opening it reads what the folder says of its tensors;
-/// elements are read when asked for, on any thread. The pickles in it are taken apart, never run.
-/// Errors: `io_error` as those of `parse_torch_metadata` and `safetensors_file`; a folder with neither, files that are missing, parts of a tensor
-/// with several types, that overlap, or have not all its elements.
+/// A folder that PyTorch's ranks have saved together, as a `tensor_source`, which `model::read_parameters` puts onto
+/// any mesh: of `torch.distributed.checkpoint.save` (`.metadata`, `__0_0.distcp` ..., Megatron's torch_dist too), or
+/// of `HuggingFaceStorageWriter` (`*.safetensors`, one or more files for each rank, with DCP_SHARDING_INFO or
+/// consolidated). Opening it reads what the folder says of its tensors; elements are read when asked for, on any
+/// thread. The pickles in it are taken apart, never run.
+/// Errors: `io_error` as those of `parse_torch_metadata` and `safetensors_file`; a folder with neither, files that are
+/// missing, parts of a tensor with several types, that overlap, or have not all its elements.
 class torch_folder {
  public:
   explicit torch_folder(std::filesystem::path path)

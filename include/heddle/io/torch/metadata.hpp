@@ -1,4 +1,4 @@
-// heddle/io/torch/metadata.hpp: the tensors of a torch.distributed.checkpoint folder, from its `.metadata`.
+// heddle/io/torch/metadata.hpp: reads which tensors a folder of PyTorch has (`.metadata`).
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -39,7 +39,8 @@ struct torch_record {
   std::int64_t count() const noexcept { return tensor_region::elements_of(shape); }
 };
 
-/// What a folder has: tensors, sorted by name, and names of what is no tensor (numbers, lists: `torch.load` reads them).
+/// What a folder has: tensors, sorted by name, and names of what is no tensor (numbers, lists: `torch.load` reads
+/// them).
 struct torch_metadata {
   std::vector<torch_record> tensors;
   std::vector<std::string> others;
@@ -73,7 +74,8 @@ constexpr const safetensors_dtype* dtype_of_torch(std::string_view name) noexcep
   return nullptr;
 }
 
-// Errors: `io_error` if a chunk is no box of its tensor, chunks overlap or have not all elements together. `where` begins errors.
+// Errors: `io_error` if a chunk is no box of its tensor, chunks overlap or have not all elements together. `where`
+// begins errors.
 inline void require_chunks(const torch_record& t, const std::string& where) {
   const std::string of = where + "tensor '" + shown_name(t.name) + "': ";
   std::vector<tensor_region> regions;
@@ -284,10 +286,11 @@ class torch_metadata_reader {
 
 }  // namespace detail
 
-/// The `.metadata` of a folder that `torch.distributed.checkpoint.save` wrote (PyTorch 2.1 to 2.15; Megatron's torch_dist is one), from its bytes.
-/// Nothing in it is called. `what` names it in errors.
-/// Errors: `io_error` with the offset for what is no pickle of these records; with the tensor for parts that overlap, or leave elements out, or
-/// that no file has, compressed bytes, names of files in other folders, and Megatron's flattened ranges.
+/// The `.metadata` of a folder that `torch.distributed.checkpoint.save` wrote (PyTorch 2.1 to 2.15; Megatron's
+/// torch_dist is one), from its bytes. Nothing in it is called. `what` names it in errors.
+/// Errors: `io_error` with the offset for what is no pickle of these records; with the tensor for parts that overlap,
+/// or leave elements out, or that no file has, compressed bytes, names of files in other folders, and Megatron's
+/// flattened ranges.
 inline torch_metadata parse_torch_metadata(std::span<const std::byte> text, const std::string& what) {
   return detail::torch_metadata_reader(text, what).read();
 }

@@ -1,4 +1,4 @@
-// heddle/io/torch/pickle.hpp: takes a pickle apart that Python wrote, as records: nothing in it is called or imported.
+// heddle/io/torch/pickle.hpp: takes a pickle apart into records; nothing in it is run.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -13,7 +13,8 @@
 
 namespace heddle::inline v0::io {
 
-/// What a place of a pickle holds. An `object` is what Python would make of a class, its arguments and a state; here it stays these three.
+/// What a place of a pickle holds. An `object` is what Python would make of a class, its arguments and a state; here
+/// it stays these three.
 enum class pickle_kind : std::uint8_t {
   none,
   boolean,
@@ -29,10 +30,11 @@ enum class pickle_kind : std::uint8_t {
   mark
 };
 
-/// A pickle as a table of records, of which those that Python would share are shared. The text stays the caller's: numbers and names are read
-/// from it again when they are asked for, so that the table has at most about four times its bytes.
-/// Errors: `io_error` with the offset for an opcode that is not among those below, a class or function that `allowed` does not name, a stack that
-/// does not fit, what is behind the end, and tables beyond that size.
+/// A pickle as a table of records, of which those that Python would share are shared. The text stays the caller's:
+/// numbers and names are read from it again when they are asked for, so that the table has at most about four times
+/// its bytes.
+/// Errors: `io_error` with the offset for an opcode that is not among those below, a class or function that `allowed`
+/// does not name, a stack that does not fit, what is behind the end, and tables beyond that size.
 /// Source: Python 3, Lib/pickletools.py, protocols 2 to 5.
 class pickle {
  public:
@@ -97,7 +99,8 @@ class pickle {
       for (std::uint32_t i = 0; i < words_[segment]; ++i) all.push_back(of_bits(words_[segment + 2 + i]));
     return all;
   }
-  /// What an object is made of: its class or function, its arguments, and the state given to it afterwards (none: none).
+  /// What an object is made of: its class or function, its arguments, and the state given to it afterwards (none:
+  /// none).
   value object_class(value v) const { return part(v, 0); }
   value object_arguments(value v) const { return part(v, 1); }
   value object_state(value v) const { return part(v, 2); }

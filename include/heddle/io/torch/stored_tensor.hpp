@@ -1,4 +1,4 @@
-// heddle/io/torch/stored_tensor.hpp: where the elements are of a tensor that torch.save wrote into a part of a file.
+// heddle/io/torch/stored_tensor.hpp: finds the elements of a tensor that torch.save wrote.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -20,7 +20,8 @@ namespace heddle::inline v0::io::detail {
 
 using heddle::v0::detail::shown_name;
 
-// The members of a zip archive in bytes [begin, begin + bytes) of a file, stored and not compressed: name behind the first '/', place and size.
+// The members of a zip archive in bytes [begin, begin + bytes) of a file, stored and not compressed: name behind the
+// first '/', place and size.
 // Errors: `io_error` for what is no such archive. Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16.
 class stored_archive {
  public:

@@ -1,4 +1,4 @@
-// heddle/io/torch/tensor.hpp: reads a tensor that lies in boxes in several files, as PyTorch's ranks have written it.
+// heddle/io/torch/tensor.hpp: reads a tensor that lies in boxes in several files.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -29,7 +29,8 @@ struct placed_chunk {
 };
 }  // namespace detail
 
-/// A tensor in files that are open: what `tensor_source` asks for. It is valid as long as its folder; any number of threads may read it.
+/// A tensor in files that are open: what `tensor_source` asks for. It is valid as long as its folder; any number of
+/// threads may read it.
 class torch_tensor {
  public:
   torch_tensor(const torch_record& record, const std::vector<detail::placed_chunk>& places, const std::string& folder)
@@ -40,8 +41,8 @@ class torch_tensor {
   /// Folder and tensor, for errors.
   std::string where() const { return "'" + *folder_ + "', tensor '" + detail::shown_name(record_->name) + "'"; }
 
-  /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`): of each box that has some of them
-  /// those, run by run.
+  /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`): of each
+  /// box that has some of them those, run by run.
   /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if a file has changed.
   template <class T>
   void read(std::int64_t first, std::span<T> out) const {
@@ -81,7 +82,8 @@ class torch_tensor {
       if (const std::size_t box = (last + k) % all.size(); holds(all[box], index)) return box;
     throw io_error("heddle: " + where() + ": no part has an element of it");
   }
-  // How many elements from `index` on follow each other both in the tensor and in the box, and at which element of the box they begin.
+  // How many elements from `index` on follow each other both in the tensor and in the box, and at which element of the
+  // box they begin.
   std::int64_t run_in(const torch_chunk& c, const std::vector<std::int64_t>& index, std::int64_t& at) const {
     std::int64_t run = 1, stride = 1;
     bool whole = true;  // the dimensions behind this one

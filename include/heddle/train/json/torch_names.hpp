@@ -13,7 +13,8 @@
 namespace heddle::inline v0::train {
 
 /// What PyTorch calls the tensors of a training. With the defaults they are those of a state dict
-/// `{"model": model.state_dict(), "optim": {"state": {name: {"exp_avg": ...}}}}` as torch.distributed.checkpoint flattens it.
+/// `{"model": model.state_dict(), "optim": {"state": {name: {"exp_avg": ...}}}}` as torch.distributed.checkpoint
+/// flattens it.
 struct torch_names {
   std::string weights = "model.";  ///< before the name of a parameter
   std::string optimizer =

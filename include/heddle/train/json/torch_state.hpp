@@ -1,4 +1,4 @@
-// heddle/train/json/torch_state.hpp: a trainer's weights and moments as a folder that PyTorch reads, and from one that it wrote.
+// heddle/train/json/torch_state.hpp: brings a trainer's state to PyTorch and back.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -207,12 +207,13 @@ void each_frozen_stage([[maybe_unused]] Trainer& trainer, [[maybe_unused]] F&& f
 
 }  // namespace detail
 
-/// Writes a trainer's weights (its masters where a `precision` keeps them), moments and number of steps as a folder of safetensors. PyTorch 2.9 and
-/// later reads it with `torch.distributed.checkpoint.load` and `HuggingFaceStorageReader`, into tensors of any DTensor layout. Called on all
-/// ranks of the trainer together, on any mesh: each rank writes its own bytes into the shared files (of r ranks with the same elements each an
-/// r-th), nothing is gathered. Returns the bytes of elements that this rank wrote.
-/// Errors, on all ranks: `io_error` if the folder has a model, or the disk refuses; `config_error` as for `save`; `numeric_error` for a state that is
-/// not finite.
+/// Writes a trainer's weights (its masters where a `precision` keeps them), moments and number of steps as a folder of
+/// safetensors. PyTorch 2.9 and later reads it with `torch.distributed.checkpoint.load` and
+/// `HuggingFaceStorageReader`, into tensors of any DTensor layout. Called on all ranks of the trainer together, on any
+/// mesh: each rank writes its own bytes into the shared files (of r ranks with the same elements each an r-th),
+/// nothing is gathered. Returns the bytes of elements that this rank wrote. Errors, on all ranks: `io_error` if the
+/// folder has a model, or the disk refuses; `config_error` as for `save`; `numeric_error` for a state that is not
+/// finite.
 template <class Trainer>
 std::int64_t write_torch(Trainer& trainer, const std::filesystem::path& folder, const torch_names& names = {},
                          std::int64_t most_bytes = 5000000000) {
@@ -252,12 +253,12 @@ struct torch_position {
   std::int64_t consumed = 0;  ///< samples
 };
 
-/// Fills a trainer's weights and moments from named tensors (a `tensor_source` such as `io::torch_folder` or `io::safetensors_folder`), and sets its position: the
-/// next step is the one behind `at.step`. Called on all ranks of the trainer together, on any mesh: each rank reads its share of what others hold, too,
-/// and gathers the rest. With a `precision` that keeps masters, these
-/// are what is read, and the weights are rounded from them.
-/// Errors, on all ranks: `io_error` if a tensor is missing or cannot be read; `layout_error` for another shape; `numeric_error` for a state that is
-/// not finite. Weights and moments are undefined then.
+/// Fills a trainer's weights and moments from named tensors (a `tensor_source` such as `io::torch_folder` or
+/// `io::safetensors_folder`), and sets its position: the next step is the one behind `at.step`. Called on all ranks of
+/// the trainer together, on any mesh: each rank reads its share of what others hold, too, and gathers the rest. With a
+/// `precision` that keeps masters, these are what is read, and the weights are rounded from them.
+/// Errors, on all ranks: `io_error` if a tensor is missing or cannot be read; `layout_error` for another shape;
+/// `numeric_error` for a state that is not finite. Weights and moments are undefined then.
 template <class Trainer, class Source>
   requires tensor_source<Source, typename Trainer::scalar>
 void read_torch(Trainer& trainer, const Source& source, const torch_position& at, const torch_names& names = {}) {
