@@ -36,6 +36,7 @@ COMPONENTS = {
     "zmq": ["libzmq3-dev", "cppzmq-dev"],
     "tokenizer": ["libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
     "httplib": ["libcpp-httplib-dev", "pkg-config", "libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
+    "curl": ["libcurl4-openssl-dev", "libpugixml-dev"],
 }
 
 

@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl cudnn onednn cblas range_v3 hwloc pugixml json uring zstd zmq tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl cudnn onednn cblas range_v3 hwloc pugixml json uring zstd zmq tokenizer httplib curl CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -186,6 +186,10 @@ function(heddle_find_component name out_found out_reason)
     heddle_find_component(tokenizer tokenizer_found reason)
     heddle_find_httplib()
     set(targets heddle::tokenizer heddle::httplib_package)
+  elseif(name STREQUAL "curl")
+    find_package(CURL 7.88 QUIET)
+    find_package(pugixml QUIET CONFIG)
+    set(targets CURL::libcurl pugixml::pugixml)
   else()
     list(JOIN HEDDLE_KNOWN_COMPONENTS " " known)
     set(reason "heddle has no component '${name}' (known: ${known})")

@@ -1,4 +1,4 @@
-// Converts a model between a folder of Hugging Face and a save of heddle, each rank its own part; any mesh reads what another wrote.
+// Converts a model between a folder of Hugging Face, of PyTorch, and a save of heddle, each rank its own part, on any mesh.
 // run: --from @SOURCE_DIR@/tests/golden/models/llama3 --to out --mesh pp=2,tp=2 --max-file-bytes 30000
 // prints: llama  3 layers of width 36: 30 tensors, 94752 bytes
 // prints: rank 3 (dp 0, pp 1, tp 1)
@@ -6,6 +6,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/json/torch_folder.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/described_weights.hpp>
@@ -13,6 +14,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/json/byte_gpt2.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
+#include <heddle/train/json/torch_names.hpp>
 #include <heddle/train/weights.hpp>
 
 #include "model_folder.hpp"
@@ -43,22 +45,33 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 namespace {
 
 struct settings {
-  std::string from, to, mesh = "dp=1", format = "huggingface";
+  std::string from, to, config, mesh = "dp=1", format = "huggingface";
   std::vector<std::string> ignored_keys;
   std::int64_t most_bytes = 5000000000;
-  bool dry_run = false;
+  bool dry_run = false, with_moments = false;
+
+  bool writes_files() const { return format != "heddle"; }
+  std::string folder_of_config() const { return config.empty() ? from : config; }
 };
 
-// Either kind of folder: weights of Hugging Face, or the newest save of heddle.
+// Any kind of folder: weights of Hugging Face or of PyTorch's ranks, or the newest save of heddle.
 struct source {
   std::optional<io::safetensors_folder> published;
+  std::optional<io::torch_folder> torch;
   std::optional<io::checkpoint_reader> saved;
 
-  source(const std::string& folder, std::optional<hd::scale_blocks> scales) {
+  // `first`: a parameter of the model.
+  source(const std::string& folder, std::optional<hd::scale_blocks> scales, const std::string& first) {
     if (const auto path = save_in(folder))
       saved.emplace(*path);
+    else if (io::torch_folder::is_one(folder))
+      torch.emplace(folder);
     else
       published.emplace(folder, scales);
+    if (published && !published->contains(md::names_in(*published)(first).name)) {  // as --format torch names them
+      torch.emplace(folder);
+      published.reset();
+    }
   }
 
   // A save, or the newest one in a folder of saves.
@@ -96,6 +109,53 @@ io::safetensors_plan with_types(const io::safetensors_plan& plan, const std::str
   return io::safetensors_plan(std::move(tensors), most_bytes);
 }
 
+// What stands before the names of parameters in a folder of PyTorch. Errors: `config_error` for one of another model.
+std::string prefix_in(const io::torch_folder& folder, const md::hugging_face_model& about,
+                      const std::vector<md::parameter_outline>& outlines) {
+  const std::string& first = outlines.front().name;
+  std::vector<std::string> parameters, of_model;
+  for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
+  for (const std::string& name : folder.names()) {
+    if (!name.ends_with(first) || name.starts_with(hd::train::torch_names{}.optimizer)) continue;
+    const md::hugging_face_names names{name.substr(0, name.size() - first.size())};
+    for (const std::string& other : folder.names())
+      if (other.starts_with(names.prefix) &&
+          !(names.prefix.empty() && other.starts_with(hd::train::torch_names{}.optimizer)))
+        of_model.push_back(other);
+    md::require_all_read(parameters, of_model, names,
+                         [&](std::string_view constant) { return md::is_saved_constant(about, constant); });
+    return names.prefix;
+  }
+  throw hd::config_error("heddle: '" + folder.path().string() + "' has no tensor whose name ends with '" + first +
+                         "', but " + std::to_string(folder.names().size()) + " others");
+}
+
+// The moments of a save, as it calls them.
+std::vector<std::string> slots_of(const settings& s, const source& from,
+                                  const std::vector<md::parameter_outline>& outlines) {
+  std::vector<std::string> slots;
+  if (!s.with_moments) return slots;
+  if (!from.saved || s.format != "torch")
+    throw hd::config_error("heddle: --with-moments converts a save of heddle to --format torch");
+  for (const char* slot : {"first_moment", "second_moment", "momentum"})
+    if (from.saved->contains(std::string(slot) + "/" + outlines.front().name)) slots.emplace_back(slot);
+  if (slots.empty())
+    throw hd::config_error("heddle: '" + from.saved->path().string() + "' has no moments of '" + outlines.front().name +
+                           "'");
+  return slots;
+}
+// The plan with PyTorch's names, and moments behind the weights.
+io::safetensors_plan for_torch(const io::safetensors_plan& plan, const hd::train::torch_names& names,
+                               const std::vector<std::string>& slots, std::string_view dtype, std::int64_t most_bytes) {
+  auto tensors = plan.tensors();
+  for (const io::safetensors_outline& t : plan.tensors()) {
+    for (const std::string& slot : slots) tensors.push_back({names(slot, t.name).name, std::string(dtype), t.shape});
+    if (!slots.empty()) tensors.push_back({names.optimizer + t.name + "." + names.steps, "F32", {}});
+  }
+  for (std::size_t i = 0; i < plan.tensors().size(); ++i) tensors[i].name = names.weights + tensors[i].name;
+  return io::safetensors_plan(std::move(tensors), most_bytes);
+}
+
 // `make(mesh, rank, part)` gives a rank's weights.
 template <class scalar, class Make>
 void convert(const settings& s, const md::hugging_face_model& about, const beside_weights& beside,
@@ -104,8 +164,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const std::string& dtype = beside.dtype;
   const md::any_config config(about);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const source from(s.from, about.scales);
   const auto outlines = md::outlines_of<float>(config);
+  const source from(s.from, about.scales, outlines.front().name);
   md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
   if (from.published) {
     of_source = names = md::names_in(*from.published);
@@ -121,6 +181,9 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     return at == facts.end() ? std::optional<std::string>() : at->second;
   };
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
+  if (from.torch) of_source.prefix = prefix_in(*from.torch, about, outlines);
+  const hd::train::torch_names in_torch;
+  const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
   if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
   if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
@@ -131,9 +194,14 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
         throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + std::string(tensor.dtype()) +
                                " do not come back from float; F32, BF16 and F16 do");
   }
+  const md::hugging_face_names published = names;
+  if (s.format == "torch") {
+    names.prefix = in_torch.weights + names.prefix;
+    plan = for_torch(plan, in_torch, slots, io::safetensors_dtype_name<scalar>(), s.most_bytes);
+  }
   std::printf("%s  %d layers of width %d: %zu tensors, %lld bytes\n", std::string(about.family()).c_str(),
               config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
-  if (s.format == "huggingface")
+  if (s.writes_files())
     for (const auto& file : plan.files()) {
       std::printf("  %s  %zu tensors, %lld bytes\n", file.name.c_str(), file.tensors.size(),
                   static_cast<long long>(file.bytes));
@@ -145,8 +213,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   if (out != nullptr) {
     std::int64_t elements = 0;
     for (const auto& t : plan.tensors()) elements += t.count();
-    out->require_room(s.format == "huggingface" ? plan.data_bytes()
-                                                : elements * static_cast<std::int64_t>(sizeof(scalar)));
+    out->require_room(s.writes_files() ? plan.data_bytes() : elements * static_cast<std::int64_t>(sizeof(scalar)));
     beside.write(out->path());
   }
   const auto tensors = std::ssize(outlines);
@@ -164,7 +231,10 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
       md::for_each_tensor(p, [&](const md::parameter& one) {
         ++parameters;
         if (!from.published) {
-          to_read += one.count * static_cast<std::int64_t>(sizeof(scalar));
+          const auto width =
+              from.torch ? io::find_safetensors_dtype(from.torch->tensor(of_source(one.name).name).dtype())->bits / 8
+                         : static_cast<int>(sizeof(scalar));
+          to_read += one.count * width;
         } else if (s.dry_run) {
           const md::source_name stored = of_source(one.name);
           io::safetensors_reads reads(from.published->tensor(stored.name));
@@ -188,27 +258,37 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
       const io::safetensors_reader weights(*from.published);
       md::read_parameters(stage, weights, tool::counted(of_source, shown, counts));
       say("read", weights.bytes_read());
+    } else if (from.torch) {
+      md::read_parameters(stage, *from.torch, tool::counted(of_source, shown, counts));
+      say("read", to_read);
     } else {
       say("read", hd::train::read_weights(stage, *from.saved));
       if (counts) shown.add(parameters);
     }
-    if (s.format == "huggingface")
+    if (s.writes_files())
       say("wrote", hd::train::write_together(world, out->path(), plan, [&](auto& sink) {
             md::write_parameters(stage, world, sink, tool::counted(names, shown, counts));
+            for (const std::string& slot : slots) {  // the weights are written: their place is free
+              hd::train::read_weights(stage, *from.saved, slot + "/");
+              md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
+                return in_torch(slot, published(parameter).name);
+              });
+            }
+            if (!slots.empty() && world.rank() == 0)
+              hd::train::write_steps(sink, plan, in_torch, from.saved->manifest().step);
           }));
     else
       say("wrote",
           hd::train::save_weights(
               stage, world, out->path(),
-              {.config = in_words,
-               .facts = {{types_fact, types_text(plan, dtype)}, {prefix_fact, names.prefix}}}));
+              {.config = in_words, .facts = {{types_fact, types_text(plan, dtype)}, {prefix_fact, published.prefix}}}));
   });
   if (out == nullptr) return;
   hd::train::write_model_file(out->path() / "config.json", beside.config);
   out->finish();
   shown.above([&] {
     std::printf("wrote %zu files of %lld bytes of weights to '%s'\n",
-                s.format == "huggingface" ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
+                s.writes_files() ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
                 static_cast<long long>(plan.data_bytes()), s.to.c_str());
   });
 }
@@ -254,12 +334,13 @@ void run(const settings& s) {
   if (!s.dry_run) claimed.emplace(s.to);
   io::output_folder* const out = claimed ? &*claimed : nullptr;
   namespace fs = std::filesystem;
-  const bool has_config = fs::exists(fs::path(s.from) / "config.json");
+  const std::string about = s.folder_of_config();
+  const bool has_config = fs::exists(fs::path(about) / "config.json");
   if (!has_config && fs::is_directory(s.from) && convert_gpt2_save(s, out)) return;
-  tool::require_model(s.from, "--from");
-  const model_folder from = read_model_folder(s.from, s.ignored_keys);
-  const beside_weights beside{hd::train::written_config(s.from, from.own_head), hd::train::dtype_in_config(*from.config),
-                              [&](const fs::path& to) { hd::train::copy_side_files(s.from, to); }};
+  tool::require_model(about, s.config.empty() ? "--from" : "--config");
+  const model_folder from = read_model_folder(about, s.ignored_keys);
+  const beside_weights beside{hd::train::written_config(about, from.own_head), hd::train::dtype_in_config(*from.config),
+                              [&](const fs::path& to) { hd::train::copy_side_files(about, to); }};
   convert<float>(s, from.about, beside, out, weights_of(from.about));
 }
 
@@ -267,11 +348,14 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  tool::command_line app("Converts a model between a folder of Hugging Face and a save of heddle.");
-  app.add_option("--from", s.from, "folder with config.json and weights of either format, or saves of gpt2_train")->required();
+  tool::command_line app("Converts a model between folders of Hugging Face and PyTorch and saves of heddle.");
+  app.add_option("--from", s.from, "folder with config.json and weights of any format, or saves of gpt2_train")
+      ->required();
   app.add_option("--to", s.to, "folder to write; not there yet, or empty")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
-  app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle"});
+  app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle", "torch"});
+  app.add_option("--config", s.config, "folder with config.json, where --from has none");
+  app.add_flag("--with-moments", s.with_moments, "with --format torch: of a save, the optimizer's moments too");
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);
   app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
   add_ignored_keys(app, s.ignored_keys);

@@ -2,8 +2,10 @@
 #include "catch.hpp"
 
 #include <heddle/core/half_precision.hpp>
+#include <heddle/io/checkpoint.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/json/torch_folder.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -114,6 +116,76 @@ TEST_CASE("a model of transformers is written byte by byte as it was, on every m
       CHECK(differences(model, back).empty());
       fs::remove_all(at);
     }
+}
+
+TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[examples][convert][torch]") {
+  const scratch folder;
+  for (const std::string name : {"gpt2", "llama3", "mixtral"}) {
+    CAPTURE(name);
+    const std::string model = (models / name).string(), torch = (folder.path / (name + "-torch")).string();
+    const std::string back = (folder.path / (name + "-back")).string();
+    const answer a = convert("--from " + model + " --to " + torch + " --mesh tp=2 --format torch");
+    INFO(a.text);
+    REQUIRE(a.status == 0);
+    const io::torch_folder written(torch);
+    for (const std::string& tensor : written.names()) CHECK(tensor.starts_with("model."));
+    const answer b = convert("--from " + torch + " --to " + back + " --mesh pp=2" +
+                             (name == "llama3" ? " --max-file-bytes 30000" : ""));
+    INFO(b.text);
+    REQUIRE(b.status == 0);
+    CHECK(differences(model, back).empty());
+  }
+}
+
+TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert][torch]") {
+  const scratch folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  const answer saved =
+      convert("--from " + (models / "llama3").string() + " --to " + path("weights") + " --format heddle");
+  INFO(saved.text);
+  REQUIRE(saved.status == 0);
+  // The same save with moments that are its weights, once in their place and once backwards.
+  const io::search_result found = io::latest(path("weights"));
+  REQUIRE(found.save);
+  io::manifest m = found.save->manifest;
+  const io::checkpoint_reader reader(found.save->path);
+  io::checkpoint_writer writer(path("trained"), 7, 0);
+  const auto entries = reader.tensors(0);
+  for (const io::tensor_entry& e : entries) {
+    std::vector<float> values(static_cast<std::size_t>(e.region.count()));
+    reader.read(0, e.name, std::span<float>(values), e.region);
+    const std::string parameter = e.name.substr(std::string("weight/").size());
+    writer.add(e.name, std::span<const float>(values), e.region);
+    writer.add("first_moment/" + parameter, std::span<const float>(values), e.region);
+    std::reverse(values.begin(), values.end());
+    writer.add("second_moment/" + parameter, std::span<const float>(values), e.region);
+  }
+  m.step = 7;
+  m.files = {writer.finish()};
+  io::commit(path("trained"), m);
+  const answer a = convert("--from " + path("trained") + " --config " + path("weights") + " --to " + path("torch") +
+                           " --mesh tp=2,pp=2 --format torch --with-moments");
+  INFO(a.text);
+  REQUIRE(a.status == 0);
+  const io::torch_folder torch(path("torch"));
+  CHECK(torch.names().size() == 4 * entries.size());  // a weight, two moments and a number of steps
+  const std::string one = "model.layers.0.self_attn.q_proj.weight";
+  const auto all = [&](const std::string& name) {
+    const auto tensor = torch.tensor(name);
+    std::int64_t n = 1;
+    for (const std::int64_t e : tensor.shape()) n *= e;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    tensor.read(0, std::span<float>(values));
+    return values;
+  };
+  auto weight = all("model." + one);
+  CHECK(weight == all("optim.state." + one + ".exp_avg"));
+  std::reverse(weight.begin(), weight.end());
+  CHECK(weight == all("optim.state." + one + ".exp_avg_sq"));
+  CHECK(all("optim.state." + one + ".step") == std::vector<float>{7});
+  const answer none = convert("--from " + path("weights") + " --to " + path("none") + " --format torch --with-moments");
+  CHECK(none.status != 0);
+  CHECK_THAT(none.text, Contains("has no moments of"));
 }
 
 TEST_CASE("a dry run prints the plan and writes nothing", "[examples][convert]") {

@@ -32,18 +32,20 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "context_policies", "explain", "explain_page", "further_targets", "glancing_distillation", "language_state", "learning_rates",
                    "measure_layers", "measured_schedule", "named_context", "named_parameters", "online/message", "online/online_pairs",
                    "online/received_steps", "online/reservoir", "online/run_online", "online/solvers", "optimizers/adafactor", "optimizers/lion",
-                   "optimizers/muon", "optimizers/sgd", "paper_rank", "peak_bytes", "same_copies", "sampling", "save", "saved_boxes",
-                   "saved_frozen", "saved_stage", "search", "search_on_paper", "search_tables", "split_copies", "static_profile", "strategy_choice",
-                   "three_functions", "three_functions_stage", "trainer_weights", "training_job", "weights", "whole_tensors"],
+                   "optimizers/muon", "optimizers/sgd", "paper_rank", "peak_bytes", "peer_saves", "same_copies", "sampling", "save", "saved_boxes",
+                   "saved_frozen", "saved_stage", "search", "search_on_paper", "search_tables", "split_copies", "static_profile", "store_saves",
+                   "strategy_choice", "texts_of_ranks", "three_functions", "three_functions_stage", "trainer_weights", "training_job", "weights",
+                   "whole_tensors"],
          "comm": ["flight_recorder"],
          "observe": ["flight_report", "heat_map"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "critic", "forecast", "frozen_reference", "group_advantages", "line_process",
                 "objective_checks", "planned", "run", "run_arguments", "run_state", "save", "scored_batch", "scorer", "settings", "simulated",
                 "with_critic"],
-         "io": ["background_save", "save_snapshot", "tokens/best_fit", "tokens/blend", "tokens/byte_store", "tokens/candidate_pairs",
-                "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/minhash", "tokens/prefetched_source",
-                "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source", "tokens/token_store"],
+         "io": ["background_save", "save_snapshot", "store", "store_saves", "tokens/best_fit", "tokens/blend", "tokens/byte_store",
+                "tokens/candidate_pairs", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/minhash",
+                "tokens/prefetched_source", "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source",
+                "tokens/token_store", "torch/metadata", "torch/pickle", "torch/stored_tensor", "torch/tensor"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
@@ -72,11 +74,11 @@ ABOUT = {
     "io": "data sets, tokens and saved tensors",
     "testing": "laws, worlds and memories for tests of sharding algebra and pipelines",
 }
-OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|cudnn|onednn|cblas|range_v3|hwloc|pugixml|json|uring|zstd|zmq|tokenizer|httplib)(?:/|\.hpp$)")
+OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|cudnn|onednn|cblas|range_v3|hwloc|pugixml|json|uring|zstd|zmq|tokenizer|httplib|curl)(?:/|\.hpp$)")
 # Components whose targets have the packages of others.
-HOLDS = {"cudnn": {"cuda"}, "tokenizer": {"json"}, "httplib": {"json", "tokenizer"}}
+HOLDS = {"cudnn": {"cuda"}, "tokenizer": {"json"}, "httplib": {"json", "tokenizer"}, "curl": {"pugixml"}}
 # Packages that only the header set of their component may include.
-PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cudnn|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing|pcre2\.h|utf8proc\.h|httplib\.h|zstd\.h|zmq\.hp?p?)")
+PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cudnn|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing|pcre2\.h|utf8proc\.h|httplib\.h|zstd\.h|zmq\.hp?p?|curl/)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
 LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "collective", "rendezvous", "schedule", "draw"}
 # Bodies of a header (HEDDLE_INLINE) and lists of what is compiled once: <room>/impl/<name of the header>.

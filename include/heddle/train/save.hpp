@@ -180,12 +180,14 @@ void each_saved_bucket(Trainer& trainer, F&& f) {
     });
 }
 
-// What this rank writes of a trainer's state.
+// What this rank writes of a trainer's state. `counted`: as for `write_stage`; without, the rank's file has all that it
+// reads.
 template <class Trainer>
-void write_state(io::part_writer& writer, Trainer& trainer, const save_facts& facts) {
-  for (int k = 0; k < trainer.stages(); ++k) write_frozen(writer, trainer.stage(k));
-  each_saved_bucket(trainer,
-                    [&](auto& stage, auto& optimizer, auto& group) { write_stage(writer, stage, optimizer, group); });
+void write_state(io::part_writer& writer, Trainer& trainer, const save_facts& facts, bool counted = true) {
+  for (int k = 0; k < trainer.stages(); ++k) write_frozen(writer, trainer.stage(k), counted);
+  each_saved_bucket(trainer, [&](auto& stage, auto& optimizer, auto& group) {
+    write_stage(writer, stage, optimizer, group, counted);
+  });
   if (trainer.ranks().rank() == 0 && !facts.words.empty()) writer.add("words", facts.words);
 }
 // What the manifest of a save has of its trainer's type.

@@ -37,13 +37,14 @@ void each_saved_frozen(Stage& stage, F&& f) {
 
 // Each logical element once over all ranks. Returns the bytes that this rank wrote.
 template <class Stage>
-std::int64_t write_frozen([[maybe_unused]] io::part_writer& writer, [[maybe_unused]] Stage& stage) {
+std::int64_t write_frozen([[maybe_unused]] io::part_writer& writer, [[maybe_unused]] Stage& stage,
+                          [[maybe_unused]] bool counted = true) {
   std::int64_t bytes = 0;
   if constexpr (may_save_frozen<Stage>) {  // else a stage need not have a memory space and a queue
     if (!saves_frozen_of(stage)) return 0;
     using T = typename Stage::scalar;
     each_saved_frozen(stage, [&](const auto& p, auto here) {
-      if (!p.counted) return;
+      if (counted && !p.counted) return;
       const auto values = read_on_host<T, typename Stage::space>(stage.queue(), here);
       writer.add("weight/" + p.name, std::span<const T>(values.elements()), {p.logical, p.start, p.local});
       bytes += p.count * static_cast<std::int64_t>(sizeof(T));
@@ -52,8 +53,8 @@ std::int64_t write_frozen([[maybe_unused]] io::part_writer& writer, [[maybe_unus
   return bytes;
 }
 // Returns the bytes that this rank read.
-template <class Stage>
-std::int64_t read_frozen([[maybe_unused]] const io::checkpoint_reader& reader, [[maybe_unused]] Stage& stage) {
+template <class Reader, class Stage>
+std::int64_t read_frozen([[maybe_unused]] const Reader& reader, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
   if constexpr (may_save_frozen<Stage>) {
     if (!saves_frozen_of(stage)) return 0;

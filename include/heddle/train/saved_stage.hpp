@@ -55,8 +55,8 @@ void write_parts(io::part_writer& writer, std::string_view kind, const saved_par
   for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
     writer.add(name, kept.subspan(b.at, b.count), b.region);
 }
-template <class T>
-void read_parts(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+template <class T, class Reader>
+void read_parts(const Reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
                 std::int64_t begin) {
   const std::string name = std::string(kind) + p.name;
   for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
@@ -77,9 +77,9 @@ void write_parts_as(io::part_writer& writer, std::string_view kind, const saved_
     write_parts(writer, kind, p, std::span<const Saved>(all), p.offset + mine.first);
   }
 }
-template <class Saved, class T>
-void read_parts_as(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p,
-                   std::span<T> kept, std::int64_t begin) {
+template <class Saved, class T, class Reader>
+void read_parts_as(const Reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+                   std::int64_t begin) {
   if constexpr (std::is_same_v<Saved, T>) {
     read_parts(reader, kind, p, kept, begin);
   } else {
@@ -97,16 +97,16 @@ std::string kind_of_moment(std::size_t k) {
 }
 
 // What this rank writes of one stage: each logical element once over all ranks, of `group` those that hold the same
-// bucket.
+// bucket. `counted`: of parameters that several ranks along other axes hold, too, one of them writes; else each does.
 template <class Stage, class Optimizer, class Group>
-void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group) {
+void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, const Group& group, bool counted = true) {
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
   const auto moments = each_moment(optimizer, [&](auto row) { return read_of_stage(stage, row); });
   const place_in_group of_weights = copies_of_weights<Optimizer>(group), of_state = copies_of_state<Optimizer>(group);
   const auto mine = share_of_copies(weights.elements(), of_weights);
   for (const saved_parameter& p : parameters_to_save(stage)) {
-    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+    if ((counted && !p.counted) || p.count == 0) continue;  // another rank holds the same copy
     write_parts_as<typename Optimizer::weight_type>(writer, "weight/", p, mine.elements,
                                                     optimizer.weights_begin() + mine.begin);
     if constexpr (Optimizer::keeps_masters) {
@@ -121,9 +121,10 @@ void write_stage(io::part_writer& writer, Stage& stage, Optimizer& optimizer, co
   }
 }
 
-// Reads this rank's share of it. `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
-template <bool Plain, class Stage, class Optimizer, class Group>
-void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
+// Reads this rank's share of it, from a save or what else has `read(name, elements, region)`. `Plain`: of a trainer
+// without a `precision`, whose weights become the masters.
+template <bool Plain, class Reader, class Stage, class Optimizer, class Group>
+void read_state(const Reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
   using T = typename Stage::scalar;
   using W = std::conditional_t<Plain, T, typename Optimizer::weight_type>;
   using V = std::conditional_t<Plain, T, typename Optimizer::moment_type>;
@@ -155,19 +156,22 @@ void read_state(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
   }
 }
 // Whether a save has the element types of an optimizer with a `precision`; else it is one of a trainer without.
-template <class Optimizer>
-bool has_types_of(const io::checkpoint_reader& reader) {
-  return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
+template <class Optimizer, class Reader>
+bool has_types_of([[maybe_unused]] const Reader& reader) {
+  if constexpr (requires { reader.manifest(); })
+    return !Optimizer::is_plain && reader.manifest().config.ends_with(saved_optimizer<Optimizer>::types());
+  else
+    return !Optimizer::is_plain;  // it converts
 }
-template <class Stage, class Optimizer, class Group>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
+template <class Reader, class Stage, class Optimizer, class Group>
+void read_stage(const Reader& reader, Stage& stage, Optimizer& optimizer, const Group& group) {
   if constexpr (!Optimizer::is_plain)
     if (has_types_of<Optimizer>(reader)) return read_state<false>(reader, stage, optimizer, group);
   read_state<true>(reader, stage, optimizer, group);
 }
 // Puts the shares of all ranks of the group together. Called on all of them, when all have read theirs.
-template <class Stage, class Optimizer, class Group>
-void gather_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer, Group& group) {
+template <class Reader, class Stage, class Optimizer, class Group>
+void gather_stage(const Reader& reader, Stage& stage, Optimizer& optimizer, Group& group) {
   [[maybe_unused]] const bool typed = has_types_of<Optimizer>(reader);
   if constexpr (Optimizer::zero_stage < 3) gather_copies(stage, group, optimizer.weights_of(stage));
   if constexpr (Optimizer::zero_stage < 1) {

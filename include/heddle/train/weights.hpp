@@ -48,19 +48,20 @@ std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::pat
 }
 
 /// Fills the weights of a stage, but frozen ones that saves do not have, from a save, of `save_weights` or of a trainer, on any mesh: each rank reads the elements that it holds.
+/// `kind`: what of a trainer's save is read, its weights or, for whoever wants them in the weights' place, moments ("first_moment/").
 /// Returns the bytes of elements read.
 /// Errors: `io_error` naming file and tensor, as for a save of another model or of other element types.
 template <class Stage>
-std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader) {
+std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader, const std::string& kind = "weight/") {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
   const std::int64_t unchecked = reader.bytes_unchecked();
-  std::int64_t bytes = detail::read_frozen(reader, stage);
+  std::int64_t bytes = kind == "weight/" ? detail::read_frozen(reader, stage) : 0;
   for (const model::parameter& p : stage.parameters()) {
     if (p.count == 0) continue;
     const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);
     auto values = written_on_host<T, space>(stage.queue(), here);
-    reader.read("weight/" + p.name, values.elements(), {p.logical, p.start, p.local});
+    reader.read(kind + p.name, values.elements(), {p.logical, p.start, p.local});
     values.finish();
     bytes += p.count * static_cast<std::int64_t>(sizeof(T));
   }

