@@ -66,6 +66,7 @@
 #include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/mistral_config.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>

@@ -5,6 +5,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/llama.hpp>
@@ -80,7 +81,7 @@ class rig {
     tokens = random_ids(e.rows(), 7, 3);
     targets = random_ids(e.rows(), 7, 4);
     targets[1] = -1;
-    sequences.prepare(e.samples, e.sequence);
+    sequences.prepare(e.samples, e.sequence, ly::window_of(layer));
     run.extent = e;
     run.weights[0] = store.weights().data();
     run.gradients[0] = store.gradients().data();
@@ -93,6 +94,7 @@ class rig {
     run.drops = drops;
     run.positions = sequences.rows(e);
     run.sequences = sequences.slices(e);
+    run.windowed = sequences.windowed(e);
     run.routing = &routing;
     run.tied = md::as_matrix(std::span<const double>(words), 7, in);
     run.tied_gradient = md::as_matrix(std::span(d_words), 7, in);
@@ -412,6 +414,12 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
   check("grouped, three query heads each", grouped(2, 3, 2), 12, 12);
   check("grouped, one key-value head", grouped(1, 2, 4), 8, 8);
   check("biases", grouped<ly::grouped_attention<true, true>>(2, 2, 2), 8, 8);
+  {
+    using windowed = ly::grouped_attention<false, false, false, ly::storage::out_in, ly::no_adapter, true>;
+    windowed attention = grouped<windowed>(1, 2, 4);
+    attention.window = 2;
+    check("a window", attention, 8, 8);
+  }
   check("normed heads, wider than the stream", grouped<ly::grouped_attention<false, false, true>>(2, 2, 4, 6), 6, 6);
   check("normed heads, biases, in_out", grouped<ly::grouped_attention<true, false, true, ly::storage::in_out>>(1, 2, 4),
         8, 8);

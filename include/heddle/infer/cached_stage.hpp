@@ -10,6 +10,7 @@
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_types.hpp>
@@ -77,6 +78,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
                                                           typename types::trained>::value);
 
+  /// What its layers keep of earlier tokens.
+  using keeps = model::layers::cached_traits<block_layer>;
+
   /// `max_rows`: of a step.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
                std::int64_t max_rows)
@@ -115,6 +119,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   const cache_extent& cache() const noexcept { return cache_; }
   std::int64_t max_rows() const noexcept { return max_rows_; }
+  /// Tokens that rows of its windowed layers see; 0: it has none.
+  std::int64_t window() const { return model::layers::window_of_blocks<block_layer>(description_); }
   /// Bytes of the cache on this rank.
   std::int64_t cache_bytes() const noexcept { return static_cast<std::int64_t>(tokens_.size() * sizeof(T)); }
   /// The same by formula, of one block of `block_rows` tokens on a rank of the mesh.
@@ -238,6 +244,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.sequences = inputs_.slices();
     c.cache.places = inputs_.places();
     c.cache.pages = inputs_.pages();
+    if constexpr (keeps::windows) {
+      c.windowed = inputs_.windowed();
+      c.cache.windowed = inputs_.windowed_pages();
+    }
     T* x = work(work_at_.x);
     T* y = work(work_at_.y);
     if (is_first()) {

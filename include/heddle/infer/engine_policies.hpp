@@ -35,7 +35,7 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
-          "prefix_shared, slotted) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
+          "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
           "medusa_speculation<Heads>, falcon_speculation<Drafter>), or types with the same members");
     }());
     return false;
@@ -86,7 +86,8 @@ struct chosen_engine_policies {
       static_assert(all_offered<typename cache::needs, runner>::value,
                     "heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs "
                     "causal_rows: "
-                    "keys and values that depend on the tokens up to theirs alone");
+                    "keys and values that depend on the tokens up to theirs alone; windowed needs bounded_reach: rows "
+                    "that see a limited number of tokens");
       return false;
     } else if constexpr (!all_offered<typename decoding::needs, runner>::value) {
       static_assert(

@@ -111,7 +111,8 @@ class model_runner {
             .context = stage_.config().context,
             .block_rows = stage_.cache().block_rows,
             .blocks = stage_.cache().blocks,
-            .max_rows = stage_.max_rows()};
+            .max_rows = stage_.max_rows(),
+            .window = stage_type::keeps::sees_all ? 0 : stage_.window()};
   }
 
   /// The blocks of `block_rows` tokens that fit into `bytes` on every rank of the mesh.
@@ -182,6 +183,11 @@ class model_runner {
     require_ready("run");
     const step_limits limits_now = limits();
     require_step(s, limits_now);
+    if constexpr (stage_type::keeps::windows)
+      if (!s.parents.empty() || s.everywhere)
+        throw config_error(
+            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should have no "
+            "tree and not be everywhere");
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
     require_draws(draws, drawn.size(), s.wanted.size());
     const bool all_drawn = !draws.empty() && draws.size() == s.wanted.size();
@@ -314,7 +320,7 @@ class model_runner {
     if constexpr (draws_on_device)
       if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
     if (s.rows() == 0) return;
-    rows_.prepare(s, stage_.cache().block_rows);
+    rows_.prepare(s, stage_.cache().block_rows, stage_.window());
     auto&& pipeline = world_->template along_if<Pipeline>();
     const std::int64_t elements = s.rows() * stage_.config().width;
     const row in = part_of(in_, stage_.is_first() ? 0 : elements), out = part_of(out_, stage_.is_last() ? 0 : elements);

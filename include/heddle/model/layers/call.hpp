@@ -42,9 +42,10 @@ struct no_cache {};
 template <class T, class Space>
 struct token_cache {
   T* of_block = nullptr;
-  std::int64_t rows = 0;                  ///< of each tensor
-  compute::token_ids_in<Space> places{};  ///< [rows of the call]: the row that each has in the cache
-  compute::key_pages_in<Space> pages{};   ///< where the keys lie that the slices of `layer_run::sequences` count
+  std::int64_t rows = 0;                    ///< of each tensor
+  compute::token_ids_in<Space> places{};    ///< [rows of the call]: the row that each has in the cache
+  compute::key_pages_in<Space> pages{};     ///< where the keys lie that the slices of `layer_run::sequences` count
+  compute::key_pages_in<Space> windowed{};  ///< where those lie that the slices of `layer_run::windowed` count
 };
 
 namespace detail {
@@ -84,6 +85,7 @@ struct layer_run {
   bool waits = false;                                           ///< what was dropped lies in `waiting`
   compute::token_ids_in<space> positions{};                     ///< [rows]: of each token in its sequence
   row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
+  row_view<const compute::attention_slice, space> windowed{};   ///< the same of layers with `has_window`
   matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
   matrix_view<sum_of_type<T>, space> tied_gradient{};
   sum_of_type<T> loss_scale = 1;             ///< of the batch, for layers whose gradient has terms of its own
