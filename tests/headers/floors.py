@@ -23,7 +23,7 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "layers/gated_linear_attention", "mistral",
+ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "layers/gated_linear_attention", "mistral", "spiking_brain", "spiking_brain_config",
                    "paper/backend", "paper/memory", "paper/trace", "paper/world", "parameter_route", "with_model"],
          "infer": ["any_model_runner", "families", "family_runner", "family_units", "windowed"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",

@@ -17,12 +17,6 @@
 
 namespace heddle::inline v0::compute {
 
-/// Rows of one sequence that follow one another, and which of the states is the sequence's. `fresh`: it begins from zeros.
-struct state_rows {
-  std::int32_t first_row = 0, rows = 0, state = 0, fresh = 1;
-  friend constexpr bool operator==(const state_rows&, const state_rows&) = default;
-};
-
 /// The sequences of a call: `listed`, or, where that is empty, `count` of `rows` rows each, one behind the other, sequence i with state i.
 template <memory_space Space>
 struct state_sequences {

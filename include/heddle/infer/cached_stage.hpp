@@ -35,12 +35,16 @@ template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
 template <bool Ok, class Model>
 inline constexpr bool steps_have_all_logits = Ok;
-inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
+inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool has_states) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
     throw config_error(
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
+  if (c.states < 0 || c.states > most || (has_states && c.states < 1))
+    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+                       "got " +
+                       std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -93,11 +97,13 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         description_(Model::describe(config)),
         at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), config.width, {}),
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
+        states_at_(place_states(at_, world, part, cache.states)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
         tokens_(queue(), cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
+        states_(queue(), states_at_.back(), "the states of " + std::to_string(cache.states) + " sequences"),
         work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
               "the working memory of a stage for inference") {
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
@@ -123,6 +129,26 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::int64_t window() const { return model::layers::window_of_blocks<block_layer>(description_); }
   /// Bytes of the cache on this rank.
   std::int64_t cache_bytes() const noexcept { return static_cast<std::int64_t>(tokens_.size() * sizeof(T)); }
+  /// Bytes of the states on this rank.
+  std::int64_t state_bytes() const noexcept {
+    return static_cast<std::int64_t>(states_.size() * sizeof(typename types::sum));
+  }
+  /// The same by formula, of one sequence.
+  static std::int64_t state_bytes_of_sequence(const config_type& config, const whole_mesh& mesh, int rank,
+                                              model::stage_layers part) {
+    std::int64_t elements = 0;
+    if constexpr (keeps::has_states) {
+      const typename places::placer place(model::make_stage_mesh<mesh_type>(mesh),
+                                          model::rank_in_stage_mesh<mesh_type>(mesh, rank));
+      const description all = Model::describe(config);
+      for (int l = part.first; l < part.first + part.count; ++l)
+        all.with_block(l, [&]<class Layer>(const Layer& layer) {
+          model::layers::placed<Layer> block(layer);
+          place.place_states(block, elements);
+        });
+    }
+    return elements * static_cast<std::int64_t>(sizeof(typename types::sum));
+  }
   /// The same by formula, of one block of `block_rows` tokens on a rank of the mesh.
   static std::int64_t cache_bytes_of_block(const config_type& config, const whole_mesh& mesh, int rank,
                                            model::stage_layers part, std::int64_t block_rows) {
@@ -166,6 +192,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     memory_plan plan;
     plan.parameters = bytes(held.store().size() + held.frozen().size());
     plan.cache = cache.blocks * cache_bytes_of_block(config, world.mesh(), world.rank(), part, cache.block_rows);
+    plan.states = cache.states * state_bytes_of_sequence(config, world.mesh(), world.rank(), part);
     work_offsets unused;
     plan.workspace = bytes(place_work(unused, at, all, part, max_rows, config.width));
     if constexpr (model::layers::uses_routing<block_layer>) {
@@ -244,6 +271,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.sequences = inputs_.slices();
     c.cache.places = inputs_.places();
     c.cache.pages = inputs_.pages();
+    if constexpr (keeps::has_states) c.cache.state_rows = inputs_.states();
     if constexpr (keeps::windows) {
       c.windowed = inputs_.windowed();
       c.cache.windowed = inputs_.windowed_pages();
@@ -295,7 +323,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static const config_type& checked(const config_type& config, model::stage_layers part, cache_extent cache,
                                     std::int64_t max_rows) {
     model::checked_stage(config, part, 1, 1, 0);
-    detail::require_extent(cache, max_rows);
+    detail::require_extent(cache, max_rows, keeps::has_states);
     return config;
   }
   static model::stage_layers without_gradients(model::stage_layers part) noexcept {
@@ -313,6 +341,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       std::int64_t columns = 0;
       at.with_block(part.first + l, [&](auto& block) { placer_of(world).place_cached(block, columns); });
       begins.push_back(begins.back() + columns * rows);
+    }
+    return begins;
+  }
+  std::vector<std::int64_t> place_states(places& at, World& world, model::stage_layers part,
+                                         std::int64_t states) const {
+    std::vector<std::int64_t> begins{0};
+    for (int l = 0; l < part.count; ++l) {
+      std::int64_t elements = 0;
+      if constexpr (keeps::has_states)
+        at.with_block(part.first + l, [&](auto& block) { placer_of(world).place_states(block, elements); });
+      begins.push_back(begins.back() + elements * states);
     }
     return begins;
   }
@@ -419,6 +458,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.shared = work(work_at_.shared);
     c.constants = work(work_at_.constants) + at_.constants_of(part_.first + layer, part_.first, part_.count);
     c.cache.of_block = block_of_cache(layer);
+    if constexpr (keeps::has_states) {
+      c.cache.states = cache_.states;
+      c.cache.states_of_block = states_.address() + states_at_[static_cast<std::size_t>(layer)];
+    }
   }
 
   config_type config_;
@@ -429,9 +472,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::int64_t max_rows_;
   description description_;
   places at_;
-  std::vector<std::int64_t> cache_at_;  ///< where each block's begins in the cache, and the end
+  std::vector<std::int64_t> cache_at_;   ///< where each block's begins in the cache, and the end
+  std::vector<std::int64_t> states_at_;  ///< the same of states
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;
+  buffer<typename types::sum, space> states_;
   work_offsets work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};

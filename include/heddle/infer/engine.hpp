@@ -35,7 +35,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   using typename base::scheduled, typename base::sequence;
   using sequence_pointer = detail::sequence_pointer;
   using base::blocks_, base::counts_, base::decoding_, base::events_, base::fuses, base::form, base::limits_,
-      base::logits_, base::most_running_, base::most_wanted, base::moves_, base::options_, base::rows_per_step_,
+      base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_, base::rows_per_step_,
       base::runner_, base::running_, base::scheduled_, base::send_back_youngest, base::slot_copies_, base::step_,
       base::step_results_, base::take_results, base::waiting_;
 
@@ -57,6 +57,11 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
           "least 0; got " +
           std::to_string(limits_.vocabulary) + ", " + std::to_string(limits_.max_rows) + ", " +
           std::to_string(options_.max_running) + " and " + std::to_string(options_.max_waiting));
+    if constexpr (fuses)
+      if (limits_.states > 0 && !batching::closes_holes)
+        throw config_error(
+            "heddle: holes in a window of slots have rows without a sequence, which states do not take; give "
+            "temporal_fusion close_holes");
     if constexpr (requires { std::int64_t{decoding_.vocabulary()}; })
       if (decoding_.vocabulary() != limits_.vocabulary)
         throw config_error("heddle: an engine's decoding policy should have the runner's vocabulary of " +
@@ -103,19 +108,19 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   }
 
   /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
-  /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again. Not so a step with moves (`step::moves`,
+  /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again. Not so with states, and a step with moves (`step::moves`,
   /// that trees of proposals make): rows of the cache may be lost, so that each later call throws `schedule_error`.
   std::span<const event> step() {
     if (failed_)
       throw schedule_error(
-          "heddle: an engine should take no step after one that moved rows of the cache and failed: answers would be "
-          "wrong; make another engine");
+          "heddle: an engine should take no step after one that moved rows of the cache and failed, or one that failed "
+          "with states: answers would be wrong; make another engine");
     form();
     if (!step_.sequences.empty()) {
       try {
         logits_ = step_results_.run(*runner_, std::as_const(step_), limits_.vocabulary);
       } catch (...) {
-        failed_ = !step_.moves.empty();
+        failed_ = !step_.moves.empty() || limits_.states > 0;
         throw;
       }
       moves_.clear();
@@ -163,7 +168,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
       const auto at = std::find_if(sequences.begin(), sequences.end(), with_id);
       if (at == sequences.end()) return false;
       sequence& q = **at;
-      blocks_.release(q.blocks);
+      release(q);
       decoding_.ended(id);
       ended_.push_back(
           {.id = id, .index = q.answered(), .finish = reason, .cached_prompt_tokens = q.cached_prompt_tokens});

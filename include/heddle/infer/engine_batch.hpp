@@ -40,7 +40,9 @@ class engine_batch {
         limits_(runner.limits()),
         options_(std::move(options)),
         decoding_(std::move(decode)),
-        blocks_(limits_) {}
+        blocks_(limits_) {
+    for (std::int64_t i = limits_.states; i-- > 0;) free_states_.push_back(static_cast<std::int32_t>(i));
+  }
 
   // Most tokens of a prompt and its answer together: of the runner, or what its cache has room for.
   std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
@@ -120,10 +122,15 @@ class engine_batch {
       if (send_back_youngest() == &s) return false;
     return true;
   }
+  // A sequence gives back its blocks, and its state, which the next one begins from zeros.
+  void release(sequence& s) {
+    blocks_.release(s.blocks);
+    if (s.state >= 0) free_states_.push_back(static_cast<std::int32_t>(std::exchange(s.state, -1)));
+  }
   // The one that began last waits again, before all others.
   const sequence* send_back_youngest() {
     sequence& youngest = *running_.back();
-    blocks_.release(youngest.blocks);
+    release(youngest);
     youngest.computed = 0;
     ++counts_.preemptions;
     waiting_.push_front(std::move(running_.back()));
@@ -186,8 +193,13 @@ class engine_batch {
     while (!waiting_.empty() && std::ssize(running_) < most_running_ &&
            batching::admits(std::ssize(running_), begun, left)) {
       sequence& s = *waiting_.front();
+      if (limits_.states > 0 && free_states_.empty()) return;
       if (!blocks_.start(s.blocks, s.tokens, std::ssize(running_))) return;
       s.computed = s.blocks.cached;
+      if (limits_.states > 0) {
+        s.state = free_states_.back();
+        free_states_.pop_back();
+      }
       left -= schedule_prompt(s, left, first);
       ++begun;
       if (!std::exchange(s.began, true)) {
@@ -217,7 +229,8 @@ class engine_batch {
                                .rows = s.rows,
                                .position = q.computed,
                                .first_block = std::ssize(step_.blocks),
-                               .blocks = blocks});
+                               .blocks = blocks,
+                               .state = q.state});
     step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.begin() + blocks);
     if (q.blocks.copy.from >= 0) step_.copies.push_back(q.blocks.copy);
     const bool draws = own == q.pending();
@@ -244,6 +257,7 @@ class engine_batch {
   std::vector<row_move> moves_{};          // that the next step makes first
   std::vector<block_copy> slot_copies_{};  // of sequences to other slots, until a step has made them
   std::vector<proposal> asked_{};          // of those that decode
+  std::vector<std::int32_t> free_states_{};
   step_results<scalar> step_results_{};
   engine_counts counts_{};
 };

@@ -29,7 +29,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
   using base = engine_batch<Runner, Policies>;
   using base::base;
   using base::trees, base::all_streams, base::blocks_, base::counts_, base::decoding_, base::limits_, base::most_tokens,
-      base::moves_, base::options_, base::parents_, base::proposals_, base::runner_, base::step_, base::step_results_;
+      base::moves_, base::options_, base::parents_, base::proposals_, base::release, base::runner_, base::step_, base::step_results_;
   using typename base::decoding, typename base::scalar, typename base::scheduled, typename base::sequence;
 
   void take_results(const scheduled& s, std::size_t& wanted) {
@@ -48,7 +48,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
     }
     blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
     if (s.proposed > 0) blocks_.shrink(q.blocks, q.computed);
-    if (q.ended) blocks_.release(q.blocks);
+    if (q.ended) release(q);
   }
 
   // Draws tokens at the rows of the last token and of proposals, as long as there is a proposal that was drawn. False if an error ended the sequence.
@@ -172,7 +172,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
     } catch (const std::exception& problem) {
       q.ended = true;
       ++counts_.ended;
-      blocks_.release(q.blocks);
+      release(q);
       e.finish = finish_reason::error;
       e.message =
           "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";

@@ -22,6 +22,7 @@ struct engine_sequence {
   std::vector<std::int32_t> tokens{};  // prompt and answer
   std::int64_t computed = 0;           // of them, those whose rows are in the cache
   sequence_blocks blocks{};
+  std::int64_t state = -1;  // of those that the runner's layers keep, while it runs
   token_counts counts{};
   std::int64_t cached_prompt_tokens = 0;
   bool began = false;

@@ -112,6 +112,7 @@ class model_runner {
             .block_rows = stage_.cache().block_rows,
             .blocks = stage_.cache().blocks,
             .max_rows = stage_.max_rows(),
+            .states = stage_type::keeps::has_states ? stage_.cache().states : 0,
             .window = stage_type::keeps::sees_all ? 0 : stage_.window()};
   }
 

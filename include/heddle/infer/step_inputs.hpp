@@ -51,7 +51,7 @@ class step_inputs {
     windowed_pages_.few_slices = windowed.few_slices;
     if constexpr (!in_place) {
       const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.windowed()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
-                                 bytes_of(rows.wanted()) + bytes_of(pages.pages) + bytes_of(pages.few_rows) +
+                                 bytes_of(rows.wanted()) + bytes_of(rows.states()) + bytes_of(pages.pages) + bytes_of(pages.few_rows) +
                                  bytes_of(tokens);
       make_room(queue, needed);
     }
@@ -61,6 +61,7 @@ class step_inputs {
     positions_ = put(rows.positions(), at);
     places_ = put(rows.places(), at);
     wanted_ = put(rows.wanted(), at);
+    states_ = put(rows.states(), at);
     pages_.pages = put(pages.pages, at);
     pages_.few_rows = put(pages.few_rows, at);
     windowed_pages_.pages = pages_.pages;
@@ -77,6 +78,7 @@ class step_inputs {
   row<std::int32_t> wanted() const noexcept { return wanted_; }
   row<compute::attention_slice> slices() const noexcept { return slices_; }
   compute::key_pages_in<Space> pages() const noexcept { return pages_; }
+  row<compute::state_rows> states() const noexcept { return states_; }
   row<compute::attention_slice> windowed() const noexcept { return windowed_; }
   compute::key_pages_in<Space> windowed_pages() const noexcept { return windowed_pages_; }
 
@@ -130,6 +132,7 @@ class step_inputs {
   row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{};
   compute::key_pages_in<Space> pages_{}, windowed_pages_{};
   row<compute::attention_slice> slices_{}, windowed_{};
+  row<compute::state_rows> states_{};
   [[no_unique_address]] memory<Space> there_{};
   [[no_unique_address]] memory<host_space> on_host_{};
 };

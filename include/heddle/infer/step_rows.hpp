@@ -54,10 +54,17 @@ class step_rows {
     if (other_slices_.empty()) few_rows_.clear();  // all are
     slices_.insert(slices_.end(), other_slices_.begin(), other_slices_.end());
     if (window > 0) see_windows(s, window);
+    states_.clear();
+    for (const sequence_rows& q : s.sequences)
+      if (q.state >= 0)
+        states_.push_back({static_cast<std::int32_t>(q.first_row), static_cast<std::int32_t>(q.rows),
+                           static_cast<std::int32_t>(q.state), q.position == 0 ? 1 : 0});
   }
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
+  /// Rows of sequences that have states.
+  std::span<const compute::state_rows> states() const noexcept { return states_; }
   /// The rows whose logits are wanted.
   std::span<const std::int32_t> wanted() const noexcept { return wanted_; }
   /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors, everywhere to all of its keys. Sequences with up to `most_few_rows` rows come first.
@@ -122,6 +129,7 @@ class step_rows {
   std::int64_t block_rows_ = 0, most_keys_ = 0, few_slices_ = 0;
   std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{}, few_rows_{};
   std::vector<std::int64_t> depths_{};
+  std::vector<compute::state_rows> states_{};
   std::vector<compute::attention_slice> slices_{}, other_slices_{}, windowed_{};
   std::int64_t most_keys_windowed_ = 0, few_windowed_ = 0;
 };
