@@ -21,6 +21,11 @@ namespace {
 
 using mistral_model = md::mistral<double>;
 
+using mistral_offers = inf::model_runner<mistral_model, world_type, backend>::capabilities;
+static_assert(mistral_offers::has<inf::truncate> && mistral_offers::has<inf::causal_rows> &&
+              mistral_offers::has<inf::next_token> && mistral_offers::has<inf::bounded_reach> &&
+              !mistral_offers::has<inf::tree_rows> && !mistral_offers::has<inf::window_rows>);
+
 struct mistral_answer {
   std::vector<std::int32_t> tokens{};
   std::vector<double> log_probabilities{};

@@ -26,6 +26,12 @@ namespace {
 using hybrid_model = md::spiking_brain<double>;
 using hybrid_tokens = std::vector<std::vector<std::int32_t>>;
 
+using hybrid_offers = inf::model_runner<hybrid_model, world_type, backend>::capabilities;
+static_assert(hybrid_offers::has<inf::next_token> && hybrid_offers::has<inf::bounded_reach>);
+// Neither speculation nor shared prefixes: a state has no rows that could be taken back or found again.
+static_assert(!hybrid_offers::has<inf::truncate> && !hybrid_offers::has<inf::causal_rows> &&
+              !hybrid_offers::has<inf::tree_rows>);
+
 struct hybrid_names {
   md::source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
 };

@@ -5,9 +5,11 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/experts.hpp>
+#include <heddle/model/layers/gated_linear_attention.hpp>
 #include <heddle/model/llama.hpp>
 
 #include <cmath>
@@ -419,6 +421,20 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
     windowed attention = grouped<windowed>(1, 2, 4);
     attention.window = 2;
     check("a window", attention, 8, 8);
+  }
+  {
+    using linear = ly::gated_linear_attention;
+    check("linear attention",
+          linear{"attn",
+                 linear::q_layer("q", {6}, {2, 2, 3}),
+                 linear::kv_layer("k", {6}, {2, 3}),
+                 linear::kv_layer("v", {6}, {2, 3}),
+                 linear::down_layer("gk.0", {6}, {2}),
+                 linear::up_layer("gk.1", {2}, {2, 3}),
+                 linear::norm_layer("g_norm", {2, 2}, 3, 1e-5, ly::detail::kept_heads),
+                 linear::out_layer("o", {2, 2, 3}, {6}),
+                 0.7},
+          6, 6);
   }
   check("normed heads, wider than the stream", grouped<ly::grouped_attention<false, false, true>>(2, 2, 4, 6), 6, 6);
   check("normed heads, biases, in_out", grouped<ly::grouped_attention<true, false, true, ly::storage::in_out>>(1, 2, 4),
