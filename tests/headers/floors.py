@@ -45,7 +45,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
-         "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "watched_choices"],
+         "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
          "schedule": ["lower/reorder", "text/derive"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
