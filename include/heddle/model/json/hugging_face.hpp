@@ -128,6 +128,7 @@ inline llama_config qwen_of(config_object& c, int head_elements, const char* arc
 
 // Versions without a window are Llamas.
 inline void mistral_of(config_object& c, hugging_face_model& out) {
+  c.only("attention_bias", false);
   llama_config shape = llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .epsilon = 1e-6},
                                 "MistralForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
