@@ -112,7 +112,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       at_block(c, layer - part_.first);
       return c;
     });
-    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
+    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_words(config, cache, max_rows));
   }
   cached_stage(const cached_stage&) = delete;
   cached_stage& operator=(const cached_stage&) = delete;
@@ -203,7 +203,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       plan.workspace += most.template bytes_in<space>();
     }
     plan.inputs =
-        step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
+        step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_words(config, cache, max_rows));
     run_type run{backend, world};
     for (int l = part.first; l < part.first + part.count; ++l)
       model::detail::call_block(at, l, run, [&](const auto& block) {
@@ -428,6 +428,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     const std::int64_t of_sequence = (tokens + cache.block_rows - 1) / cache.block_rows;
     constexpr std::int64_t most = (std::int64_t{16} << 20) / static_cast<std::int64_t>(sizeof(std::int32_t));
     return max_rows > most / of_sequence ? most : max_rows * of_sequence;
+  }
+  // The same with the rows of states.
+  static std::int64_t most_words(const config_type& config, const cache_extent& cache, std::int64_t max_rows) noexcept {
+    constexpr auto words = static_cast<std::int64_t>(sizeof(compute::state_rows) / sizeof(std::int32_t));
+    return most_pages(config, cache, max_rows) + (keeps::has_states ? words * max_rows : 0);
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>
