@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Golden numbers for heddle's Qwen-2, Qwen-3, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
+"""Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mixtral_golden.bin,
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin,
 deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
@@ -25,6 +25,7 @@ YARN = {"rope_type": "yarn", "rope_theta": THETA, "factor": 4.0, "beta_fast": 2,
 SIZES = {
     "qwen2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
     "qwen3": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False),
+    "mistral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False, window=4),
     "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
@@ -45,6 +46,7 @@ SIZES = {
 }
 CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+           "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
@@ -55,6 +57,8 @@ def make_model(family):
     s = SIZES[family]
     config_class, model_class = CLASSES[family]
     more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
+    if "window" in s:
+        more["sliding_window"] = s["window"]
     deepseek = family.startswith("deepseek")
     dense = s.get("dense", dict(first_k_dense_replace=0, intermediate_size=s["ffn"]))
     if deepseek:

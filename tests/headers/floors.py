@@ -24,8 +24,9 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
 ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units",
-                   "hugging_face_model", "paper/backend", "paper/memory", "paper/trace", "paper/world", "parameter_route", "with_model"],
-         "infer": ["any_model_runner", "families", "family_runner", "family_units"],
+                   "hugging_face_model", "layers/gated_linear_attention", "mistral", "paper/backend", "paper/memory", "paper/trace", "paper/world",
+                   "parameter_route", "spiking_brain", "spiking_brain_config", "with_model"],
+         "infer": ["any_model_runner", "families", "family_runner", "family_units", "windowed"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",
@@ -50,7 +51,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
-         "compute": ["launched_pixelize", "pixelize", "pixelized", "watched_choices"],
+         "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
          "schedule": ["lower/reorder", "text/derive"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",

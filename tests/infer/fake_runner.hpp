@@ -34,11 +34,13 @@ struct language {
   double habit = 0;
   std::int32_t broken_after = -1;  ///< logits behind this token are NaN
   std::int32_t odd_after = -1;     ///< the habit is another behind this token
+  std::int64_t window = 0;         ///< last tokens that count; 0: all
 
   template <class Token>
   void logits(std::int64_t length, Token&& token, std::span<double> to) const {
     std::uint64_t hash = 0;
-    for (std::int64_t i = 0; i < length; ++i) hash = mixed(hash * 31 + static_cast<std::uint64_t>(token(i)) + 1);
+    for (std::int64_t i = window > 0 && length > window ? length - window : 0; i < length; ++i)
+      hash = mixed(hash * 31 + static_cast<std::uint64_t>(token(i)) + 1);
     const std::int64_t last = token(length - 1);
     for (std::int64_t v = 0; v < vocabulary; ++v)  // multiples of 1/64 in [-2, 2)
       to[static_cast<std::size_t>(v)] = static_cast<double>(mixed(hash + static_cast<std::uint64_t>(v)) % 256) / 64 - 2;
@@ -50,10 +52,11 @@ struct language {
 class runner {
  public:
   using scalar = double;
-  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows>;
+  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows, inf::next_token>;
   explicit runner(inf::step_limits l = small_limits, language of = {})
       : limits_(l), language_(of), cache_(static_cast<std::size_t>(l.blocks * l.block_rows), 99) {
     language_.vocabulary = l.vocabulary;
+    language_.window = l.window;
   }
   inf::step_limits limits() const { return limits_; }
 

@@ -1,5 +1,6 @@
 // Merged partial results of attention: those of the host's backend.
 #include "catch.hpp"
+#include "compute/decay_trials.hpp"
 #include "space.hpp"
 
 #include <heddle/compute/host/merge_partials.hpp>
@@ -89,4 +90,8 @@ TEST_CASE("partial results of attention are merged on Kokkos as on the host", "[
   CHECK_THROWS_AS(merge_partials(b, out, lse, co::head_rows<const float, space>{nullptr, 3, 1, 1, 1},
                                  co::head_numbers<const float, space>(lse)),
                   hd::layout_error);
+}
+
+TEST_CASE("linear attention with decays is on Kokkos what it is on the host", "[kokkos][compute]") {
+  decay_trials::compare_all_with_host<tested>();
 }

@@ -77,6 +77,10 @@ struct found_family {
     return LatentQueries ? "deepseek" : "plain deepseek";
   }
   template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::mistral<T, How, Tied>>, const md::mistral_config&) const {
+    return Tied ? "tied mistral" : "mistral";
+  }
+  template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
   }
@@ -142,6 +146,20 @@ TEST_CASE("configurations of Qwen that transformers wrote", "[model][hugging_fac
   CHECK(refusal(with(config_of("qwen3"), "attention_bias", true)).find("'attention_bias'") != std::string::npos);
 }
 
+TEST_CASE("configurations of Mistral that transformers wrote", "[model][hugging_face]") {
+  const json written = config_of("mistral");
+  const auto mistral = md::from_config(written);
+  CHECK(mistral.family() == "mistral");
+  CHECK(std::get<md::mistral_config>(mistral.config).window == 7);
+  CHECK(md::with_model<float>(mistral, found_family{}) == "mistral");
+  const auto later = md::from_config(with(written, "sliding_window", nullptr));  // without a window it is a Llama
+  CHECK(later.family() == "llama");
+  const md::llama_config shape = std::get<md::mistral_config>(mistral.config);
+  CHECK(std::get<md::llama_config>(later.config) == shape);
+  CHECK(std::get<md::mistral_config>(md::from_config({{"model_type", "mistral"}}).config).kv_heads == 8);
+  CHECK_THROWS_WITH(md::from_config(with(written, "sliding_window", 0)),
+                    Catch::Matchers::Contains("window must be 1 to 16777216, got 0"));
+}
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
   const auto mixtral = md::from_config(written);
@@ -528,9 +546,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3" or "deepseek_v2", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3" or "deepseek_v2", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -670,7 +688,8 @@ TEST_CASE("published configurations are taken, or refused for the right reason",
     CAPTURE(name);
     CHECK(refusal(config).empty());
     const auto about = md::from_config(config);
-    CHECK(about.family() == config.at("model_type").get<std::string>());
+    const bool no_window = config.at("model_type") == "mistral" && config.at("sliding_window").is_null();
+    CHECK(about.family() == (no_window ? std::string("llama") : config.at("model_type").get<std::string>()));
     CHECK(about.tied == (config.value("tie_word_embeddings", false) || about.family() == "gpt2"));
     std::visit(
         [&](const auto& c) {

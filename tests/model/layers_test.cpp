@@ -5,8 +5,11 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/experts.hpp>
+#include <heddle/model/layers/gated_linear_attention.hpp>
 #include <heddle/model/llama.hpp>
 
 #include <cmath>
@@ -80,7 +83,7 @@ class rig {
     tokens = random_ids(e.rows(), 7, 3);
     targets = random_ids(e.rows(), 7, 4);
     targets[1] = -1;
-    sequences.prepare(e.samples, e.sequence);
+    sequences.prepare(e.samples, e.sequence, ly::window_of(layer));
     run.extent = e;
     run.weights[0] = store.weights().data();
     run.gradients[0] = store.gradients().data();
@@ -93,6 +96,7 @@ class rig {
     run.drops = drops;
     run.positions = sequences.rows(e);
     run.sequences = sequences.slices(e);
+    run.windowed = sequences.windowed(e);
     run.routing = &routing;
     run.tied = md::as_matrix(std::span<const double>(words), 7, in);
     run.tied_gradient = md::as_matrix(std::span(d_words), 7, in);
@@ -412,6 +416,26 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
   check("grouped, three query heads each", grouped(2, 3, 2), 12, 12);
   check("grouped, one key-value head", grouped(1, 2, 4), 8, 8);
   check("biases", grouped<ly::grouped_attention<true, true>>(2, 2, 2), 8, 8);
+  {
+    using windowed = ly::grouped_attention<false, false, false, ly::storage::out_in, ly::no_adapter, true>;
+    windowed attention = grouped<windowed>(1, 2, 4);
+    attention.window = 2;
+    check("a window", attention, 8, 8);
+  }
+  {
+    using linear = ly::gated_linear_attention;
+    check("linear attention",
+          linear{"attn",
+                 linear::q_layer("q", {6}, {2, 2, 3}),
+                 linear::kv_layer("k", {6}, {2, 3}),
+                 linear::kv_layer("v", {6}, {2, 3}),
+                 linear::down_layer("gk.0", {6}, {2}),
+                 linear::up_layer("gk.1", {2}, {2, 3}),
+                 linear::norm_layer("g_norm", {2, 2}, 3, 1e-5, ly::detail::kept_heads),
+                 linear::out_layer("o", {2, 2, 3}, {6}),
+                 0.7},
+          6, 6);
+  }
   check("normed heads, wider than the stream", grouped<ly::grouped_attention<false, false, true>>(2, 2, 4, 6), 6, 6);
   check("normed heads, biases, in_out", grouped<ly::grouped_attention<true, false, true, ly::storage::in_out>>(1, 2, 4),
         8, 8);

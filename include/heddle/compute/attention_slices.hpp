@@ -123,4 +123,21 @@ constexpr offset_slices causal_at(std::int64_t q_begin, std::int64_t q_end, std:
   return out;
 }
 
+/// Causal attention of the queries in rows [q_begin, q_end), the first of which stands at position `q_position` of its sequence, to the last `window` tokens up to their own; 0:
+/// to all. The key of the sequence's first token is row `k_begin`. At most a causal slice and, behind it, a bi_causal one; with a window that nothing leaves the causal one alone.
+constexpr offset_slices causal_window(std::int64_t q_begin, std::int64_t q_end, std::int64_t q_position,
+                                      std::int64_t k_begin, std::int64_t window) noexcept {
+  offset_slices out;
+  const std::int64_t nq = q_end - q_begin, last = k_begin + q_position + nq;
+  if (nq <= 0) return out;
+  const std::int64_t inside =  // queries that see all before them
+      window <= 0 ? nq : (std::min)(nq, (std::max)(std::int64_t{0}, window - q_position));
+  if (inside > 0)
+    out.slices[out.count++] = {q_begin, q_begin + inside, k_begin, k_begin + q_position + inside, slice_mask::causal};
+  if (inside < nq)
+    out.slices[out.count++] = {q_begin + inside, q_end, k_begin + q_position + inside - window + 1, last,
+                               nq - inside == 1 ? slice_mask::causal : slice_mask::bi_causal};
+  return out;
+}
+
 }  // namespace heddle::inline v0::compute

@@ -91,6 +91,12 @@ struct key_pages_in {
 /// Where keys and values lie, with the list of pages on the host.
 using key_pages = key_pages_in<host_memory>;
 
+/// Rows of one sequence that follow one another, and which of the states that layers keep is the sequence's. `fresh`: it begins from zeros.
+struct state_rows {
+  std::int32_t first_row = 0, rows = 0, state = 0, fresh = 1;
+  friend constexpr bool operator==(const state_rows&, const state_rows&) = default;
+};
+
 /// The scalars of one AdamW step, kept in double. `step` counts from 1; gradients are multiplied by `grad_scale`
 /// (clipping, loss normalisation) as they are read.
 /// Source: Loshchilov and Hutter, arXiv:1711.05101, algorithm 2, in PyTorch's order of operations.

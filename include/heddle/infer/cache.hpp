@@ -26,6 +26,8 @@ struct sequence_blocks {
   std::int64_t weights =
       0;  ///< how often the weights had changed when the sequence began, for a policy whose blocks others can find
   block_copy copy{.from = -1, .to = -1};
+  std::int64_t prompt = 0;  ///< tokens with which the sequence began, for a policy that gives blocks back
+  std::int64_t gone = 0;    ///< blocks at the beginning that were given back
 };
 
 /// Numbers of a cache. Units: blocks, tokens.

@@ -10,6 +10,7 @@
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_types.hpp>
@@ -34,12 +35,16 @@ template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
 template <bool Ok, class Model>
 inline constexpr bool steps_have_all_logits = Ok;
-inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
+inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool has_states) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
     throw config_error(
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
+  if (c.states < 0 || c.states > most || (has_states && c.states < 1))
+    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+                       "got " +
+                       std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -77,6 +82,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
                                                           typename types::trained>::value);
 
+  /// What its layers keep of earlier tokens.
+  using keeps = model::layers::cached_traits<block_layer>;
+
   /// `max_rows`: of a step.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
                std::int64_t max_rows)
@@ -89,11 +97,13 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         description_(Model::describe(config)),
         at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), config.width, {}),
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
+        states_at_(place_states(at_, world, part, cache.states)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
         tokens_(queue(), cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
+        states_(queue(), states_at_.back(), "the states of " + std::to_string(cache.states) + " sequences"),
         work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
               "the working memory of a stage for inference") {
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
@@ -102,7 +112,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       at_block(c, layer - part_.first);
       return c;
     });
-    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
+    inputs_.reserve(queue(), max_rows, slices_of_row * max_rows, most_words(config, cache, max_rows));
   }
   cached_stage(const cached_stage&) = delete;
   cached_stage& operator=(const cached_stage&) = delete;
@@ -115,8 +125,30 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   const cache_extent& cache() const noexcept { return cache_; }
   std::int64_t max_rows() const noexcept { return max_rows_; }
+  /// Tokens that rows of its windowed layers see; 0: it has none.
+  std::int64_t window() const { return model::layers::window_of_blocks<block_layer>(description_); }
   /// Bytes of the cache on this rank.
   std::int64_t cache_bytes() const noexcept { return static_cast<std::int64_t>(tokens_.size() * sizeof(T)); }
+  /// Bytes of the states on this rank.
+  std::int64_t state_bytes() const noexcept {
+    return static_cast<std::int64_t>(states_.size() * sizeof(typename types::sum));
+  }
+  /// The same by formula, of one sequence.
+  static std::int64_t state_bytes_of_sequence(const config_type& config, const whole_mesh& mesh, int rank,
+                                              model::stage_layers part) {
+    std::int64_t elements = 0;
+    if constexpr (keeps::has_states) {
+      const typename places::placer place(model::make_stage_mesh<mesh_type>(mesh),
+                                          model::rank_in_stage_mesh<mesh_type>(mesh, rank));
+      const description all = Model::describe(config);
+      for (int l = part.first; l < part.first + part.count; ++l)
+        all.with_block(l, [&]<class Layer>(const Layer& layer) {
+          model::layers::placed<Layer> block(layer);
+          place.place_states(block, elements);
+        });
+    }
+    return elements * static_cast<std::int64_t>(sizeof(typename types::sum));
+  }
   /// The same by formula, of one block of `block_rows` tokens on a rank of the mesh.
   static std::int64_t cache_bytes_of_block(const config_type& config, const whole_mesh& mesh, int rank,
                                            model::stage_layers part, std::int64_t block_rows) {
@@ -161,6 +193,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     plan.parameters = bytes(held.store().size() + held.frozen().size());
     plan.frozen = bytes(held.frozen().size());
     plan.cache = cache.blocks * cache_bytes_of_block(config, world.mesh(), world.rank(), part, cache.block_rows);
+    plan.states = cache.states * state_bytes_of_sequence(config, world.mesh(), world.rank(), part);
     work_offsets unused;
     plan.workspace = bytes(place_work(unused, at, all, part, max_rows, config.width));
     if constexpr (model::layers::uses_routing<block_layer>) {
@@ -171,7 +204,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       plan.workspace += most.template bytes_in<space>();
     }
     plan.inputs =
-        step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_pages(config, cache, max_rows));
+        step_inputs<space>::bytes_for(max_rows, slices_of_row * max_rows, most_words(config, cache, max_rows));
     run_type run{backend, world};
     for (int l = part.first; l < part.first + part.count; ++l)
       model::detail::call_block(at, l, run, [&](const auto& block) {
@@ -239,6 +272,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.sequences = inputs_.slices();
     c.cache.places = inputs_.places();
     c.cache.pages = inputs_.pages();
+    if constexpr (keeps::has_states) c.cache.state_rows = inputs_.states();
+    if constexpr (keeps::windows) {
+      c.windowed = inputs_.windowed();
+      c.cache.windowed = inputs_.windowed_pages();
+    }
     T* x = work(work_at_.x);
     T* y = work(work_at_.y);
     if (is_first()) {
@@ -286,7 +324,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static const config_type& checked(const config_type& config, model::stage_layers part, cache_extent cache,
                                     std::int64_t max_rows) {
     model::checked_stage(config, part, 1, 1, 0);
-    detail::require_extent(cache, max_rows);
+    detail::require_extent(cache, max_rows, keeps::has_states);
     return config;
   }
   static model::stage_layers without_gradients(model::stage_layers part) noexcept {
@@ -304,6 +342,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       std::int64_t columns = 0;
       at.with_block(part.first + l, [&](auto& block) { placer_of(world).place_cached(block, columns); });
       begins.push_back(begins.back() + columns * rows);
+    }
+    return begins;
+  }
+  std::vector<std::int64_t> place_states(places& at, World& world, model::stage_layers part,
+                                         std::int64_t states) const {
+    std::vector<std::int64_t> begins{0};
+    for (int l = 0; l < part.count; ++l) {
+      std::int64_t elements = 0;
+      if constexpr (keeps::has_states)
+        at.with_block(part.first + l, [&](auto& block) { placer_of(world).place_states(block, elements); });
+      begins.push_back(begins.back() + elements * states);
     }
     return begins;
   }
@@ -381,6 +430,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     constexpr std::int64_t most = (std::int64_t{16} << 20) / static_cast<std::int64_t>(sizeof(std::int32_t));
     return max_rows > most / of_sequence ? most : max_rows * of_sequence;
   }
+  // The same with the rows of states.
+  static std::int64_t most_words(const config_type& config, const cache_extent& cache, std::int64_t max_rows) noexcept {
+    constexpr auto words = static_cast<std::int64_t>(sizeof(compute::state_rows) / sizeof(std::int32_t));
+    return most_pages(config, cache, max_rows) + (keeps::has_states ? words * max_rows : 0);
+  }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
@@ -410,6 +464,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.shared = work(work_at_.shared);
     c.constants = work(work_at_.constants) + at_.constants_of(part_.first + layer, part_.first, part_.count);
     c.cache.of_block = block_of_cache(layer);
+    if constexpr (keeps::has_states) {
+      c.cache.states = cache_.states;
+      c.cache.states_of_block = states_.address() + states_at_[static_cast<std::size_t>(layer)];
+    }
   }
 
   config_type config_;
@@ -420,9 +478,11 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::int64_t max_rows_;
   description description_;
   places at_;
-  std::vector<std::int64_t> cache_at_;  ///< where each block's begins in the cache, and the end
+  std::vector<std::int64_t> cache_at_;   ///< where each block's begins in the cache, and the end
+  std::vector<std::int64_t> states_at_;  ///< the same of states
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;
+  buffer<typename types::sum, space> states_;
   work_offsets work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};

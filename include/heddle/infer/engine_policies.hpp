@@ -35,7 +35,7 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
-          "prefix_shared, slotted) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
+          "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
           "medusa_speculation<Heads>, falcon_speculation<Drafter>), or types with the same members");
     }());
     return false;
@@ -48,11 +48,12 @@ constexpr bool engine_policies_checked() {
   }
 }
 
-template <class Needs, class Offered>
-struct all_offered;
-template <class... Ns, class Offered>
-struct all_offered<capabilities<Ns...>, Offered> {
-  static constexpr bool value = (Offered::template has<Ns> && ...);
+// What a runner alone offers.
+template <class Cache>
+struct cache_beside_runner {
+  template <class C>
+  static constexpr bool has =
+      Cache::capabilities::template has<C> || std::is_same_v<C, next_token> || std::is_same_v<C, window_rows>;
 };
 
 template <class Runner>
@@ -85,17 +86,19 @@ struct chosen_engine_policies {
       static_assert(all_offered<typename cache::needs, runner>::value,
                     "heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs "
                     "causal_rows: "
-                    "keys and values that depend on the tokens up to theirs alone");
+                    "keys and values that depend on the tokens up to theirs alone; windowed needs bounded_reach: rows "
+                    "that see a limited number of tokens");
       return false;
     } else if constexpr (!all_offered<typename decoding::needs, runner>::value) {
       static_assert(
           all_offered<typename decoding::needs, runner>::value,
           "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
-          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows");
+          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows; one token behind the "
+          "other needs next_token: a model whose rows see no later ones");
       return false;
-    } else if constexpr (!all_offered<typename decoding::needs, typename cache::capabilities>::value) {
+    } else if constexpr (!all_offered<typename decoding::needs, cache_beside_runner<cache>>::value) {
       static_assert(
-          all_offered<typename decoding::needs, typename cache::capabilities>::value,
+          all_offered<typename decoding::needs, cache_beside_runner<cache>>::value,
           "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
           "truncate: rows at the end of a sequence that can be taken back");
       return false;

@@ -11,6 +11,7 @@ namespace heddle::inline v0::infer {
 struct memory_plan {
   std::int64_t parameters = 0;
   std::int64_t cache = 0;
+  std::int64_t states = 0;     ///< that layers keep of sequences
   std::int64_t workspace = 0;  ///< activations of a step, and what rows are routed by
   std::int64_t inputs = 0;     ///< tokens, slices and pages of a step, and draws; 0 where kernels run on the host
   std::int64_t messages = 0;   ///< rows from and to other stages, and logits on their way
@@ -20,7 +21,7 @@ struct memory_plan {
   std::int64_t frozen = 0;     ///< of the parameters, those that the description does not train
 
   /// From the beginning to the end.
-  std::int64_t held() const noexcept { return parameters + cache + workspace + inputs + messages; }
+  std::int64_t held() const noexcept { return parameters + cache + states + workspace + inputs + messages; }
   /// The most in a step: attention and drawing follow each other.
   std::int64_t total() const noexcept { return held() + streams + (std::max)(attention, drawing); }
   friend bool operator==(const memory_plan&, const memory_plan&) = default;

@@ -12,6 +12,8 @@
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/mesh/axis.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
@@ -30,6 +32,28 @@
 
 namespace heddle::inline v0::infer {
 
+namespace detail {
+// What layers that keep rows of tokens, states, or see later tokens, allow.
+template <class Model, class Block>
+constexpr auto select_model_capabilities() {
+  using keeps = model::layers::cached_traits<Block>;
+  if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
+    return capabilities<window_rows>{};
+  else if constexpr (keeps::has_states && keeps::sees_all)
+    return capabilities<next_token>{};
+  else if constexpr (keeps::has_states)
+    return capabilities<next_token, bounded_reach>{};
+  else if constexpr (!keeps::sees_all)
+    return capabilities<truncate, causal_rows, next_token, bounded_reach>{};
+  else if constexpr (keeps::windows)
+    return capabilities<truncate, causal_rows, next_token>{};
+  else
+    return capabilities<truncate, causal_rows, tree_rows, next_token>{};
+}
+template <class Model, class Block>
+using capabilities_of_model = decltype(select_model_capabilities<Model, Block>());
+}  // namespace detail
+
 /// A described language model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`: a
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
 /// returns after the leader's `finish` (or its destructor) or `interrupt`.
@@ -46,7 +70,8 @@ namespace heddle::inline v0::infer {
 template <class Model, class World, class Backend, class Pipeline = pp>
 class model_runner {
  public:
-  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using capabilities =
+      detail::capabilities_of_model<Model, typename cached_stage<Model, World, Backend, Pipeline>::block_layer>;
   using scalar = typename Model::scalar;
   using T = scalar;
   using stage_type = cached_stage<Model, World, Backend, Pipeline>;
@@ -86,7 +111,9 @@ class model_runner {
             .context = stage_.config().context,
             .block_rows = stage_.cache().block_rows,
             .blocks = stage_.cache().blocks,
-            .max_rows = stage_.max_rows()};
+            .max_rows = stage_.max_rows(),
+            .states = stage_type::keeps::has_states ? stage_.cache().states : 0,
+            .window = stage_type::keeps::sees_all ? 0 : stage_.window()};
   }
 
   /// The blocks of `block_rows` tokens that fit into `bytes` on every rank of the mesh.
@@ -157,6 +184,11 @@ class model_runner {
     require_ready("run");
     const step_limits limits_now = limits();
     require_step(s, limits_now);
+    if constexpr (stage_type::keeps::windows)
+      if (!s.parents.empty() || s.everywhere)
+        throw config_error(
+            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should have no "
+            "tree and not be everywhere");
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
     require_draws(draws, drawn.size(), s.wanted.size());
     const bool all_drawn = !draws.empty() && draws.size() == s.wanted.size();
@@ -289,7 +321,7 @@ class model_runner {
     if constexpr (draws_on_device)
       if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
     if (s.rows() == 0) return;
-    rows_.prepare(s, stage_.cache().block_rows);
+    rows_.prepare(s, stage_.cache().block_rows, stage_.window());
     auto&& pipeline = world_->template along_if<Pipeline>();
     const std::int64_t elements = s.rows() * stage_.config().width;
     const row in = part_of(in_, stage_.is_first() ? 0 : elements), out = part_of(out_, stage_.is_last() ? 0 : elements);

@@ -45,19 +45,27 @@ class step_inputs {
     pages_.page_rows = pages.page_rows;
     pages_.most_keys = pages.most_keys;
     pages_.few_slices = pages.few_slices;
+    const compute::key_pages windowed = rows.windowed_pages();
+    windowed_pages_.page_rows = windowed.page_rows;
+    windowed_pages_.most_keys = windowed.most_keys;
+    windowed_pages_.few_slices = windowed.few_slices;
     if constexpr (!in_place) {
-      const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
-                                 bytes_of(rows.wanted()) + bytes_of(pages.pages) + bytes_of(pages.few_rows) +
+      const std::size_t needed = bytes_of(rows.slices()) + bytes_of(rows.windowed()) + bytes_of(rows.positions()) + bytes_of(rows.places()) +
+                                 bytes_of(rows.wanted()) + bytes_of(rows.states()) + bytes_of(pages.pages) + bytes_of(pages.few_rows) +
                                  bytes_of(tokens);
       make_room(queue, needed);
     }
     std::size_t at = 0;
     slices_ = put(rows.slices(), at);  // first: their numbers are the widest
+    windowed_ = put(rows.windowed(), at);
     positions_ = put(rows.positions(), at);
     places_ = put(rows.places(), at);
     wanted_ = put(rows.wanted(), at);
+    states_ = put(rows.states(), at);
     pages_.pages = put(pages.pages, at);
     pages_.few_rows = put(pages.few_rows, at);
+    windowed_pages_.pages = pages_.pages;
+    windowed_pages_.few_rows = pages_.few_rows;
     tokens_ = put(tokens, at);
     if constexpr (!in_place)
       queue.copy(heddle::v0::detail::row_at<host_space>(static_cast<const std::byte*>(on_host_.address()),
@@ -70,6 +78,9 @@ class step_inputs {
   row<std::int32_t> wanted() const noexcept { return wanted_; }
   row<compute::attention_slice> slices() const noexcept { return slices_; }
   compute::key_pages_in<Space> pages() const noexcept { return pages_; }
+  row<compute::state_rows> states() const noexcept { return states_; }
+  row<compute::attention_slice> windowed() const noexcept { return windowed_; }
+  compute::key_pages_in<Space> windowed_pages() const noexcept { return windowed_pages_; }
 
  private:
   template <class Q>
@@ -119,8 +130,9 @@ class step_inputs {
   using memory = std::conditional_t<in_place, nothing, buffer<std::byte, S>>;
 
   row<std::int32_t> tokens_{}, positions_{}, places_{}, wanted_{};
-  compute::key_pages_in<Space> pages_{};
-  row<compute::attention_slice> slices_{};
+  compute::key_pages_in<Space> pages_{}, windowed_pages_{};
+  row<compute::attention_slice> slices_{}, windowed_{};
+  row<compute::state_rows> states_{};
   [[no_unique_address]] memory<Space> there_{};
   [[no_unique_address]] memory<host_space> on_host_{};
 };

@@ -18,8 +18,8 @@ namespace heddle::inline v0::infer {
 class step_rows {
  public:
   step_rows() = default;
-  /// Requires a step that `require_step` accepts, and a cache of fewer than 2^31 rows.
-  void prepare(const step& s, std::int64_t block_rows) {
+  /// Requires a step that `require_step` accepts, and a cache of fewer than 2^31 rows. `window`: tokens that rows of `windowed` see, of a step without trees; 0: there are none.
+  void prepare(const step& s, std::int64_t block_rows, std::int64_t window = 0) {
     block_rows_ = block_rows;
     positions_.clear();
     places_.clear();
@@ -34,7 +34,7 @@ class step_rows {
       const bool is_few = q.rows <= most_few_rows;
       std::vector<compute::attention_slice>& slices = is_few ? slices_ : other_slices_;
       if (is_few) {
-        most_keys_ = (std::max)(most_keys_, q.position + q.rows);
+        most_keys_ = (std::max)(most_keys_, q.reach());
         for (std::int64_t r = 0; r < q.rows; ++r) few_rows_.push_back(static_cast<std::int32_t>(q.first_row + r));
       }
       if (!s.parents.empty()) {
@@ -47,26 +47,51 @@ class step_rows {
         places_.push_back(static_cast<std::int32_t>(block * block_rows + t % block_rows));
       }
       const std::int64_t key = q.first_block * block_rows;
-      slices.push_back(
-          {q.first_row, q.first_row + q.rows, key, key + q.position + q.rows, compute::slice_mask::causal});
+      slices.push_back({q.first_row, q.first_row + q.rows, key, key + q.reach(),
+                        s.everywhere ? compute::slice_mask::full : compute::slice_mask::causal});
     }
     few_slices_ = static_cast<std::int64_t>(slices_.size());
     if (other_slices_.empty()) few_rows_.clear();  // all are
     slices_.insert(slices_.end(), other_slices_.begin(), other_slices_.end());
+    if (window > 0) see_windows(s, window);
+    states_.clear();
+    for (const sequence_rows& q : s.sequences)
+      if (q.state >= 0)
+        states_.push_back({static_cast<std::int32_t>(q.first_row), static_cast<std::int32_t>(q.rows),
+                           static_cast<std::int32_t>(q.state), q.position == 0 ? 1 : 0});
   }
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
+  /// Rows of sequences that have states.
+  std::span<const compute::state_rows> states() const noexcept { return states_; }
   /// The rows whose logits are wanted.
   std::span<const std::int32_t> wanted() const noexcept { return wanted_; }
-  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors. Sequences with up to `most_few_rows` rows come first.
+  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors, everywhere to all of its keys. Sequences with up to `most_few_rows` rows come first.
   std::span<const compute::attention_slice> slices() const noexcept { return slices_; }
+  /// The same to the last tokens of the window.
+  std::span<const compute::attention_slice> windowed() const noexcept { return windowed_; }
+  compute::key_pages windowed_pages() const noexcept {
+    return {pages_, block_rows_, (std::min)(most_keys_, most_keys_windowed_), few_rows_, few_windowed_};
+  }
   /// Where keys lie, and which rows are those of sequences with few.
   compute::key_pages pages() const noexcept { return {pages_, block_rows_, most_keys_, few_rows_, few_slices_}; }
   /// Rows of a sequence in one step up to which attention shares their keys among threads, where a backend does.
   static constexpr std::int64_t most_few_rows = 8;
 
  private:
+  void see_windows(const step& s, std::int64_t window) {
+    windowed_.clear();
+    most_keys_windowed_ = window + most_few_rows - 1;
+    for (const bool few : {true, false}) {
+      for (const sequence_rows& q : s.sequences)
+        if (few == (q.rows <= most_few_rows))
+          for (const compute::attention_slice& a : compute::causal_window(
+                   q.first_row, q.first_row + q.rows, q.position, q.first_block * block_rows_, window))
+            windowed_.push_back(a);
+      if (few) few_windowed_ = static_cast<std::int64_t>(windowed_.size());
+    }
+  }
   // Rows that follow one another see what plain rows do. All others see together the tokens in the cache and the rows that all of them
   // follow, and then each its own ancestors.
   void add_tree(const step& s, const sequence_rows& q, std::vector<compute::attention_slice>& slices) {
@@ -104,7 +129,9 @@ class step_rows {
   std::int64_t block_rows_ = 0, most_keys_ = 0, few_slices_ = 0;
   std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{}, few_rows_{};
   std::vector<std::int64_t> depths_{};
-  std::vector<compute::attention_slice> slices_{}, other_slices_{};
+  std::vector<compute::state_rows> states_{};
+  std::vector<compute::attention_slice> slices_{}, other_slices_{}, windowed_{};
+  std::int64_t most_keys_windowed_ = 0, few_windowed_ = 0;
 };
 
 }  // namespace heddle::inline v0::infer

@@ -23,6 +23,8 @@
 #define HEDDLE_MODELS_qwen2(M, KIND, T) M(KIND, model::qwen2<T>) M(KIND, model::tied_qwen2<T>)
 /// Models of Qwen3.
 #define HEDDLE_MODELS_qwen3(M, KIND, T) M(KIND, model::qwen3<T>) M(KIND, model::tied_qwen3<T>)
+/// Models of Mistral.
+#define HEDDLE_MODELS_mistral(M, KIND, T) M(KIND, model::mistral<T>) M(KIND, model::tied_mistral<T>)
 /// Models of Mixtral.
 #define HEDDLE_MODELS_mixtral(M, KIND, T) \
   M(KIND, model::mixtral<T, model::megatron<>>) M(KIND, model::tied_mixtral<T, model::megatron<>>)

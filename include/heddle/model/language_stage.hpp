@@ -9,6 +9,7 @@
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/language_stage_sizes.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
@@ -420,9 +421,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     }
     if constexpr (rows_type::of_samples &&
                   (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>)) {
-      sequences_.prepare(queue(), max_samples_, e.sequence);
-      c.positions = sequences_.rows(e);
-      c.sequences = sequences_.slices(e);
+      sequences_.prepare(queue(), max_samples_, e.sequence, layers::window_of_blocks<block_layer>(description_));
+      c.windowed = sequences_.windowed(e), c.positions = sequences_.rows(e), c.sequences = sequences_.slices(e);
     }
     if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
     return c;

@@ -14,9 +14,9 @@ namespace heddle::inline v0::model {
 namespace layers {
 
 /// A model of Llama's shape with another layer in place of its MLP, such as a mixture of experts. `adapt` may put an adapter around each
-/// linear layer of the attention.
+/// linear layer of the attention. `window`: of an attention with one.
 template <class Attention = grouped_attention<>, bool Tied = false, class Mlp, class Adapter = no_adapter>
-constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapter adapt = {}) {
+constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapter adapt = {}, std::int64_t window = 0) {
   using attention_type = typename Attention::template with<Adapter>;
   const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim();
   const double deviation = c.initial_deviation;
@@ -35,6 +35,7 @@ constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapte
     attention.q_norm = typename Attention::q_norm_layer("q_norm", {h, g}, e, c.epsilon, detail::kept_qkv);
     attention.k_norm = typename Attention::k_norm_layer("k_norm", {h}, e, c.epsilon, detail::kept_qkv);
   }
+  if constexpr (Attention::has_window) attention.window = window;
   return language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
                         "model.layers.", c.layers,
                         sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
@@ -48,7 +49,7 @@ constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapte
 /// normed; `Tied`: the token embedding is the head. `adapt` may put an adapter around each linear layer of the blocks.
 /// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
 template <class Attention = grouped_attention<>, bool Tied = false, class Adapter = no_adapter>
-constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
+constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}, std::int64_t window = 0) {
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
   using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
   const std::int64_t d = c.width, f = c.ffn;
@@ -57,7 +58,7 @@ constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
       gated<compute::silu>("mlp", adapt(to_hidden("gate_proj", {d}, {f}, c.initial_deviation)),
                            adapt(to_hidden("up_proj", {d}, {f}, c.initial_deviation)),
                            adapt(from_hidden("down_proj", {f}, {d}, c.initial_deviation))),
-      adapt);
+      adapt, window);
 }
 
 }  // namespace layers

@@ -17,13 +17,21 @@ namespace heddle::inline v0::model {
 /// Kept from call to call while sequences have one length.
 class token_positions {
  public:
-  void prepare(std::int64_t max_samples, std::int64_t sequence) {
+  /// `window`: tokens that rows of `windowed` see; 0: there are none.
+  void prepare(std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
     if (sequence == sequence_ || sequence == 0) return;
     sequence_ = sequence;
     positions_.resize(static_cast<std::size_t>(max_samples * sequence));
     for (std::size_t r = 0; r < positions_.size(); ++r)
       positions_[r] = static_cast<std::int32_t>(static_cast<std::int64_t>(r) % sequence);
     slices_ = compute::causal_sequences(max_samples, sequence);
+    windowed_.clear();
+    if (window <= 0) return;
+    for (std::int64_t b = 0; b < max_samples; ++b)
+      for (const compute::attention_slice& s :
+           compute::causal_window(b * sequence, (b + 1) * sequence, 0, b * sequence, window))
+        windowed_.push_back(s);
+    of_sample_ = sequence > window ? 2 : 1;
   }
   /// The position of each row in its sequence.
   std::span<const std::int32_t> rows(extent_of_batch e) const noexcept {
@@ -34,27 +42,40 @@ class token_positions {
     const auto n = e.sequence == 0 ? std::size_t{0} : static_cast<std::size_t>(e.samples);
     return std::span<const compute::attention_slice>(slices_).first(n);
   }
+  /// Causal attention inside each sequence to the last tokens of the window.
+  std::span<const compute::attention_slice> windowed(extent_of_batch e) const noexcept {
+    const auto n = e.sequence == 0 || windowed_.empty() ? std::size_t{0} : static_cast<std::size_t>(e.samples);
+    return std::span<const compute::attention_slice>(windowed_).first(n * of_sample_);
+  }
   std::int64_t sequence() const noexcept { return sequence_; }
 
  private:
   std::int64_t sequence_ = 0;
   std::vector<std::int32_t> positions_{};
-  std::vector<compute::attention_slice> slices_{};
+  std::vector<compute::attention_slice> slices_{}, windowed_{};
+  std::size_t of_sample_ = 1;  // of `windowed_`
 };
 
 /// Positions of tokens in the memory of a backend: copied, and waited for, when sequences get another length.
 template <memory_space Space>
 class token_positions_in {
  public:
-  void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence) {
+  void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
     if (sequence == ready_ || sequence == 0) return;
     ready_ = 0;  // until they are there: the queue may throw
-    host_.prepare(max_samples, sequence);
+    host_.prepare(max_samples, sequence, window);
     const extent_of_batch all{max_samples, sequence};
     positions_ = buffer<std::int32_t, Space>(queue, all.rows(), "the positions of tokens");
     slices_ = buffer<compute::attention_slice, Space>(queue, max_samples, "the slices of sequences");
     queue.copy(host_.rows(all), positions_);
     queue.copy(host_.slices(all), slices_);
+    of_sample_ = 0;
+    if (const auto list = host_.windowed(all); !list.empty()) {
+      of_sample_ = static_cast<std::int64_t>(list.size()) / max_samples;
+      windowed_ = buffer<compute::attention_slice, Space>(queue, static_cast<std::int64_t>(list.size()),
+                                                          "the slices of windows");
+      queue.copy(list, windowed_);
+    }
     queue.wait();
     ready_ = sequence;
   }
@@ -64,18 +85,22 @@ class token_positions_in {
   row_view<const compute::attention_slice, Space> slices(extent_of_batch e) const noexcept {
     return heddle::detail::row_at<Space>(slices_.address(), e.sequence == 0 ? 0 : e.samples);
   }
+  row_view<const compute::attention_slice, Space> windowed(extent_of_batch e) const noexcept {
+    return heddle::detail::row_at<Space>(windowed_.address(), e.sequence == 0 ? 0 : e.samples * of_sample_);
+  }
 
  private:
   token_positions host_{};
   std::int64_t ready_ = 0;  // the length of sequences that lies in the memory
   buffer<std::int32_t, Space> positions_{};
-  buffer<compute::attention_slice, Space> slices_{};
+  buffer<compute::attention_slice, Space> slices_{}, windowed_{};
+  std::int64_t of_sample_ = 0;  // of `windowed_`
 };
 template <>
 class token_positions_in<host_memory> : public token_positions {
  public:
-  void prepare(host_memory::queue&, std::int64_t max_samples, std::int64_t sequence) {
-    token_positions::prepare(max_samples, sequence);
+  void prepare(host_memory::queue&, std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
+    token_positions::prepare(max_samples, sequence, window);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mistral.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 
@@ -44,6 +45,9 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<mixtral_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
                   : f(std::type_identity<mixtral<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<mistral_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_mistral<T, How>>{}, *config)
+                  : f(std::type_identity<mistral<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }

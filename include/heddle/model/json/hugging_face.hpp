@@ -126,6 +126,19 @@ inline llama_config qwen_of(config_object& c, int head_elements, const char* arc
   return out;
 }
 
+// Versions without a window are Llamas.
+inline void mistral_of(config_object& c, hugging_face_model& out) {
+  c.only("attention_bias", false);
+  llama_config shape = llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .epsilon = 1e-6},
+                                "MistralForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
+  const nlohmann::json* const window = c.find("sliding_window");
+  if (window != nullptr && window->is_null())
+    out.config = shape;
+  else
+    out.config = mistral_config(shape, c.integer("sliding_window", 4096));
+}
+
 inline mixtral_config mixtral_of(config_object& c) {
   llama_config shape =
       llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .theta = 1000000}, "MixtralForCausalLM");
@@ -286,14 +299,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral,
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mistral, Mixtral,
 /// DeepSeek-V2 and V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MistralConfig`, `MixtralConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -302,7 +315,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
                                       std::span<const std::string> ignored_keys = {}) {
   detail::config_object c(config, what, ignored_keys);
   const std::string family =
-      c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2"});
+      c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3", "deepseek_v2"});
   hugging_face_model out;
   if (c.find_unless_null("quantization_config") != nullptr)
     out.scales = detail::read_quantization(c.inside("quantization_config"));
@@ -316,6 +329,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
       out.config = qwen2_config(detail::qwen_of(c, 0, "Qwen2ForCausalLM"));
+    } else if (family == "mistral") {
+      detail::mistral_of(c, out);
     } else if (family == "mixtral") {
       out.config = detail::mixtral_of(c);
     } else if (family == "deepseek_v3") {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::model::layers {
 
@@ -20,9 +21,12 @@ struct key_cache {};                ///< cached: keys as scores take them
 struct value_cache {};              ///< cached: values
 
 namespace detail {
-// Two products of all query heads over the causal half, forward, and four backward; per token.
-constexpr double attention_flops(std::int64_t width, std::int64_t sequence) {
-  return 6.0 * static_cast<double>(width) * static_cast<double>(sequence + 1);
+// Two products of all query heads over the causal half, forward, and four backward; per token. `window`: tokens that a row sees; 0: all.
+constexpr double attention_flops(std::int64_t width, std::int64_t sequence, std::int64_t window = 0) {
+  const double all = 6.0 * static_cast<double>(width) * static_cast<double>(sequence + 1);
+  if (window <= 0 || window >= sequence) return all;
+  const auto n = static_cast<double>(sequence), w = static_cast<double>(window);
+  return 12.0 * static_cast<double>(width) * w * (2 * n - w + 1) / (2 * n);
 }
 template <bool Ok, class How>
 inline constexpr bool heads_are_whole = Ok;
@@ -41,6 +45,17 @@ constexpr void require_whole() {
       "not "
       "dim::head_size, dim::group, dim::kinds or dim::positions");
 }
+// Whether rows of the layer see the last tokens only.
+template <class B>
+inline constexpr bool sees_window =
+    requires { requires std::remove_cvref_t<decltype(std::declval<const B&>().layer())>::has_window; };
+template <class B>
+constexpr const auto& slices_of(const B& b) {
+  if constexpr (sees_window<B>)
+    return b.run().windowed;
+  else
+    return b.run().sequences;
+}
 // Puts keys and values of the rows into the cache, and lets the queries see those of their sequences.
 template <class B, class T = typename B::scalar, class Space = typename B::space>
 void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
@@ -51,7 +66,18 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   const auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
   b.compute().store_rows(k, cache.places, keys);
   b.compute().store_rows(v, cache.places, values);
-  b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
+  if constexpr (sees_window<B>)
+    b.compute().attention(q, keys, values, b.run().windowed, scale, out, b.vector(log_sum_exp{}), cache.windowed);
+  else
+    b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
+}
+template <bool Ok, class Layer>
+inline constexpr bool sees_whole_documents = Ok;
+template <class B>
+constexpr void require_no_window() {
+  static_assert(sees_whole_documents<!sees_window<B>, std::remove_cvref_t<decltype(std::declval<const B&>().layer())>>,
+                "heddle: under a context split the mask is the context's: give it context<masks::window<...>> and the "
+                "model attention without a window");
 }
 template <class B>
 using heads_of_call = compute::head_rows<typename B::scalar, typename B::space>;
@@ -61,10 +87,11 @@ using const_heads_of_call = compute::head_rows<const typename B::scalar, typenam
 template <class B>
 void attend(const B& b, const const_heads_of_call<B>& q, const const_heads_of_call<B>& k,
             const const_heads_of_call<B>& v, typename B::sum scale, const heads_of_call<B>& out) {
+  if constexpr (B::has_context) require_no_window<B>();
   if constexpr (B::has_context)
     b.run().cache.attend(b.run().replays, q, k, v, scale, out, b.vector(log_sum_exp{}));
   else
-    b.compute().attention(q, k, v, b.run().sequences, scale, out, b.vector(log_sum_exp{}),
+    b.compute().attention(q, k, v, slices_of(b), scale, out, b.vector(log_sum_exp{}),
                           compute::key_pages_in<typename B::space>{});
 }
 // Its gradients, from those of `out`.
@@ -76,7 +103,7 @@ void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const
   if constexpr (B::has_context)
     b.run().cache.attend_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), scale, dq, dk, dv);
   else
-    b.compute().attention_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), b.run().sequences, scale, dq, dk, dv,
+    b.compute().attention_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), slices_of(b), scale, dq, dk, dv,
                                    compute::key_pages_in<typename B::space>{});
 }
 // Bytes that a backend's attention takes for a moment with a cache, up to `rows` rows that see up to `keys` keys.

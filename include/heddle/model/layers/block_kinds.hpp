@@ -16,10 +16,14 @@ struct no_block {
   static constexpr list<> children() { return {}; }
 };
 
-/// The layers of a model that have its second kind of block: the first `leading` ones.
+/// The layers of a model that have its second kind of block: the first `leading` ones, and, with a pattern that repeats after `every`, layers `first`, `first + every`, ...
 struct other_layers {
   std::int64_t leading = 0;
-  constexpr bool has(std::int64_t layer) const noexcept { return layer < leading; }
+  std::int64_t every = 0;
+  std::int64_t first = 0;
+  constexpr bool has(std::int64_t layer) const noexcept {
+    return layer < leading || (every > 0 && layer % every == first);
+  }
   friend constexpr bool operator==(const other_layers&, const other_layers&) = default;
 };
 

@@ -42,9 +42,13 @@ struct no_cache {};
 template <class T, class Space>
 struct token_cache {
   T* of_block = nullptr;
-  std::int64_t rows = 0;                  ///< of each tensor
-  compute::token_ids_in<Space> places{};  ///< [rows of the call]: the row that each has in the cache
-  compute::key_pages_in<Space> pages{};   ///< where the keys lie that the slices of `layer_run::sequences` count
+  std::int64_t rows = 0;                    ///< of each tensor
+  compute::token_ids_in<Space> places{};    ///< [rows of the call]: the row that each has in the cache
+  compute::key_pages_in<Space> pages{};     ///< where the keys lie that the slices of `layer_run::sequences` count
+  compute::key_pages_in<Space> windowed{};  ///< where those lie that the slices of `layer_run::windowed` count
+  sum_of_type<T>* states_of_block = nullptr;  ///< of the block at work, one behind the other, each [states, elements]
+  std::int64_t states = 0;
+  row_view<const compute::state_rows, Space> state_rows{};  ///< the rows of each sequence, and its state
 };
 
 namespace detail {
@@ -84,6 +88,7 @@ struct layer_run {
   bool waits = false;                                           ///< what was dropped lies in `waiting`
   compute::token_ids_in<space> positions{};                     ///< [rows]: of each token in its sequence
   row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
+  row_view<const compute::attention_slice, space> windowed{};   ///< the same of layers with `has_window`
   matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
   matrix_view<sum_of_type<T>, space> tied_gradient{};
   sum_of_type<T> loss_scale = 1;             ///< of the batch, for layers whose gradient has terms of its own
@@ -232,6 +237,18 @@ class call {
       const auto& at = at_->cached[c];
       const auto& cache = run_->cache;
       return view(cache.of_block + at.first * cache.rows, dynamic_shape<2>(cache.rows, at.columns));
+    }
+  }
+  /// The states of sequences under this tag, one behind the other.
+  template <class Tag>
+  sum_row states(Tag) const {
+    constexpr std::size_t s = place_of<Tag, states_of<Layer>>;
+    static_assert(detail::layer_lists<(s < states_of<Layer>::size), Layer, Tag>,
+                  "heddle: b.states(tag{}): the layer lists no such state; add it to state_tensors()");
+    if constexpr (s < states_of<Layer>::size) {
+      const auto& at = at_->states[s];
+      const auto& cache = run_->cache;
+      return heddle::detail::row_at<space>(cache.states_of_block + at.first * cache.states, cache.states * at.columns);
     }
   }
   /// Whether the layer's own parameter with this tag is trained. Only then it has a gradient; backward_weight is called if any parameter of

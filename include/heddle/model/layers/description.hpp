@@ -77,6 +77,14 @@ struct cached {
   std::array<std::int64_t, Dims::count> extents{};
 };
 
+/// What a layer keeps of a sequence whatever its length, [Dims...], for the tokens behind it: a state. Its elements are of `sum_of_type` of the model's.
+template <class Tag, class Dims>
+struct kept_state {
+  using tag = Tag;
+  using own = Dims;
+  std::array<std::int64_t, Dims::count> extents{};
+};
+
 /// How many rows a tensor of routed rows has for each row of the largest microbatch: `alone` where rows stay on their rank, and
 /// where they travel between ranks `sent`, for each rank that holds a part of the same expert, and `received`, for each rank.
 struct routed_rows {
@@ -224,8 +232,18 @@ constexpr auto cached_list(const L& layer) {
   else
     return list<>{};
 }
+template <class L>
+constexpr auto state_list(const L& layer) {
+  if constexpr (requires { layer.state_tensors(); })
+    return layer.state_tensors();
+  else
+    return list<>{};
+}
 }  // namespace detail
 
+/// The list of the states that a layer itself keeps, as a type; empty for one that has no `state_tensors()`.
+template <class L>
+using states_of = std::remove_cvref_t<decltype(detail::state_list(std::declval<const L&>()))>;
 /// The list of what a layer itself leaves in a cache, as a type; empty for one that has no `cached_tensors()`.
 template <class L>
 using cached_of = std::remove_cvref_t<decltype(detail::cached_list(std::declval<const L&>()))>;

@@ -27,12 +27,13 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
-/// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products.
+/// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products. `Windowed`: rows see the last
+/// `window` tokens up to their own and no others (Mistral).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
-/// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads).
+/// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
-          class Adapter = no_adapter>
+          class Adapter = no_adapter, bool Windowed = false>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
@@ -43,7 +44,7 @@ struct grouped_attention {
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other>;
+  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed>;
   using q_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads, dim::group>, leaf>;
   using k_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads>, leaf>;
 
@@ -56,8 +57,9 @@ struct grouped_attention {
   std::int64_t context;  ///< positions that the rotary tables have
   q_norm_layer q_norm{};
   k_norm_layer k_norm{};
+  std::int64_t window = 0;  ///< `Windowed`: tokens that a row sees, itself among them
 
-  static constexpr bool reads_sequences = true, norms_heads = HeadNorms;
+  static constexpr bool reads_sequences = true, norms_heads = HeadNorms, has_window = Windowed;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
   using needs_cached =
       compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::cache_facet>;
@@ -97,7 +99,7 @@ struct grouped_attention {
     return list(cached<key_cache, kv_dims>{k.out}, cached<value_cache, kv_dims>{k.out});
   }
   constexpr double training_flops(std::int64_t sequence) const {
-    return detail::attention_flops(q.out[0] * q.out[1] * q.out[2], sequence);
+    return detail::attention_flops(q.out[0] * q.out[1] * q.out[2], sequence, Windowed ? window : 0);
   }
   /// Fills the rotary tables.
   template <class B>

@@ -70,6 +70,7 @@ struct placed {
   std::array<detail::parameter_place, parameters_of<Layer>::size> parameters{};
   std::array<detail::activation_place, activations_of<Layer>::size> activations{};
   std::array<detail::cached_place, cached_of<Layer>::size> cached{};
+  std::array<detail::cached_place, states_of<Layer>::size> states{};
   typename detail::placed_children<children_of<Layer>>::type children;
 
   constexpr explicit placed(const Layer& of)
@@ -254,6 +255,20 @@ class placer {
     });
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (place_cached(p.children.template get<Is>(), columns), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
+  }
+
+  /// Places the states of a layer and its children behind the first `columns` elements of a sequence's, and counts them.
+  template <class Layer>
+  constexpr void place_states(placed<Layer>& p, std::int64_t& columns) const {
+    detail::state_list(p.layer).each([&](auto index, const auto& described) {
+      auto& place = p.states[index];
+      place.first = columns;
+      place.columns = local<typename std::remove_cvref_t<decltype(described)>::own>(described.extents);
+      columns += place.columns;
+    });
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (place_states(p.children.template get<Is>(), columns), ...);
     }(std::make_index_sequence<children_of<Layer>::size>{});
   }
 

@@ -1,0 +1,371 @@
+// heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
+#pragma once
+
+#include <heddle/compute/context_kernels.hpp>
+#include <heddle/compute/group/threads.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+namespace heddle::inline v0::compute {
+
+/// The sequences of a call: `listed`, or, where that is empty, `count` of `rows` rows each, one behind the other, sequence i with state i.
+template <memory_space Space>
+struct state_sequences {
+  row_view<const state_rows, Space> listed{};
+  std::int64_t count = 0, rows = 0;
+  bool fresh = true;  ///< whether those that are not listed begin from zeros
+};
+
+/// Sizes of the heads: `group` query heads share the key, value, decay and state of one of `heads`; each has `size` elements. Queries count `scale` times.
+struct decay_heads {
+  std::int64_t heads = 0, group = 1, size = 0;
+  double scale = 1;
+  constexpr std::int64_t queries() const noexcept { return heads * group * size; }
+  constexpr std::int64_t keys() const noexcept { return heads * size; }
+  constexpr std::int64_t state() const noexcept { return heads * size * size; }
+};
+/// Elements of a head at most: as many columns of states are kept by a thread.
+inline constexpr std::int64_t most_decay_size = 256;
+
+namespace detail {
+
+// What bodies of decay attention share. Device code calls no member functions of views.
+struct decay_items {
+  const state_rows* listed = nullptr;
+  std::int64_t count = 0, rows = 0;
+  bool fresh = true;
+  decay_heads of;
+  static constexpr std::int64_t lanes = 8;  // columns of a state that a thread of the host goes through at once
+
+  std::int64_t blocks() const noexcept { return (of.size + lanes - 1) / lanes; }
+  std::int64_t items() const noexcept { return count * of.heads * blocks(); }
+  HEDDLE_HD state_rows sequence(std::int64_t s) const {
+    if (listed != nullptr) return listed[s];
+    return {static_cast<std::int32_t>(s * rows), static_cast<std::int32_t>(rows), static_cast<std::int32_t>(s),
+            fresh ? 1 : 0};
+  }
+  // Calls f(sequence, head, first column, columns as a constant).
+  template <class G, class F>
+  HEDDLE_HD void each(G& g, std::int64_t i, const F& f) const {
+    const std::int64_t of_head = (of.size + lanes - 1) / lanes;
+    const std::int64_t first = i % of_head * lanes, h = i / of_head % of.heads;
+    const state_rows q = sequence(i / of_head / of.heads);
+    const std::int64_t end = first + lanes < of.size ? first + lanes : of.size;
+    if constexpr (std::is_same_v<G, in_groups::lone_thread>) {
+      if (end - first == lanes) {
+        f(q, h, first, std::integral_constant<int, static_cast<int>(lanes)>{});
+        return;
+      }
+    }
+    for (std::int64_t j = first + g.rank(); j < end; j += g.size()) f(q, h, j, std::integral_constant<int, 1>{});
+  }
+};
+template <class S, class T>
+HEDDLE_HD S not_negative(T x) {
+  const auto s = static_cast<S>(x);
+  return s > S(0) ? s : S(0);
+}
+
+/// Rows [rows]: decays = exp(log(sigmoid(gates)) / normalizer).
+template <class T, class S>
+struct decays_of_gates {
+  const T* gates;
+  S* decays;
+  std::int64_t columns;
+  S normalizer;
+  auto tensors() const { return std::tuple(); }
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t r) const {
+    in_groups::for_each_of(g, columns, [&](std::int64_t c) {
+      const auto x = static_cast<S>(gates[r * columns + c]);
+      // log(sigmoid(x)) without overflow.
+      const S log_of = x < S(0) ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
+      decays[r * columns + c] = std::exp(log_of / normalizer);
+    });
+  }
+};
+/// Rows [rows]: gradients of logarithms of decays, in place, become those of gates.
+template <class T, class S>
+struct gates_of_decays {
+  const T* gates;
+  T* gradient;
+  std::int64_t columns;
+  S normalizer;
+  auto tensors() const { return std::tuple(); }
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t r) const {
+    in_groups::for_each_of(g, columns, [&](std::int64_t c) {
+      const auto x = static_cast<S>(gates[r * columns + c]);
+      T& d = gradient[r * columns + c];
+      d = static_cast<T>(static_cast<S>(d) / (normalizer * (S(1) + std::exp(x))));
+    });
+  }
+};
+
+/// Columns of states, by the values of heads: out[t] = S[t]' q[t] with S[t] = diag(decay[t]) S[t - 1] + k[t] v[t]'.
+template <class T, class S>
+struct decay_forward {
+  decay_items items;
+  const T *q, *k, *v;
+  const S* decays;
+  S* states;  // of all sequences, or null: all begin from zeros, and none is kept
+  T* out;     // or null: only the states are wanted
+  auto tensors() const { return std::tuple(); }
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
+      const std::int64_t d = items.of.size, keys = items.of.heads * d, group = items.of.group, queries = keys * group;
+      const auto scale = static_cast<S>(items.of.scale);
+      S at[most_decay_size * W];
+      S* const kept = states == nullptr ? nullptr : states + (s.state * items.of.heads + h) * d * d + j;
+      const bool begins = kept == nullptr || s.fresh != 0;
+      for (std::int64_t a = 0; a < d; ++a)
+        for (int w = 0; w < W; ++w) at[a * W + w] = begins ? S(0) : kept[a * d + w];
+      for (std::int64_t r = s.first_row; r < s.first_row + s.rows; ++r) {
+        const S* const decay = decays + r * keys + h * d;
+        const T* const key = k + r * keys + h * d;
+        S value[W];
+        for (int w = 0; w < W; ++w) value[w] = static_cast<S>(v[r * keys + h * d + j + w]);
+        for (std::int64_t a = 0; a < d; ++a) {
+          const S of_key = not_negative<S>(key[a]), of_decay = decay[a];
+          for (int w = 0; w < W; ++w) at[a * W + w] = of_decay * at[a * W + w] + of_key * value[w];
+        }
+        for (std::int64_t m = 0; out != nullptr && m < group; ++m) {
+          const std::int64_t head = r * queries + (h * group + m) * d;
+          S sum[W] = {};
+          for (std::int64_t a = 0; a < d; ++a) {
+            const S of_query = not_negative<S>(q[head + a]);
+            for (int w = 0; w < W; ++w) sum[w] += of_query * at[a * W + w];
+          }
+          for (int w = 0; w < W; ++w) out[head + j + w] = static_cast<T>(scale * sum[w]);
+        }
+      }
+      for (std::int64_t a = 0; kept != nullptr && a < d; ++a)
+        for (int w = 0; w < W; ++w) kept[a * d + w] = at[a * W + w];
+    });
+  }
+};
+
+/// Rows of states, by the keys of heads: gradients of queries, by going through the sequence, and of keys and logarithms of decays, by going back. That of a logarithm is the sum
+/// over the rows from its own on of q dq - k dk, and of d_states S at the end.
+template <class T, class S>
+struct decay_backward_keys {
+  decay_items items;
+  const T *dout, *q, *k, *v;
+  const S* decays;
+  const S* states;  // that the sequences began from, or null
+  S* d_states;      // of those that they left, which become those that they began from; or null: zeros
+  T *dq, *dk, *d_log;
+  auto tensors() const { return std::tuple(); }
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
+      const std::int64_t d = items.of.size, keys = items.of.heads * d, group = items.of.group, queries = keys * group;
+      const auto scale = static_cast<S>(items.of.scale);
+      S at[most_decay_size * W];  // column b of row j + w at b * W + w
+      const std::int64_t place = ((s.state * items.of.heads + h) * d + j) * d;
+      for (std::int64_t b = 0; b < d; ++b)
+        for (int w = 0; w < W; ++w)
+          at[b * W + w] = states == nullptr || s.fresh != 0 ? S(0) : states[place + w * d + b];
+      for (std::int64_t r = s.first_row; r < s.first_row + s.rows; ++r) {
+        const std::int64_t of_head = r * keys + h * d;
+        for (std::int64_t b = 0; b < d; ++b) {
+          const auto value = static_cast<S>(v[of_head + b]);
+          for (int w = 0; w < W; ++w)
+            at[b * W + w] = decays[of_head + j + w] * at[b * W + w] + not_negative<S>(k[of_head + j + w]) * value;
+        }
+        for (std::int64_t m = 0; m < group; ++m) {
+          const std::int64_t head = r * queries + (h * group + m) * d;
+          S sum[W] = {};
+          for (std::int64_t b = 0; b < d; ++b) {
+            const auto gradient = static_cast<S>(dout[head + b]);
+            for (int w = 0; w < W; ++w) sum[w] += at[b * W + w] * gradient;
+          }
+          for (int w = 0; w < W; ++w)
+            dq[head + j + w] = static_cast<T>(static_cast<S>(q[head + j + w]) > S(0) ? scale * sum[w] : S(0));
+        }
+      }
+      S later[W] = {};  // sums of the logarithm's gradient
+      for (std::int64_t b = 0; b < d; ++b)
+        for (int w = 0; w < W; ++w) {
+          const S gradient = d_states == nullptr ? S(0) : d_states[place + w * d + b];
+          later[w] += gradient * at[b * W + w];
+          at[b * W + w] = gradient;
+        }
+      for (std::int64_t r = s.first_row + s.rows; --r >= s.first_row;) {
+        const std::int64_t of_head = r * keys + h * d;
+        for (std::int64_t m = 0; m < group; ++m) {
+          const std::int64_t head = r * queries + (h * group + m) * d;
+          S query[W];
+          for (int w = 0; w < W; ++w) {
+            query[w] = scale * not_negative<S>(q[head + j + w]);
+            later[w] += not_negative<S>(q[head + j + w]) * static_cast<S>(dq[head + j + w]);
+          }
+          for (std::int64_t b = 0; b < d; ++b) {
+            const auto gradient = static_cast<S>(dout[head + b]);
+            for (int w = 0; w < W; ++w) at[b * W + w] += query[w] * gradient;
+          }
+        }
+        S sum[W] = {};
+        for (std::int64_t b = 0; b < d; ++b) {
+          const auto value = static_cast<S>(v[of_head + b]);
+          for (int w = 0; w < W; ++w) sum[w] += at[b * W + w] * value;
+        }
+        for (int w = 0; w < W; ++w) {
+          const S key = not_negative<S>(k[of_head + j + w]);
+          dk[of_head + j + w] = static_cast<T>(static_cast<S>(k[of_head + j + w]) > S(0) ? sum[w] : S(0));
+          later[w] -= key * sum[w];
+          d_log[of_head + j + w] = static_cast<T>(later[w]);
+        }
+        for (std::int64_t b = 0; b < d; ++b)
+          for (int w = 0; w < W; ++w) at[b * W + w] *= decays[of_head + j + w];
+      }
+      for (std::int64_t b = 0; d_states != nullptr && b < d; ++b)
+        for (int w = 0; w < W; ++w) d_states[place + w * d + b] = at[b * W + w];
+    });
+  }
+};
+
+/// Columns of states: gradients of values, by going back. Before `decay_backward_keys`, which changes `d_states`.
+template <class T, class S>
+struct decay_backward_values {
+  decay_items items;
+  const T *dout, *q, *k;
+  const S* decays;
+  const S* d_states;  // or null
+  T* dv;
+  auto tensors() const { return std::tuple(); }
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
+      const std::int64_t d = items.of.size, keys = items.of.heads * d, group = items.of.group, queries = keys * group;
+      const auto scale = static_cast<S>(items.of.scale);
+      S at[most_decay_size * W];
+      const std::int64_t place = (s.state * items.of.heads + h) * d * d + j;
+      for (std::int64_t a = 0; a < d; ++a)
+        for (int w = 0; w < W; ++w) at[a * W + w] = d_states == nullptr ? S(0) : d_states[place + a * d + w];
+      for (std::int64_t r = s.first_row + s.rows; --r >= s.first_row;) {
+        const std::int64_t of_head = r * keys + h * d;
+        for (std::int64_t m = 0; m < group; ++m) {
+          const std::int64_t head = r * queries + (h * group + m) * d;
+          S gradient[W];
+          for (int w = 0; w < W; ++w) gradient[w] = scale * static_cast<S>(dout[head + j + w]);
+          for (std::int64_t a = 0; a < d; ++a) {
+            const S query = not_negative<S>(q[head + a]);
+            for (int w = 0; w < W; ++w) at[a * W + w] += query * gradient[w];
+          }
+        }
+        S sum[W] = {};
+        for (std::int64_t a = 0; a < d; ++a) {
+          const S key = not_negative<S>(k[of_head + a]), decay = decays[of_head + a];
+          for (int w = 0; w < W; ++w) {
+            sum[w] += key * at[a * W + w];
+            at[a * W + w] *= decay;
+          }
+        }
+        for (int w = 0; w < W; ++w) dv[of_head + j + w] = static_cast<T>(sum[w]);
+      }
+    });
+  }
+};
+
+template <class Space>
+decay_items items_of(const state_sequences<Space>& s, const decay_heads& of) {
+  decay_items all;
+  if (heddle::v0::detail::count_of(s.listed) > 0) {
+    all.listed = heddle::v0::detail::first_element(s.listed);
+    all.count = static_cast<std::int64_t>(heddle::v0::detail::count_of(s.listed));
+  } else {
+    all.count = s.count;
+    all.rows = s.rows;
+    all.fresh = s.fresh;
+  }
+  all.of = of;
+  return all;
+}
+inline void require_decay_sizes(const decay_heads& of, std::int64_t columns, std::int64_t expected, const char* what) {
+  if (of.size < 0 || of.size > most_decay_size)
+    throw layout_error("heddle: decay_attention: heads should have at most " + std::to_string(most_decay_size) +
+                       " elements, got " + std::to_string(of.size));
+  if (columns != expected)
+    throw layout_error("heddle: decay_attention: " + std::string(what) + " should have " + std::to_string(expected) +
+                       " elements, got " + std::to_string(columns));
+}
+}  // namespace detail
+
+/// The facet of backends that run bodies on rows (`context_kernels`).
+using decay_attention_facet = context_facet;
+
+/// decays = sigmoid(gates)^(1 / normalizer). Shapes: gates, decays [rows, heads * size].
+template <class B, class T, class S, class Space>
+void gate_decays(B& backend, matrix_view<const T, Space> gates, double normalizer, matrix_view<S, Space> decays) {
+  if (gates.size() > 0)
+    run_on_rows(
+        backend, gates.extent(0), gates.extent(1),
+        detail::decays_of_gates<T, S>{gates.address(), decays.address(), gates.extent(1), static_cast<S>(normalizer)});
+}
+/// The gradients of the decays' logarithms become those of the gates, in place.
+template <class B, class T, class Space>
+void gate_decays_backward(B& backend, matrix_view<const T, Space> gates, double normalizer,
+                          matrix_view<T, Space> gradient) {
+  using S = sum_of_type<T>;
+  if (gates.size() > 0)
+    run_on_rows(backend, gates.extent(0), gates.extent(1),
+                detail::gates_of_decays<T, S>{gates.address(), gradient.address(), gates.extent(1),
+                                              static_cast<S>(normalizer)});
+}
+
+/// out[t] = scale S[t]' relu(q[t]) with S[t] = diag(decays[t]) S[t - 1] + relu(k[t]) v[t]', head by head. A sequence begins from its state, or from zeros, and leaves its last one
+/// there; without states all begin from zeros. The numbers of a row depend on its sequence alone: cut anywhere into calls, a sequence has the same bits. Empty `out`: only the states are wanted.
+/// Shapes: q, out [rows, heads * group * size]; k, v, decays [rows, heads * size]; states [sequences' states, heads * size * size]. Sums and states are of `sum_of_type<T>`.
+/// Errors: `layout_error` for heads of more than `most_decay_size` elements, and sizes that do not belong together.
+/// Source: Yang et al. 2024, arXiv:2312.06635 (gated linear attention), equation 3; SpikingBrain, arXiv:2509.05276.
+template <class B, class T, class S, class Space>
+void decay_attention(B& backend, const decay_heads& of, const state_sequences<Space>& sequences,
+                     matrix_view<const T, Space> q, matrix_view<const T, Space> k, matrix_view<const T, Space> v,
+                     matrix_view<const S, Space> decays, row_view<S, Space> states, matrix_view<T, Space> out) {
+  detail::require_decay_sizes(of, k.extent(1), of.keys(), "a row of keys");
+  detail::require_decay_sizes(of, q.extent(1), of.queries(), "a row of queries");
+  const detail::decay_items items = detail::items_of(sequences, of);
+  S* const kept = heddle::v0::detail::count_of(states) == 0 ? nullptr : heddle::v0::detail::first_element(states);
+  if (items.items() > 0)
+    run_on_rows(backend, items.items(), of.size * of.size,
+                detail::decay_forward<T, S>{items, q.address(), k.address(), v.address(), decays.address(), kept,
+                                            out.size() == 0 ? nullptr : out.address()});
+}
+
+/// Its gradients: of queries, keys and values as they were given, and of the logarithms of the decays. Nothing of forward but its inputs is read. `states`: that sequences began
+/// from, or empty; `d_states`: gradients of those that they left, which become those of the states that they began from, or empty: zeros.
+/// Shapes and errors: as above. Source: the same, appendix C: gradients of decays without states of each row.
+template <class B, class T, class S, class Space>
+void decay_attention_backward(B& backend, const decay_heads& of, const state_sequences<Space>& sequences,
+                              matrix_view<const T, Space> dout, matrix_view<const T, Space> q,
+                              matrix_view<const T, Space> k, matrix_view<const T, Space> v,
+                              matrix_view<const S, Space> decays, row_view<const S, Space> states,
+                              row_view<S, Space> d_states, matrix_view<T, Space> dq, matrix_view<T, Space> dk,
+                              matrix_view<T, Space> dv, matrix_view<T, Space> d_log) {
+  detail::require_decay_sizes(of, k.extent(1), of.keys(), "a row of keys");
+  const detail::decay_items items = detail::items_of(sequences, of);
+  if (items.items() == 0) return;
+  const auto start = [](auto row) {
+    return heddle::v0::detail::count_of(row) == 0 ? nullptr : heddle::v0::detail::first_element(row);
+  };
+  run_on_rows(backend, items.items(), of.size * of.size,
+              detail::decay_backward_values<T, S>{items, dout.address(), q.address(), k.address(), decays.address(),
+                                                  start(d_states), dv.address()});
+  run_on_rows(
+      backend, items.items(), of.size * of.size,
+      detail::decay_backward_keys<T, S>{items, dout.address(), q.address(), k.address(), v.address(), decays.address(),
+                                        start(states), start(d_states), dq.address(), dk.address(), d_log.address()});
+}
+
+}  // namespace heddle::inline v0::compute
