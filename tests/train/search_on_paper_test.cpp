@@ -1,5 +1,6 @@
 // tests/train/search_on_paper_test.cpp: a search whose costs are ranks on paper says of a strategy what explain says of it.
 #include "catch.hpp"
+#include "paper_plans.hpp"
 
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
@@ -22,11 +23,7 @@ namespace hd = heddle;
 namespace md = heddle::model;
 namespace tr = heddle::train;
 using Catch::Matchers::Contains;
-using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using model = md::llama<float>;
-template <int Zero>
-using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>, hd::activations::recompute<>>;
+using namespace paper_plans;
 
 tr::cluster eight_devices(std::int64_t memory) {
   return {.devices = 8,
@@ -35,10 +32,8 @@ tr::cluster eight_devices(std::int64_t memory) {
           .levels = {{"node", 4, 1e11, 1e-6}, {"network", 8, 1e10, 1e-5}}};
 }
 tr::options<md::llama_config> small_llama() {
-  tr::options<md::llama_config> o;
-  o.model = {.layers = 8, .heads = 4, .kv_heads = 4, .width = 64, .ffn = 176, .context = 32, .vocabulary = 320};
-  o.batch = 16;
-  return o;
+  return options_of({.layers = 8, .heads = 4, .kv_heads = 4, .width = 64, .ffn = 176, .context = 32, .vocabulary = 320},
+                    16, 1, "1f1b");
 }
 // By hand, not through a choice.
 tr::explanation explained(const tr::strategy_choice& c, const tr::cluster& on) {
@@ -48,10 +43,8 @@ tr::explanation explained(const tr::strategy_choice& c, const tr::cluster& on) {
   o.recompute = c.recompute;
   o.layers_per_stage = c.layers;
   const auto mesh = hd::parse_mesh<mesh_type>(c.mesh);
-  return c.zero == 0   ? tr::explain<model, strategy<0>>(o, mesh, on)
-         : c.zero == 1 ? tr::explain<model, strategy<1>>(o, mesh, on)
-         : c.zero == 2 ? tr::explain<model, strategy<2>>(o, mesh, on)
-                       : tr::explain<model, strategy<3>>(o, mesh, on);
+  return tr::detail::with_zero_stage(c.zero,
+                                     [&]<int Zero>() { return tr::explain<model, strategy<Zero>>(o, mesh, on); });
 }
 
 TEST_CASE("what a search on paper finds is what explain says", "[train][search_on_paper]") {
