@@ -1,6 +1,7 @@
 // benchmarks/plan_bench.cpp: actions per second of simulated steps, and what steps at scale take.
 // With --executor [scale]: stages that sleep on 8 ranks in this process, ten schedules, beside their simulation; a
 // larger scale lets them sleep longer, for machines on which other programs run.
+// With --ranking: the strategies of one and two ranks, predicted from kernels measured here, beside their steps.
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/pipeline/executor.hpp>
@@ -8,6 +9,8 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/world_step.hpp>
+
+#include "plan_ranking.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -164,6 +167,7 @@ int compare_with_executor(double scale) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--executor")
     return compare_with_executor(argc > 2 ? std::atof(argv[2]) : 1);
+  if (argc > 1 && std::string_view(argv[1]) == "--ranking") return plan_ranking::run();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

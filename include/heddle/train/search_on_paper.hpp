@@ -45,16 +45,20 @@ decltype(auto) with_zero_stage(int stage, F&& f) {
 struct paper_layer : search_layer {
   std::int64_t again = 0;     // what more is allocated once where blocks are recomputed
   std::int64_t messages = 0;  // between stages
+  model::traced_seconds kernels{};  // of one microbatch and of what is done once
+  double spread() const noexcept { return kernels.seconds > 0 ? kernels.spread / kernels.seconds : 0; }
 };
 template <class Step>
 paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const cluster& on,
                            const groups_of_axes& groups, double* message) {
   using kind = schedule::action_kind;
   const paper_rank r = step.rank(rank);
-  const auto seconds = [&](const paper_work& w) {
-    return w.kernels.seconds(on.device) + seconds_of_traffic(w.traffic, on, groups);
-  };
   paper_layer l;
+  const auto seconds = [&](const paper_work& w) {
+    const model::traced_seconds of = on.times_of(w.kernels);
+    l.kernels.add(of);
+    return of.seconds + seconds_of_traffic(w.traffic, on, groups);
+  };
   for (const paper_work& w : r.work) {
     double* const to = w.kind == kind::forward                                         ? &l.forward
                        : w.kind == kind::backward || w.kind == kind::backward_input    ? &l.backward_input
@@ -137,6 +141,8 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
     costs.layers = {beyond(two, one)};
     costs.first = beyond(one, costs.layers.front());
     costs.again_bytes = one.again;
+    costs.spread = two.spread();
+    costs.extrapolated = two.kernels.extrapolated();
     return costs;
   }
   const detail::paper_layer one = layers_of({1, 1, 1}, 1, &costs.message_seconds), two = layers_of({1, 2, 1}, 1);
@@ -144,6 +150,7 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   // What a stage takes once is in the seconds of the ends, and of bytes in `stage_bytes`.
   const auto end = [&](int place) {
     const detail::paper_layer all = layers_of({1, 1, 1}, place);
+    costs.extrapolated = costs.extrapolated || all.kernels.extrapolated();
     search_layer l = beyond(all, costs.layers.front()), bytes = beyond(all, one);
     l.state_bytes = bytes.state_bytes;
     l.lent_bytes = bytes.lent_bytes;
@@ -157,6 +164,8 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   costs.rank_bytes = one.messages;
   costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
   costs.again_bytes = one.again;
+  costs.spread = two.spread();
+  costs.extrapolated = costs.extrapolated || two.kernels.extrapolated();
   return costs;
 }
 

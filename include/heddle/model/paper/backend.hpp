@@ -56,7 +56,7 @@ template <class T, class Space, class Slices, class... Rest>
 constexpr std::int64_t attention_flops(const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>&,
                                        const compute::head_rows<T, Space>& v, const Slices& slices,
                                        const Rest&...) noexcept {
-  return flops_of_attention(slices.size(), q.rows, q.heads, q.head_dim + v.head_dim);
+  return flops_of_attention(static_cast<std::int64_t>(slices.size()), q.rows, q.heads, q.head_dim + v.head_dim);
 }
 template <class D, class QKV, class Out, class Lse, class... Rest>
 constexpr std::int64_t attention_backward_flops(const D&, const QKV& qkv, const Out&, const Lse&,
