@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/train/explain.hpp>
@@ -39,6 +40,16 @@ decltype(auto) with_zero_stage(int stage, F&& f) {
     default:
       throw config_error("heddle: expected a ZeRO stage from 0 to 3, got " + std::to_string(stage));
   }
+}
+
+// The element type of a choice that such a program runs: bf16 where operands of products are.
+template <class Model, class Strategy>
+constexpr const char* dtype_of_choice() {
+  using scalar = typename Model::scalar;
+  if constexpr (Strategy::precision::rounds_products || std::is_same_v<scalar, bf16>)
+    return "bf16";
+  else
+    return std::is_same_v<scalar, double> ? "f64" : "f32";
 }
 
 // A stage as a layer of a search. What stays has what is allocated once, too.
@@ -177,7 +188,7 @@ explanation explain_choice(options<typename Model::config, any_learning_rate> o,
   choice.apply(o);
   if (o.recompute.empty()) o.recompute = "none";
   require_compiled(choice, {.zero = {0, 1, 2, 3},
-                            .dtypes = {std::is_same_v<typename Model::scalar, double> ? "f64" : "f32"},
+                            .dtypes = {detail::dtype_of_choice<Model, Strategy<0>>()},
                             .axes = heddle::v0::axis_names<typename Strategy<0>::mesh>()});
   const auto mesh = parse_mesh<typename Strategy<0>::mesh>(choice.mesh);
   return detail::with_zero_stage(choice.zero, [&]<int Zero>() { return explain<Model, Strategy<Zero>>(o, mesh, on); });
@@ -195,7 +206,7 @@ search_result search_on_paper(const options<typename Model::config, any_learning
   space.layers = o.model.layers;
   space.batch = o.batch;
   space.device_bytes = on.memory;
-  space.dtype = std::is_same_v<typename Model::scalar, double> ? "f64" : "f32";
+  space.dtype = detail::dtype_of_choice<Model, Strategy<0>>();
   const auto refused = [](reason_kind kind, const error& e) {
     return search_reason{kind, std::string(heddle::v0::detail::without_prefix(e.what())), 0};
   };
