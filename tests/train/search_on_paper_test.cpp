@@ -94,37 +94,51 @@ TEST_CASE("where nothing fits a search on paper tells the missing bytes", "[trai
   CHECK(found.refused[static_cast<std::size_t>(tr::reason_kind::divides)] > 0);
 }
 
+// The sums of a search for one mesh: what `exact` does not correct.
+tr::search_result sums_of(const mesh_type& mesh, const char* schedule, const tr::cluster& on, bool all_again) {
+  const auto o = small_llama();
+  tr::search_space space{.ranks = mesh.size(), .layers = o.model.layers, .batch = o.batch};
+  space.device_bytes = on.memory;
+  space.schedules = {schedule};
+  space.zero = {1};
+  space.most_samples = 2;
+  space.simulated = 100;
+  space.nearest = 0;
+  return tr::search(space, [&](const tr::search_point& p) {
+    const auto n = mesh.extents();
+    if (p.extent("dp") != n[0] || p.extent("pp") != n[1] || p.extent("tp") != n[2]) {
+      tr::search_costs other;
+      other.refused = tr::search_reason{tr::reason_kind::divides, "another mesh"};
+      return other;
+    }
+    tr::search_costs costs = tr::paper_costs<model, strategy<1>>(o, mesh, on, p.samples);
+    if (all_again) {  // as if blocks could not be kept: what a block saves is more than a device has
+      const auto more = on.memory - costs.layers.front().saved_bytes;
+      costs.layers.front().saved_bytes += more;
+    }
+    return costs;
+  });
+}
+
 TEST_CASE("costs on paper add up to what explain says of stages alone on their ranks", "[train][search_on_paper]") {
   const tr::cluster on = eight_devices(100'000'000);
-  auto o = small_llama();
-  for (const char* extents :
-       {"dp=2,pp=2,tp=2", "dp=4,pp=2,tp=1", "dp=1,pp=4,tp=2", "dp=2,pp=1,tp=4", "dp=8,pp=1,tp=1"}) {
-    CAPTURE(extents);
-    const auto mesh = hd::parse_mesh<mesh_type>(extents);
-    tr::search_space space{.ranks = mesh.size(), .layers = o.model.layers, .batch = o.batch};
-    space.device_bytes = on.memory;
-    space.schedules = {"1f1b"};
-    space.zero = {1};
-    space.most_samples = 2;
-    space.simulated = 100;
-    const tr::search_result found = tr::search(space, [&](const tr::search_point& p) {
-      const auto n = mesh.extents();
-      if (p.extent("dp") != n[0] || p.extent("pp") != n[1] || p.extent("tp") != n[2]) {
-        tr::search_costs other;
-        other.refused = tr::search_reason{tr::reason_kind::divides, "another mesh"};
-        return other;
+  for (const char* schedule : {"1f1b", "zb-h1"})
+    for (const bool again : {false, true})
+      for (const char* extents :
+           {"dp=2,pp=2,tp=2", "dp=4,pp=2,tp=1", "dp=1,pp=4,tp=2", "dp=2,pp=1,tp=4", "dp=8,pp=1,tp=1"}) {
+        CAPTURE(extents, schedule, again);
+        const tr::search_result found = sums_of(hd::parse_mesh<mesh_type>(extents), schedule, on, again);
+        REQUIRE(!found.best.empty());
+        for (const tr::searched_strategy& s : found.best) {
+          CAPTURE(to_string(s.choice));
+          CHECK(s.choice.recompute == (again ? "full" : "none"));
+          const tr::explanation e = explained(s.choice, on);
+          const auto bytes = static_cast<double>(e.fullest().member.memory->total());
+          CHECK(std::abs(static_cast<double>(s.bytes) - bytes) <= 0.02 * bytes);
+          // The last block of a stage is not computed again where its backward follows at once.
+          CHECK(std::abs(s.seconds - e.seconds) <= (again ? 0.06 : 0.05) * e.seconds);
+        }
       }
-      return tr::paper_costs<model, strategy<1>>(o, mesh, on, p.samples);
-    });
-    REQUIRE(!found.best.empty());
-    for (const tr::searched_strategy& s : found.best) {
-      CAPTURE(to_string(s.choice));
-      const tr::explanation e = explained(s.choice, on);
-      const auto bytes = static_cast<double>(e.fullest().member.memory->total());
-      CHECK(std::abs(static_cast<double>(s.bytes) - bytes) <= 0.02 * bytes);
-      CHECK(std::abs(s.seconds - e.seconds) <= 0.05 * e.seconds);
-    }
-  }
 }
 
 }  // namespace search_on_paper_test
