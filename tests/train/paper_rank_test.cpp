@@ -61,12 +61,22 @@ TEST_CASE("a step on paper sends and holds what a Qwen's does", "[train][paper][
                                         md::qwen3_config(small_llama()));
 }
 
+TEST_CASE("a step on paper sends and holds what one whose rows are split over tp does", "[train][paper][ranks]") {
+  using model = md::llama<float, md::megatron_sequence<>>;
+  compare<model, hd::compute::host<>, 1>({"dp=2,pp=2,tp=2", "1f1b", 4, "none"}, small_llama());
+  compare<model, hd::compute::host<>, 1>({"pp=2,tp=4", "zb-h1", 2, "full", 8}, small_llama());
+}
+
 TEST_CASE("a step on paper sends and holds what one of reduced types does", "[train][paper][ranks]") {
   using model = md::llama<float>;
   using products = hd::precision<hd::products_in<hd::bf16>>;
   using gradients = hd::precision<hd::gradients_in<hd::bf16>, hd::moments_in<hd::bf16>>;
   compare<model, hd::compute::host<>, 1, products>({"dp=2,pp=2,tp=2", "1f1b", 4, "none", 8}, small_llama());
   compare<model, checked, 2, gradients>({"dp=4,pp=2", "1f1b", 4, "none", 16}, small_llama());
+  // Weights and activations in bf16, gradients, masters and moments in float.
+  using masters = hd::precision<hd::masters_in<float>, hd::moments_in<float>>;
+  compare<md::llama<hd::bf16>, hd::compute::host<>, 1, masters>({"dp=2,pp=2,tp=2", "1f1b", 4, "none", 8},
+                                                                small_llama());
 }
 }  // namespace paper_rank_test
 }  // namespace

@@ -114,8 +114,7 @@ class strategy_search {
         !(costs.spread >= 0))
       throw config_error(
           "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
-          "keeps "
-          "more than another");
+          "keeps more than another");
     return costs;
   }
 
