@@ -130,7 +130,7 @@ TEST_CASE("plan says why nothing fits, and what it was given wrong", "[examples]
   refused("--strategy \"mesh dp=8\"", "the mesh dp=8 x pp=1 x tp=1 needs 8 devices, the cluster has 4");
   refused("--strategy \"mesh dp=2,cp=2\"", "asks for a mesh with the axis cp");
   refused("--strategy \"mesh dp=2; dtype f64\"", "asks for dtype f64");
-  refused("--here " + (f / "here.json"), "--here excludes --cluster");
+  refused("--here " + (f / "here.json"), "--cluster excludes --here");
   refused("--zero 4", "must be a whole number from 0 to 3, got 4");
   refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/deepseek",
           "plan knows gpt2, llama, qwen2, qwen3 and mixtral; ");
