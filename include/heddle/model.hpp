@@ -69,9 +69,6 @@
 #include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
-#include <heddle/model/paper/even_routes.hpp>
-#include <heddle/model/paper/profile.hpp>
-#include <heddle/model/paper/timed.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>

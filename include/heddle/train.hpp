@@ -18,7 +18,6 @@
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
-#include <heddle/train/measure_machine.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
