@@ -18,13 +18,13 @@
 
 namespace heddle::inline v0::model {
 
-/// A kernel of one shape as it was measured: the median of its calls. `flops` and `bytes` as in `kernel_calls`.
+/// A kernel of one shape as it was measured: the least of its calls. `flops` and `bytes` as in `kernel_calls`.
 struct measured_kernel {
   std::string name{};
   std::int64_t flops = 0;
   std::int64_t bytes = 0;
   double seconds = 0;
-  double spread = 0;  ///< median distance of the calls from `seconds`, as a part of it
+  double spread = 0;  ///< by how much the median of the calls is more, as a part of it
 };
 
 /// Measured kernels by name and shape. A shape that was not measured has the rate of the nearest one of the same kernel.
@@ -83,14 +83,12 @@ class kernel_times {
   void note(std::string_view name, std::int64_t flops, std::int64_t bytes, double seconds) {
     times_[{std::string(name), flops, bytes}].push_back(seconds);
   }
-  /// Adds the median of each kernel and shape.
+  /// Adds the least time of each kernel and shape.
   void add_to(kernel_profile& profile) const {
     for (const auto& [key, times] : times_) {
-      measured_kernel k{std::get<0>(key), std::get<1>(key), std::get<2>(key), median(times), 0};
-      std::vector<double> apart;
-      for (const double t : times) apart.push_back(std::abs(t - k.seconds));
-      k.spread = k.seconds > 0 ? median(std::move(apart)) / k.seconds : 0;
-      profile.add(std::move(k));
+      const double least = *std::min_element(times.begin(), times.end());
+      profile.add(
+          {std::get<0>(key), std::get<1>(key), std::get<2>(key), least, least > 0 ? median(times) / least - 1 : 0});
     }
   }
 
@@ -117,6 +115,7 @@ struct traced_seconds {
   /// Whether more than a hundredth of the seconds is outside of what was measured.
   bool extrapolated() const noexcept { return outside > 0.01 * seconds; }
 };
+/// Of the calls of a trace, one after another. Units: seconds.
 inline traced_seconds seconds_of(const kernel_trace& trace, const kernel_profile& measured, const roofline& device) {
   traced_seconds all;
   for (const kernel_calls& k : trace.kernels()) {
