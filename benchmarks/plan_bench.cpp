@@ -1,13 +1,18 @@
 // benchmarks/plan_bench.cpp: actions per second of simulated steps, and what steps at scale take.
 // With --executor [scale]: stages that sleep on 8 ranks in this process, ten schedules, beside their simulation; a
 // larger scale lets them sleep longer, for machines on which other programs run.
+// With --ranking: the strategies of one and two ranks, predicted from kernels measured here, beside their steps.
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/pipeline/executor.hpp>
+#include <heddle/plan/place_groups.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/world_step.hpp>
+#include <heddle/train/search.hpp>
+
+#include "plan_ranking.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -94,6 +99,58 @@ BENCHMARK_CAPTURE(long_pipeline, interleaved_2, "interleaved:2")
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(long_pipeline, zb_h1, "zb-h1")->ArgName("copied")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
+// 1,024 devices, 80 layers, four schedules, four ZeRO stages, from made-up costs; seconds of a candidate.
+void search(benchmark::State& state) {
+  namespace tr = hd::train;
+  tr::search_space space{.ranks = 1024, .layers = 80, .batch = 2048};
+  std::int64_t candidates = 0;
+  for (auto _ : state) {
+    const tr::search_result found = tr::search(space, [](const tr::search_point& p) {
+      tr::search_costs c;
+      tr::search_layer block;
+      const double samples = p.samples, tp = p.extent("tp"), dp = p.extent("dp");
+      block.forward = block.backward_input = block.backward_weight = 0.004 * samples / tp + 1e-4 * (tp > 1);
+      const double shared = p.zero == 0 ? 16 : p.zero == 1 ? 8 + 8 / dp : p.zero == 2 ? 4 + 12 / dp : 16 / dp;
+      block.state_bytes = static_cast<std::int64_t>(0.86e9 / tp * shared);
+      block.saved_bytes = static_cast<std::int64_t>(1.1e9 * samples / tp);
+      block.input_bytes = block.saved_bytes / 8;
+      c.layers = {block};
+      return c;
+    });
+    candidates = found.candidates;
+    benchmark::DoNotOptimize(found.best.data());
+  }
+  state.counters["candidates"] = static_cast<double>(candidates);
+  per_second(state, static_cast<double>(candidates));
+}
+BENCHMARK(search)->Unit(benchmark::kMillisecond);
+
+// A strategy of a Llama 2 7B on 64 devices.
+void explain(benchmark::State& state) {
+  namespace tr = hd::train;
+  const auto mesh = hd::parse_mesh<plan_ranking::mesh_type>("dp=2,pp=4,tp=8");
+  const tr::cluster on{.devices = 64,
+                       .memory = 80'000'000'000,
+                       .device = {.flops = 989e12, .bytes_per_second = 3.35e12},
+                       .levels = {{"node", 8, 450e9, 3e-6}, {"network", 64, 50e9, 1e-5}}};
+  tr::options<hd::model::llama_config> o;
+  o.model = hd::model::llama2_7b();
+  o.batch = 64;
+  o.microbatches = 16;
+  o.schedule = "1f1b";
+  o.recompute = "none";
+  for (auto _ : state)
+    benchmark::DoNotOptimize(tr::explain<hd::model::llama<float>, plan_ranking::strategy>(o, mesh, on).seconds);
+}
+BENCHMARK(explain)->Unit(benchmark::kMillisecond);
+
+// 11 pods, 46 pipelines of four nodes.
+void place(benchmark::State& state) {
+  const hd::plan::group_request r{{18, 17, 20, 16, 21, 18, 15, 19, 17, 18, 18}, 46, 4};
+  for (auto _ : state) benchmark::DoNotOptimize(hd::plan::place_groups(r).choices.size());
+}
+BENCHMARK(place)->Unit(benchmark::kMillisecond);
+
 // ---- the executor with stages that sleep ----
 
 struct batch {
@@ -164,6 +221,7 @@ int compare_with_executor(double scale) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--executor")
     return compare_with_executor(argc > 2 ? std::atof(argv[2]) : 1);
+  if (argc > 1 && std::string_view(argv[1]) == "--ranking") return plan_ranking::run();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -16,6 +16,7 @@
 #include <heddle/plan/flex_groups.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/hybrid_data.hpp>
+#include <heddle/plan/kendall_tau.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/plan/layer_strategies.hpp>
 #include <heddle/plan/m2flow.hpp>

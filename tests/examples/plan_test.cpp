@@ -129,9 +129,44 @@ TEST_CASE("plan says why nothing fits, and what it was given wrong", "[examples]
   refused("--strategy \"mesh dp=2; zeor 1\"", "there is no key \"zeor\"");
   refused("--strategy \"mesh dp=8\"", "the mesh dp=8 x pp=1 x tp=1 needs 8 devices, the cluster has 4");
   refused("--strategy \"mesh dp=2,cp=2\"", "asks for a mesh with the axis cp");
-  refused("--strategy \"mesh dp=2; dtype bf16\"", "asks for dtype bf16");
+  refused("--strategy \"mesh dp=2; dtype f64\"", "asks for dtype f64");
+  refused("--here " + (f / "here.json"), "--cluster excludes --here");
   refused("--zero 4", "must be a whole number from 0 to 3, got 4");
-  refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/mixtral", "plan knows gpt2, llama, qwen2 and qwen3");
+  refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/deepseek",
+          "plan knows gpt2, llama, qwen2, qwen3 and mixtral; ");
+  refused("--dtype bf16 --model " HEDDLE_SOURCE_DIR "/tests/golden/models/qwen2", "in bf16");
+}
+
+TEST_CASE("plan measures this machine, and plans with what it measured", "[examples][plan]") {
+  const planned_folder f;
+  const answer here = run("plan --model " + f.path.string() + " --here " + (f / "here.json") + " --batch 2");
+  INFO(here.text);
+  REQUIRE(here.status == 0);
+  CHECK_THAT(here.text, Contains("kernels of gpt2") && Contains("wrote " + (f / "here.json")));
+  const std::string with = "plan --model " + f.path.string() + " --cluster " + (f / "here.json") + " --batch 8 ";
+  const answer one = run(with + "--strategy \"mesh dp=1; microbatches 4\"");
+  INFO(one.text);
+  CHECK(one.status == 0);
+  CHECK_THAT(one.text, Contains(" +- "));
+  CHECK(one.text.find("extrapolated") == std::string::npos);
+  const answer large = run(with + "--strategy \"mesh dp=1; microbatches 1\"");  // 8 samples; 2 were measured
+  CHECK_THAT(large.text, Contains("extrapolated"));
+}
+
+TEST_CASE("plan explains products in bf16 and mixtures of experts", "[examples][plan]") {
+  const planned_folder f;
+  const std::string plan = f.cluster("60e6");
+  const answer rounded = run(plan + "--dtype bf16 --zero 1 --top 1 --write " + (f / "strategy.txt"));
+  INFO(rounded.text);
+  CHECK(rounded.status == 0);
+  CHECK(tr::read_strategy_file(f / "strategy.txt").dtype == "bf16");
+  CHECK(run(plan + "--strategy " + (f / "strategy.txt")).status == 0);
+  const answer experts =
+      run(plan + "--context 8 --strategy \"mesh dp=2,ep=2; microbatches 2\" --model " HEDDLE_SOURCE_DIR
+                 "/tests/golden/models/mixtral");
+  INFO(experts.text);
+  CHECK(experts.status == 0);
+  CHECK_THAT(experts.text, Contains("dp=2 x ep=2 x pp=1 x tp=1: 4 of 4 devices") && Contains("experts=5 chosen=2"));
 }
 
 }  // namespace plan_test

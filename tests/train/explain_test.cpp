@@ -1,5 +1,6 @@
 // tests/train/explain_test.cpp: an explained strategy counts every rank once, adds up its times, and says what does not fit.
 #include "catch.hpp"
+#include "paper_plans.hpp"
 
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
@@ -31,10 +32,7 @@ namespace md = heddle::model;
 namespace tr = heddle::train;
 using Catch::Matchers::Contains;
 using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using model = md::llama<float>;
-template <int Zero>
-using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>, hd::activations::recompute<>>;
+using namespace paper_plans;
 
 tr::cluster sixty_four() {
   return {.devices = 64,
@@ -42,18 +40,6 @@ tr::cluster sixty_four() {
           .device = {.flops = 1e15, .bytes_per_second = 3e12, .efficiency = 0.5, .launch_seconds = 4e-6},
           .levels = {{"node", 8, 4e11, 3e-6}, {"network", 64, 5e10, 1e-5}}};
 }
-tr::options<md::llama_config> options_of(const md::llama_config& c, std::int64_t batch, int microbatches,
-                                         const char* schedule) {
-  tr::options<md::llama_config> o;
-  o.model = c;
-  o.batch = batch;
-  o.microbatches = microbatches;
-  o.schedule = schedule;
-  o.recompute = "none";
-  o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 0, .total_steps = 0};
-  return o;
-}
-
 TEST_CASE("a Llama 2 7B is explained: classes, parameters, traffic, times", "[train][explain]") {
   const auto mesh = hd::parse_mesh<mesh_type>("dp=2,pp=2,tp=8");
   const auto e = tr::explain<model, strategy<1>>(options_of(md::llama2_7b(), 16, 8, "1f1b"), mesh, sixty_four());

@@ -28,6 +28,9 @@
   OF_TYPE(top_k)                                      \
   OF_TYPE(top_k_backward)                             \
   OF_TYPE(limit_choices)                              \
+  OF_TYPE(choose_experts)                             \
+  OF_TYPE(choose_experts_backward)                    \
+  PLAIN(balance_bias)                                 \
   PLAIN(expert_balance)                               \
   PLAIN(expert_balance_backward)                      \
   PLAIN(grouped_matmul_backward_weight)               \

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/config.hpp>
+#include <heddle/model/paper/profile.hpp>
 #include <heddle/model/paper/trace.hpp>
 
 #include <cstdint>
@@ -20,17 +21,24 @@ struct cluster_level {
   double latency_seconds = 0;   ///< of a message
 };
 
-/// Equal devices in levels of parts, the narrowest first. Rank r of a mesh is on device r.
+/// Equal devices in levels of parts, the narrowest first. Rank r of a mesh is on device r. Kernels take what was measured of
+/// them, where there is a profile, and otherwise what the roofline of the device says.
 struct cluster {
   int devices = 1;
   std::int64_t memory = 0;  ///< bytes of a device that a program may hold
   model::roofline device{};
   std::vector<cluster_level> levels{{"device", 1, 1, 0}};
+  model::kernel_profile kernels{};
 
   /// Errors: `config_error` naming the number and what is expected: positive rates, parts that divide the next ones.
   void validate() const;
   /// The narrowest level that has all of these devices in one part. Errors: `config_error` for a device that is not there.
   const cluster_level& level_of(std::span<const int> on) const;
+  /// Of kernels one after another.
+  model::traced_seconds times_of(const model::kernel_trace& trace) const {
+    return model::seconds_of(trace, kernels, device);
+  }
+  double seconds(const model::kernel_trace& trace) const { return times_of(trace).seconds; }
 };
 
 /// How long a call of a group takes in which each rank gives `bytes` (`comm_counters`), by rings on this level: all_reduce

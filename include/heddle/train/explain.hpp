@@ -57,6 +57,8 @@ struct explanation {
   sim::timeline line{};            ///< of one pipeline, of the slowest ranks of each stage
   double seconds = 0;              ///< of a step
   double bubble = 0;               ///< share of the pipeline's time in which its ranks compute nothing
+  double spread = 0;               ///< of the measured kernels, as a part of their seconds; 0 where none were measured
+  bool extrapolated = false;       ///< kernels were measured, and some of these are outside of what was
 
   double tokens_per_second() const noexcept { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
   /// Model FLOP utilisation. Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B.
@@ -180,7 +182,7 @@ constexpr int position_of_axis() {
 }  // namespace detail
 
 /// Explains a strategy: a rank of each class runs its step on paper (`paper_step`), and one pipeline of the slowest ranks is
-/// simulated with times of the device's roofline and of the network's levels. Calls along the axes inside of a stage are part of
+/// simulated with times of kernels (the cluster's measured ones, else the device's roofline) and of the network's levels. Calls along the axes inside of a stage are part of
 /// its computations; reductions of gradients and gathers of weights that the table does not place follow its last action.
 /// Errors: those of a trainer for options, schedule and mesh that do not go together; `config_error` for a cluster that is
 /// wrong or has fewer devices than the mesh.

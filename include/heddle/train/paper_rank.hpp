@@ -236,7 +236,8 @@ class paper_step {
       held_.for_each([&](auto& h) { step_bytes(h); });
       sharded_.gather_updated(run_it);
       all_.after.traffic = take_traffic();
-      for (const model::kernel_calls& k : std::exchange(backend_.trace(), {}).kernels())
+      const model::kernel_trace behind = std::exchange(backend_.trace(), {});  // kept while its calls are read
+      for (const model::kernel_calls& k : behind.kernels())
         for (std::int64_t i = 0; i < k.calls; ++i) all_.after.kernels.note(k.name, k.flops, k.bytes);
       return std::move(all_);
     }

@@ -35,6 +35,7 @@ struct search_reason {
 struct search_layer {
   double forward = 0, backward_input = 0,
          backward_weight = 0;      ///< of a microbatch, communication inside of them included
+  double again = -1;               ///< of a microbatch whose layer is recomputed, besides; below 0: a forward
   double reduction = 0;            ///< at the end of a step: sums of gradients, gathered weights, optimizer
   double gather = 0;               ///< of its weights under ZeRO-3, beside each pass of a microbatch
   std::int64_t state_bytes = 0;    ///< weights, gradients and moments that stay
@@ -42,6 +43,7 @@ struct search_layer {
   std::int64_t saved_bytes = 0;    ///< from forward to backward, of a microbatch
   std::int64_t input_bytes = 0;    ///< the same where the layer is recomputed
   std::int64_t waiting_bytes = 0;  ///< from the backward of the input to that of the weights, of a microbatch
+  std::int64_t waiting_again_bytes = 0;  ///< what waits besides where the layer is recomputed: activations of its own
 };
 
 /// What a cost source says of a mesh: of all layers, of both ends and of the rank besides.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/train/explain.hpp>
@@ -41,20 +42,35 @@ decltype(auto) with_zero_stage(int stage, F&& f) {
   }
 }
 
+// The element type of a choice that such a program runs: bf16 where operands of products are.
+template <class Model, class Strategy>
+constexpr const char* dtype_of_choice() {
+  using scalar = typename Model::scalar;
+  if constexpr (Strategy::precision::rounds_products || std::is_same_v<scalar, bf16>)
+    return "bf16";
+  else
+    return std::is_same_v<scalar, double> ? "f64" : "f32";
+}
+
 // A stage as a layer of a search. What stays has what is allocated once, too.
 struct paper_layer : search_layer {
-  std::int64_t again = 0;     // what more is allocated once where blocks are recomputed
-  std::int64_t messages = 0;  // between stages
+  std::int64_t workspace = 0;       // what more is allocated once where blocks are recomputed
+  std::int64_t messages = 0;        // between stages
+  model::traced_seconds kernels{};  // of one microbatch and of what is done once
+  double spread() const noexcept { return kernels.seconds > 0 ? kernels.spread / kernels.seconds : 0; }
 };
+// `times_again`: whether what a recomputation takes is wanted.
 template <class Step>
 paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const cluster& on,
-                           const groups_of_axes& groups, double* message) {
+                           const groups_of_axes& groups, double* message, bool times_again) {
   using kind = schedule::action_kind;
   const paper_rank r = step.rank(rank);
-  const auto seconds = [&](const paper_work& w) {
-    return w.kernels.seconds(on.device) + seconds_of_traffic(w.traffic, on, groups);
-  };
   paper_layer l;
+  const auto seconds = [&](const paper_work& w) {
+    const model::traced_seconds of = on.times_of(w.kernels);
+    l.kernels.add(of);
+    return of.seconds + seconds_of_traffic(w.traffic, on, groups);
+  };
   for (const paper_work& w : r.work) {
     double* const to = w.kind == kind::forward                                         ? &l.forward
                        : w.kind == kind::backward || w.kind == kind::backward_input    ? &l.backward_input
@@ -66,30 +82,37 @@ paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const 
     if (to != nullptr) *to = (std::max)(*to, seconds(w));
   }
   l.reduction += seconds(r.after);
+  l.again = 0;
+  if (times_again)
+    for (const paper_work& w : again.rank(rank).work)
+      if (w.kind == kind::backward || w.kind == kind::backward_input)
+        l.again =
+            (std::max)(l.again, on.seconds(w.kernels) + seconds_of_traffic(w.traffic, on, groups) - l.backward_input);
   const std::optional<memory_forecast> recomputed = again.memory(rank);
   if (!r.memory || !recomputed)
     throw config_error("heddle: a search on paper needs a model whose stages say their sizes (model::sizes_of_stage)");
   const memory_forecast &m = *r.memory, &n = *recomputed;
   const int slots = (std::max)(1, step.plan().storage.slots(r.pipeline_rank));
   const int waiting = (std::max)(1, most_deferred(step.table().list(r.pipeline_rank), r.pipeline_rank));
-  l.again = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);
+  l.workspace = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);
   l.messages = m.between_stages;
   l.state_bytes = m.parameters.total() - m.parameters.lent + m.activations.scratch;
   l.lent_bytes = m.parameters.lent;
   l.saved_bytes = m.activations.saved / slots;
   l.input_bytes = n.activations.saved / slots;
   l.waiting_bytes = m.activations.waiting / waiting;
+  l.waiting_again_bytes = (std::max)(std::int64_t{0}, n.activations.waiting - m.activations.waiting) / waiting;
   return l;
 }
 
 // a - b, and nothing below 0.
 inline search_layer beyond(const search_layer& a, const search_layer& b) {
   search_layer l;
-  for (const auto part : {&search_layer::forward, &search_layer::backward_input, &search_layer::backward_weight,
-                          &search_layer::reduction, &search_layer::gather})
+  for (const auto part : {&search_layer::forward, &search_layer::again, &search_layer::backward_input,
+                          &search_layer::backward_weight, &search_layer::reduction, &search_layer::gather})
     l.*part = (std::max)(0.0, a.*part - b.*part);
   for (const auto part : {&search_layer::state_bytes, &search_layer::lent_bytes, &search_layer::saved_bytes,
-                          &search_layer::input_bytes, &search_layer::waiting_bytes})
+                          &search_layer::input_bytes, &search_layer::waiting_bytes, &search_layer::waiting_again_bytes})
     l.*part = (std::max)(std::int64_t{0}, a.*part - b.*part);
   l.input_bytes = (std::min)(l.input_bytes, l.saved_bytes);
   return l;
@@ -121,7 +144,7 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   o.microbatches = 3;
   o.batch =
       std::int64_t{3} * samples * detail::size_along(mesh, typename detail::on_paper<Model, Strategy>::axes::shares{});
-  const auto layers_of = [&](std::vector<int> counts, int place, double* message = nullptr) {
+  const auto layers_of = [&](std::vector<int> counts, int place, bool times_again, double* message = nullptr) {
     o.model.layers = std::accumulate(counts.begin(), counts.end(), 0);
     o.layers_per_stage = std::move(counts);
     std::array<int, mesh_type::rank> at{};
@@ -129,21 +152,25 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
     o.recompute = "none";
     const step_type once(o, probe);
     o.recompute = "full";
-    return detail::layer_of_stage(once, step_type(o, probe), probe.rank_of(at), on, groups, message);
+    return detail::layer_of_stage(once, step_type(o, probe), probe.rank_of(at), on, groups, message, times_again);
   };
   search_costs costs;
   if (alone) {
-    const detail::paper_layer one = layers_of({1}, 0), two = layers_of({2}, 0);
+    const detail::paper_layer one = layers_of({1}, 0, true), two = layers_of({2}, 0, true);
     costs.layers = {beyond(two, one)};
     costs.first = beyond(one, costs.layers.front());
-    costs.again_bytes = one.again;
+    costs.again_bytes = one.workspace;
+    costs.spread = two.spread();
+    costs.extrapolated = two.kernels.extrapolated();
     return costs;
   }
-  const detail::paper_layer one = layers_of({1, 1, 1}, 1, &costs.message_seconds), two = layers_of({1, 2, 1}, 1);
+  const detail::paper_layer one = layers_of({1, 1, 1}, 1, true, &costs.message_seconds),
+                            two = layers_of({1, 2, 1}, 1, true);
   costs.layers = {beyond(two, one)};
   // What a stage takes once is in the seconds of the ends, and of bytes in `stage_bytes`.
   const auto end = [&](int place) {
-    const detail::paper_layer all = layers_of({1, 1, 1}, place);
+    const detail::paper_layer all = layers_of({1, 1, 1}, place, false);
+    costs.extrapolated = costs.extrapolated || all.kernels.extrapolated();
     search_layer l = beyond(all, costs.layers.front()), bytes = beyond(all, one);
     l.state_bytes = bytes.state_bytes;
     l.lent_bytes = bytes.lent_bytes;
@@ -156,7 +183,9 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   costs.last = end(2);
   costs.rank_bytes = one.messages;
   costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
-  costs.again_bytes = one.again;
+  costs.again_bytes = one.workspace;
+  costs.spread = two.spread();
+  costs.extrapolated = costs.extrapolated || two.kernels.extrapolated();
   return costs;
 }
 
@@ -168,7 +197,7 @@ explanation explain_choice(options<typename Model::config, any_learning_rate> o,
   choice.apply(o);
   if (o.recompute.empty()) o.recompute = "none";
   require_compiled(choice, {.zero = {0, 1, 2, 3},
-                            .dtypes = {std::is_same_v<typename Model::scalar, double> ? "f64" : "f32"},
+                            .dtypes = {detail::dtype_of_choice<Model, Strategy<0>>()},
                             .axes = heddle::v0::axis_names<typename Strategy<0>::mesh>()});
   const auto mesh = parse_mesh<typename Strategy<0>::mesh>(choice.mesh);
   return detail::with_zero_stage(choice.zero, [&]<int Zero>() { return explain<Model, Strategy<Zero>>(o, mesh, on); });
@@ -186,7 +215,7 @@ search_result search_on_paper(const options<typename Model::config, any_learning
   space.layers = o.model.layers;
   space.batch = o.batch;
   space.device_bytes = on.memory;
-  space.dtype = std::is_same_v<typename Model::scalar, double> ? "f64" : "f32";
+  space.dtype = detail::dtype_of_choice<Model, Strategy<0>>();
   const auto refused = [](reason_kind kind, const error& e) {
     return search_reason{kind, std::string(heddle::v0::detail::without_prefix(e.what())), 0};
   };

@@ -404,10 +404,19 @@ struct language_head {
 
  private:
   template <class B>
+  using kernels_of = std::remove_cvref_t<decltype(std::declval<const B&>().compute())>;
+  // A backend on paper calls what the one does that it stands for (`like`).
+  template <class Kernels>
+  static constexpr bool works_on_host() {
+    if constexpr (requires { typename Kernels::like; })
+      return std::is_same_v<space_of<typename Kernels::like>, host_memory>;
+    else
+      return std::is_same_v<space_of<Kernels>, host_memory>;
+  }
+  template <class B>
   static constexpr bool takes_all_at_once =
-      !B::on_host &&
-      compute::chunked_cross_entropy_facet::offered<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
-                                                    typename B::scalar>;
+      !works_on_host<kernels_of<B>>() &&
+      compute::chunked_cross_entropy_facet::offered<kernels_of<B>, typename B::scalar>;
   template <class Axes>
   struct at_most_one {
     static constexpr bool value = Axes::size <= 1;

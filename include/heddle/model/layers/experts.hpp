@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
@@ -414,6 +415,10 @@ struct experts {
       b.compute().route(kept, mine.first, offsets, sources, places);
       std::int64_t used = (std::min)(rows * chosen, b[moved{}].extent(0));  // the most that there may be
       if constexpr (B::on_host) used = offsets.back();                      // just as many as there are
+      if constexpr (requires { B::space::routes_evenly; }) {
+        const balanced_split even{rows * chosen, count};
+        used = (std::min)(used, even.offset(mine.first + mine.count) - even.offset(mine.first));
+      }
       return routes<typename B::space>{ids, places, memory.sources(used), offsets, mine.count, used, used};
     }
   }

@@ -4,6 +4,7 @@
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/model/paper/even_routes.hpp>
 #include <heddle/model/paper/memory.hpp>
 #include <heddle/model/paper/trace.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -19,12 +20,13 @@ namespace heddle::inline v0::model {
 namespace detail {
 
 // Of which kernel the operations are counted.
-enum class counted_kernel { no, product, product_with_sums, attention, attention_backward, routing };
+enum class counted_kernel { no, product, product_with_sums, attention, attention_backward, product_of_groups, sums_of_groups };
 constexpr counted_kernel counted(std::string_view name) noexcept {
   if (name == "matmul_add_bias_backward") return counted_kernel::product_with_sums;
   if (name == "attention") return counted_kernel::attention;
   if (name == "attention_backward") return counted_kernel::attention_backward;
-  if (name == "route") return counted_kernel::routing;  // before all that takes rows of experts
+  if (name == "grouped_matmul") return counted_kernel::product_of_groups;
+  if (name == "grouped_matmul_backward_weight") return counted_kernel::sums_of_groups;
   return name.starts_with("matmul") ? counted_kernel::product : counted_kernel::no;
 }
 
@@ -36,6 +38,16 @@ template <class A, class B, class... Rest>
 constexpr std::int64_t product_with_sums_flops(const A& a, const B& b, const Rest&...) noexcept {
   return 2 * a.size() * b.extent(1);
 }
+// Of rows and their experts' weights: each row is multiplied with one expert's.
+template <class X, class Offsets, class W, class Y, class... Rest>
+constexpr std::int64_t product_of_groups_flops(const X& x, const Offsets&, const W&, const Y& y,
+                                               const Rest&...) noexcept {
+  return 2 * x.size() * y.extent(1);
+}
+template <class X, class D, class... Rest>
+constexpr std::int64_t sums_of_groups_flops(const X& x, const D& dy, const Rest&...) noexcept {
+  return 2 * x.size() * dy.extent(1);
+}
 template <class QKV, class... Rest>
 constexpr std::int64_t attention_flops(const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
   return flops_of_attention(s.batch, s.rows(), s.heads, 2 * s.head_dim);
@@ -44,7 +56,7 @@ template <class T, class Space, class Slices, class... Rest>
 constexpr std::int64_t attention_flops(const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>&,
                                        const compute::head_rows<T, Space>& v, const Slices& slices,
                                        const Rest&...) noexcept {
-  return flops_of_attention(slices.size(), q.rows, q.heads, q.head_dim + v.head_dim);
+  return flops_of_attention(static_cast<std::int64_t>(slices.size()), q.rows, q.heads, q.head_dim + v.head_dim);
 }
 template <class D, class QKV, class Out, class Lse, class... Rest>
 constexpr std::int64_t attention_backward_flops(const D&, const QKV& qkv, const Out&, const Lse&,
@@ -66,6 +78,10 @@ constexpr std::int64_t kernel_flops(const Args&... args) noexcept {
     return product_flops<Values...>(args...);
   else if constexpr (What == counted_kernel::product_with_sums)
     return product_with_sums_flops(args...);
+  else if constexpr (What == counted_kernel::product_of_groups)
+    return product_of_groups_flops(args...);
+  else if constexpr (What == counted_kernel::sums_of_groups)
+    return sums_of_groups_flops(args...);
   else if constexpr (What == counted_kernel::attention)
     return attention_flops(args...);
   else if constexpr (What == counted_kernel::attention_backward)
@@ -73,23 +89,13 @@ constexpr std::int64_t kernel_flops(const Args&... args) noexcept {
   else
     return 0;
 }
-template <bool Ok, class Like>
-inline constexpr bool paper_knows_the_rows = Ok;
-// In a class, so that one model gives one error.
-template <class Like>
-struct experts_on_paper {
-  static_assert(paper_knows_the_rows<!std::is_class_v<Like>, Like>,
-                "heddle: a mixture of experts on paper: how many rows each expert gets is known when it runs only; "
-                "take paper_world with a real backend, or a model without experts");
-};
-
 }  // namespace detail
 
 /// A backend that stands for `Like` on paper: it has the same kernels and facets, in `paper_memory`, and each call is noted
 /// in `trace()`, nothing is computed. Stages take it as they are: what they hold is in `queue().bytes()`, what they compute
 /// in the trace, what they send in a `paper_world`.
 /// Kernels that return a number return 0; `all_finite` is true.
-/// A mixture of experts does not compile with it: how many rows each expert has is in no shape.
+/// All experts of a mixture are taken to be chosen equally often (`experts` whose rows stay or `send_choices`).
 template <class Like>
 class paper_backend {
  public:
@@ -141,7 +147,6 @@ class paper_backend {
  private:
   template <class Result, detail::counted_kernel What, auto... Values, class... Args>
   Result note(std::string_view name, const Args&... args) {
-    if constexpr (What == detail::counted_kernel::routing) static_cast<void>(detail::experts_on_paper<Like>{});
     trace_.note(name, detail::kernel_flops<What, Values...>(args...),
                 (std::int64_t{0} + ... + detail::bytes_of_argument(args)));
     if constexpr (std::is_same_v<Result, bool>)

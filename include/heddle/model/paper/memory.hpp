@@ -17,6 +17,7 @@ namespace heddle::inline v0::model {
 /// What a queue copies to the host is zero. All queues that `beside()` makes count together.
 struct paper_memory {
   static constexpr bool host_accessible = false;
+  static constexpr bool routes_evenly = true;  ///< no number says which experts rows choose: equally many take each
 
  private:
   struct counts {
@@ -83,6 +84,9 @@ struct paper_memory {
         std::fill_n(heddle::detail::first_element(to), n, heddle::detail::element_of<To>{});
     }
     static void wait() noexcept {}
+    /// Host code that kernels stand for elsewhere: nothing runs.
+    template <class F, class... Rows>
+    static void run(F&&, const Rows&...) noexcept {}
 
     /// Bytes that are allocated now, and the most so far.
     std::int64_t bytes() const noexcept { return counts_->held; }

@@ -86,6 +86,10 @@ template <class T, class Shape, class Space>
 constexpr std::int64_t bytes_of_argument(const view<T, Shape, Space>& x) noexcept {
   return x.size() * static_cast<std::int64_t>(sizeof(T));
 }
+template <class T>
+constexpr std::int64_t bytes_of_argument(const std::span<T>& x) noexcept {
+  return static_cast<std::int64_t>(x.size_bytes());
+}
 template <class T, class Space>
 constexpr std::int64_t bytes_of_argument(const compute::head_rows<T, Space>& x) noexcept {
   return x.rows * x.width() * static_cast<std::int64_t>(sizeof(T));

@@ -52,27 +52,32 @@ HEDDLE_INLINE double seconds_of_traffic(const std::vector<model::axis_traffic>& 
 }
 
 HEDDLE_INLINE void complete_explanation(explanation& e, const groups_of_axes& groups) {
-  const auto seconds_of_work = [&](const paper_work& w) {
-    return w.kernels.seconds(e.on.device) + seconds_of_traffic(w.traffic, e.on, groups);
-  };
   std::vector<double> duration(e.table.actions.size(), 0.0), after(static_cast<std::size_t>(e.table.view().ranks()));
   const schedule::table_view table = e.table;
   for (rank_class& c : e.classes) {
     const paper_rank& r = c.member;
     c.traffic = r.traffic();
     c.sent_seconds = seconds_of_traffic(c.traffic, e.on, groups);
-    c.compute_seconds = r.after.kernels.seconds(e.on.device);
-    std::vector<double> of_work, moves;
-    for (const paper_work& w : r.work) of_work.push_back(seconds_of_work(w));
+    const model::traced_seconds behind = e.on.times_of(r.after.kernels);
+    model::traced_seconds all = behind;
+    std::vector<double> of_work;
+    std::vector<model::traced_seconds> kernels_of;
+    for (const paper_work& w : r.work) {
+      kernels_of.push_back(e.on.times_of(w.kernels));
+      of_work.push_back(kernels_of.back().seconds + seconds_of_traffic(w.traffic, e.on, groups));
+    }
     for (std::size_t k = 0; k < r.work_of.size(); ++k) {
       if (r.work_of[k] < 0) continue;
       const auto w = static_cast<std::size_t>(r.work_of[k]);
-      c.compute_seconds += r.work[w].kernels.seconds(e.on.device);
+      all.add(kernels_of[w]);
       double& slowest = duration[static_cast<std::size_t>(table.offset(r.pipeline_rank)) + k];
       slowest = (std::max)(slowest, of_work[w]);
     }
     double& last = after[static_cast<std::size_t>(r.pipeline_rank)];
-    last = (std::max)(last, seconds_of_work(r.after));
+    last = (std::max)(last, behind.seconds + seconds_of_traffic(r.after.traffic, e.on, groups));
+    c.compute_seconds = all.seconds;
+    if (all.seconds > 0) e.spread = (std::max)(e.spread, all.spread / all.seconds);
+    e.extrapolated = e.extrapolated || all.extrapolated();
   }
   // The durations of sends are those of their messages; a rank goes on meanwhile.
   const auto at = [&](const schedule::action& a) {
@@ -201,7 +206,8 @@ HEDDLE_INLINE std::string to_string(const explanation& e) {
            column(std::to_string(r.calls), 22 - r.call.size()) +
            column(shown_amount(static_cast<double>(r.bytes), "B"), 12) + "  " + r.of + "\n";
   }
-  out += "\nstep " + shown_seconds(e.seconds) + ", bubble " + shown_share(e.bubble) + ", " +
+  out += "\nstep " + shown_seconds(e.seconds) + (e.spread > 0 ? " +- " + shown_seconds(e.spread * e.seconds) : "") +
+         (e.extrapolated ? " (extrapolated: not all of its kernels were measured)" : "") + ", bubble " + shown_share(e.bubble) + ", " +
          shown_amount(e.tokens_per_second(), " tokens/s") + ", MFU " + shown_share(e.mfu()) + "\n";
   if (!e.fits())
     out += "does not fit: rank " + std::to_string(e.fullest().member.rank) + " needs " +

@@ -104,7 +104,9 @@ class strategy_search {
     const auto good = [](const search_layer& l) {
       for (const double s : {l.forward, l.backward_input, l.backward_weight, l.reduction, l.gather})
         if (!(s >= 0) || !(s < std::numeric_limits<double>::infinity())) return false;
-      return (std::min)({l.state_bytes, l.lent_bytes, l.input_bytes, l.waiting_bytes, l.saved_bytes - l.input_bytes}) >=
+      if (!(l.again < std::numeric_limits<double>::infinity())) return false;
+      return (std::min)({l.state_bytes, l.lent_bytes, l.input_bytes, l.waiting_bytes, l.waiting_again_bytes,
+                        l.saved_bytes - l.input_bytes}) >=
              0;
     };
     if (!std::all_of(costs.layers.begin(), costs.layers.end(), good) || !good(costs.first) || !good(costs.last) ||
@@ -112,8 +114,7 @@ class strategy_search {
         !(costs.spread >= 0))
       throw config_error(
           "heddle: a cost source gave seconds or bytes that are negative or not finite, or a recomputed layer that "
-          "keeps "
-          "more than another");
+          "keeps more than another");
     return costs;
   }
 
@@ -137,14 +138,14 @@ class strategy_search {
     int recomputed = 0;  // layers
     void add(const search_layer& l, bool again) {
       forward += l.forward;
-      input += l.backward_input + (again ? l.forward : 0);
+      input += l.backward_input + (!again ? 0 : l.again < 0 ? l.forward : l.again);
       weight += l.backward_weight;
       reduction += l.reduction;
       gather += l.gather;
       states += static_cast<double>(l.state_bytes);
       lent += static_cast<double>(l.lent_bytes);
       saved += static_cast<double>(again ? l.input_bytes : l.saved_bytes);
-      waiting += static_cast<double>(l.waiting_bytes);
+      waiting += static_cast<double>(l.waiting_bytes + (again ? l.waiting_again_bytes : 0));
       recomputed += again;
     }
     sums operator-(const sums& o) const {
@@ -386,7 +387,7 @@ class strategy_search {
       if (!table.one_each() || !space_.recompute) break;
       search_costs free = costs;
       for (search_layer& l : free.layers)
-        l.state_bytes = l.lent_bytes = l.saved_bytes = l.input_bytes = l.waiting_bytes = 0;
+        l.state_bytes = l.lent_bytes = l.saved_bytes = l.input_bytes = l.waiting_bytes = l.waiting_again_bytes = 0;
       for (search_layer* l : {&free.first, &free.last})
         l->state_bytes = l->lent_bytes = l->saved_bytes = l->waiting_bytes = 0;
       const view unbounded(table, free, space_.layers, n);

@@ -1,0 +1,94 @@
+// heddle/model/paper/timed.hpp: a backend that computes as another one does and notes how long each kernel takes.
+#pragma once
+
+#include <heddle/compute/kernel_list.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/model/paper/backend.hpp>
+#include <heddle/model/paper/profile.hpp>
+#include <heddle/tensor/memory_space.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::model {
+
+/// `Kernels` with a clock: each call waits for its queue and is noted in `times()`, with the name, operations and bytes that
+/// a `paper_backend<Kernels>` notes of it. It has the kernels and facets of `Kernels`, and its memory.
+template <class Kernels>
+class timed_backend {
+ public:
+  using kind = compute::backend_kind;
+  using space = space_of<Kernels>;
+
+  /// Made as `Kernels` is.
+  template <class... Args>
+    requires std::is_constructible_v<Kernels, Args...>
+  explicit timed_backend(Args&&... args) : kernels_(std::forward<Args>(args)...) {}
+
+  auto& queue() noexcept { return compute::queue_of(kernels_); }
+  int threads() const noexcept { return kernels_.threads(); }
+  const char* gemm_name() const noexcept { return kernels_.gemm_name(); }
+  const char* half_product_name() const noexcept
+    requires requires(const Kernels& k) { k.half_product_name(); }
+  {
+    return kernels_.half_product_name();
+  }
+  const kernel_times& times() const noexcept { return times_; }
+  kernel_times& times() noexcept { return times_; }
+
+  /// An operation, as `compute::run` calls it.
+  template <class Op, class T, class... Args>
+    requires compute::offered<Op, Kernels, T>
+  void run(const Args&... args) {
+    timed<detail::counted_kernel::no>(Op::name, [&] { compute::run<Op>(kernels_, args...); }, args...);
+  }
+
+#define HEDDLE_TIMED_KERNEL(HEAD, NAME, CALL, VALUES)                                                               \
+  HEAD                                                                                                              \
+    requires requires(Kernels& k, const Args&... args) { CALL(args...); }                                           \
+  auto NAME(const Args&... args) {                                                                                  \
+    Kernels& k = kernels_;                                                                                          \
+    return timed<detail::counted(#NAME) VALUES>(#NAME, [&]() -> decltype(auto) { return CALL(args...); }, args...); \
+  }
+#define HEDDLE_TIMED_PLAIN(NAME) HEDDLE_TIMED_KERNEL(template <class... Args>, NAME, k.NAME, )
+#define HEDDLE_TIMED_OF_VALUES(NAME)                                                                                \
+  HEDDLE_TIMED_KERNEL(template <auto... Values HEDDLE_TIMED_COMMA class... Args>, NAME, k.template NAME<Values...>, \
+                      HEDDLE_TIMED_COMMA Values...)
+#define HEDDLE_TIMED_OF_TYPE(NAME) \
+  HEDDLE_TIMED_KERNEL(template <class Of HEDDLE_TIMED_COMMA class... Args>, NAME, k.template NAME<Of>, )
+#define HEDDLE_TIMED_COMMA ,
+  HEDDLE_EACH_KERNEL(HEDDLE_TIMED_PLAIN, HEDDLE_TIMED_OF_VALUES, HEDDLE_TIMED_OF_TYPE)
+#undef HEDDLE_TIMED_COMMA
+#undef HEDDLE_TIMED_OF_TYPE
+#undef HEDDLE_TIMED_OF_VALUES
+#undef HEDDLE_TIMED_PLAIN
+#undef HEDDLE_TIMED_KERNEL
+
+ private:
+  template <detail::counted_kernel What, auto... Values, class Call, class... Args>
+  auto timed(std::string_view name, Call&& call, const Args&... args) {
+    const std::int64_t begin = now_ns();
+    const auto note = [&] {
+      queue().wait();
+      times_.note(name, detail::kernel_flops<What, Values...>(args...),
+                  (std::int64_t{0} + ... + detail::bytes_of_argument(args)),
+                  1e-9 * static_cast<double>(now_ns() - begin));
+    };
+    if constexpr (std::is_void_v<decltype(call())>) {
+      call();
+      note();
+    } else {
+      auto result = call();
+      note();
+      return result;
+    }
+  }
+
+  Kernels kernels_;
+  kernel_times times_;
+};
+
+}  // namespace heddle::inline v0::model
