@@ -122,8 +122,8 @@ void rows_of_a_transformer(device& d) {
   auto x = d.numbers(n), y = d.numbers(n), z = d.numbers(n), v = d.numbers(n), w = d.numbers(width),
        bias = d.numbers(width);
   auto mean = d.numbers(rows), scale = d.numbers(rows);
-  d.bytes("gelu", "gelu", 2 * element * n, [&] { b.gelu(x.view(), y.view()); });
-  d.bytes("add", "add", 3 * element * n, [&] { b.add(x.view(), y.view(), z.view()); });
+  d.bytes("gelu", "gelu", 2 * element * n, [&] { hc::run<hc::ops::gelu>(b, x.view(), y.view()); });
+  d.bytes("add", "add", 3 * element * n, [&] { hc::run<hc::ops::add>(b, x.view(), y.view(), z.view()); });
   d.bytes("layer norm", "norm.layer", 2 * element * n, [&] {
     hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
                  scale.view());

@@ -69,14 +69,6 @@ class timed : public Backend {
   void store_rows(X&&... x) {
     add_time([&] { Backend::store_rows(std::forward<X>(x)...); });
   }
-  template <class... X>
-  void add(X&&... x) {
-    add_time([&] { Backend::add(std::forward<X>(x)...); });
-  }
-  template <class... X>
-  void copy(X&&... x) {
-    add_time([&] { Backend::copy(std::forward<X>(x)...); });
-  }
 
  private:
   template <class F>

@@ -86,6 +86,7 @@
 #include <heddle/compute/op.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>

@@ -159,16 +159,16 @@ void check_gradients_of_rows() {
   };
   gated(co::silu{}, "silu"), gated(co::gelu_tanh{}, "gelu_tanh"), gated(co::relu{}, "relu");
   check_gradients<B>("gelu", {of_float(19, 1)}, 19, [](auto& e) {
-    e.backend.gelu(e.in[0], e.out);
-    if (e.backward) e.backend.gelu_backward(e.in[0], e.d, e.gradient[0]);
+    co::run<co::ops::gelu>(e.backend, e.in[0], e.out);
+    if (e.backward) co::run<co::ops::gelu_backward>(e.backend, e.in[0], e.d, e.gradient[0]);
   });
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{3, 5}, {4, 1}, {1, 19}}) {
     CAPTURE(rows, columns);
     const auto on_rows = [r = rows, c = columns](auto& e, auto x) { return e.shaped(x, r, c); };
     const auto count = rows * columns;
     check_gradients<B>("add_bias", {of_float(columns, 1)}, count, [&](auto& e) {
-      e.backend.add_bias(on_rows(e, e.out), e.in[0]);
-      if (e.backward) e.backend.add_bias_backward(on_rows(e, e.d), e.gradient[0]);
+      co::run<co::ops::add_bias>(e.backend, on_rows(e, e.out), e.in[0]);
+      if (e.backward) co::run<co::ops::add_bias_backward>(e.backend, on_rows(e, e.d), e.gradient[0]);
     });
     check_gradients<B>(
         "layer_norm", {of_float(count, 1), of_float(columns, 2), of_float(columns, 3)}, count, [&, n = rows](auto& e) {

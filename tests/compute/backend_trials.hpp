@@ -158,13 +158,13 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
   const auto a = t.some(n), b = t.some(n);
   auto y = t.some(n), d = t.some(n);
-  t.backend.gelu(a, y), t.note("gelu", y);
-  t.backend.gelu_backward(a, b, y), t.note("gelu_backward", y);
-  t.backend.add(a, b, y), t.note("add", y);
-  t.backend.add(y, b, y), t.note("add in place", y);
-  t.backend.scale(y, S(0.3)), t.note("scale", y);
-  t.backend.copy(a, y), t.note("copy", y);
-  t.backend.fill(y, S(2.5)), t.note("fill", y);
+  co::run<co::ops::gelu>(t.backend, a, y), t.note("gelu", y);
+  co::run<co::ops::gelu_backward>(t.backend, a, b, y), t.note("gelu_backward", y);
+  co::run<co::ops::add>(t.backend, a, b, y), t.note("add", y);
+  co::run<co::ops::add>(t.backend, y, b, y), t.note("add in place", y);
+  co::run<co::ops::scale>(t.backend, y, S(0.3)), t.note("scale", y);
+  co::run<co::ops::copy>(t.backend, a, y), t.note("copy", y);
+  co::run<co::ops::fill>(t.backend, y, S(2.5)), t.note("fill", y);
   t.backend.template gated<co::silu>(a, b, y), t.note("silu", y);
   t.backend.template gated<co::gelu_tanh>(a, b, y), t.note("gelu_tanh", y);
   t.backend.template gated<co::relu>(a, b, y), t.note("relu", y);
@@ -172,9 +172,9 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   t.backend.template gated_backward<co::relu>(a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
-  t.backend.add_bias(m, bias), t.note("add_bias", m);
+  co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
   auto of_bias = t.sums(columns);
-  t.backend.add_bias_backward(m, of_bias), t.note("add_bias_backward", of_bias);
+  co::run<co::ops::add_bias_backward>(t.backend, m, of_bias), t.note("add_bias_backward", of_bias);
   const auto ids = t.ids(rows, 9);
   auto table = t.some(5, columns);
   co::run<co::ops::embedding>(t.backend, ids, table, 2, m), t.note("embedding", m);
@@ -217,8 +217,8 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   // In place, and once more onto that in another place, where B has that in one.
   const auto copied = [&](auto& from, auto& to) {
-    t.backend.copy(hd::detail::row_at<typename B::space>(from.address(), from.size()),
-                   hd::detail::row_at<typename B::space>(to.address(), to.size()));
+    co::run<co::ops::copy>(t.backend, hd::detail::row_at<typename B::space>(from.address(), from.size()),
+                           hd::detail::row_at<typename B::space>(to.address(), to.size()));
   };
   auto z = t.some(rows, columns);
   co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, y);
@@ -307,7 +307,7 @@ auto chunks_not_finite() {
   co::run<co::ops::add_to_softmax>(t.backend, first, targets, 0, m, sum, picked);
   t.note("m", m), t.note("sum", sum), t.note("picked", picked);
   auto before = row(0), of_first = row(0);
-  t.backend.copy(m, before), t.backend.copy(sum, of_first);
+  co::run<co::ops::copy>(t.backend, m, before), co::run<co::ops::copy>(t.backend, sum, of_first);
   co::run<co::ops::add_to_softmax>(t.backend, second, targets, 2, m, sum, picked);
   t.note("m of all", m), t.note("sum of all", sum), t.note("picked of all", picked);
   co::run<co::ops::rescale_softmax>(t.backend, before, m, of_first), t.note("the first sum in units of all", of_first);
@@ -345,8 +345,8 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   const auto small = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
   const auto weights = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
   t.backend.adamw(p, weights, small, m, v, step), t.note("adamw on master weights", p), t.note("rounded", weights);
-  t.backend.cast(p, weights), t.note("cast", weights);
-  t.backend.cast(small, p), t.note("cast back", p);
+  co::cast(t.backend, p, weights), t.note("cast", weights);
+  co::cast(t.backend, small, p), t.note("cast back", p);
   return t.results;
 }
 
@@ -412,20 +412,22 @@ auto products_with_ends(std::int64_t rows, std::int64_t columns) {
     k.template matmul_add_bias_backward<co::summed_operand::right>(x, dy, dw, db);
     k.template matmul_add_bias_backward<co::summed_operand::left>(dy, x, dturned, db_turned);
   } else {
-    k.template matmul<no, no>(x, w, y, T(0)), k.add_bias(y, bias), t.note("x w + b", y);
-    k.template matmul<no, yes>(x, turned, y, T(0)), k.add_bias(y, bias), t.note("x w' + b", y);
+    k.template matmul<no, no>(x, w, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w + b", y);
+    k.template matmul<no, yes>(x, turned, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w' + b", y);
     for (const bool is_turned : {false, true}) {
       if (is_turned)
         k.template matmul<no, yes>(x, turned, z, T(0));
       else
         k.template matmul<no, no>(x, w, z, T(0));
-      k.add_bias(z, bias), k.gelu(all(z), all(h));
+      co::run<co::ops::add_bias>(k, z, bias), co::run<co::ops::gelu>(k, all(z), all(h));
       t.note(is_turned ? "before, w'" : "before", z), t.note(is_turned ? "gelu, w'" : "gelu", h);
     }
-    k.template matmul<no, yes>(dy, w, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz", dz);
-    k.template matmul<no, no>(dy, turned, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz, w'", dz);
-    k.template matmul<yes, no>(x, dy, dw, T(1)), k.add_bias_backward(dy, db);
-    k.template matmul<yes, no>(dy, x, dturned, T(1)), k.add_bias_backward(dy, db_turned);
+    k.template matmul<no, yes>(dy, w, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+        t.note("dz", dz);
+    k.template matmul<no, no>(dy, turned, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+        t.note("dz, w'", dz);
+    k.template matmul<yes, no>(x, dy, dw, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db);
+    k.template matmul<yes, no>(dy, x, dturned, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db_turned);
   }
   t.note("dw", dw), t.note("db", db), t.note("dw'", dturned), t.note("db'", db_turned);
   return t.results;
@@ -521,8 +523,8 @@ auto not_finite() {
   const auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
   auto y = t.some(12), top = t.some(4);
   co::run<co::ops::row_max>(t.backend, m, top), t.note("row_max", top);
-  t.backend.gelu(row, y), t.note("gelu", y);
-  t.backend.gelu_backward(row, row, y), t.note("gelu_backward", y);
+  co::run<co::ops::gelu>(t.backend, row, y), t.note("gelu", y);
+  co::run<co::ops::gelu_backward>(t.backend, row, row, y), t.note("gelu_backward", y);
   t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
   return t.results;
 }
@@ -776,7 +778,7 @@ auto stochastic_rounding(std::int64_t n) {
   auto p = t.some(n), m = t.some(n), v = t.positive(n);
   const auto g = t.some(n);
   const auto weights = hd::detail::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
-  t.backend.cast(g, weights, rounding), t.note("cast, stochastic", weights);
+  co::run<co::ops::stochastic_cast>(t.backend, g, weights, rounding), t.note("cast, stochastic", weights);
   t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
   t.note("weights, stochastic", weights), t.note("master weights", p);
   return t.results;

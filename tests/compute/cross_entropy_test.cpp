@@ -34,9 +34,9 @@ struct sliced {
     for (int64_t p = 0; p < parts; ++p) {
       const auto x = slice(p);
       hc::run<hc::ops::row_sum_exp>(backend, matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(part));
-      backend.add(vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
+      hc::run<hc::ops::add>(backend, vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
       hc::run<hc::ops::pick_target>(backend, matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
-      backend.add(vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
+      hc::run<hc::ops::add>(backend, vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
     }
     for (std::size_t i = 0; i < n; ++i) losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
     for (int64_t p = 0; p < parts; ++p) {

@@ -15,7 +15,7 @@ TEMPLATE_TEST_CASE("GELU: golden value, definition, every length", "[compute][el
   for (const int64_t n : {0, 1, 15, 64, 65, 1000, 40001}) {
     const auto x = normal<T>(n, 1, 2.0);
     std::vector<T> y(x.size()), want(x.size());
-    backend.gelu(vec(x), vec(y));
+    hc::run<hc::ops::gelu>(backend, vec(x), vec(y));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const long double v = x[i];
       want[i] =
@@ -24,7 +24,7 @@ TEMPLATE_TEST_CASE("GELU: golden value, definition, every length", "[compute][el
     CHECK(distance(y, want) <= tolerance<T>);
   }
   std::vector<T> one{T(1)};
-  backend.gelu(vec(std::as_const(one)), vec(one));  // in place
+  hc::run<hc::ops::gelu>(backend, vec(std::as_const(one)), vec(one));  // in place
   CHECK(one[0] == Approx(0.8411919906).epsilon(std::is_same_v<T, float> ? 1e-6 : 1e-9));
 }
 
@@ -33,14 +33,14 @@ TEST_CASE("GELU's backward equals finite differences, also in place", "[compute]
   auto x = normal<double>(101, 1, 2.0);
   const auto dy = normal<double>(101, 2);
   std::vector<double> dx(x.size()), y(x.size());
-  backend.gelu_backward(vec(std::as_const(x)), vec(dy), vec(dx));
+  hc::run<hc::ops::gelu_backward>(backend, vec(std::as_const(x)), vec(dy), vec(dx));
   const auto want = finite_differences(x, [&] {
-    backend.gelu(vec(std::as_const(x)), vec(y));
+    hc::run<hc::ops::gelu>(backend, vec(std::as_const(x)), vec(y));
     return dot(y, dy);
   });
   CHECK(distance(dx, want) <= 1e-8);
   auto in_place = dy;
-  backend.gelu_backward(vec(std::as_const(x)), vec(std::as_const(in_place)), vec(in_place));
+  hc::run<hc::ops::gelu_backward>(backend, vec(std::as_const(x)), vec(std::as_const(in_place)), vec(in_place));
   CHECK(same_bits(in_place, dx));
 }
 
@@ -50,8 +50,8 @@ TEMPLATE_TEST_CASE("GELU keeps NaN and stays finite for large arguments", "[comp
   hc::host<> backend;
   const std::vector<T> x{nan, T(1e4), T(-1e4), T(30), T(-30)}, dy(5, T(1));
   std::vector<T> y(5), dx(5);
-  backend.gelu(vec(x), vec(y));
-  backend.gelu_backward(vec(x), vec(dy), vec(dx));
+  hc::run<hc::ops::gelu>(backend, vec(x), vec(y));
+  hc::run<hc::ops::gelu_backward>(backend, vec(x), vec(dy), vec(dx));
   CHECK(std::isnan(y[0]));
   CHECK(std::isnan(dx[0]));
   CHECK(y[1] == T(1e4));
@@ -75,8 +75,8 @@ TEMPLATE_TEST_CASE("bias: added to every row; its gradient is the sum of columns
           want_y[static_cast<std::size_t>(i * columns + j)] += b[static_cast<std::size_t>(j)];
           sums[static_cast<std::size_t>(j)] += x[static_cast<std::size_t>(i * columns + j)];
         }
-      backend.add_bias(matrix(y, rows, columns), vec(b));
-      backend.add_bias_backward(matrix(x, rows, columns), vec(db));
+      hc::run<hc::ops::add_bias>(backend, matrix(y, rows, columns), vec(b));
+      hc::run<hc::ops::add_bias_backward>(backend, matrix(x, rows, columns), vec(db));
       CHECK(same_bits(y, want_y));
       CHECK(distance(db, sums) <= tolerance<T> * 4);
     }
@@ -91,22 +91,23 @@ TEST_CASE("add, scale, fill, copy", "[compute][elementwise]") {
       sum[i] = a[i] + b[i];
       twice[i] = a[i] * 2.5f;
     }
-    backend.add(vec(a), vec(b), vec(c));
+    hc::run<hc::ops::add>(backend, vec(a), vec(b), vec(c));
     CHECK(same_bits(c, sum));
     c = a;
-    backend.add(vec(std::as_const(c)), vec(b), vec(c));
+    hc::run<hc::ops::add>(backend, vec(std::as_const(c)), vec(b), vec(c));
     CHECK(same_bits(c, sum));
     c = a;
-    backend.scale(vec(c), 2.5f);
+    hc::run<hc::ops::scale>(backend, vec(c), 2.5f);
     CHECK(same_bits(c, twice));
-    backend.copy(vec(b), vec(c));
+    hc::run<hc::ops::copy>(backend, vec(b), vec(c));
     CHECK(same_bits(c, b));
-    backend.fill(vec(c), 0.5f);
+    hc::run<hc::ops::fill>(backend, vec(c), 0.5f);
     CHECK(c == std::vector<float>(a.size(), 0.5f));
   }
   const std::vector<float> four(4);
   std::vector<float> five(5);
-  CHECK_THROWS_WITH(backend.copy(vec(four), vec(five)), "heddle: copy: elements of y should be 4, got 5");
+  CHECK_THROWS_WITH(hc::run<hc::ops::copy>(backend, vec(four), vec(five)),
+                    "heddle: copy: elements of y should be 4, got 5");
 }
 
 TEMPLATE_TEST_CASE("sums of squares are exact to double and do not depend on threads", "[compute][elementwise]", float,

@@ -28,7 +28,8 @@ using all_operations =
     list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight, ops::rms_norm,
          ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
          ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax,
-         ops::embedding, ops::embedding_backward>;
+         ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
+         ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward>;
 
 // The elements of an argument, or the number: of S where they are the operation's or sums.
 template <class A, class S>
@@ -230,6 +231,38 @@ struct definition {
       const std::int64_t row = of[i] - first;
       if (row >= 0 && row < words) dtable[static_cast<std::size_t>(row * columns) + j] += dout[at];
     });
+  }
+  // GELU is x / (1 + exp(-z)) with this z and, for its derivative, slope.
+  static S inner(S x) { return S(2 * std::sqrt(2 / std::acos(-1.0))) * (x + S(0.044715) * x * x * x); }
+  static S slope(S x) { return S(2 * std::sqrt(2 / std::acos(-1.0))) * (S(1) + S(3 * 0.044715) * x * x); }
+  void operator()(ops::gelu, const v& x, v& y) const {
+    using std::exp;
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (S(1) / (S(1) + exp(S(-1) * inner(x[i]))));
+  }
+  void operator()(ops::gelu_backward, const v& x, const v& dy, v& dx) const {
+    using std::exp;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S s = S(1) / (S(1) + exp(S(-1) * inner(x[i])));
+      dx[i] = dy[i] * (s + x[i] * s * (S(1) - s) * slope(x[i]));
+    }
+  }
+  void operator()(ops::add, const v& a, const v& b, v& c) const {
+    for (std::size_t i = 0; i < a.size(); ++i) c[i] = a[i] + b[i];
+  }
+  void operator()(ops::scale, v& x, S factor) const {
+    for (S& e : x) e = e * factor;
+  }
+  void operator()(ops::fill, v& x, S value) const { std::fill(x.begin(), x.end(), value); }
+  void operator()(ops::copy, const v& x, v& y) const { y = x; }
+  void operator()(ops::cast<float>, const v& x, std::vector<float>& y) const {
+    if constexpr (std::is_same_v<S, double>)
+      std::transform(x.begin(), x.end(), y.begin(), [](S e) { return static_cast<float>(e); });
+  }
+  void operator()(ops::add_bias, v& y, const v& b) const {
+    each([&](auto, auto j, auto at) { y[at] += b[j]; });
+  }
+  void operator()(ops::add_bias_backward, const v& dy, v& db) const {
+    each([&](auto, auto j, auto at) { db[j] += dy[at]; });
   }
   void operator()(ops::rescale_softmax, const v& before, const v& m, v& sum) const {
     using std::exp;

@@ -30,7 +30,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   using tested = emulated<2>;
   STATIC_REQUIRE(co::backend_queue<tested>);
   STATIC_REQUIRE(co::product_kernels<tested, float>);
-  STATIC_REQUIRE(co::elementwise_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::elementwise_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::layer_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::norm_onto_facet>);
@@ -49,10 +49,10 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE_FALSE(co::fused_product_kernels<co::host<>, float>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::reduction_kernels<tested, float>);
-  STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
+  STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::bf16>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::f16>);
-  STATIC_REQUIRE(co::stochastic_cast_kernels<tested>);
+  STATIC_REQUIRE(co::offers<tested, float, co::stochastic_cast_facet>);
   STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
   STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
@@ -349,7 +349,7 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
   CHECK_THROWS_WITH(t.backend.matmul(a, b, c),
                     Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
-  CHECK_THROWS_AS(t.backend.add_bias(c, bias), hd::layout_error);
+  CHECK_THROWS_AS(co::run<co::ops::add_bias>(t.backend, c, bias), hd::layout_error);
   CHECK_THROWS_WITH(t.backend.undo_adamw(bias, bias, bias, bias, {.lr = 0.5, .weight_decay = 2}),
                     Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2"));
 }

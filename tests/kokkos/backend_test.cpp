@@ -56,7 +56,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::reduction_kernels<tested, float>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
-  STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
+  STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
@@ -184,7 +184,7 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
     auto& queue = t.backend.queue();
     queue.copy(x, a);
     queue.copy(y, b);
-    t.backend.add(x, y, z);
+    co::run<co::ops::add>(t.backend, x, y, z);
     queue.copy(z, c);
     queue.wait();
     double most = 0;
@@ -199,8 +199,9 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
 
   namespace on_kokkos = co::detail::on_kokkos;
   if constexpr (on_kokkos::forks_and_joins<tested_space>) {  // the small ones on the thread that launches them
-    const tested_space instance;
-    const on_kokkos::on<tested_space> exec{instance};
+    hd::kokkos_memory<tested_space>::queue queue;
+    const tested_space& instance = queue.instance();
+    const on_kokkos::on<tested_space> exec{instance, queue};
     std::vector<std::thread::id> who(2);
     on_kokkos::each(exec, "heddle::who", 2, 32767, on_kokkos::who_body{who.data()});
     CHECK(who == std::vector<std::thread::id>(2, std::this_thread::get_id()));
@@ -268,8 +269,8 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     auto five = t.some(5), six = t.some(6);
     auto m = t.some(2, 5), other = t.some(3, 5);
     std::vector<std::string> texts;
-    texts.push_back(text_of([&] { t.backend.add(five, six, five); }));
-    texts.push_back(text_of([&] { t.backend.add_bias(m, six); }));
+    texts.push_back(text_of([&] { co::run<co::ops::add>(t.backend, five, six, five); }));
+    texts.push_back(text_of([&] { co::run<co::ops::add_bias>(t.backend, m, six); }));
     texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
     texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));

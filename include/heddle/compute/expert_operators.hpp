@@ -114,8 +114,8 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
   static constexpr bool takes =
       std::floating_point<T> && std::is_same_v<Id, std::int32_t> && (std::is_same_v<T, Ts> && ...);
   template <class B, class T>
-  static constexpr bool runs_on =
-      routing_kernels<B, T> && grouped_product_kernels<B, T> && gated_kernels<B, T, A> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = routing_kernels<B, T> && grouped_product_kernels<B, T> && gated_kernels<B, T, A> &&
+                                  offered<elementwise_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x, const auto& ids, const auto& weights, const auto& gate, const auto& up,
                     const auto& down) {

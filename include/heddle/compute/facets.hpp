@@ -15,7 +15,6 @@ namespace heddle::inline v0::compute {
     static constexpr bool offered = __VA_ARGS__; \
   }
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
-HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kernels element by element
 HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
@@ -37,17 +36,6 @@ template <class A>
 struct gated_facet {
   template <class B, class T>
   static constexpr bool offered = gated_kernels<B, T, A>;
-};
-/// Casts from T to `To`.
-template <class To>
-struct cast_facet {
-  template <class B, class T>
-  static constexpr bool offered = cast_kernels<B, T, To>;
-};
-/// Casts from float to bf16 with stochastic rounding; T is what the optimizer computes in.
-struct stochastic_cast_facet {
-  template <class B, class>
-  static constexpr bool offered = stochastic_cast_kernels<B>;
 };
 /// Products of operands of a 16-bit type T, summed in float.
 struct half_product_facet {

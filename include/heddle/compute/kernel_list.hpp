@@ -31,15 +31,6 @@
   PLAIN(expert_balance)                               \
   PLAIN(expert_balance_backward)                      \
   PLAIN(grouped_matmul_backward_weight)               \
-  PLAIN(add_bias)                                     \
-  PLAIN(add_bias_backward)                            \
-  PLAIN(gelu)                                         \
-  PLAIN(gelu_backward)                                \
-  PLAIN(add)                                          \
-  PLAIN(scale)                                        \
-  PLAIN(fill)                                         \
-  PLAIN(copy)                                         \
-  PLAIN(cast)                                         \
   PLAIN(attention)                                    \
   PLAIN(attention_backward)                           \
   PLAIN(copy_heads)                                   \

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -81,28 +82,13 @@ typename space_of<B>::queue& queue_of(B& backend) noexcept {
 /// Matrix products and biases. `S` below is `sum_of_type<T>`: float for elements of 16 bits, which kernels read and write rounded, and compute
 /// in float. Statistics, epsilons, factors, tables of angles and gradients of weights are of type S.
 /// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
-/// `add_bias(y, b)`: y += b on every row. `add_bias_backward(dy, db)`: db += column sums of dy, in S.
 template <class B, class T>
 concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::no, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::no, transpose::yes>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
-  backend.add_bias(x.out, x.values);
-  backend.add_bias_backward(x.in, x.added);
-};
-
-/// `gelu(x, y)` (tanh form) and `gelu_backward(x, dy, dx)`: dx = dy gelu'(x); `add(a, b, c)`: c = a + b;
-/// `scale(x, f)`, `fill(x, f)`, `copy(x, y)`. Outputs may be the same memory as an input.
-template <class B, class T>
-concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.gelu(x.values, x.results);
-  backend.gelu_backward(x.values, x.values, x.results);
-  backend.add(x.values, x.values, x.results);
-  backend.scale(x.results, x.factor);
-  backend.fill(x.results, x.factor);
-  backend.copy(x.values, x.results);
-};
+} && offered<ops::add_bias, B, T> && offered<ops::add_bias_backward, B, T>;
 
 /// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
 /// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
@@ -265,17 +251,6 @@ concept grouped_product_kernels = requires(B& backend, detail::arguments_of<B, T
   backend.grouped_matmul_backward_weight(x.in, x.in, x.offsets, x.stack_out, x.factor);
 };
 
-/// `cast(x, y)`: y[i] = x[i] in the other element type, to the nearest, ties to even.
-template <class B, class From, class To>
-concept cast_kernels =
-    requires(B& backend, row_view<const From, space_of<B>> x, row_view<To, space_of<B>> y) { backend.cast(x, y); };
-
-/// `cast(x, y, rounding)`: from float to bf16 with `stochastic` rounding, whose mean is the number itself.
-template <class B>
-concept stochastic_cast_kernels =
-    requires(B& backend, row_view<const float, space_of<B>> x, row_view<bf16, space_of<B>> y,
-             const stochastic& rounding) { backend.cast(x, y, rounding); };
-
 /// `matmul<TA, TB>(a, b, c, beta)` of bf16 or f16 operands, added up in float, into c of float or of the same type (rounded
 /// once). `half_product_name()`: by which library.
 template <class B, class Half = bf16>
@@ -308,7 +283,7 @@ concept stochastic_optimizer_kernels = requires(
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && layer_norm_facet::offered<B, T> &&
+concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
                      attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
                      loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;

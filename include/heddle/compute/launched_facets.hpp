@@ -58,32 +58,6 @@ class launched_facets {
   using number = scalar_view<double, Space>;
 
  public:
-  // ---- element by element ----
-  template <class T>
-  void add_bias(matrix<T> y, in_row<T> b) {
-    expect("add_bias", "elements of b", y.extent(1), b.size());
-    launch_add_bias(on(), y.extent(0), y.extent(1), y.address(), b.address());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_bias_backward(in_matrix<T> dy, row<T> db) {
-    add_bias_backward_into<T>(dy, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_bias_backward(matrix<T> dy, sums<T> db) {
-    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
-  }
-  template <class T>
-  void gelu(in_row<T> x, row<T> y) {
-    expect("gelu", "elements of y", x.size(), y.size());
-    launch_gelu(on(), x.size(), x.address(), y.address());
-  }
-  template <class T>
-  void gelu_backward(in_row<T> x, in_row<T> dy, row<T> dx) {
-    argument_checks::sizes("gelu_backward", x.size(), "elements of dy", dy.size(), "elements of dx", dx.size());
-    launch_gelu_backward(on(), x.size(), x.address(), dy.address(), dx.address());
-  }
   template <class A, class T>
   void gated(in_row<T> gate, in_row<T> up, row<T> h) {
     argument_checks::sizes("gated", gate.size(), "elements of up", up.size(), "elements of h", h.size());
@@ -95,29 +69,6 @@ class launched_facets {
                            "elements of dgate", dgate.size(), "elements of dup", dup.size());
     launch_gated_backward<A>(on(), gate.size(), gate.address(), up.address(), dh.address(), dgate.address(),
                              dup.address());
-  }
-  template <class T>
-  void add(in_row<T> a, in_row<T> b, row<T> c) {
-    argument_checks::sizes("add", a.size(), "elements of b", b.size(), "elements of c", c.size());
-    launch_add(on(), a.size(), a.address(), b.address(), c.address());
-  }
-  template <class T>
-  void scale(row<T> x, sum_of_type<T> factor) {
-    launch_scale(on(), x.size(), x.address(), factor);
-  }
-  template <class T>
-  void fill(row<T> x, sum_of_type<T> value) {
-    launch_fill(on(), x.size(), x.address(), heddle::v0::detail::converted<T>(value));
-  }
-  template <class T>
-  void copy(in_row<T> x, row<T> y) {
-    expect("copy", "elements of y", x.size(), y.size());
-    if (x.address() != y.address()) queue().copy(x, y);
-  }
-  template <class From, class To>
-  void cast(row<From> x, row<To> y) {
-    expect("cast", "elements of y", x.size(), y.size());
-    launch_cast(on(), x.size(), static_cast<const From*>(x.address()), y.address());
   }
 
   /// Errors: also `layout_error` for a position that the tables do not have, where kernels run on the host: then
@@ -199,11 +150,6 @@ class launched_facets {
   friend Backend;
   launched_facets() = default;
 
-  template <class T>
-  void add_bias_backward_into(in_matrix<T> dy, sums<T> db) {
-    expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    launch_add_bias_backward(on(), dy.extent(0), dy.extent(1), dy.address(), db.address());
-  }
   Backend& self() noexcept { return static_cast<Backend&>(*this); }
   auto& queue() noexcept { return self().queue(); }
   auto on() noexcept { return self().launcher(); }

@@ -113,8 +113,9 @@ struct operation_base {};
 
 /// The parts of which signatures of operations are made, and the operations.
 namespace ops {
-struct rows {};     ///< a dimension of operations on matrices
-struct columns {};  ///< the other one
+struct elements {};  ///< the dimension of operations element by element
+struct rows {};      ///< a dimension of operations on matrices
+struct columns {};   ///< the other one
 
 /// A tensor [Dims...] of the operation's element type that is read.
 template <class... Dims>
@@ -137,10 +138,16 @@ using inout_sums = detail::tensor_argument<true, true, detail::sum_element, Dims
 /// Token ids that are read.
 template <class... Dims>
 using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std::int32_t>, Dims...>;
+/// A tensor of another element type E that is overwritten.
+template <class E, class... Dims>
+using out_of = detail::tensor_argument<false, true, detail::element_that_is<E>, Dims...>;
 /// A number of `sum_of_type<T>`.
 using number = detail::number_argument<detail::sum_element>;
+/// A number or setting of this type.
+template <class X>
+using value = detail::number_argument<detail::element_that_is<X>>;
 /// A count or index.
-using index = detail::number_argument<detail::element_that_is<std::int64_t>>;
+using index = value<std::int64_t>;
 
 /// The arguments of an operation, in the order of its calls.
 template <class... Arguments>
@@ -177,13 +184,8 @@ namespace detail {
 struct argument_extents {
   std::int64_t n[most_dims] = {};
 };
-constexpr argument_extents extents_of(std::int64_t) noexcept {
-  return {};
-}
-constexpr argument_extents extents_of(float) noexcept {
-  return {};
-}
-constexpr argument_extents extents_of(double) noexcept {
+template <class Number>
+constexpr argument_extents extents_of(const Number&) noexcept {
   return {};
 }
 template <class T>
@@ -198,13 +200,8 @@ template <class T, class Space>
 constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
   return {{x.extent(0), x.extent(1)}};
 }
-constexpr std::int64_t address_of(std::int64_t x) noexcept {
-  return x;
-}
-constexpr float address_of(float x) noexcept {
-  return x;
-}
-constexpr double address_of(double x) noexcept {
+template <class Number>
+constexpr const Number& address_of(const Number& x) noexcept {
   return x;
 }
 template <class T>

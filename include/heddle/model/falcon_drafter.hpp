@@ -553,7 +553,8 @@ class falcon_drafter {
                         std::span<const compute::attention_slice>(slices_), scale(), heads(mixed_.data(), n),
                         std::span<T>(sums_), compute::key_pages{});
     product(out, mixed_.data(), n, attended_.data());
-    backend_->add(std::span<const T>(attended_), std::span<const T>(x), std::span<T>(attended_));
+    compute::run<compute::ops::add>(*backend_, std::span<const T>(attended_), std::span<const T>(x),
+                                    std::span<T>(attended_));
     compute::run<compute::ops::rms_norm>(*backend_, in(attended_.data(), n, d),
                                          std::span<const T>(at(weights_, norm_2)), epsilon(),
                                          to(normed_2_.data(), n, d), std::span<T>(deviations_2_));
@@ -562,7 +563,8 @@ class falcon_drafter {
     backend_->template gated<compute::silu>(std::span<const T>(gates_), std::span<const T>(ups_),
                                             std::span<T>(hidden_));
     product(down, hidden_.data(), n, features_.data());
-    backend_->add(std::span<const T>(features_), std::span<const T>(attended_), std::span<T>(features_));
+    compute::run<compute::ops::add>(*backend_, std::span<const T>(features_), std::span<const T>(attended_),
+                                    std::span<T>(features_));
   }
   void keep(drafted_block& b, std::int64_t lane) {
     const std::int64_t n = shape_.block * shape_.width;

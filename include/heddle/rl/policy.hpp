@@ -112,7 +112,7 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
     namespace ml = model::layers;
     auto& k = b.compute();
     const auto factors = b.vector(slopes{}), m = b.vector(ml::greatest{}), sum = b.vector(ml::sum_of_exponentials{});
-    k.scale(factors, scale);
+    compute::run<compute::ops::scale>(k, factors, scale);
     this->template each_sample<numbers_of_row>(b, targets, [&](typename B::token_ids ids, model::row_range at) {
       compute::run<compute::ops::weighted_cross_entropy_backward>(
           k, ml::rows_of(b[ml::logits{}], at), whole_head::template part_of_row<B>(m, at),
@@ -127,7 +127,8 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   void project_and_divide(const B& b, typename B::const_view x) const {
     this->project(b, x);
     if (temperature != 1)
-      b.compute().scale(b.vector(model::layers::logits{}), static_cast<typename B::sum>(1 / temperature));
+      compute::run<compute::ops::scale>(b.compute(), b.vector(model::layers::logits{}),
+                                        static_cast<typename B::sum>(1 / temperature));
   }
   // Adds the loss of all rows to `to`, and leaves their slopes.
   template <class B, class Number>

@@ -156,12 +156,6 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   }
 
   using facets::adamw;
-  using facets::cast;
-  /// From float to bf16 with stochastic rounding.
-  void cast(row_view<const float, space> x, row_view<bf16, space> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", x.size(), y.size());
-    detail::on_cuda::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
-  }
   /// Into bf16 weights that are rounded stochastically.
   template <class T, class G>
   void adamw(vector_view<T, space> master, vector_view<bf16, space> weights, vector_view<G, space> g,
@@ -218,7 +212,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     else if (beta == Sum(0))
       queue_.zero(heddle::v0::detail::row_at<space>(c.address(), m * n));
     else
-      detail::on_cuda::launch_scale(launcher(), m * n, c.address(), beta);
+      body(ops::scale{}, launcher(), m * n, c.address(), beta);
   }
 
   space::queue queue_{};

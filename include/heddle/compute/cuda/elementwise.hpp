@@ -7,9 +7,12 @@
 #include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstdint>
 
@@ -63,7 +66,7 @@ struct gelu_of {
   }
 };
 template <launcher L, class T>
-void launch_gelu(const L& on, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, const L& on, std::int64_t n, const T* x, T* y) {
   each_pack<T>(on, n, of_one_body<gelu_of, T, T>{n, x, y});
 }
 struct gelu_backward_of {
@@ -73,7 +76,7 @@ struct gelu_backward_of {
   }
 };
 template <launcher L, class T>
-void launch_gelu_backward(const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_pack<T>(on, n, of_two_body<gelu_backward_of, T>{n, x, dy, dx});
 }
 template <class A>
@@ -107,7 +110,7 @@ void launch_gated_backward(const L& on, std::int64_t n, const T* gate, const T* 
 }
 
 template <launcher L, class T>
-void launch_add(const L& on, std::int64_t n, const T* a, const T* b, T* c) {
+void body(ops::add, const L& on, std::int64_t n, const T* a, const T* b, T* c) {
   each_pack<T>(on, n, of_two_body<plus, T>{n, a, b, c});
 }
 template <class T, class F>
@@ -120,7 +123,7 @@ struct scale_body {
   }
 };
 template <launcher L, class T, class F>
-void launch_scale(const L& on, std::int64_t n, T* x, F factor) {
+void body(ops::scale, const L& on, std::int64_t n, T* x, F factor) {
   each_pack<T>(on, n, scale_body<T, F>{n, x, factor});
 }
 template <class T>
@@ -133,8 +136,13 @@ struct fill_body {
   }
 };
 template <launcher L, class T>
-void launch_fill(const L& on, std::int64_t n, T* x, T value) {
-  each_pack<T>(on, n, fill_body<T>{n, x, value});
+void body(ops::fill, const L& on, std::int64_t n, T* x, sum_of_type<T> value) {
+  each_pack<T>(on, n, fill_body<T>{n, x, converted<T>(value)});
+}
+template <launcher L, class T>
+void body(ops::copy, const L& on, std::int64_t n, const T* x, T* y) {
+  using heddle::v0::detail::row_at;
+  if (x != y) on.queue.copy(row_at<cuda_memory>(x, n), row_at<cuda_memory>(y, n));
 }
 /// The wider of two types.
 template <class A, class B>
@@ -157,11 +165,11 @@ struct round_by_chance {
   }
 };
 template <launcher L, class From, class To>
-void launch_cast(const L& on, std::int64_t n, const From* x, To* y) {
+void body(ops::cast<To>, const L& on, std::int64_t n, const From* x, To* y) {
   each_pack<wider<From, To>>(on, n, of_one_body<round_to_nearest<To>, From, To>{n, x, y});
 }
 template <launcher L>
-void launch_cast_stochastic(const L& on, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+void body(ops::stochastic_cast, const L& on, std::int64_t n, const float* x, bf16* y, const stochastic& rounding) {
   each_pack<float>(on, n, of_one_body<round_by_chance, float, bf16>{n, x, y, {rounding.random, rounding.first}});
 }
 template <class T>
@@ -194,7 +202,7 @@ struct add_bias_row {
   }
 };
 template <launcher L, class T>
-void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each_row_of_packs<T>(on, rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
@@ -206,7 +214,8 @@ struct bias_terms {
   }
 };
 template <launcher L, class T>
-void launch_add_bias_backward(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+void body(ops::add_bias_backward, const L& on, std::int64_t rows, std::int64_t columns, const T* dy,
+          sum_of_type<T>* db) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, bias_terms<T>{columns, dy}, {db});
 }
 

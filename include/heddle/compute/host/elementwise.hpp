@@ -4,6 +4,7 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/team.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
@@ -21,6 +22,8 @@ namespace heddle::inline v0::compute::detail {
 /// Elements below which sharing simple work among threads costs more than it saves.
 inline constexpr std::int64_t elementwise_grain = 16384;
 
+using heddle::v0::detail::converted;
+
 template <class T, class Op, class... In>
 void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
@@ -29,42 +32,43 @@ void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
 }
 
 template <class T>
-void gelu(team& workers, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, team& workers, std::int64_t n, const T* x, T* y) {
   map_shared(workers, n, y, [](sum_of_type<T> v) { return gelu_lane(v); }, x);
 }
 
 template <class T>
-void gelu_backward(team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
   using S = sum_of_type<T>;
   map_shared(workers, n, dx, [](S v, S d) { return d * gelu_derivative_lane(v); }, x, dy);
 }
 
 template <class T>
-void fill(team& workers, std::int64_t n, T* x, T value) {
-  workers.split(n, elementwise_grain, block_size<T>,
-                [&](std::int64_t begin, std::int64_t end) { std::fill(x + begin, x + end, value); });
+void body(ops::fill, team& workers, std::int64_t n, T* x, sum_of_type<T> value) {
+  workers.split(
+      n, elementwise_grain, block_size<T>,
+      [x, v = converted<T>(value)](std::int64_t begin, std::int64_t end) { std::fill(x + begin, x + end, v); });
 }
 
 template <class T>
-void copy(team& workers, std::int64_t n, const T* x, T* y) {
+void body(ops::copy, team& workers, std::int64_t n, const T* x, T* y) {
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
     if (x != y) std::memmove(y + begin, x + begin, static_cast<std::size_t>(end - begin) * sizeof(T));
   });
 }
 
 template <class T>
-void add(team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
+void body(ops::add, team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
   using S = sum_of_type<T>;
   map_shared(workers, n, sum, [](S a, S b) { return a + b; }, x, y);
 }
 
 template <class T>
-void scale(team& workers, std::int64_t n, T* x, sum_of_type<T> factor) {
+void body(ops::scale, team& workers, std::int64_t n, T* x, sum_of_type<T> factor) {
   map_shared(workers, n, x, [factor](sum_of_type<T> v) { return v * factor; }, static_cast<const T*>(x));
 }
 
 template <class T>
-void add_bias(team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   using S = sum_of_type<T>;
   const std::int64_t grain = (std::max)(elementwise_grain / (std::max)(columns, std::int64_t{1}), std::int64_t{1});
   workers.split(rows, grain, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -100,7 +104,8 @@ inline std::int64_t column_grain(std::int64_t rows) {
 }
 
 template <class T>
-void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+void body(ops::add_bias_backward, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          sum_of_type<T>* db) {
   using S = sum_of_type<T>;
   workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     sum_columns(rows, columns, begin, end, db, [](std::int64_t, S d) { return d; }, dy);

@@ -128,33 +128,6 @@ class host : detail::argument_checks,
       matmul<transpose::yes, transpose::no>(group(x, offsets, e), group(dy, offsets, e), matrix_of(dw, e), beta);
   }
 
-  template <class T>
-  void add_bias(matrix_view<T> y, input_vector<T> b) {
-    detail::expect("add_bias", "elements of b", y.extent(1), b.size());
-    detail::add_bias(team_, y.extent(0), y.extent(1), y.data(), b.data());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_bias_backward(input_matrix<T> dy, std::span<T> db) {
-    add_bias_backward_into<T>(dy, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_bias_backward(matrix_view<T> dy, sums_of<T> db) {
-    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
-  }
-
-  template <class T>
-  void gelu(input_vector<T> x, std::span<T> y) {
-    detail::expect("gelu", "elements of y", size_of(x), y.size());
-    detail::gelu(team_, size_of(x), x.data(), y.data());
-  }
-  template <class T>
-  void gelu_backward(input_vector<T> x, input_vector<T> dy, std::span<T> dx) {
-    sizes("gelu_backward", size_of(x), "elements of dy", dy.size(), "elements of dx", dx.size());
-    detail::gelu_backward(team_, size_of(x), x.data(), dy.data(), dx.data());
-  }
-
   /// Errors: also `layout_error` for a position that the tables do not have.
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
   void rotary(input_heads<T> x, token_ids positions, input_matrix<sum_of_type<T>> cos, input_matrix<sum_of_type<T>> sin,
@@ -325,34 +298,6 @@ class host : detail::argument_checks,
       if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
   }
 
-  template <class From, class To>
-  void cast(std::span<From> x, std::span<To> y) {
-    detail::expect("cast", "elements of y", static_cast<std::int64_t>(x.size()), y.size());
-    detail::cast(team_, static_cast<std::int64_t>(x.size()), static_cast<const From*>(x.data()), y.data());
-  }
-  void cast(std::span<const float> x, std::span<bf16> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", size_of(x), y.size());
-    detail::cast_stochastic(team_, size_of(x), x.data(), rounding, y.data());
-  }
-
-  template <class T>
-  void add(input_vector<T> a, input_vector<T> b, std::span<T> c) {
-    sizes("add", size_of(a), "elements of b", b.size(), "elements of c", c.size());
-    detail::add(team_, size_of(a), a.data(), b.data(), c.data());
-  }
-  template <class T>
-  void scale(std::span<T> x, sum_of_type<T> factor) {
-    detail::scale(team_, static_cast<std::int64_t>(x.size()), x.data(), factor);
-  }
-  template <class T>
-  void fill(std::span<T> x, sum_of_type<T> value) {
-    detail::fill(team_, static_cast<std::int64_t>(x.size()), x.data(), detail::converted<T>(value));
-  }
-  template <class T>
-  void copy(input_vector<T> x, std::span<T> y) {
-    detail::expect("copy", "elements of y", size_of(x), y.size());
-    detail::copy(team_, size_of(x), x.data(), y.data());
-  }
   /// In double, in an order that depends on the number of elements alone.
   template <class T>
   double sum_of_squares(std::span<T> x) {
@@ -406,23 +351,18 @@ class host : detail::argument_checks,
   }
 
  private:
-  template <class T>
-  void add_bias_backward_into(input_matrix<T> dy, sums_of<T> db) {
-    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
-  }
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
     const auto [m, n, k] = product_size_of<ta, tb>("matmul", a, b, c);
     if (m == 0 || n == 0) return;
     if (k == 0) {
-      if (beta == Beta(0)) return fill(c.elements(), C(0));
+      if (beta == Beta(0)) return body(ops::fill{}, team_, m * n, c.data(), sum_of_type<C>(0));
       if constexpr (is_half_precision<C>) {
         for (C& x : c.elements()) x = C(beta * static_cast<float>(x));
         return;
       } else {
-        return scale(c.elements(), beta);
+        return body(ops::scale{}, team_, m * n, c.data(), beta);
       }
     }
     detail::multiply_shared<G, TA, TB>(team_, m, n, k, a.data(), a.extent(1), b.data(), b.extent(1), beta, c.data(), n);
@@ -487,10 +427,10 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
               expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
-              cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
+              cast_facet<bf16>::offered<host<>, float> && stochastic_cast_facet::offered<host<>, float> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&
               stochastic_optimizer_kernels<host<>, float, float>);
-static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> &&
+static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
               rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
               cross_entropy_facet::offered<host<>, bf16> && loss_kernels<host<>, bf16> &&

@@ -20,14 +20,14 @@
   KIND template body_type<ops::add_to_softmax, T, team&> body;                                                         \
   KIND template body_type<ops::cross_entropy_backward, T, team&> body;                                                 \
   KIND template body_type<ops::weighted_cross_entropy_backward, T, team&> body;                                        \
-  KIND template void gelu(team&, std::int64_t, const T*, T*);                                                          \
-  KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
-  KIND template void fill(team&, std::int64_t, T*, T);                                                                 \
-  KIND template void copy(team&, std::int64_t, const T*, T*);                                                          \
-  KIND template void add(team&, std::int64_t, const T*, const T*, T*);                                                 \
-  KIND template void scale(team&, std::int64_t, T*, T);                                                                \
-  KIND template void add_bias(team&, std::int64_t, std::int64_t, T*, const T*);                                        \
-  KIND template void add_bias_backward(team&, std::int64_t, std::int64_t, const T*, T*);                               \
+  KIND template body_type<ops::gelu, T, team&> body;                                                                   \
+  KIND template body_type<ops::gelu_backward, T, team&> body;                                                          \
+  KIND template body_type<ops::fill, T, team&> body;                                                                   \
+  KIND template body_type<ops::copy, T, team&> body;                                                                   \
+  KIND template body_type<ops::add, T, team&> body;                                                                    \
+  KIND template body_type<ops::scale, T, team&> body;                                                                  \
+  KIND template body_type<ops::add_bias, T, team&> body;                                                               \
+  KIND template body_type<ops::add_bias_backward, T, team&> body;                                                      \
   KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \
   KIND template std::int64_t count_nonfinite(team&, std::int64_t, const T*);                                           \
   KIND template bool all_finite(team&, std::int64_t, const T*);                                                        \

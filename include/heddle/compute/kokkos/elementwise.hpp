@@ -5,7 +5,10 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/tensor/kokkos/memory.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -28,14 +31,14 @@ struct math_on {
 };
 
 template <class Exec, class T>
-void launch_gelu(const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gelu", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, y + i, [](T v) { return activation<math_on<Exec>>(gelu_tanh{}, v); }, x + i);
       });
 }
 template <class Exec, class T>
-void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gelu_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(
@@ -67,14 +70,14 @@ void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, 
 }
 
 template <class Exec, class T>
-void launch_add(const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
+void body(ops::add, const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::add", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, c + i, [](T x, T y) { return x + y; }, a + i, b + i);
       });
 }
 template <class Exec, class T>
-void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
+void body(ops::scale, const on<Exec>& exec, std::int64_t n, T* x, T factor) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::scale", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
@@ -99,10 +102,15 @@ KOKKOS_INLINE_FUNCTION void copy_block(std::int64_t n, const T* x, T* y) {
   }
 }
 template <class Exec, class T>
-void launch_fill(const on<Exec>& exec, std::int64_t n, T* x, T value) {
+void body(ops::fill, const on<Exec>& exec, std::int64_t n, T* x, T value) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::fill", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { fill_block<Exec>(count, x + i, value); });
+}
+template <class Exec, class T>
+void body(ops::copy, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
+  using heddle::v0::detail::row_at;
+  if (x != y) exec.queue.copy(row_at<kokkos_memory<Exec>>(x, n), row_at<kokkos_memory<Exec>>(y, n));
 }
 template <class From, class To>
 [[gnu::noinline]] void cast_lanes_apart(std::int64_t n, const From* x, To* y) {
@@ -118,7 +126,7 @@ KOKKOS_INLINE_FUNCTION void cast_block(std::int64_t n, const From* x, To* y) {
   }
 }
 template <class Exec, class From, class To>
-void launch_cast(const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
+void body(ops::cast<To>, const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::cast", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
@@ -138,7 +146,8 @@ KOKKOS_INLINE_FUNCTION void cast_stochastic_block(std::int64_t n, const From* x,
   }
 }
 template <class Exec>
-void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+void body(ops::stochastic_cast, const on<Exec>& exec, std::int64_t n, const float* x, bf16* y,
+          const stochastic& rounding) {
   const counter_random random = rounding.random;
   const std::uint64_t first = rounding.first;
   each_block<elements_of_item<Exec>>(
@@ -148,7 +157,7 @@ void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x
 }
 
 template <class Exec, class T>
-void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each(
       exec, "heddle::add_bias", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = y + i * columns;
@@ -156,7 +165,7 @@ void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
       });
 }
 template <class Exec, class T>
-void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
+void body(ops::add_bias_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::add_bias_backward", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {

@@ -97,16 +97,10 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
   /// On which bodies of operations are launched.
-  detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {this->queue_.instance()}; }
+  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_}; }
 
   using facets::adamw;
-  using facets::cast;
   using products::queue;
-  /// From float to bf16 with stochastic rounding.
-  void cast(row<const float> x, row<bf16> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", x.size(), y.size());
-    detail::on_kokkos::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
-  }
   /// Into bf16 weights that are rounded stochastically.
   template <class T, class G>
   void adamw(row<T> master, row<bf16> weights, row<G> g, std::type_identity_t<row<T>> m, std::type_identity_t<row<T>> v,

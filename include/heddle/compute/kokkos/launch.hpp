@@ -24,6 +24,7 @@ template <class Exec>
 struct on {
   static constexpr bool host_can_read = runs_on_host<Exec>;
   const Exec& instance;
+  typename kokkos_memory<Exec>::queue& queue;
 };
 
 /// Whether a kernel is run by several threads of the host, and has run when its launch returns.

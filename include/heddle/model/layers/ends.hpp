@@ -335,9 +335,9 @@ struct language_head {
     const auto m = b.vector(greatest{}), exponentials = b.vector(sum_of_exponentials{}), of_target = b.vector(picked{});
     if constexpr (takes_all_at_once<B>) {
       if (settles_alone<greatest_made, whole>(b.run().world)) {
-        k.fill(m, -(std::numeric_limits<sum>::infinity)());
-        k.fill(exponentials, sum(0));
-        k.fill(of_target, sum(0));
+        compute::run<compute::ops::fill>(k, m, -(std::numeric_limits<sum>::infinity)());
+        compute::run<compute::ops::fill>(k, exponentials, sum(0));
+        compute::run<compute::ops::fill>(k, of_target, sum(0));
         if constexpr (Numbers == 1)
           compute::run<compute::ops::add_to_softmax>(k, b[logits{}], targets, b.run().first_word, m, exponentials,
                                                      of_target);
@@ -468,12 +468,12 @@ struct language_head {
   }
   template <class B>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {
-    b.compute().copy(mine, all);
+    compute::run<compute::ops::copy>(b.compute(), mine, all);
   }
   template <class B, class Axis>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<Axis>) const {
     auto&& group = b.run().world.template along_if<Axis>();
-    if (group.size() == 1) return b.compute().copy(mine, all);
+    if (group.size() == 1) return compute::run<compute::ops::copy>(b.compute(), mine, all);
     const balanced_split cut{vocabulary, group.size()};
     std::vector<std::int64_t> counts;
     for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));

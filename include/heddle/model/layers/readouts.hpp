@@ -61,7 +61,7 @@ struct squared_error {
   template <class B>
   void predict(const B& b, typename B::const_view x, typename B::row all) const {
     project(b, x);
-    b.compute().copy(typename B::const_row(b.vector(predicted{})), all);
+    compute::run<compute::ops::copy>(b.compute(), typename B::const_row(b.vector(predicted{})), all);
   }
   /// The same number on all ranks that share the rows.
   template <class B>
