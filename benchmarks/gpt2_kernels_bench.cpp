@@ -118,7 +118,7 @@ class step {
     forward();
     backward();
     time<optimizer>([&] {
-      benchmark::DoNotOptimize(be.sum_of_squares(vec(gradients.data(), parameters)));
+      benchmark::DoNotOptimize(hc::sum_of<hc::ops::sum_of_squares>(be, vec(gradients.data(), parameters)));
       be.adamw(vec(weights.data(), parameters), vec(gradients.data(), parameters), vec(first.data(), parameters),
                vec(second.data(), parameters), hc::adamw_step{1e-4, 0.9, 0.95, 1e-8, 0.1, ++steps, 1.0});
     });

@@ -89,6 +89,7 @@
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/rows.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/compute/relaxed_causal.hpp>

@@ -239,17 +239,17 @@ void check_gradients_of_losses() {
     co::run<co::ops::row_max>(e.backend, logits, m);
     co::run<co::ops::row_sum_exp>(e.backend, logits, m, sum);
     co::run<co::ops::pick_target>(e.backend, logits, targets, 0, picked);
-    e.number([&](auto where) { e.backend.cross_entropy_loss(m, sum, picked, targets, where); });
+    e.number([&](auto where) { co::run<co::ops::cross_entropy_loss>(e.backend, m, sum, picked, targets, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
     co::run<co::ops::cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
   });
   check_gradients<B>("squared_error", {of_float(19, 7)}, 1, [](auto& e) {
     const auto target = e.t.some(19);
-    e.number([&](auto where) { e.backend.squared_error(e.in[0], target, where); });
+    e.number([&](auto where) { co::run<co::ops::squared_error>(e.backend, e.in[0], target, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
-    e.backend.squared_error_backward(e.gradient[0], target, e.weight[0]);
+    co::run<co::ops::squared_error_backward>(e.backend, e.gradient[0], target, e.weight[0]);
   });
 }
 

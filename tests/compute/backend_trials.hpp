@@ -251,7 +251,7 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::pick_target>(t.backend, logits, targets, 1, picked), t.note("pick_target", picked);
   auto total = t.keep(std::vector<double>{0.25});
   const auto ones = t.positive(rows);
-  t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
+  co::run<co::ops::cross_entropy_loss>(t.backend, m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
   auto again = t.some(rows, columns);
   co::run<co::ops::row_max>(t.backend, again, m), co::run<co::ops::row_sum_exp>(t.backend, again, m, sum);
@@ -321,8 +321,8 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   auto p = t.some(n), m = t.some(n), v = t.positive(n);
   const auto g = t.some(n);
   const co::adamw_step step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7};
-  t.note("sum_of_squares", t.backend.sum_of_squares(g));
-  t.note("all_finite", t.backend.all_finite(g) ? 1 : 0);
+  t.note("sum_of_squares", co::sum_of<co::ops::sum_of_squares>(t.backend, g));
+  t.note("all_finite", co::all_finite(t.backend, g) ? 1 : 0);
   t.backend.adamw(p, g, m, v, step), t.note("adamw", p), t.note("m", m), t.note("v", v);
   t.backend.undo_adamw(p, g, m, v, step), t.note("undo_adamw", p), t.note("m before", m), t.note("v before", v);
   auto bad = t.some(n);
@@ -333,11 +333,13 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
     t.backend.queue().copy(nan, hd::detail::part_of_row<typename B::space>(bad, n / 2, 1));
   }
   double* const sum = t.keep(std::vector<double>{1.5, 10});
-  t.backend.sum_of_squares(g, t.number(sum)), t.backend.count_nonfinite(bad, t.number(sum + 1));
+  co::run<co::ops::sum_of_squares>(t.backend, g, t.number(sum)),
+      co::run<co::ops::count_nonfinite>(t.backend, bad, t.number(sum + 1));
   t.note("sums that are added to", hd::detail::row_at<typename B::space>(sum, 2));
-  t.note("all_finite of these", t.backend.all_finite(bad) ? 1 : 0);
-  t.backend.squared_error(g, p, t.number(sum)), t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
-  t.backend.squared_error_backward(p, g, T(0.25)), t.note("squared_error_backward", p);
+  t.note("all_finite of these", co::all_finite(t.backend, bad) ? 1 : 0);
+  co::run<co::ops::squared_error>(t.backend, g, p, t.number(sum)),
+      t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
+  co::run<co::ops::squared_error_backward>(t.backend, p, g, T(0.25)), t.note("squared_error_backward", p);
   // Master weights in T, weights and gradients in bf16.
   using half = hd::bf16;
   std::vector<half> narrow;
@@ -865,10 +867,10 @@ auto sums_and_masters(std::int64_t n) {
   auto x = t.some(n), weights = t.some(n);
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   double* const sum = t.keep(std::vector<double>{1.5, 10});
-  t.backend.sum_of_squares(x, t.number(sum));
+  co::run<co::ops::sum_of_squares>(t.backend, x, t.number(sum));
   if (n > 2) t.backend.queue().copy(infinity, hd::detail::part_of_row<space>(x, n / 2, 1));
-  t.backend.count_nonfinite(x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
-  t.note("all_finite", t.backend.all_finite(x) ? 1 : 0);
+  co::run<co::ops::count_nonfinite>(t.backend, x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
+  t.note("all_finite", co::all_finite(t.backend, x) ? 1 : 0);
   auto p = t.sums(n), m = t.sums(n), v = t.positive(n);
   const auto g = t.sums(n);
   t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});

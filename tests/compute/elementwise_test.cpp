@@ -118,32 +118,32 @@ TEMPLATE_TEST_CASE("sums of squares are exact to double and do not depend on thr
     long double want = 0;
     for (const T v : x) want += static_cast<long double>(v) * static_cast<long double>(v);
     hc::host<> one(1);
-    const double first = one.sum_of_squares(vec(x));
+    const double first = hc::sum_of<hc::ops::sum_of_squares>(one, vec(x));
     CHECK(first == Approx(static_cast<double>(want)).epsilon(1e-13));
     for (const int threads : {2, 3, 5}) {
       hc::host<> several(threads);
-      CHECK(several.sum_of_squares(vec(x)) == first);
+      CHECK(hc::sum_of<hc::ops::sum_of_squares>(several, vec(x)) == first);
     }
   }
   hc::host<> backend(2);
   std::vector<T> x(50000, T(1));
   x[40000] = std::numeric_limits<T>::quiet_NaN();
-  CHECK(std::isnan(backend.sum_of_squares(vec(x))));
+  CHECK(std::isnan(hc::sum_of<hc::ops::sum_of_squares>(backend, vec(x))));
 }
 
 TEMPLATE_TEST_CASE("all_finite finds a single infinity or NaN anywhere", "[compute][elementwise]", float, double) {
   using T = TestType;
   hc::host<> backend(2);
-  CHECK(backend.all_finite(std::span<const T>()));
+  CHECK(hc::all_finite(backend, std::span<const T>()));
   for (const int64_t n : {1, 63, 64, 65, 50000}) {
     std::vector<T> x(static_cast<std::size_t>(n), (std::numeric_limits<T>::max)());
     x[0] = std::numeric_limits<T>::denorm_min();
-    CHECK(backend.all_finite(vec(x)));
+    CHECK(hc::all_finite(backend, vec(x)));
     for (const int64_t at : {int64_t{0}, n / 2, n - 1})
       for (const T bad : {std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity(),
                           std::numeric_limits<T>::quiet_NaN()}) {
         const T old = std::exchange(x[static_cast<std::size_t>(at)], bad);
-        CHECK_FALSE(backend.all_finite(vec(x)));
+        CHECK_FALSE(hc::all_finite(backend, vec(x)));
         x[static_cast<std::size_t>(at)] = old;
       }
   }
@@ -160,16 +160,16 @@ TEMPLATE_TEST_CASE("reductions add to a number in the backend's memory", "[compu
     for (const int threads : {1, 3}) {
       hc::host<> backend(threads);
       double sum = 2.5, bad = 1;
-      backend.sum_of_squares(vec(x), &sum);
+      hc::run<hc::ops::sum_of_squares>(backend, vec(x), &sum);
       CHECK(sum == Approx(2.5 + want).epsilon(1e-13));
-      CHECK(sum == 2.5 + backend.sum_of_squares(vec(x)));
-      backend.count_nonfinite(vec(x), &bad);
+      CHECK(sum == 2.5 + hc::sum_of<hc::ops::sum_of_squares>(backend, vec(x)));
+      hc::run<hc::ops::count_nonfinite>(backend, vec(x), &bad);
       CHECK(bad == 1);
       auto worse = x;
       double count = 1;
       for (std::size_t i = 0; i < x.size(); i += 1 + i / 3, ++count)
         worse[i] = i % 2 == 0 ? T(static_cast<float>(INFINITY)) : (std::numeric_limits<T>::quiet_NaN)();
-      backend.count_nonfinite(vec(std::as_const(worse)), &bad);
+      hc::run<hc::ops::count_nonfinite>(backend, vec(std::as_const(worse)), &bad);
       CHECK(bad == count);
     }
   }

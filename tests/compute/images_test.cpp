@@ -84,9 +84,9 @@ TEST_CASE("squared errors add to a number, and become their gradient", "[compute
   std::vector<double> x{1, -2, 0.5};
   const std::vector<double> target{0, 1, 0.5};
   double sum = 3;
-  b.squared_error(vec(x), vec(target), &sum);
+  hc::run<hc::ops::squared_error>(b, vec(x), vec(target), &sum);
   CHECK(sum == 3 + 1 + 9);
-  b.squared_error_backward(vec(x), vec(target), 0.5);
+  hc::run<hc::ops::squared_error_backward>(b, vec(x), vec(target), 0.5);
   CHECK(x == std::vector<double>{1, -3, 0});
 }
 
@@ -104,6 +104,6 @@ TEST_CASE("kernels of images say what does not fit", "[compute][images]") {
   CHECK_THROWS_WITH(b.mean_of_rows(matrix(x, 8, 3), 3, matrix(y, 72, 3)),
                     Catch::Matchers::Contains("mean_of_rows: rows (groups times their rows) should be 216, got 8"));
   double sum = 0;
-  CHECK_THROWS_WITH(b.squared_error(vec(x), vec(y), &sum),
+  CHECK_THROWS_WITH(hc::run<hc::ops::squared_error>(b, vec(x), vec(y), &sum),
                     Catch::Matchers::Contains("squared_error: elements of target should be 24, got 216"));
 }

@@ -29,7 +29,8 @@ using all_operations =
          ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
          ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax,
          ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
-         ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward>;
+         ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
+         ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss>;
 
 // The elements of an argument, or the number: of S where they are the operation's or sums.
 template <class A, class S>
@@ -40,7 +41,9 @@ using memory_of = std::tuple<std::vector<element<A, double>>...>;
 template <class A, class M>
 auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
   using view = typename A::template view<double, hd::host_memory>;
-  if constexpr (A::dims[0] == nullptr)
+  if constexpr (std::is_pointer_v<view>)
+    return memory.data();
+  else if constexpr (A::dims[0] == nullptr)
     return memory[0];
   else if constexpr (A::dims[1] == nullptr)
     return view(memory.data(), static_cast<std::size_t>(extents[0]));
@@ -106,6 +109,9 @@ struct counted {
 };
 inline counted sqrt(counted x) {
   return ++counted::flops, std::sqrt(x.value);
+}
+inline counted log(counted x) {
+  return ++counted::flops, std::log(x.value);
 }
 inline counted exp(counted x) {
   return ++counted::flops, std::exp(x.value);
@@ -263,6 +269,39 @@ struct definition {
   }
   void operator()(ops::add_bias_backward, const v& dy, v& db) const {
     each([&](auto, auto j, auto at) { db[j] += dy[at]; });
+  }
+  static double number(double x) { return x; }
+  template <class C>
+  static double number(const C& x) {
+    return x.value;
+  }
+  void operator()(ops::sum_of_squares, const v& x, double& out) const {
+    S sum(0);
+    for (const S& e : x) sum += e * e;
+    out += number(sum);
+  }
+  void operator()(ops::count_nonfinite, const v& x, double& out) const {
+    for (const S& e : x) out += std::isfinite(number(e)) ? 0 : 1;
+  }
+  void operator()(ops::squared_error, const v& x, const v& target, double& out) const {
+    S sum(0);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S off = x[i] - target[i];
+      sum += off * off;
+    }
+    out += number(sum);
+  }
+  void operator()(ops::squared_error_backward, v& x, const v& target, S scale) const {
+    const S by = S(2) * scale;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = by * (x[i] - target[i]);
+  }
+  void operator()(ops::cross_entropy_loss, const v& m, const v& sum, const v& picked, const ids& targets,
+                  double& out) const {
+    using std::log;
+    S loss(0);
+    for (std::size_t i = 0; i < m.size(); ++i)
+      if (targets[i] >= 0) loss += log(sum[i]) + (m[i] - picked[i]);
+    out += number(loss);
   }
   void operator()(ops::rescale_softmax, const v& before, const v& m, v& sum) const {
     using std::exp;

@@ -48,13 +48,13 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::fused_product_kernels<co::bf16_products<tested>, float>);
   STATIC_REQUIRE_FALSE(co::fused_product_kernels<co::host<>, float>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
-  STATIC_REQUIRE(co::reduction_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::bf16>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::f16>);
   STATIC_REQUIRE(co::offers<tested, float, co::stochastic_cast_facet>);
   STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
-  STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);

@@ -53,7 +53,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(std::is_same_v<tested::space, hd::kokkos_memory<tested_space>>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE(co::kernel_set<tested, double>);
-  STATIC_REQUIRE(co::reduction_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
@@ -62,7 +62,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
-  STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
 }
 
 TEST_CASE("kernels on Kokkos compute what the host's do", "[kokkos]") {
@@ -201,7 +201,8 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
   if constexpr (on_kokkos::forks_and_joins<tested_space>) {  // the small ones on the thread that launches them
     hd::kokkos_memory<tested_space>::queue queue;
     const tested_space& instance = queue.instance();
-    const on_kokkos::on<tested_space> exec{instance, queue};
+    co::detail::growing_room<double, hd::kokkos_memory<tested_space>> parts;
+    const on_kokkos::on<tested_space> exec{instance, queue, parts};
     std::vector<std::thread::id> who(2);
     on_kokkos::each(exec, "heddle::who", 2, 32767, on_kokkos::who_body{who.data()});
     CHECK(who == std::vector<std::thread::id>(2, std::this_thread::get_id()));

@@ -68,7 +68,7 @@ class golden_run {
             tolerance);
     }
     const auto& o = golden_.values("optimizer");
-    const double norm = std::sqrt(backend_.sum_of_squares(stage_.gradients()));
+    const double norm = std::sqrt(hd::compute::sum_of<hd::compute::ops::sum_of_squares>(backend_, stage_.gradients()));
     CHECK(norm == Approx(golden_.values(at + "gradient_norm")[0]).epsilon(tolerance));
     for (const md::parameter& p : stage_.parameters()) {
       CAPTURE(p.name);

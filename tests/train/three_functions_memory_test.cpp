@@ -176,7 +176,8 @@ struct program {
     hd::compute::run<hd::compute::ops::row_sum_exp>(k, std::as_const(logits).local(), row(std::as_const(most)),
                                                     row(sum));
     hd::compute::run<hd::compute::ops::pick_target>(k, std::as_const(logits).local(), targets, 0, row(picked));
-    k.cross_entropy_loss(row(most), row(std::as_const(sum)), row(std::as_const(picked)), targets, c.loss_sum());
+    hd::compute::run<hd::compute::ops::cross_entropy_loss>(k, row(most), row(std::as_const(sum)),
+                                                           row(std::as_const(picked)), targets, c.loss_sum());
     hd::compute::run<hd::compute::ops::cross_entropy_backward>(k, logits.local(), row(std::as_const(most)),
                                                                row(std::as_const(sum)), targets, 0, T(1));
     back(std::move(logits));

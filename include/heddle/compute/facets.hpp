@@ -19,10 +19,7 @@ HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rota
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
-HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                                      ///< the sum of cross-entropies
-HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient
 HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows
-HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);  ///< sums of squares and counts of numbers that are not finite
 HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);  ///< steps of AdamW
 HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);  ///< steps of AdamW, taken back
 HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts

@@ -37,9 +37,6 @@
   PLAIN(sum_heads)                                    \
   PLAIN(store_rows)                                   \
   PLAIN(add_rows)                                     \
-  PLAIN(cross_entropy_loss)                           \
-  PLAIN(squared_error)                                \
-  PLAIN(squared_error_backward)                       \
   PLAIN(unfold)                                       \
   PLAIN(unfold_backward)                              \
   PLAIN(mean_of_rows)                                 \
@@ -49,9 +46,6 @@
   PLAIN(permute_backward)                             \
   PLAIN(unpermute)                                    \
   PLAIN(unpermute_backward)                           \
-  PLAIN(sum_of_squares)                               \
-  PLAIN(count_nonfinite)                              \
-  PLAIN(all_finite)                                   \
   PLAIN(adamw)                                        \
   PLAIN(undo_adamw)
 

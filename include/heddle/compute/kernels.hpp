@@ -6,6 +6,7 @@
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/rows.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -144,13 +145,11 @@ concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.add_rows(x.out, x.in, x.ids);
 };
 
-/// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.
+/// `adamw(p, g, m, v, step)`, and the sums of `reduction_facet`.
 template <class B, class T>
 concept optimizer_kernels = requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
   backend.adamw(x.results, x.values, x.results, x.results, s);
-  { backend.sum_of_squares(x.values) } -> std::same_as<double>;
-  { backend.all_finite(x.values) } -> std::same_as<bool>;
-};
+} && offered<reduction_facet, B, T>;
 
 /// Optimizer steps that can be taken back: `undo_adamw(p, g, m, v, step)` after the `adamw` with the same arguments.
 template <class B, class T>
@@ -158,31 +157,6 @@ concept reversible_optimizer_kernels =
     optimizer_kernels<B, T> && requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
       backend.undo_adamw(x.results, x.values, x.results, x.results, s);
     };
-
-/// Reductions that stay in the backend's memory: each adds to the number at `out`, which the host zeroes and reads when it
-/// needs it, once per step. `sum_of_squares(x, out)`, in the same order as the form that returns it;
-/// `count_nonfinite(x, out)`: how many elements are infinite or NaN.
-template <class B, class T>
-concept reduction_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.sum_of_squares(x.values, x.number);
-  backend.count_nonfinite(x.values, x.number);
-};
-
-/// `cross_entropy_loss(m, sum, picked, targets, out)`: adds the sum over rows of log(sum) + (m - picked) to the number at
-/// `out`, in double, row by row, without rows of negative (ignored) targets. `m`, `sum` and `picked` are those of
-/// `cross_entropy_facet`, of the whole vocabulary.
-template <class B, class T>
-concept loss_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.cross_entropy_loss(x.sums, x.sums, x.sums, x.ids, x.number);
-};
-
-/// `squared_error(x, target, out)`: adds the sum of (x - target)^2 to the number at `out`, in double and in order.
-/// `squared_error_backward(x, target, scale)`: x := 2 scale (x - target).
-template <class B, class T>
-concept squared_error_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.squared_error(x.values, x.values, x.number);
-  backend.squared_error_backward(x.results, x.values, x.factor);
-};
 
 /// Images [samples * pixels, channels]. `unfold(x, window, y)`: row p of y holds the neighbours of pixel p, tap by tap, zeros
 /// outside the image, so that a convolution is a product; `unfold_backward(dy, window, dx)` adds up what a pixel was to its
@@ -285,7 +259,7 @@ concept stochastic_optimizer_kernels = requires(
 template <class B, class T = float>
 concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
                      attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
-                     loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
+                     offered<loss_facet, B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;
                        { backend.gemm_name() } -> std::convertible_to<const char*>;
                      };

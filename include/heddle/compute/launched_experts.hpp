@@ -99,18 +99,18 @@ class launched_experts {
   template <class T>
   void expert_balance(matrix<T> logits, index_matrix ids, number out) {
     using element = std::remove_const_t<T>;
-    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1), blocks = sum_blocks(tokens);
+    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1);
     expect("expert_balance", "rows of ids", tokens, ids.extent(0));
-    double* const counts = counted("expert_balance", experts, ids, blocks);
+    double* const counts = counted("expert_balance", experts, ids);
     launch_expert_balance(on(), tokens, experts, static_cast<const element*>(logits.address()), counts,
-                          counts + experts, out.address());
+                          out.address());
   }
   template <class T>
   void expert_balance_backward(in_matrix<T> logits, index_matrix ids, std::type_identity_t<sum_of_type<T>> scale,
                                matrix<T> dlogits) {
     same<T>("expert_balance_backward", "dlogits", logits, dlogits);
     expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
-    const double* const counts = counted("expert_balance_backward", logits.extent(1), ids, 0);
+    const double* const counts = counted("expert_balance_backward", logits.extent(1), ids);
     launch_expert_balance_backward(on(), logits.extent(0), logits.extent(1), logits.address(), counts, scale,
                                    dlogits.address());
   }
@@ -159,10 +159,10 @@ class launched_experts {
     expect(kernel, "tokens", places.extent(0), tokens);
     within(kernel, "places", places, -1, rows);
   }
-  // How often each expert is chosen, with room for `more` numbers after the last expert's.
-  double* counted(const char* kernel, std::int64_t experts, const index_matrix& ids, std::int64_t more) {
+  // How often each expert is chosen.
+  double* counted(const char* kernel, std::int64_t experts, const index_matrix& ids) {
     within(kernel, "ids", ids, -1, experts);
-    double* const counts = counts_.of(queue(), experts + more, "choices of experts");
+    double* const counts = counts_.of(queue(), experts, "choices of experts");
     launch_count_choices(on(), ids.size(), experts, ids.address(), counts);
     return counts;
   }

@@ -17,13 +17,6 @@
 
 namespace heddle::inline v0::compute::detail {
 
-/// Elements of one part of a sum over a whole row of numbers, whoever adds them, so that the order depends on their count alone.
-inline constexpr std::int64_t sum_block = 4096;
-/// Parts of a sum of n elements.
-HEDDLE_HD constexpr std::int64_t sum_blocks(std::int64_t n) noexcept {
-  return (n + sum_block - 1) / sum_block;
-}
-
 /// The base of a backend in memory of `Space`. `Backend` has `queue()` and `launcher()`, a small value whose namespace has the
 /// kernels: `launch_gelu(launcher, n, x, y)` and so on, on addresses. `launcher.host_can_read`: the host can read that memory when the
 /// queue is done.
@@ -55,7 +48,6 @@ class launched_facets {
   using heads = head_rows<T, Space>;
   template <class T>
   using in_heads = std::type_identity_t<heads<const T>>;
-  using number = scalar_view<double, Space>;
 
  public:
   template <class A, class T>
@@ -80,51 +72,6 @@ class launched_facets {
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
   void rotary_backward(in_heads<T> dy, ids_row positions, in_sum_matrix<T> cos, in_sum_matrix<T> sin, heads<T> dx) {
     turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
-  }
-
-  // ---- softmax cross-entropy ----
-  template <class T>
-  void cross_entropy_loss(row<T> m, in_row<std::remove_const_t<T>> sum, in_row<std::remove_const_t<T>> picked,
-                          ids_row targets, number out) {
-    using element = std::remove_const_t<T>;
-    argument_checks::sizes("cross_entropy_loss", m.size(), "elements of sum", sum.size(), "elements of picked",
-                           picked.size());
-    expect("cross_entropy_loss", "number of targets", m.size(), targets.size());
-    launch_cross_entropy_loss(on(), m.size(), static_cast<const element*>(m.address()), sum.address(), picked.address(),
-                              targets.address(), parts(m.size()), out.address());
-  }
-
-  // ---- sums ----
-  template <class T>
-  void squared_error(row<T> x, in_row<std::remove_const_t<T>> target, number out) {
-    expect("squared_error", "elements of target", x.size(), target.size());
-    launch_squared_error(on(), x.size(), static_cast<const std::remove_const_t<T>*>(x.address()), target.address(),
-                         parts(x.size()), out.address());
-  }
-  template <class T>
-  void squared_error_backward(row<T> x, in_row<T> target, sum_of_type<T> scale) {
-    expect("squared_error_backward", "elements of target", x.size(), target.size());
-    launch_squared_error_backward(on(), x.size(), x.address(), target.address(), scale);
-  }
-  template <class T>
-  void sum_of_squares(row<T> x, number out) {
-    launch_sum_of_squares(on(), x.size(), static_cast<const std::remove_const_t<T>*>(x.address()), parts(x.size()),
-                          out.address());
-  }
-  template <class T>
-  void count_nonfinite(row<T> x, number out) {
-    launch_count_nonfinite(on(), x.size(), static_cast<const std::remove_const_t<T>*>(x.address()), parts(x.size()),
-                           out.address());
-  }
-  /// Waits for the queue.
-  template <class T>
-  double sum_of_squares(row<T> x) {
-    return number_of([&](number out) { sum_of_squares(x, out); });
-  }
-  /// Whether there is neither an infinity nor a NaN. Waits for the queue.
-  template <class T>
-  bool all_finite(row<T> x) {
-    return number_of([&](number out) { count_nonfinite(x, out); }) == 0;
   }
 
   // ---- AdamW ----
@@ -190,21 +137,6 @@ class launched_facets {
     argument_checks::sizes("adamw", n, "elements of the weights", weights);
     optimizer_sizes("adamw", n, g, m, v);
   }
-  // Room for the sums of blocks.
-  double* parts(std::int64_t elements) { return parts_.of(queue(), sum_blocks(elements), "the sums of blocks"); }
-  template <class Add>
-  double number_of(Add add) {
-    if (number_.empty()) number_ = buffer<double, Space>(queue(), 1, "a sum");
-    queue().zero(number_);
-    add(number{number_.address(), {}});
-    double got = 0;
-    queue().copy(number_, std::span<double>(&got, 1));
-    queue().wait();
-    return got;
-  }
-
-  growing_room<double, Space> parts_{};
-  buffer<double, Space> number_{};
 };
 
 }  // namespace heddle::inline v0::compute::detail

@@ -32,6 +32,10 @@
 
 namespace heddle::inline v0::compute {
 
+/// The number that a kernel of sums adds to: an address on the host, a view of one element elsewhere.
+template <class Space>
+using number_in = std::conditional_t<std::is_same_v<Space, host_memory>, double*, scalar_view<double, Space>>;
+
 namespace detail {
 // Types follow by aliases alone: a class that is instantiated for each argument of each operation would cost all who
 // compile.
@@ -106,6 +110,19 @@ struct number_argument {
     return 0;
   }
 };
+// The number that is added to.
+struct total_argument {
+  static constexpr bool has_own_elements = false;
+  static constexpr argument_dims dims{};
+  template <class>
+  using address = double*;
+  template <class, class Space>
+  using view = number_in<Space>;
+  template <class, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes&) {
+    return 2 * sizeof(double);
+  }
+};
 
 // Its namespace is where the bodies of the host's backend are found.
 struct operation_base {};
@@ -146,6 +163,8 @@ using number = detail::number_argument<detail::sum_element>;
 /// A number or setting of this type.
 template <class X>
 using value = detail::number_argument<detail::element_that_is<X>>;
+/// A number in double, in the backend's memory, that is added to (`number_in`).
+using total = detail::total_argument;
 /// A count or index.
 using index = value<std::int64_t>;
 

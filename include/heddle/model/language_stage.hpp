@@ -358,7 +358,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   place_in_model first_nonfinite_activation() {
     constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !backend_->all_finite(heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
+      return !compute::all_finite(*backend_, heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
@@ -372,7 +372,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
         run_type c = run_of({max_samples_, rows_type::of_sample(config_)});
         at_end(c, memory_.end_saved(slot) + at_.stream, nullptr);
-        if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
+        if (!compute::all_finite(*backend_, call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
           return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
       }
     return {};

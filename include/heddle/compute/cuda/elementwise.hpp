@@ -8,6 +8,7 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/random.hpp>
@@ -184,7 +185,7 @@ struct squared_error_backward_body {
   }
 };
 template <launcher L, class T>
-void launch_squared_error_backward(const L& on, std::int64_t n, T* x, const T* target, sum_of_type<T> factor) {
+void body(ops::squared_error_backward, const L& on, std::int64_t n, T* x, const T* target, sum_of_type<T> factor) {
   each_pack<T>(on, n, squared_error_backward_body<T>{n, x, target, factor});
 }
 

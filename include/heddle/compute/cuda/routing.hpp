@@ -185,11 +185,11 @@ struct number_itself {
 };
 template <launcher L, class T>
 void launch_expert_balance(const L& on, std::int64_t tokens, std::int64_t experts, const T* logits,
-                           const double* counts, double* parts, double* out) {
+                           const double* counts, double* out) {
   if (experts == 0 || tokens == 0) return;
   auto of_tokens = on.template room<double>(tokens);
   on.each_row(tokens, experts, expert_balance_row<T>{experts, logits, counts, of_tokens.address()});
-  add_terms(on, tokens, parts, out, number_itself{of_tokens.address()});
+  add_terms(on, tokens, out, number_itself{of_tokens.address()});
 }
 /// dlogits += scale p (c - sum of p c).
 template <class T>

@@ -5,11 +5,13 @@
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -114,7 +116,7 @@ void body(ops::add_bias_backward, team& workers, std::int64_t rows, std::int64_t
 
 /// In double, over blocks of 4096 elements whose sums are added in order: the result depends on n alone.
 template <class T>
-double sum_of_squares(team& workers, std::int64_t n, const T* x) {
+void body(ops::sum_of_squares, team& workers, std::int64_t n, const T* x, double* out) {
   constexpr std::int64_t span = 4096;
   const auto squares = [](const T* from, std::int64_t count) {
     return sum_lanes<double>(
@@ -132,12 +134,12 @@ double sum_of_squares(team& workers, std::int64_t n, const T* x) {
   });
   double sum = 0;
   for (const double part : parts) sum += part;
-  return sum;
+  *out += sum;
 }
 
-/// The number of infinities and NaN. Looks at exponent bits, as `all_finite` does.
+/// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
 template <class T>
-std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
+void body(ops::count_nonfinite, team& workers, std::int64_t n, const T* x, double* out) {
   using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
@@ -154,29 +156,21 @@ std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
     for (; i < end; ++i) mine += (std::bit_cast<bits>(x[i]) & exponent) == exponent ? 1 : 0;
     count.fetch_add(mine, std::memory_order_relaxed);
   });
-  return count.load(std::memory_order_relaxed);
+  *out += static_cast<double>(count.load(std::memory_order_relaxed));
 }
 
-/// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
 template <class T>
-bool all_finite(team& workers, std::int64_t n, const T* x) {
-  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
-  constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
-  std::atomic<bool> bad{false};
-  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
-    constexpr int width = block_size<T>;
-    std::int64_t i = begin;
-    for (; i + width <= end; i += width) {
-      bits any = 0;
-      for (int l = 0; l < width; ++l)
-        any |= static_cast<bits>((std::bit_cast<bits>(x[i + l]) & exponent) == exponent ? 1 : 0);
-      if (any != 0) return bad.store(true, std::memory_order_relaxed);
-    }
-    for (; i < end; ++i)
-      if ((std::bit_cast<bits>(x[i]) & exponent) == exponent) return bad.store(true, std::memory_order_relaxed);
-  });
-  return !bad.load(std::memory_order_relaxed);
+void body(ops::squared_error, team&, std::int64_t n, const T* x, const T* target, double* out) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double off = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+    sum += off * off;
+  }
+  *out += sum;
+}
+template <std::floating_point T>
+void body(ops::squared_error_backward, team&, std::int64_t n, T* x, const T* target, T scale) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = T(2) * scale * (x[i] - target[i]);
 }
 
 }  // namespace heddle::inline v0::compute::detail

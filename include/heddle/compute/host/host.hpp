@@ -45,7 +45,6 @@ template <class Gemm = portable>
 class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
              public detail::cache_members<host<Gemm>>,
-             public detail::loss_member,
              public detail::expert_choice_members<host<Gemm>>,
              public detail::head_part_members<host<Gemm>> {
  public:
@@ -298,27 +297,6 @@ class host : detail::argument_checks,
       if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
   }
 
-  /// In double, in an order that depends on the number of elements alone.
-  template <class T>
-  double sum_of_squares(std::span<T> x) {
-    return detail::sum_of_squares<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data());
-  }
-  /// Whether there is neither an infinity nor a NaN.
-  template <class T>
-  bool all_finite(std::span<T> x) {
-    return detail::all_finite<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data());
-  }
-
-  template <class T>
-  void sum_of_squares(std::span<T> x, double* out) {
-    *out += sum_of_squares(x);
-  }
-  template <class T>
-  void count_nonfinite(std::span<T> x, double* out) {
-    *out += static_cast<double>(
-        detail::count_nonfinite<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data()));
-  }
-
   template <class T>
   void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
              std::type_identity_t<std::span<T>> v, const adamw_step& step) {
@@ -423,7 +401,7 @@ static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
 static_assert(rms_norm_facet::offered<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
               sliced_attention_kernels<host<>, float>);
-static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
+static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>, float> &&
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
               expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
@@ -433,10 +411,10 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
 static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
               rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
-              cross_entropy_facet::offered<host<>, bf16> && loss_kernels<host<>, bf16> &&
+              cross_entropy_facet::offered<host<>, bf16> && loss_facet::offered<host<>, bf16> &&
               routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
               expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
-              reduction_kernels<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
+              reduction_facet::offered<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
 
 }  // namespace heddle::inline v0::compute
 

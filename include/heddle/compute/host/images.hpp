@@ -97,22 +97,6 @@ class image_members {
         dx.data()[r * columns + c] = dy.data()[r / group * columns + c] / static_cast<T>(group);
   }
 
-  template <class T>
-  void squared_error(std::span<T> x, input_vector<std::remove_const_t<T>> target, double* out) {
-    expect("squared_error", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const double off = static_cast<double>(x[i]) - static_cast<double>(target[i]);
-      sum += off * off;
-    }
-    *out += sum;
-  }
-  template <std::floating_point T>
-  void squared_error_backward(std::span<T> x, input_vector<T> target, std::type_identity_t<T> scale) {
-    expect("squared_error_backward", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(2) * scale * (x[i] - target[i]);
-  }
-
  private:
   team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
 };

@@ -13,7 +13,7 @@
 #define HEDDLE_HOST_KERNELS(KIND, T)                                                                                   \
   KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                              \
   KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                         \
-  KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
+  KIND template body_type<ops::cross_entropy_loss, T, team&> body;                                                     \
   KIND template body_type<ops::row_max, T, team&> body;                                                                \
   KIND template body_type<ops::row_sum_exp, T, team&> body;                                                            \
   KIND template body_type<ops::pick_target, T, team&> body;                                                            \
@@ -28,9 +28,8 @@
   KIND template body_type<ops::scale, T, team&> body;                                                                  \
   KIND template body_type<ops::add_bias, T, team&> body;                                                               \
   KIND template body_type<ops::add_bias_backward, T, team&> body;                                                      \
-  KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \
-  KIND template std::int64_t count_nonfinite(team&, std::int64_t, const T*);                                           \
-  KIND template bool all_finite(team&, std::int64_t, const T*);                                                        \
+  KIND template body_type<ops::sum_of_squares, T, team&> body;                                                         \
+  KIND template body_type<ops::count_nonfinite, T, team&> body;                                                        \
   KIND template body_type<ops::embedding, T, team&> body;                                                              \
   KIND template body_type<ops::embedding_backward, T, team&> body;                                                     \
   KIND template body_type<ops::add_positions, T, team&> body;                                                          \

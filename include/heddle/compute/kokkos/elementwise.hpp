@@ -7,6 +7,7 @@
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -200,7 +201,7 @@ void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, con
 }
 
 template <class Exec, class T>
-void launch_squared_error_backward(const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
+void body(ops::squared_error_backward, const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::squared_error_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(

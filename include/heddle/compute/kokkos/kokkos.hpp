@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/kokkos.hpp: a backend on a Kokkos execution space: Kokkos kernels, and products of the host in memory of the host, or of teams.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/adamw.hpp>
@@ -97,7 +98,7 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
   /// On which bodies of operations are launched.
-  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_}; }
+  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, parts_}; }
 
   using facets::adamw;
   using products::queue;
@@ -118,6 +119,8 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   friend class detail::launched_expert_choice<kokkos, space>;
   friend class detail::launched_head_parts<kokkos, space>;
   friend class detail::launched_images<kokkos, space>;
+
+  detail::growing_room<double, space> parts_{};
 };
 
 }  // namespace heddle::inline v0::compute

@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of a Kokkos execution space, and what their bodies share.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
@@ -25,6 +26,7 @@ struct on {
   static constexpr bool host_can_read = runs_on_host<Exec>;
   const Exec& instance;
   typename kokkos_memory<Exec>::queue& queue;
+  growing_room<double, kokkos_memory<Exec>>& parts;  // of sums
 };
 
 /// Whether a kernel is run by several threads of the host, and has run when its launch returns.

@@ -129,10 +129,10 @@ void launch_count_choices(const on<Exec>& exec, std::int64_t choices, std::int64
 }
 template <class Exec, class T>
 void launch_expert_balance(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, const T* logits,
-                           const double* counts, double* parts, double* out) {
+                           const double* counts, double* out) {
   if (experts == 0) return;
   add_blocks(
-      exec, "heddle::expert_balance", tokens, parts, out,
+      exec, "heddle::expert_balance", tokens, out,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
         using std::exp;
         double total = 0;

@@ -61,8 +61,8 @@ struct chunked_head : language_head<Norm, Tied> {
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
     sum_up_words(b, x, targets);
     return b.add_loss([&](auto to) {
-      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
-                                     to);
+      compute::run<compute::ops::cross_entropy_loss>(b.compute(), b.vector(greatest{}), b.vector(sum_of_exponentials{}),
+                                                     b.vector(picked{}), targets, to);
     });
   }
   /// As that of `language_head`.

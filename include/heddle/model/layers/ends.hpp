@@ -239,8 +239,8 @@ struct language_head {
     project(b, x);
     sum_up_rows(b, targets);
     return b.add_loss([&](auto sum) {
-      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
-                                     sum);
+      compute::run<compute::ops::cross_entropy_loss>(b.compute(), b.vector(greatest{}), b.vector(sum_of_exponentials{}),
+                                                     b.vector(picked{}), targets, sum);
     });
   }
   /// The log-probability of each row's target, 0 where it is ignored: the same on all ranks that share the vocabulary. Waits for the queue.

@@ -67,7 +67,8 @@ struct squared_error {
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::const_row targets) const {
     project(b, x);
-    return b.add_loss([&](auto sum) { b.compute().squared_error(b.vector(predicted{}), targets, sum); });
+    return b.add_loss(
+        [&](auto sum) { compute::run<compute::ops::squared_error>(b.compute(), b.vector(predicted{}), targets, sum); });
   }
   /// Turns the kept prediction into its gradient times `scale`.
   template <class B>
@@ -75,7 +76,7 @@ struct squared_error {
                       typename B::view dx) const {
     using l = laid<typename B::layouts>;
     auto [f] = b.children();
-    b.compute().squared_error_backward(b.vector(predicted{}), targets, scale);
+    compute::run<compute::ops::squared_error_backward>(b.compute(), b.vector(predicted{}), targets, scale);
     f.backward_input(x, b[predicted{}], dx);
     b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
     return made<dual<typename l::x_edge>>{};
