@@ -88,6 +88,7 @@
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/ops/sums.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>

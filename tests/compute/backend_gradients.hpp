@@ -153,8 +153,9 @@ template <class B>
 void check_gradients_of_rows() {
   const auto gated = [&]<class A>(A, const char* what) {
     check_gradients<B>(what, {away_from_zero(19, 1), of_float(19, 2)}, 19, [](auto& e) {
-      e.backend.template gated<A>(e.in[0], e.in[1], e.out);
-      if (e.backward) e.backend.template gated_backward<A>(e.in[0], e.in[1], e.d, e.gradient[0], e.gradient[1]);
+      co::run<co::ops::gated<A>>(e.backend, e.in[0], e.in[1], e.out);
+      if (e.backward)
+        co::run<co::ops::gated_backward<A>>(e.backend, e.in[0], e.in[1], e.d, e.gradient[0], e.gradient[1]);
     });
   };
   gated(co::silu{}, "silu"), gated(co::gelu_tanh{}, "gelu_tanh"), gated(co::relu{}, "relu");
@@ -204,9 +205,9 @@ void check_gradients_of_rows() {
       const auto where = e.list(std::vector<std::int32_t>{4, 0, 2});
       const auto cosines = e.t.some(5, 2), sines = e.t.some(5, 2);
       const auto heads = [&](auto row) { return co::heads_of(e.shaped(row, 3, 10), 2, 5); };
-      e.backend.template rotary<Pairs>(heads(e.in[0]), where, cosines, sines, heads(e.out));
+      co::run<co::ops::rotary<Pairs>>(e.backend, heads(e.in[0]), where, cosines, sines, heads(e.out));
       if (e.backward)
-        e.backend.template rotary_backward<Pairs>(heads(e.d), where, cosines, sines, heads(e.gradient[0]));
+        co::run<co::ops::rotary_backward<Pairs>>(e.backend, heads(e.d), where, cosines, sines, heads(e.gradient[0]));
     });
   };
   rotary(std::integral_constant<co::rotary_pairs, co::rotary_pairs::halves>{}, "rotary, halves");

@@ -165,11 +165,11 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::scale>(t.backend, y, S(0.3)), t.note("scale", y);
   co::run<co::ops::copy>(t.backend, a, y), t.note("copy", y);
   co::run<co::ops::fill>(t.backend, y, S(2.5)), t.note("fill", y);
-  t.backend.template gated<co::silu>(a, b, y), t.note("silu", y);
-  t.backend.template gated<co::gelu_tanh>(a, b, y), t.note("gelu_tanh", y);
-  t.backend.template gated<co::relu>(a, b, y), t.note("relu", y);
-  t.backend.template gated_backward<co::silu>(a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
-  t.backend.template gated_backward<co::relu>(a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
+  co::run<co::ops::gated<co::silu>>(t.backend, a, b, y), t.note("silu", y);
+  co::run<co::ops::gated<co::gelu_tanh>>(t.backend, a, b, y), t.note("gelu_tanh", y);
+  co::run<co::ops::gated<co::relu>>(t.backend, a, b, y), t.note("relu", y);
+  co::run<co::ops::gated_backward<co::silu>>(t.backend, a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
+  co::run<co::ops::gated_backward<co::relu>>(t.backend, a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
   co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
@@ -197,10 +197,14 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
     const auto from = co::heads_of(x, 2, 5, 1);
     auto to = co::heads_of(z, 2, 5, 2);
     using co::rotary_pairs;
-    t.backend.template rotary<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("rotary, halves", z);
-    t.backend.template rotary<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("neighbours", z);
-    t.backend.template rotary_backward<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("back", z);
-    t.backend.template rotary_backward<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("back, n", z);
+    co::run<co::ops::rotary<rotary_pairs::halves>>(t.backend, from, where, cosines, sines, to),
+        t.note("rotary, halves", z);
+    co::run<co::ops::rotary<rotary_pairs::neighbours>>(t.backend, from, where, cosines, sines, to),
+        t.note("neighbours", z);
+    co::run<co::ops::rotary_backward<rotary_pairs::halves>>(t.backend, from, where, cosines, sines, to),
+        t.note("back", z);
+    co::run<co::ops::rotary_backward<rotary_pairs::neighbours>>(t.backend, from, where, cosines, sines, to),
+        t.note("back, n", z);
   }
   return t.results;
 }
@@ -527,7 +531,7 @@ auto not_finite() {
   co::run<co::ops::row_max>(t.backend, m, top), t.note("row_max", top);
   co::run<co::ops::gelu>(t.backend, row, y), t.note("gelu", y);
   co::run<co::ops::gelu_backward>(t.backend, row, row, y), t.note("gelu_backward", y);
-  t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
+  co::run<co::ops::gated<co::relu>>(t.backend, row, row, y), t.note("relu", y);
   return t.results;
 }
 

@@ -30,7 +30,11 @@ using all_operations =
          ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax,
          ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
          ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
-         ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss>;
+         ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss, ops::gated<hc::silu>,
+         ops::gated_backward<hc::silu>>;
+
+using hc::detail::most_dims;
+using extents_type = std::array<std::int64_t, most_dims>;
 
 // The elements of an argument, or the number: of S where they are the operation's or sums.
 template <class A, class S>
@@ -39,7 +43,7 @@ template <class... A>
 using memory_of = std::tuple<std::vector<element<A, double>>...>;
 // A view of an argument of these extents; the first element for a number.
 template <class A, class M>
-auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
+auto argument(M& memory, const extents_type& extents) {
   using view = typename A::template view<double, hd::host_memory>;
   if constexpr (std::is_pointer_v<view>)
     return memory.data();
@@ -51,9 +55,9 @@ auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
     return view(memory.data(), hd::dynamic_shape<2>(extents[0], extents[1]));
 }
 template <class A, class... D>
-std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
-  std::array<std::int64_t, 2> found{};
-  for (std::size_t d = 0; d < 2; ++d)
+extents_type extents(const ops::sizes<D...>& n) {
+  extents_type found{};
+  for (std::size_t d = 0; d < most_dims; ++d)
     static_cast<void>(((A::dims[d] == &hc::detail::dimension<D> ? found[d] = n[D{}] : 0), ...));
   return found;
 }
@@ -61,7 +65,7 @@ std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
 // Calls Op once for each dimension of each argument, with that one too long, and gives what went wrong.
 template <class Op, class... A, class... D>
 std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A...>*, ops::sizes<D...>*) {
-  constexpr std::array<std::array<const char*, 2>, sizeof...(A)> dims{A::dims...};
+  constexpr std::array<hc::detail::argument_dims, sizeof...(A)> dims{A::dims...};
   std::vector<std::string> wrong;
   const auto uses = [&](const char* dim) {
     int n = 0;
@@ -69,12 +73,12 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
       for (const char* d : of) n += d == dim;
     return n;
   };
-  for (std::size_t i = 0; i <= 2 * sizeof...(A); ++i) {  // the last: nothing is too long
+  for (std::size_t i = 0; i <= most_dims * sizeof...(A); ++i) {  // the last: nothing is too long
     std::int64_t size = 2;
     const ops::sizes<D...> n{{(static_cast<void>(D{}), ++size)...}};
-    std::array<std::array<std::int64_t, 2>, sizeof...(A)> of{extents<A>(n)...};
-    const char* const dim = i < 2 * sizeof...(A) ? dims[i / 2][i % 2] : nullptr;
-    if (dim != nullptr) ++of[i / 2][i % 2];
+    std::array<extents_type, sizeof...(A)> of{extents<A>(n)...};
+    const char* const dim = i < most_dims * sizeof...(A) ? dims[i / most_dims][i % most_dims] : nullptr;
+    if (dim != nullptr) ++of[i / most_dims][i % most_dims];
     memory_of<A...> memory{std::vector<element<A, double>>(64)...};
     std::string text;
     try {
@@ -88,8 +92,8 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
     if (!text.empty() && text.rfind("heddle: " + std::string(Op::name) + ": ", 0) != 0) wrong.push_back(text);
     // Where another argument has the size first, this one is named.
     const auto first = std::find_if(dims.begin(), dims.end(), [&](auto& of) { return of[0] == dim || of[1] == dim; });
-    if (!text.empty() && first != dims.begin() + static_cast<std::ptrdiff_t>(i / 2) &&
-        text.find(Op::arguments[i / 2]) == std::string::npos)
+    if (!text.empty() && first != dims.begin() + static_cast<std::ptrdiff_t>(i / most_dims) &&
+        text.find(Op::arguments[i / most_dims]) == std::string::npos)
       wrong.push_back(text);
   }
   return wrong;
@@ -270,6 +274,18 @@ struct definition {
   void operator()(ops::add_bias_backward, const v& dy, v& db) const {
     each([&](auto, auto j, auto at) { db[j] += dy[at]; });
   }
+  void operator()(ops::gated<hc::silu>, const v& gate, const v& up, v& h) const {
+    using std::exp;
+    for (std::size_t i = 0; i < h.size(); ++i) h[i] = gate[i] * (S(1) / (S(1) + exp(S(-1) * gate[i]))) * up[i];
+  }
+  void operator()(ops::gated_backward<hc::silu>, const v& gate, const v& up, const v& dh, v& dgate, v& dup) const {
+    using std::exp;
+    for (std::size_t i = 0; i < dh.size(); ++i) {
+      const S s = S(1) / (S(1) + exp(S(-1) * gate[i]));
+      dgate[i] = dh[i] * up[i] * (s + gate[i] * s * (S(1) - s));
+      dup[i] = dh[i] * (gate[i] * s);
+    }
+  }
   static double number(double x) { return x; }
   template <class C>
   static double number(const C& x) {
@@ -313,7 +329,7 @@ struct definition {
 template <class A, class S, class Sizes>
 std::vector<element<A, S>> numbers(const Sizes& n, int seed) {
   using E = element<A, S>;
-  const std::array<std::int64_t, 2> of = extents<A>(n);
+  const extents_type of = extents<A>(n);
   const std::int64_t count = A::dims[0] == nullptr ? 1 : A::dims[1] == nullptr ? of[0] : of[0] * of[1];
   std::vector<E> x;
   for (std::int64_t i = 0; i < count; ++i) {

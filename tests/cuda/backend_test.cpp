@@ -36,8 +36,8 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::offers<tested, float, co::norm_onto_facet>);
   STATIC_REQUIRE(co::offers<tested, hd::bf16, co::norm_onto_facet>);
   STATIC_REQUIRE_FALSE(co::offers<co::host<>, float, co::norm_onto_facet>);
-  STATIC_REQUIRE(co::rotary_kernels<tested, float>);
-  STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
+  STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::embedding_facet>);
   STATIC_REQUIRE(co::cache_kernels<tested, double>);
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);

@@ -59,8 +59,8 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
-  STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
-  STATIC_REQUIRE(co::rotary_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
+  STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
   STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
 }
@@ -280,9 +280,11 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     const auto ids = t.ids(2, 3);
     const auto heads = co::heads_of(m, 1, 5);
 #if !defined(AS_A_DEVICE)  // which cannot look at positions
-    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, narrow, narrow, heads); }));
+    texts.push_back(text_of(
+        [&] { co::run<co::ops::rotary<co::rotary_pairs::halves>>(t.backend, heads, ids, narrow, narrow, heads); }));
 #endif
-    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, tables, narrow, heads); }));
+    texts.push_back(text_of(
+        [&] { co::run<co::ops::rotary<co::rotary_pairs::halves>>(t.backend, heads, ids, tables, narrow, heads); }));
     std::int32_t* const at = t.keep(std::vector<std::int32_t>(4));
     const hd::matrix_view<std::int32_t, typename B::space> chosen(at, hd::dynamic_shape<2>(2, 2));
     const auto choose = [&](auto bias, const co::grouped_choice& rule) {

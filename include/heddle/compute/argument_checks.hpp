@@ -103,13 +103,6 @@ struct argument_checks {
     return std::to_string(x.rows) + " rows of " + std::to_string(x.heads) + " heads of " + std::to_string(x.head_dim);
   }
   template <class T>
-  static void rows_apart(const char* kernel, const char* what, const head_rows<const T>& x) {
-    if constexpr (!checks_arguments) return;
-    if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
-                         std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
-  }
-  template <class T>
   static void attention_arguments(const char* kernel, const head_rows<const T>& q, const head_rows<const T>& k,
                                   const head_rows<const T>& v, std::span<const attention_slice> slices,
                                   sum_of_type<T> scale, const head_rows<const T>& out, std::size_t lse,

@@ -53,10 +53,10 @@ template <class A>
 struct operator_kernel<op::gated<A>> : elementwise_operator {
   static constexpr unsigned reads = 3;
   template <class B, class T>
-  static constexpr bool runs_on = gated_kernels<B, T, A>;
+  static constexpr bool runs_on = offered<gated_facet<A>, B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& gate, const auto& up) {
-    c.backend.template gated<A>(gate.elements(), up.elements(), y.elements());
+    run<ops::gated<A>>(c.backend, gate.elements(), up.elements(), y.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& gate, const auto& up) {
@@ -65,7 +65,7 @@ struct operator_kernel<op::gated<A>> : elementwise_operator {
     std::span<T> to_gate = unused, to_up = unused;
     if constexpr (detail::is_wanted<0, G>) to_gate = std::get<0>(g).elements();
     if constexpr (detail::is_wanted<1, G>) to_up = std::get<1>(g).elements();
-    c.backend.template gated_backward<A>(gate.elements(), up.elements(), dy.elements(), to_gate, to_up);
+    run<ops::gated_backward<A>>(c.backend, gate.elements(), up.elements(), dy.elements(), to_gate, to_up);
   }
 };
 
@@ -74,7 +74,7 @@ template <>
 struct operator_kernel<op::silu> : elementwise_operator {
   static constexpr unsigned reads = 1;
   template <class B, class T>
-  static constexpr bool runs_on = gated_kernels<B, T, silu> && offered<elementwise_facet, B, T>;
+  static constexpr bool runs_on = offered<gated_facet<silu>, B, T> && offered<elementwise_facet, B, T>;
   template <class T>
   static buffer<T> ones(auto& backend, std::size_t n) {
     buffer<T> b(static_cast<std::int64_t>(n));
@@ -84,7 +84,7 @@ struct operator_kernel<op::silu> : elementwise_operator {
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     const auto up = ones<typename X::value_type>(c.backend, x.elements().size());
-    c.backend.template gated<silu>(x.elements(), up, y.elements());
+    run<ops::gated<silu>>(c.backend, x.elements(), up, y.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& x) {
@@ -92,8 +92,8 @@ struct operator_kernel<op::silu> : elementwise_operator {
       using T = typename X::value_type;
       const auto up = ones<T>(c.backend, x.elements().size());
       buffer<T> unused(static_cast<std::int64_t>(x.elements().size()));
-      c.backend.template gated_backward<silu>(x.elements(), up, dy.elements(), std::get<0>(g).elements(),
-                                              std::span<T>(unused));
+      run<ops::gated_backward<silu>>(c.backend, x.elements(), up, dy.elements(), std::get<0>(g).elements(),
+                                     std::span<T>(unused));
     }
   }
 };

@@ -114,8 +114,8 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
   static constexpr bool takes =
       std::floating_point<T> && std::is_same_v<Id, std::int32_t> && (std::is_same_v<T, Ts> && ...);
   template <class B, class T>
-  static constexpr bool runs_on = routing_kernels<B, T> && grouped_product_kernels<B, T> && gated_kernels<B, T, A> &&
-                                  offered<elementwise_facet, B, T>;
+  static constexpr bool runs_on = routing_kernels<B, T> && grouped_product_kernels<B, T> &&
+                                  offered<gated_facet<A>, B, T> && offered<elementwise_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x, const auto& ids, const auto& weights, const auto& gate, const auto& up,
                     const auto& down) {
@@ -151,7 +151,7 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
                out = detail::choices_in(s.out, rows, detail::columns_of(y));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, gate.local(), g, T(0));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, up.local(), u, T(0));
-    c.backend.template gated<A>(s.gate, s.up, std::span<T>(s.hidden));
+    run<ops::gated<A>>(c.backend, s.gate, s.up, std::span<T>(s.hidden));
     c.backend.template grouped_matmul<transpose::no>(constant(h), groups, down.local(), out, T(0));
     c.backend.template unpermute<T>(constant(out), constant(places), detail::as_rows(weights), detail::as_rows(y));
   }
@@ -178,7 +178,7 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
       const auto dh = detail::choices_in(dhidden_memory, rows, inner),
                  dg = detail::choices_in(dgate_memory, rows, inner), du = detail::choices_in(dup_memory, rows, inner);
       c.backend.template grouped_matmul<transpose::yes>(constant(dout), groups, down.local(), dh, T(0));
-      c.backend.template gated_backward<A>(s.gate, s.up, dhidden_memory, dg.elements(), du.elements());
+      run<ops::gated_backward<A>>(c.backend, s.gate, s.up, dhidden_memory, dg.elements(), du.elements());
       const auto tokens = of(s.rows, detail::columns_of(x));
       if constexpr (detail::is_wanted<3, G>)
         c.backend.grouped_matmul_backward_weight(tokens, constant(dg), groups, std::get<3>(to).local(), T(0));

@@ -15,7 +15,6 @@ namespace heddle::inline v0::compute {
     static constexpr bool offered = __VA_ARGS__; \
   }
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
-HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
@@ -28,12 +27,6 @@ HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);        ///< expert
 HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
-/// Gated activations with activation A.
-template <class A>
-struct gated_facet {
-  template <class B, class T>
-  static constexpr bool offered = gated_kernels<B, T, A>;
-};
 /// Products of operands of a 16-bit type T, summed in float.
 struct half_product_facet {
   template <class B, class T>

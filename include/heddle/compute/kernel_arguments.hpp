@@ -46,6 +46,7 @@ struct attention_shape {
 template <class T, memory_space Space = host_memory>
 struct head_rows {
   using space = Space;
+  using value_type = std::remove_const_t<T>;
   T* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t heads = 0;

@@ -21,10 +21,6 @@
   OF_VALUES(matmul_gelu_backward)                     \
   OF_VALUES(matmul_add_bias_backward)                 \
   OF_VALUES(grouped_matmul)                           \
-  OF_VALUES(rotary)                                   \
-  OF_VALUES(rotary_backward)                          \
-  OF_TYPE(gated)                                      \
-  OF_TYPE(gated_backward)                             \
   OF_TYPE(top_k)                                      \
   OF_TYPE(top_k_backward)                             \
   OF_TYPE(limit_choices)                              \

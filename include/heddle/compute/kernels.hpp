@@ -5,6 +5,7 @@
 #include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -90,26 +91,6 @@ concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
 } && offered<ops::add_bias, B, T> && offered<ops::add_bias_backward, B, T>;
-
-/// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
-/// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
-/// Source: Su et al. 2021, arXiv:2104.09864.
-template <class B, class T>
-concept rotary_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-};
-
-/// Gated activations. `gated<A>(gate, up, h)`: h = A(gate) * up; `gated_backward<A>(gate, up, dh, dgate, dup)`. Outputs
-/// may be the same memory as an input.
-/// Source: Shazeer 2020, arXiv:2002.05202.
-template <class B, class T, class A = silu>
-concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template gated<A>(x.values, x.values, x.results);
-  backend.template gated_backward<A>(x.values, x.values, x.values, x.results, x.results);
-};
 
 /// Attention of any query rows to any key rows. `attention(q, k, v, slices, scale, out, lse, pages)`: out = softmax(scale q
 /// k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads. Several slices may

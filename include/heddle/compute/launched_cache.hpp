@@ -22,12 +22,11 @@ class launched_cache_members {
   /// Errors: `layout_error` for heads of other sizes, and for rows that are not there where kernels run on the host.
   template <class T>
   void store_rows(std::type_identity_t<head_rows<const T, Space>> x, ids_row rows, head_rows<T, Space> to) {
-    using checks = argument_checks;
     expect("store_rows", "rows of x", x.rows, rows.size());
     expect("store_rows", "heads of the cache", x.heads, to.heads);
     expect("store_rows", "columns of a head of the cache", x.head_dim, to.head_dim);
-    checks::rows_apart<T>("store_rows", "x", {x.data, x.rows, x.heads, x.head_dim, x.stride});
-    checks::rows_apart<T>("store_rows", "the cache", {to.data, to.rows, to.heads, to.head_dim, to.stride});
+    rows_apart("store_rows", "x", address_of(x));
+    rows_apart("store_rows", "the cache", address_of(to));
     indices_within(self().launcher(), self().queue(), "store_rows", "rows", rows, 0, to.rows);
     launch_store_rows(self().launcher(), x, rows.address(), to);
   }

@@ -102,8 +102,7 @@ class launched_experts {
     const std::int64_t tokens = logits.extent(0), experts = logits.extent(1);
     expect("expert_balance", "rows of ids", tokens, ids.extent(0));
     double* const counts = counted("expert_balance", experts, ids);
-    launch_expert_balance(on(), tokens, experts, static_cast<const element*>(logits.address()), counts,
-                          out.address());
+    launch_expert_balance(on(), tokens, experts, static_cast<const element*>(logits.address()), counts, out.address());
   }
   template <class T>
   void expert_balance_backward(in_matrix<T> logits, index_matrix ids, std::type_identity_t<sum_of_type<T>> scale,

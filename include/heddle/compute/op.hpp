@@ -13,10 +13,12 @@
 //   void body(ops::row_max, launcher&, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m);
 // It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
-// `check(n, addresses...)` of the operation, if it has one.
+// `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
+// read it: after a wait for the queue.
 #pragma once
 
 #include <heddle/compute/check.hpp>
+#include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -73,7 +75,7 @@ struct view_of_rank<1> {
   using of = row_view<E, Space>;
 };
 
-inline constexpr std::size_t most_dims = 2;
+inline constexpr std::size_t most_dims = 3;
 using argument_dims = std::array<const char*, most_dims>;
 // Names a dimension.
 template <class Dim>
@@ -82,7 +84,7 @@ inline constexpr char dimension = 0;
 // A tensor that is an argument, whose element types follow from the operation's, T.
 template <bool Reads, bool Writes, class Element, class... Dims>
 struct tensor_argument {
-  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= most_dims);
+  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= 2);
   static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
   static constexpr argument_dims dims{&dimension<Dims>...};
   template <class T>
@@ -94,6 +96,20 @@ struct tensor_argument {
   template <class T, class Sizes>
   static constexpr std::int64_t bytes(const Sizes& n) {
     return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
+  }
+};
+// Rows of heads, whose address says how they lie.
+template <bool Writes, class... Dims>
+struct heads_argument {
+  static constexpr bool has_own_elements = true;
+  static constexpr argument_dims dims{&dimension<Dims>...};
+  template <class T>
+  using address = head_rows<typename access<Writes>::template of<T>>;
+  template <class T, class Space>
+  using view = head_rows<typename access<Writes>::template of<T>, Space>;
+  template <class T, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes& n) {
+    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(T));
   }
 };
 // A number, which lies on the host.
@@ -143,6 +159,11 @@ using out = detail::tensor_argument<false, true, detail::own_element, Dims...>;
 /// One that is read and written.
 template <class... Dims>
 using inout = detail::tensor_argument<true, true, detail::own_element, Dims...>;
+/// Rows of heads that are read, or overwritten: `in_heads<rows, heads, columns>`, with the columns of a head.
+template <class Rows, class Heads, class Columns>
+using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
+template <class Rows, class Heads, class Columns>
+using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
 template <class... Dims>
 using in_sums = detail::tensor_argument<true, false, detail::sum_element, Dims...>;
@@ -219,6 +240,10 @@ template <class T, class Space>
 constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
   return {{x.extent(0), x.extent(1)}};
 }
+template <class T, class Space>
+constexpr argument_extents extents_of(const head_rows<T, Space>& x) noexcept {
+  return {{x.rows, x.heads, x.head_dim}};
+}
 template <class Number>
 constexpr const Number& address_of(const Number& x) noexcept {
   return x;
@@ -230,6 +255,17 @@ constexpr T* address_of(const std::span<T>& x) noexcept {
 template <class T, class Shape, class Space>
 constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
   return x.address();
+}
+template <class T, class Space>
+constexpr head_rows<T> address_of(const head_rows<T, Space>& x) noexcept {
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+}
+template <class T>
+void rows_apart(const char* kernel, const char* what, const head_rows<T>& x) {
+  if constexpr (!checks_arguments) return;
+  if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
+    throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
+                       std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
 }
 
 // The dimensions of all arguments, and where each size is given first: that of dimension d of argument a is number
@@ -272,9 +308,11 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
   std::size_t i = 0;
   const auto expected = [&] { return extent_at(got.begin(), layout.first[i]); };
   while (extent_at(got.begin(), i) == expected()) ++i;
-  const char* const what = layout.dims[i | 1] == nullptr ? "elements of "
-                           : i % most_dims == 0          ? "rows of "
-                                                         : "columns of ";
+  const std::size_t first = i / most_dims * most_dims;
+  const char* const what = layout.dims[first + 1] == nullptr                     ? "elements of "
+                           : i == first                                          ? "rows of "
+                           : layout.dims[first + 2] == nullptr || i == first + 2 ? "columns of "
+                                                                                 : "heads of ";
   mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
 }
 
@@ -287,6 +325,12 @@ constexpr decltype(auto) launcher_of(B& backend) noexcept {
 }
 template <class>
 using extent_of = std::int64_t;
+// Whether the host can read what arguments hold, once a queue of the launcher is done.
+template <class Space, class Launcher>
+inline constexpr bool host_reads = std::is_same_v<Space, host_memory>;
+template <class Space, class Launcher>
+  requires requires { Launcher::host_can_read; }
+inline constexpr bool host_reads<Space, Launcher> = Launcher::host_can_read;
 
 // The type of the function that is a body.
 template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = typename Op::dims>
@@ -322,6 +366,11 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   }
   if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
     Op::check({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
+  if constexpr (checks_arguments && host_reads<Space, std::remove_cvref_t<Launcher>> &&
+                requires(const typename Op::dims& n) { Op::check_values(n, address_of(v)...); }) {
+    if constexpr (requires { launcher.queue.wait(); }) launcher.queue.wait();
+    Op::check_values({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
+  }
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
 // The first argument or the second.

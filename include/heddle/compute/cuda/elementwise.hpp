@@ -8,6 +8,7 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
+#include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
@@ -88,7 +89,7 @@ struct gated_by {
   }
 };
 template <class A, launcher L, class T>
-void launch_gated(const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
+void body(ops::gated<A>, const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
   each_pack<T>(on, n, of_two_body<gated_by<A>, T>{n, gate, up, h});
 }
 template <class A, class T>
@@ -106,7 +107,8 @@ struct gated_backward_body {
   }
 };
 template <class A, launcher L, class T>
-void launch_gated_backward(const L& on, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+void body(ops::gated_backward<A>, const L& on, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
+          T* dup) {
   each_pack<T>(on, n, gated_backward_body<A, T>{n, gate, up, dh, dgate, dup});
 }
 
@@ -252,9 +254,10 @@ struct rotary_row {
     }
   }
 };
-template <rotary_pairs Pairs, bool Back, launcher L, class T, class Space>
-void launch_rotary(const L& on, const head_rows<const T, Space>& x, const std::int32_t* positions, std::int64_t pairs,
-                   const sum_of_type<T>* cos, const sum_of_type<T>* sin, const head_rows<T, Space>& y) {
+template <rotary_pairs Pairs, bool Back, launcher L, class T>
+void body(ops::rotary<Pairs, Back>, const L& on, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          std::int64_t pairs, head_rows<const T> x, const std::int32_t* positions, const sum_of_type<T>* cos,
+          const sum_of_type<T>* sin, head_rows<T> y) {
   on.each_row(
       x.rows, x.width(),
       rotary_row<Pairs, Back, T>{x.data, x.stride, x.heads, x.head_dim, positions, pairs, cos, sin, y.data, y.stride});

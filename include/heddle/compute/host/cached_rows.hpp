@@ -25,8 +25,8 @@ class cache_members {
     expect("store_rows", "rows of x", x.rows, rows.size());
     expect("store_rows", "heads of the cache", x.heads, to.heads);
     expect("store_rows", "columns of a head of the cache", x.head_dim, to.head_dim);
-    checks::rows_apart<T>("store_rows", "x", x);
-    checks::rows_apart<T>("store_rows", "the cache", to);
+    rows_apart("store_rows", "x", x);
+    rows_apart("store_rows", "the cache", to);
     checks::within("store_rows", "rows", rows, 0, to.rows);
     for (std::int64_t r = 0; r < x.rows && x.width() > 0; ++r)
       std::copy_n(x.row(r, 0), x.width(), to.row(rows[static_cast<std::size_t>(r)], 0));

@@ -127,31 +127,6 @@ class host : detail::argument_checks,
       matmul<transpose::yes, transpose::no>(group(x, offsets, e), group(dy, offsets, e), matrix_of(dw, e), beta);
   }
 
-  /// Errors: also `layout_error` for a position that the tables do not have.
-  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary(input_heads<T> x, token_ids positions, input_matrix<sum_of_type<T>> cos, input_matrix<sum_of_type<T>> sin,
-              head_rows<T> y) {
-    turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
-  }
-  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary_backward(input_heads<T> dy, token_ids positions, input_matrix<sum_of_type<T>> cos,
-                       input_matrix<sum_of_type<T>> sin, head_rows<T> dx) {
-    turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
-  }
-
-  template <class A, class T>
-  void gated(input_vector<T> gate, input_vector<T> up, std::span<T> h) {
-    sizes("gated", size_of(gate), "elements of up", up.size(), "elements of h", h.size());
-    detail::gated<A>(team_, size_of(gate), gate.data(), up.data(), h.data());
-  }
-  template <class A, class T>
-  void gated_backward(input_vector<T> gate, input_vector<T> up, input_vector<T> dh, std::span<T> dgate,
-                      std::type_identity_t<std::span<T>> dup) {
-    sizes("gated_backward", size_of(gate), "elements of up", up.size(), "elements of dh", dh.size(),
-          "elements of dgate", dgate.size(), "elements of dup", dup.size());
-    detail::gated_backward<A>(team_, size_of(gate), gate.data(), up.data(), dh.data(), dgate.data(), dup.data());
-  }
-
   template <class T>
   void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
                  sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
@@ -373,23 +348,6 @@ class host : detail::argument_checks,
     using S = sum_of_type<T>;
     return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
   }
-  template <rotary_pairs Pairs, bool Back, class T>
-  void turn(const char* kernel, head_rows<const T> x, token_ids positions, input_matrix<sum_of_type<T>> cos,
-            input_matrix<sum_of_type<T>> sin, head_rows<T> y) {
-    same_heads<T>(kernel, "the output", x, y);
-    rows_apart(kernel, "the input", x);
-    same_shape<sum_of_type<T>>(kernel, "the table of sines", cos, sin);
-    detail::expect(kernel, "number of positions", x.rows, positions.size());
-    if (detail::checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
-                         " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
-                         std::to_string(x.head_dim));
-    for (const std::int32_t p : detail::checks_arguments ? positions : token_ids{})
-      if (p < 0 || p >= cos.extent(0)) [[unlikely]]
-        throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
-                           std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));
-    detail::rotary<Pairs, Back>(team_, x, positions, cos.extent(1), cos.data(), sin.data(), y);
-  }
 
   team team_;
   [[no_unique_address]] host_memory::queue queue_;
@@ -399,8 +357,8 @@ class host : detail::argument_checks,
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rms_norm_facet::offered<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
-              sliced_attention_kernels<host<>, float>);
+static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<host<>, float> &&
+              gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
 static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>, float> &&
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
               expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
@@ -410,11 +368,12 @@ static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>,
               stochastic_optimizer_kernels<host<>, float, float>);
 static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
-              rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
-              cross_entropy_facet::offered<host<>, bf16> && loss_facet::offered<host<>, bf16> &&
-              routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
-              expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
-              reduction_facet::offered<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
+              rotary_facet::offered<host<>, bf16> && gated_facet<silu>::offered<host<>, bf16> &&
+              embedding_facet::offered<host<>, bf16> && cross_entropy_facet::offered<host<>, bf16> &&
+              loss_facet::offered<host<>, bf16> && routing_kernels<host<>, bf16> &&
+              choice_limit_kernels<host<>, bf16> && expert_balance_kernels<host<>, bf16> &&
+              grouped_product_kernels<host<>, bf16> && reduction_facet::offered<host<>, bf16> &&
+              master_optimizer_kernels<host<>, float, bf16, float>);
 
 }  // namespace heddle::inline v0::compute
 

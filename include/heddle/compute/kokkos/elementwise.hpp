@@ -7,6 +7,7 @@
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/sums.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
@@ -48,7 +49,7 @@ void body(ops::gelu_backward, const on<Exec>& exec, std::int64_t n, const T* x, 
       });
 }
 template <class A, class Exec, class T>
-void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
+void body(ops::gated<A>, const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gated", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, h + i, [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * u; }, gate + i, up + i);
@@ -56,8 +57,8 @@ void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* 
 }
 /// Both results of a few elements from one reading, so that each output may be an input's memory.
 template <class A, class Exec, class T>
-void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
-                           T* dup) {
+void body(ops::gated_backward<A>, const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh,
+          T* dgate, T* dup) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::gated_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         constexpr std::int64_t width = columns_of_item<Exec, T>;
@@ -175,9 +176,10 @@ void body(ops::add_bias_backward, const on<Exec>& exec, std::int64_t rows, std::
 }
 
 /// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.
-template <rotary_pairs Pairs, bool Back, class Exec, class T, class Space>
-void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, const std::int32_t* positions,
-                   std::int64_t pairs, const T* cos, const T* sin, const head_rows<T, Space>& y) {
+template <rotary_pairs Pairs, bool Back, class Exec, class T>
+void body(ops::rotary<Pairs, Back>, const on<Exec>& exec, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          std::int64_t pairs, head_rows<const T> x, const std::int32_t* positions, const T* cos, const T* sin,
+          head_rows<T> y) {
   const bool neighbours = Pairs == rotary_pairs::neighbours;
   const std::int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : pairs, heads = x.heads, width = x.head_dim;
   const std::int64_t from_stride = x.stride, to_stride = y.stride;

@@ -72,6 +72,24 @@ struct stochastic_cast : element_operation {
   static constexpr std::int64_t flops(const dims&) { return 0; }
 };
 
+/// h = A(gate) * up, with an activation A such as `silu`.
+/// Source: Shazeer 2020, arXiv:2002.05202.
+template <class A>
+struct gated : element_operation {
+  static constexpr const char* name = "gated";
+  static constexpr const char* arguments[] = {"gate", "up", "h"};
+  using takes = signature<in<elements>, in<elements>, out<elements>>;
+  static constexpr std::int64_t flops(const dims& n) { return 6 * n.product(); }
+};
+/// dgate = dh up A'(gate), dup = dh A(gate).
+template <class A>
+struct gated_backward : element_operation {
+  static constexpr const char* name = "gated_backward";
+  static constexpr const char* arguments[] = {"gate", "up", "dh", "dgate", "dup"};
+  using takes = signature<in<elements>, in<elements>, in<elements>, out<elements>, out<elements>>;
+  static constexpr std::int64_t flops(const dims& n) { return 12 * n.product(); }
+};
+
 /// y += b in every row.
 struct add_bias : row_operation {
   static constexpr const char* name = "add_bias";
@@ -96,6 +114,9 @@ constexpr void cast(B& backend, const X& x, const Y& y) {
 
 /// Operations element by element.
 struct elementwise_facet : operations<ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill, ops::copy> {};
+/// Gated activations with activation A.
+template <class A>
+struct gated_facet : operations<ops::gated<A>, ops::gated_backward<A>> {};
 /// Casts from T to `To`.
 template <class To>
 struct cast_facet : operations<ops::cast<To>> {};

@@ -191,8 +191,8 @@ struct experts {
     product(gate{}, gate_weights{});
     product(up{}, up_weights{});
     b.make(activated{}, [&](auto v) {
-      b.compute().template gated<Activation>(elements(b, at, gate{}), elements(b, at, up{}),
-                                             elements_of(detail::first_rows(v, at.rows)));
+      compute::run<compute::ops::gated<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
+                                                    elements_of(detail::first_rows(v, at.rows)));
     });
     b.make(routed_out{}, [&](auto v) {
       const auto to = [&] {
@@ -245,8 +245,9 @@ struct experts {
     b.template settle<typename l::out::made, typename l::out::y>(d_weights);
     const auto d_act = rows_of(b, at, d_activated{});
     multiply<transpose::no>(b, at, d_out, out_of(b, at, b[down_weights{}]), d_act);
-    b.compute().template gated_backward<Activation>(elements(b, at, gate{}), elements(b, at, up{}), elements_of(d_act),
-                                                    elements(b, at, d_gate{}), elements(b, at, d_up{}));
+    compute::run<compute::ops::gated_backward<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
+                                                           elements_of(d_act), elements(b, at, d_gate{}),
+                                                           elements(b, at, d_up{}));
     const auto d_in = rows_of(b, at, by_expert{});
     multiply<transpose::no>(b, at, rows_of(b, at, d_gate{}), into(b, at, b[gate_weights{}]), d_in);
     multiply<transpose::no>(b, at, rows_of(b, at, d_up{}), into(b, at, b[up_weights{}]), d_in, 1);

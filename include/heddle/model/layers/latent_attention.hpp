@@ -297,9 +297,10 @@ struct latent_attention {
   void turn(const B& b, const Heads& x) const {
     const auto by = [&]<compute::rotary_pairs Pairs>() {
       if constexpr (Back)
-        b.compute().template rotary_backward<Pairs>(x, b.run().positions, b[cosines{}], b[sines{}], x);
+        compute::run<compute::ops::rotary_backward<Pairs>>(b.compute(), x, b.run().positions, b[cosines{}], b[sines{}],
+                                                           x);
       else
-        b.compute().template rotary<Pairs>(x, b.run().positions, b[cosines{}], b[sines{}], x);
+        compute::run<compute::ops::rotary<Pairs>>(b.compute(), x, b.run().positions, b[cosines{}], b[sines{}], x);
     };
     if (neighbours)
       by.template operator()<compute::rotary_pairs::neighbours>();
