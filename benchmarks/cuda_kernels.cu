@@ -135,7 +135,7 @@ void rows_of_a_transformer(device& d) {
   d.bytes("root mean square norm", "norm.rms", 2 * element * n,
           [&] { hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
   d.bytes("AdamW over a bucket of 2^25 numbers", "adamw", 7 * element * n,
-          [&] { b.adamw(x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
+          [&] { hc::run<hc::ops::adamw>(b, x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
 }
 
 void cross_entropy(device& d) {

@@ -119,8 +119,9 @@ class step {
     backward();
     time<optimizer>([&] {
       benchmark::DoNotOptimize(hc::sum_of<hc::ops::sum_of_squares>(be, vec(gradients.data(), parameters)));
-      be.adamw(vec(weights.data(), parameters), vec(gradients.data(), parameters), vec(first.data(), parameters),
-               vec(second.data(), parameters), hc::adamw_step{1e-4, 0.9, 0.95, 1e-8, 0.1, ++steps, 1.0});
+      hc::run<hc::ops::adamw>(be, vec(weights.data(), parameters), vec(gradients.data(), parameters),
+                              vec(first.data(), parameters), vec(second.data(), parameters),
+                              hc::adamw_step{1e-4, 0.9, 0.95, 1e-8, 0.1, ++steps, 1.0});
     });
     return seconds(begin);
   }
@@ -330,7 +331,8 @@ void adamw(benchmark::State& state) {
   hd::buffer<float> p(n), g(n), m(n), v(n);
   spread(g, 1);
   for (auto _ : state)
-    backend.adamw(vec(p.data(), n), vec(g.data(), n), vec(m.data(), n), vec(v.data(), n), hc::adamw_step{});
+    hc::run<hc::ops::adamw>(backend, vec(p.data(), n), vec(g.data(), n), vec(m.data(), n), vec(v.data(), n),
+                            hc::adamw_step{});
   state.SetBytesProcessed(state.iterations() * n * 28);  // four read, three written
 }
 BENCHMARK(adamw)->Arg(1)->Arg(2)->UseRealTime();

@@ -79,7 +79,6 @@
 #include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_head_parts.hpp>
 #include <heddle/compute/launched_images.hpp>
 #include <heddle/compute/launched_indices.hpp>
@@ -88,6 +87,7 @@
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/ops/sums.hpp>

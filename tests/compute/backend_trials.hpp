@@ -327,8 +327,9 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   const co::adamw_step step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7};
   t.note("sum_of_squares", co::sum_of<co::ops::sum_of_squares>(t.backend, g));
   t.note("all_finite", co::all_finite(t.backend, g) ? 1 : 0);
-  t.backend.adamw(p, g, m, v, step), t.note("adamw", p), t.note("m", m), t.note("v", v);
-  t.backend.undo_adamw(p, g, m, v, step), t.note("undo_adamw", p), t.note("m before", m), t.note("v before", v);
+  co::run<co::ops::adamw>(t.backend, p, g, m, v, step), t.note("adamw", p), t.note("m", m), t.note("v", v);
+  co::run<co::ops::undo_adamw>(t.backend, p, g, m, v, step), t.note("undo_adamw", p), t.note("m before", m),
+      t.note("v before", v);
   auto bad = t.some(n);
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   const auto nan = std::vector<T>{std::numeric_limits<T>::quiet_NaN()};
@@ -350,7 +351,8 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   for (const T x : numbers<T>(n, 77)) narrow.push_back(half(static_cast<float>(x)));
   const auto small = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
   const auto weights = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
-  t.backend.adamw(p, weights, small, m, v, step), t.note("adamw on master weights", p), t.note("rounded", weights);
+  co::run<co::ops::master_adamw<half, half>>(t.backend, p, weights, small, m, v, step),
+      t.note("adamw on master weights", p), t.note("rounded", weights);
   co::cast(t.backend, p, weights), t.note("cast", weights);
   co::cast(t.backend, small, p), t.note("cast back", p);
   return t.results;
@@ -785,7 +787,8 @@ auto stochastic_rounding(std::int64_t n) {
   const auto g = t.some(n);
   const auto weights = hd::detail::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
   co::run<co::ops::stochastic_cast>(t.backend, g, weights, rounding), t.note("cast, stochastic", weights);
-  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
+  co::run<co::ops::stochastic_adamw<float>>(t.backend, p, weights, g, m, v,
+                                            co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
   t.note("weights, stochastic", weights), t.note("master weights", p);
   return t.results;
 }
@@ -877,7 +880,8 @@ auto sums_and_masters(std::int64_t n) {
   t.note("all_finite", co::all_finite(t.backend, x) ? 1 : 0);
   auto p = t.sums(n), m = t.sums(n), v = t.positive(n);
   const auto g = t.sums(n);
-  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});
+  co::run<co::ops::master_adamw<T, hd::sum_of_type<T>>>(
+      t.backend, p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});
   t.note("masters", p), t.note("weights", weights), t.note("m", m), t.note("v", v);
   return t.results;
 }

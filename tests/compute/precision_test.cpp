@@ -353,14 +353,18 @@ TEST_CASE("AdamW with master weights rounds them into the weights and reads grad
       hc::host<> backend(threads);
       const auto plain = [&](const std::vector<float>& gradients) {
         auto p = start, m = m0, v = v0;
-        backend.adamw(vec(p), vec(gradients), vec(m), vec(v), step);
+        hc::run<hc::ops::adamw>(backend, vec(p), vec(gradients), vec(m), vec(v), step);
         return std::array{p, m, v};
       };
       const auto mixed = [&]<class W, class G>(std::vector<W>& weights, const std::vector<G>& gradients,
                                                auto... rounding) {
         auto p = start, m = m0, v = v0;
         weights.assign(start.size(), W(0.0f));
-        backend.adamw(vec(p), vec(weights), vec(gradients), vec(m), vec(v), step, rounding...);
+        if constexpr (sizeof...(rounding) > 0)
+          hc::run<hc::ops::stochastic_adamw<G>>(backend, vec(p), vec(weights), vec(gradients), vec(m), vec(v), step,
+                                                rounding...);
+        else
+          hc::run<hc::ops::master_adamw<W, G>>(backend, vec(p), vec(weights), vec(gradients), vec(m), vec(v), step);
         return std::array{p, m, v};
       };
       const auto same = [](const auto& x, const auto& y) {
@@ -388,6 +392,7 @@ TEST_CASE("AdamW with master weights rounds them into the weights and reads grad
   hc::host<> backend;
   std::vector<float> p(3), m(3), v(3), g(3);
   std::vector<hd::bf16> w(2);
-  CHECK_THROWS_WITH(backend.adamw(vec(p), vec(w), vec(g), vec(m), vec(v), step),
-                    "heddle: adamw: elements of the weights should be 3, got 2");
+  using masters = hc::ops::master_adamw<hd::bf16, float>;
+  CHECK_THROWS_WITH(hc::run<masters>(backend, vec(p), vec(w), vec(g), vec(m), vec(v), step),
+                    "heddle: adamw: elements of weights should be 3, got 2");
 }

@@ -47,13 +47,13 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::fused_product_kernels<tested, hd::bf16>);
   STATIC_REQUIRE(co::fused_product_kernels<co::bf16_products<tested>, float>);
   STATIC_REQUIRE_FALSE(co::fused_product_kernels<co::host<>, float>);
-  STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::reversible_optimizer_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::bf16>);
   STATIC_REQUIRE(co::half_product_kernels<tested, hd::f16>);
   STATIC_REQUIRE(co::offers<tested, float, co::stochastic_cast_facet>);
-  STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::ops::stochastic_adamw<float>>);
   STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
@@ -350,8 +350,9 @@ TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused wi
                     Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(co::run<co::ops::add_bias>(t.backend, c, bias), hd::layout_error);
-  CHECK_THROWS_WITH(t.backend.undo_adamw(bias, bias, bias, bias, {.lr = 0.5, .weight_decay = 2}),
-                    Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2"));
+  CHECK_THROWS_WITH(
+      co::run<co::ops::undo_adamw>(t.backend, bias, bias, bias, bias, co::adamw_step{.lr = 0.5, .weight_decay = 2}),
+      Catch::Matchers::Contains("got learning rate 0.5") && Catch::Contains("weight decay 2"));
 }
 
 TEST_CASE("products of scaled operands of 8 bits are the host's, with scales on the device", "[cuda][float8]") {

@@ -54,8 +54,8 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE(co::kernel_set<tested, double>);
   STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
-  STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
-  STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
+  STATIC_REQUIRE(co::offers<tested, double, co::reversible_optimizer_facet>);
+  STATIC_REQUIRE(co::offers<tested, float, co::master_optimizer_facet<hd::bf16, hd::bf16>>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
@@ -152,7 +152,7 @@ TEST_CASE("the backend on Kokkos has the facets of the host's backend", "[kokkos
   all(std::type_identity<double>{}, static_cast<facets_of_elements*>(nullptr));
   STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::bf16>);
   STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::f16>);
-  STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::ops::stochastic_adamw<float>>);
 }
 
 TEST_CASE("experts, caches, images and stochastic rounding on Kokkos compute what the host's do", "[kokkos]") {
@@ -274,7 +274,8 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { co::run<co::ops::add_bias>(t.backend, m, six); }));
     texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
-    texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
+    texts.push_back(
+        text_of([&] { co::run<co::ops::adamw>(t.backend, five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { co::run<co::ops::add_positions>(t.backend, m, other, 5); }));
     const auto narrow = t.some(1, 1), tables = t.some(1, 2);
     const auto ids = t.ids(2, 3);

@@ -85,8 +85,8 @@ double clip_and_step(Backend& b, Stage& s, const golden_file& golden, adam_state
                                       .weight_decay = p.decay ? o[4] : 0.0,
                                       .step = step,
                                       .grad_scale = (std::min)(1.0, o[5] / (norm + 1e-6))};
-    b.adamw(part(s.weights(), p), part(s.gradients(), p), part(std::span(state.m), p), part(std::span(state.v), p),
-            how);
+    hd::compute::run<hd::compute::ops::adamw>(b, part(s.weights(), p), part(s.gradients(), p),
+                                              part(std::span(state.m), p), part(std::span(state.v), p), how);
   }
   return norm;
 }

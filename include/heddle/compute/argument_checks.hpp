@@ -17,10 +17,6 @@ namespace heddle::inline v0::compute::detail {
 /// None without `checks_arguments`. Each throws a `layout_error` that names the kernel, the argument, what was expected and what came.
 struct argument_checks {
   template <class T>
-  static std::int64_t size_of(std::span<const T> x) noexcept {
-    return static_cast<std::int64_t>(x.size());
-  }
-  template <class T>
   static void same_shape(const char* kernel, const char* what, matrix_view<const T> x, matrix_view<const T> y) {
     if constexpr (!checks_arguments) return;
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
@@ -77,17 +73,6 @@ struct argument_checks {
       if (x < first || x >= end) [[unlikely]]
         throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
                            " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
-  }
-  static std::int64_t optimizer_sizes(const char* kernel, std::size_t n, std::size_t g, std::size_t m, std::size_t v) {
-    const auto expected = static_cast<std::int64_t>(n);
-    expect(kernel, "elements of g", expected, g);
-    expect(kernel, "elements of m", expected, m);
-    expect(kernel, "elements of v", expected, v);
-    return expected;
-  }
-  static std::int64_t optimizer_sizes(std::size_t n, std::size_t weights, std::size_t g, std::size_t m, std::size_t v) {
-    expect("adamw", "elements of the weights", static_cast<std::int64_t>(n), weights);
-    return optimizer_sizes("adamw", n, g, m, v);
   }
   template <class T>
   static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,

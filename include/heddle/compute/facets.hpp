@@ -19,8 +19,6 @@ HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< caus
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
 HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
 HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows
-HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);  ///< steps of AdamW
-HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);  ///< steps of AdamW, taken back
 HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts
 HEDDLE_FACET(expert_balance_facet, expert_balance_kernels<B, T>);              ///< how evenly experts are chosen
 HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);        ///< experts that may have so many choices
@@ -32,13 +30,6 @@ struct half_product_facet {
   template <class B, class T>
   static constexpr bool offered = half_product_kernels<B, T>;
 };
-/// AdamW on master weights and moments of type T, with weights of type W and gradients of type G.
-template <class W, class G>
-struct master_optimizer_facet {
-  template <class B, class T>
-  static constexpr bool offered = master_optimizer_kernels<B, T, W, G>;
-};
-
 /// An operation, or a type with a member template `offered<B, T>` that is a bool.
 template <class F>
 concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };

@@ -41,9 +41,7 @@
   PLAIN(permute)                                      \
   PLAIN(permute_backward)                             \
   PLAIN(unpermute)                                    \
-  PLAIN(unpermute_backward)                           \
-  PLAIN(adamw)                                        \
-  PLAIN(undo_adamw)
+  PLAIN(unpermute_backward)
 
 namespace heddle::inline v0::compute::detail {
 

@@ -5,6 +5,7 @@
 #include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/ops/sums.hpp>
@@ -126,19 +127,6 @@ concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.add_rows(x.out, x.in, x.ids);
 };
 
-/// `adamw(p, g, m, v, step)`, and the sums of `reduction_facet`.
-template <class B, class T>
-concept optimizer_kernels = requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
-  backend.adamw(x.results, x.values, x.results, x.results, s);
-} && offered<reduction_facet, B, T>;
-
-/// Optimizer steps that can be taken back: `undo_adamw(p, g, m, v, step)` after the `adamw` with the same arguments.
-template <class B, class T>
-concept reversible_optimizer_kernels =
-    optimizer_kernels<B, T> && requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
-      backend.undo_adamw(x.results, x.values, x.results, x.results, s);
-    };
-
 /// Images [samples * pixels, channels]. `unfold(x, window, y)`: row p of y holds the neighbours of pixel p, tap by tap, zeros
 /// outside the image, so that a convolution is a product; `unfold_backward(dy, window, dx)` adds up what a pixel was to its
 /// neighbours. `mean_of_rows(x, group, y)`: the mean of each `group` rows; `mean_of_rows_backward(dy, group, dx)`. All overwrite.
@@ -221,26 +209,13 @@ concept half_product_kernels =
       { backend.half_product_name() } -> std::convertible_to<const char*>;
     };
 
-/// AdamW with master weights and moments of type T, weights of type W and gradients of type G: `adamw(master, weights, g, m,
-/// v, step)` updates the master weights and writes them, rounded to the nearest, to the weights.
-template <class B, class T, class W, class G>
-concept master_optimizer_kernels =
-    requires(B& backend, row_view<T, space_of<B>> x, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
-             adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
-
-/// AdamW into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
-template <class B, class T, class G>
-concept stochastic_optimizer_kernels = requires(
-    B& backend, row_view<T, space_of<B>> x, row_view<bf16, space_of<B>> weights, row_view<const G, space_of<B>> g,
-    adamw_step s, const stochastic& rounding) { backend.adamw(x, weights, g, x, x, s, rounding); };
-
 /// The union of the facets that GPT-2's training uses, for elements of type T. New code asks for the facets of each layer
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
 concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
                      attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
-                     offered<loss_facet, B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
+                     offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;
                        { backend.gemm_name() } -> std::convertible_to<const char*>;
                      };

@@ -5,7 +5,7 @@
 #include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/launched_indices.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -19,7 +19,7 @@
 namespace heddle::inline v0::compute::detail {
 
 /// The kernels of `routing_kernels`, `expert_balance_kernels` and `choice_limit_kernels` as members of `Backend`, whose tensors lie in
-/// `Space`, and whose `queue()` and `launcher()` are as in launched_facets.hpp. Kernels are described in kernels.hpp.
+/// `Space`, and which has `queue()` and `launcher()`, a small value whose namespace has the kernels: `launch_permute(launcher, ...)`. Kernels are described in kernels.hpp.
 /// Errors: `layout_error` if the arguments of a kernel do not fit together; for ids, sources and places that are out of range where kernels
 /// run on the host, which looks at them after a wait for the queue.
 template <class Backend, class Space>

@@ -176,7 +176,9 @@ using inout_sums = detail::tensor_argument<true, true, detail::sum_element, Dims
 /// Token ids that are read.
 template <class... Dims>
 using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std::int32_t>, Dims...>;
-/// A tensor of another element type E that is overwritten.
+/// A tensor of another element type E that is read, or overwritten.
+template <class E, class... Dims>
+using in_of = detail::tensor_argument<true, false, detail::element_that_is<E>, Dims...>;
 template <class E, class... Dims>
 using out_of = detail::tensor_argument<false, true, detail::element_that_is<E>, Dims...>;
 /// A number of `sum_of_type<T>`.

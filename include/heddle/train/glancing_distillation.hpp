@@ -262,8 +262,8 @@ class glancing_distillation {
                           .weight_decay = options_.weight_decay,
                           .step = ++steps_};
     if (norm > options_.clip_norm) a.grad_scale = options_.clip_norm / norm;
-    backend_->adamw(drafter_->weights(), std::span<const T>(drafter_->gradients()), std::span<T>(first_),
-                    std::span<T>(second_), a);
+    compute::run<compute::ops::adamw>(*backend_, drafter_->weights(), std::span<const T>(drafter_->gradients()),
+                                      std::span<T>(first_), std::span<T>(second_), a);
     return loss;
   }
 

@@ -24,7 +24,6 @@
 #include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/launched_head_parts.hpp>
 #include <heddle/compute/launched_images.hpp>
 #include <heddle/core/error.hpp>
@@ -54,8 +53,7 @@ struct row_bodies;
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
-class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
+class basic_cuda : public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
@@ -65,16 +63,11 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                    public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory>,
                    public detail::launched_head_parts<basic_cuda<Launcher>, cuda_memory>,
                    public detail::launched_images<basic_cuda<Launcher>, cuda_memory> {
-  using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
   template <class T>
   using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
-  template <class T>
-  using in_row = std::type_identity_t<row_view<const T, cuda_memory>>;
-  template <class T>
-  using in_sums = std::type_identity_t<row_view<const sum_of_type<T>, cuda_memory>>;
   template <class T>
   using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
 
@@ -155,39 +148,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     attention_facet::attention(qkv, s, out, lse);
   }
 
-  using facets::adamw;
-  /// Into bf16 weights that are rounded stochastically.
-  template <class T, class G>
-  void adamw(vector_view<T, space> master, vector_view<bf16, space> weights, vector_view<G, space> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step& step, const stochastic& rounding) {
-    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
-                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
-                                  step, rounding);
-  }
-
-  /// With the numbers of the step in memory.
-  template <class T>
-  void adamw(vector_view<T, space> p, std::type_identity_t<vector_view<const T, space>> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step_at<T>& step) {
-    facets::optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
-  }
-  /// The same on master weights.
-  template <class T, class W, class G>
-  void adamw(vector_view<T, space> master, vector_view<W, space> weights, vector_view<G, space> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step_at<T>& step) {
-    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
-                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
-                                  step);
-  }
-
  private:
-  friend class detail::launched_facets<basic_cuda, cuda_memory>;
   friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;

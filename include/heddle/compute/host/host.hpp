@@ -272,37 +272,6 @@ class host : detail::argument_checks,
       if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
   }
 
-  template <class T>
-  void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
-  }
-  template <class T, class W, class G>
-  void adamw(std::span<T> master, std::span<W> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
-                  [](std::int64_t, std::int64_t count, const T* from, W* to) { detail::cast_lanes(count, from, to); });
-  }
-  template <class T, class G>
-  void adamw(std::span<T> master, std::span<bf16> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step, const stochastic& rounding) {
-    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
-                  [&rounding](std::int64_t i, std::int64_t count, const T* from, bf16* to) {
-                    detail::cast_stochastic_lanes(count, from, rounding.random,
-                                                  rounding.first + static_cast<std::uint64_t>(i), to);
-                  });
-  }
-  /// Takes the last `adamw` with the same arguments back, up to rounding.
-  template <class T>
-  void undo_adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
-                  std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes("undo_adamw", p.size(), g.size(), m.size(), v.size());
-    detail::undo_adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
-  }
-
  private:
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
@@ -364,8 +333,8 @@ static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>,
               expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
               cast_facet<bf16>::offered<host<>, float> && stochastic_cast_facet::offered<host<>, float> &&
-              master_optimizer_kernels<host<>, float, bf16, bf16> &&
-              stochastic_optimizer_kernels<host<>, float, float>);
+              master_optimizer_facet<bf16, bf16>::offered<host<>, float> &&
+              offered<ops::stochastic_adamw<float>, host<>, float>);
 static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
               rotary_facet::offered<host<>, bf16> && gated_facet<silu>::offered<host<>, bf16> &&
@@ -373,7 +342,7 @@ static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>
               loss_facet::offered<host<>, bf16> && routing_kernels<host<>, bf16> &&
               choice_limit_kernels<host<>, bf16> && expert_balance_kernels<host<>, bf16> &&
               grouped_product_kernels<host<>, bf16> && reduction_facet::offered<host<>, bf16> &&
-              master_optimizer_kernels<host<>, float, bf16, float>);
+              master_optimizer_facet<bf16, float>::offered<host<>, float>);
 
 }  // namespace heddle::inline v0::compute
 

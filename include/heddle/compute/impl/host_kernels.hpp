@@ -11,8 +11,8 @@
 // they are used, and so are those that call another library of matrix products than heddle's own, unless HEDDLE_COMPILED_GEMM names
 // it: a type such as heddle::compute::onednn, whose header HEDDLE_COMPILED_GEMM_HEADER is.
 #define HEDDLE_HOST_KERNELS(KIND, T)                                                                         \
-  KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                    \
-  KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);               \
+  KIND template body_type<ops::adamw, T, team&> body;                                                        \
+  KIND template body_type<ops::undo_adamw, T, team&> body;                                                   \
   KIND template body_type<ops::cross_entropy_loss, T, team&> body;                                           \
   KIND template body_type<ops::row_max, T, team&> body;                                                      \
   KIND template body_type<ops::row_sum_exp, T, team&> body;                                                  \
