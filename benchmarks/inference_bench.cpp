@@ -57,10 +57,6 @@ class timed : public Backend {
   void attention(X&&... x) {
     add_time([&] { Backend::attention(std::forward<X>(x)...); });
   }
-  template <class... X>
-  void store_rows(X&&... x) {
-    add_time([&] { Backend::store_rows(std::forward<X>(x)...); });
-  }
 
  private:
   template <class F>

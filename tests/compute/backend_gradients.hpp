@@ -214,19 +214,21 @@ void check_gradients_of_rows() {
   rotary(std::integral_constant<co::rotary_pairs, co::rotary_pairs::neighbours>{}, "rotary, neighbours");
   check_gradients<B>("unfold", {of_float(12 * 2, 1)}, 12 * 18, [](auto& e) {
     const co::image_window w{.height = 2, .width = 3, .radius = 1};
-    e.backend.unfold(e.shaped(e.in[0], 12, 2), w, e.shaped(e.out, 12, 18));
-    if (e.backward) e.backend.unfold_backward(e.shaped(e.d, 12, 18), w, e.shaped(e.gradient[0], 12, 2));
+    co::run<co::ops::unfold>(e.backend, e.shaped(e.in[0], 12, 2), w, e.shaped(e.out, 12, 18));
+    if (e.backward)
+      co::run<co::ops::unfold_backward>(e.backend, e.shaped(e.d, 12, 18), w, e.shaped(e.gradient[0], 12, 2));
   });
   check_gradients<B>("mean_of_rows", {of_float(6 * 3, 1)}, 2 * 3, [](auto& e) {
-    e.backend.mean_of_rows(e.shaped(e.in[0], 6, 3), 3, e.shaped(e.out, 2, 3));
-    if (e.backward) e.backend.mean_of_rows_backward(e.shaped(e.d, 2, 3), 3, e.shaped(e.gradient[0], 6, 3));
+    co::run<co::ops::mean_of_rows>(e.backend, e.shaped(e.in[0], 6, 3), 3, e.shaped(e.out, 2, 3));
+    if (e.backward)
+      co::run<co::ops::mean_of_rows_backward>(e.backend, e.shaped(e.d, 2, 3), 3, e.shaped(e.gradient[0], 6, 3));
   });
   check_gradients<B>("one head copied to three", {of_float(2 * 6, 1)}, 2 * 15, [](auto& e) {
-    e.backend.copy_heads(co::part_of_heads(e.shaped(e.in[0], 2, 6), 1, 6, 3), 2,
-                         co::part_of_heads(e.shaped(e.out, 2, 15), 3, 5, 1));
+    co::run<co::ops::copy_heads>(e.backend, co::part_of_heads(e.shaped(e.in[0], 2, 6), 1, 6, 3), 2,
+                                 co::part_of_heads(e.shaped(e.out, 2, 15), 3, 5, 1));
     if (e.backward)
-      e.backend.sum_heads(co::part_of_heads(e.shaped(e.d, 2, 15), 3, 5, 1), 2,
-                          co::part_of_heads(e.shaped(e.gradient[0], 2, 6), 1, 6, 3));
+      co::run<co::ops::sum_heads>(e.backend, co::part_of_heads(e.shaped(e.d, 2, 15), 3, 5, 1), 2,
+                                  co::part_of_heads(e.shaped(e.gradient[0], 2, 6), 1, 6, 3));
   });
 }
 

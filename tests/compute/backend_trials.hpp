@@ -8,7 +8,7 @@
 #include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/fused_products.hpp>
-#include <heddle/compute/head_parts.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/random.hpp>
@@ -721,9 +721,10 @@ auto cached_rows(std::int64_t columns) {
   auto table = t.some(9, columns), x = t.some(4, columns);
   const auto rows = hd::detail::row_at<typename B::space>(
       static_cast<const std::int32_t*>(t.keep(std::vector<std::int32_t>{5, 0, 8, 3})), 4);
-  t.backend.add_rows(x, table, rows), t.note("add_rows", x);
+  co::run<co::ops::add_rows>(t.backend, x, table, rows), t.note("add_rows", x);
   if (columns >= 8) {
-    t.backend.store_rows(co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)), t.note("store_rows", table);
+    co::run<co::ops::store_rows>(t.backend, co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)),
+        t.note("store_rows", table);
   }
   return t.results;
 }
@@ -735,10 +736,10 @@ auto images(std::int64_t columns) {
   const co::image_window w{.height = 3, .width = 4, .radius = 1};
   const auto image = t.some(24, columns);
   auto unfolded = t.some(24, 9 * columns), back = t.some(24, columns), mean = t.some(6, columns);
-  t.backend.unfold(image, w, unfolded), t.note("unfold", unfolded);
-  t.backend.unfold_backward(unfolded, w, back), t.note("unfold_backward", back);
-  t.backend.mean_of_rows(image, 4, mean), t.note("mean_of_rows", mean);
-  t.backend.mean_of_rows_backward(mean, 4, back), t.note("mean_of_rows_backward", back);
+  co::run<co::ops::unfold>(t.backend, image, w, unfolded), t.note("unfold", unfolded);
+  co::run<co::ops::unfold_backward>(t.backend, unfolded, w, back), t.note("unfold_backward", back);
+  co::run<co::ops::mean_of_rows>(t.backend, image, 4, mean), t.note("mean_of_rows", mean);
+  co::run<co::ops::mean_of_rows_backward>(t.backend, mean, 4, back), t.note("mean_of_rows_backward", back);
   return t.results;
 }
 
@@ -772,9 +773,12 @@ auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int6
   t.backend.balance_bias(counts, T(0.125), bias), t.note("balance_bias", bias);
   const auto x = t.some(tokens, 12), one = t.some(tokens, 6);
   auto y = t.some(tokens, 15), sum = t.some(tokens, 2);
-  t.backend.copy_heads(co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)), t.note("copy_heads", y);
-  t.backend.copy_heads(co::part_of_heads(one, 1, 6, 4), 2, co::part_of_heads(y, 3, 5)), t.note("from one head", y);
-  t.backend.sum_heads(co::part_of_heads(x, 3, 4, 2), 2, co::part_of_heads(sum, 1, 2)), t.note("sum_heads", sum);
+  co::run<co::ops::copy_heads>(t.backend, co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)),
+      t.note("copy_heads", y);
+  co::run<co::ops::copy_heads>(t.backend, co::part_of_heads(one, 1, 6, 4), 2, co::part_of_heads(y, 3, 5)),
+      t.note("from one head", y);
+  co::run<co::ops::sum_heads>(t.backend, co::part_of_heads(x, 3, 4, 2), 2, co::part_of_heads(sum, 1, 2)),
+      t.note("sum_heads", sum);
   return t.results;
 }
 

@@ -3,7 +3,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/expert_choice.hpp>
-#include <heddle/compute/head_parts.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -142,10 +142,10 @@ TEST_CASE("parts of heads are copied head by head or from one head, and summed i
   const auto x = normal<double>(rows * heads * each, 41), one = normal<double>(rows * 6, 42);
   const auto at = [](int64_t r, int64_t columns, int64_t c) { return static_cast<std::size_t>(r * columns + c); };
   std::vector<double> y(static_cast<std::size_t>(rows * heads * 5), -7), sum(static_cast<std::size_t>(rows * 2), NAN);
-  backend.copy_heads(hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 1), 2,
-                     hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5, 3));
-  backend.copy_heads(hc::part_of_heads(matrix(one, rows, 6), 1, 6, 4), 2,
-                     hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5));
+  hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 1), 2,
+                               hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5, 3));
+  hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(one, rows, 6), 1, 6, 4), 2,
+                               hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < 2; ++i) {
@@ -154,17 +154,17 @@ TEST_CASE("parts of heads are copied head by head or from one head, and summed i
       }
       CHECK(y[at(r, heads * 5, h * 5 + 2)] == -7);
     }
-  backend.sum_heads(hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 2), 2,
-                    hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
+  hc::run<hc::ops::sum_heads>(backend, hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 2), 2,
+                              hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < 2; ++i)
       CHECK(sum[at(r, 2, i)] == Approx(x[at(r, 12, 2 + i)] + x[at(r, 12, 6 + i)] + x[at(r, 12, 10 + i)]));
   const std::vector<double> none;
-  backend.sum_heads(hc::part_of_heads(matrix(none, rows, 0), 0, each), 2,
-                    hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
+  hc::run<hc::ops::sum_heads>(backend, hc::part_of_heads(matrix(none, rows, 0), 0, each), 2,
+                              hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
   CHECK(sum == std::vector<double>(sum.size(), 0.0));
   CHECK_THROWS_WITH(hc::part_of_heads(matrix(x, rows, 12), 5, 2), Catch::Contains("should have those of 5 heads of 2"));
-  CHECK_THROWS_WITH(
-      backend.copy_heads(hc::part_of_heads(matrix(x, rows, 12), 3, 4), 5, hc::part_of_heads(matrix(y, rows, 15), 3, 5)),
-      "heddle: copy_heads: columns should be from 0 to those of a head, 4, got 5");
+  CHECK_THROWS_WITH(hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(x, rows, 12), 3, 4), 5,
+                                                 hc::part_of_heads(matrix(y, rows, 15), 3, 5)),
+                    "heddle: copy_heads: columns should be from 0 to those of a head, 4, got 5");
 }

@@ -39,7 +39,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::embedding_facet>);
-  STATIC_REQUIRE(co::cache_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::cache_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::weighted_cross_entropy_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::chunked_cross_entropy_facet>);

@@ -296,8 +296,8 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(choose(five, {}));
     texts.push_back(choose(six, {.groups = 4}));
     texts.push_back(choose(six, {.groups = 6, .kept = 1}));
-    texts.push_back(text_of([&] { t.backend.copy_heads(heads, 6, heads); }));
-    texts.push_back(text_of([&] { t.backend.sum_heads(heads, 1, co::heads_of(other, 1, 5)); }));
+    texts.push_back(text_of([&] { co::run<co::ops::copy_heads>(t.backend, heads, 6, heads); }));
+    texts.push_back(text_of([&] { co::run<co::ops::sum_heads>(t.backend, heads, 1, co::heads_of(other, 1, 5)); }));
     return texts;
   };
   const auto got = run(static_cast<tested*>(nullptr)), expected = run(static_cast<host*>(nullptr));

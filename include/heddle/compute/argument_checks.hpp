@@ -68,11 +68,7 @@ struct argument_checks {
     within(kernel, "places", places.elements(), -1, rows);
   }
   static void within(const char* kernel, const char* what, token_ids values, std::int64_t first, std::int64_t end) {
-    if constexpr (!checks_arguments) return;
-    for (const std::int32_t x : values)
-      if (x < first || x >= end) [[unlikely]]
-        throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
-                           " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
+    indices_within(kernel, what, values, first, end);
   }
   template <class T>
   static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,
@@ -140,29 +136,6 @@ struct argument_checks {
     expect(kernel, "rows of out (batch * sequence)", s.rows(), out.extent(0));
     expect(kernel, "columns of out (heads * head_dim)", s.width(), out.extent(1));
     expect(kernel, "elements of lse (heads * batch * sequence)", s.rows() * s.heads, lse);
-  }
-  static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
-    if constexpr (!checks_arguments) return;
-    if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
-                         std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
-                         std::to_string(rows) + " rows");
-  }
-  template <class Pixels, class Taps>
-  static void unfolded(const char* kernel, const image_window& w, const Pixels& pixels, const char* rows,
-                       const char* columns, const Taps& taps) {
-    whole_images(kernel, w, pixels.extent(0));
-    expect(kernel, rows, pixels.extent(0), taps.extent(0));
-    expect(kernel, columns, w.taps() * pixels.extent(1), taps.extent(1));
-  }
-  static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
-                           std::int64_t columns, std::int64_t mean_columns) {
-    if constexpr (!checks_arguments) return;
-    if (group < 1) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
-                         std::to_string(group));
-    expect(kernel, "rows (groups times their rows)", groups * group, rows);
-    expect(kernel, "columns", columns, mean_columns);
   }
 };
 

@@ -29,14 +29,6 @@
   PLAIN(grouped_matmul_backward_weight)               \
   PLAIN(attention)                                    \
   PLAIN(attention_backward)                           \
-  PLAIN(copy_heads)                                   \
-  PLAIN(sum_heads)                                    \
-  PLAIN(store_rows)                                   \
-  PLAIN(add_rows)                                     \
-  PLAIN(unfold)                                       \
-  PLAIN(unfold_backward)                              \
-  PLAIN(mean_of_rows)                                 \
-  PLAIN(mean_of_rows_backward)                        \
   PLAIN(route)                                        \
   PLAIN(permute)                                      \
   PLAIN(permute_backward)                             \

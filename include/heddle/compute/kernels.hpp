@@ -3,8 +3,10 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/cache.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/images.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/rows.hpp>
@@ -116,27 +118,6 @@ template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
   backend.attention(x.in, s, x.out, x.added);
   backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
-};
-
-/// Rows that a cache keeps, and positions that differ from row to row. `store_rows(x, rows, to)`: row rows[r] of `to` becomes row r
-/// of x; `rows` names none twice. `add_rows(x, table, ids)`: x[r] += table[ids[r]].
-/// Shapes: x and `to` [rows, heads, head_dim], each with rows of its own; the table [ids, columns of x].
-template <class B, class T>
-concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.store_rows(x.heads_in, x.ids, x.heads_out);
-  backend.add_rows(x.out, x.in, x.ids);
-};
-
-/// Images [samples * pixels, channels]. `unfold(x, window, y)`: row p of y holds the neighbours of pixel p, tap by tap, zeros
-/// outside the image, so that a convolution is a product; `unfold_backward(dy, window, dx)` adds up what a pixel was to its
-/// neighbours. `mean_of_rows(x, group, y)`: the mean of each `group` rows; `mean_of_rows_backward(dy, group, dx)`. All overwrite.
-/// Shapes: x, dx [rows, channels]; unfolded [rows, taps * channels]; means [rows / group, channels].
-template <class B, class T>
-concept image_kernels = requires(B& backend, detail::arguments_of<B, T> x, image_window w, std::int64_t n) {
-  backend.unfold(x.in, w, x.out);
-  backend.unfold_backward(x.in, w, x.out);
-  backend.mean_of_rows(x.in, n, x.out);
-  backend.mean_of_rows_backward(x.in, n, x.out);
 };
 
 /// Choice of experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal

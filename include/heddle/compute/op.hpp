@@ -149,6 +149,7 @@ namespace ops {
 struct elements {};  ///< the dimension of operations element by element
 struct rows {};      ///< a dimension of operations on matrices
 struct columns {};   ///< the other one
+struct heads {};     ///< a dimension of rows of heads
 
 /// A tensor [Dims...] of the operation's element type that is read.
 template <class... Dims>
@@ -261,6 +262,15 @@ constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
 template <class T, class Space>
 constexpr head_rows<T> address_of(const head_rows<T, Space>& x) noexcept {
   return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+}
+// Errors: `layout_error` for an index that is not in [first, end).
+inline void indices_within(const char* kernel, const char* what, std::span<const std::int32_t> indices,
+                           std::int64_t first, std::int64_t end) {
+  if constexpr (!checks_arguments) return;
+  for (const std::int32_t x : indices)
+    if (x < first || x >= end) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
+                         " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
 }
 template <class T>
 void rows_apart(const char* kernel, const char* what, const head_rows<T>& x) {

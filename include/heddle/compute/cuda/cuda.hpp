@@ -21,11 +21,8 @@
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_head_parts.hpp>
-#include <heddle/compute/launched_images.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
@@ -53,16 +50,13 @@ struct row_bodies;
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
-class basic_cuda : public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
+class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
                    public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::launched_experts<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_head_parts<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_images<basic_cuda<Launcher>, cuda_memory> {
+                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory> {
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
@@ -149,7 +143,6 @@ class basic_cuda : public detail::launched_cache_members<basic_cuda<Launcher>, c
   }
 
  private:
-  friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
@@ -157,9 +150,7 @@ class basic_cuda : public detail::launched_cache_members<basic_cuda<Launcher>, c
   friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
   friend class detail::launched_experts<basic_cuda, cuda_memory>;
   friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
-  friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
-  friend class detail::launched_images<basic_cuda, cuda_memory>;
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>

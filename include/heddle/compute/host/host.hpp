@@ -42,11 +42,7 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks,
-             public detail::image_members<host<Gemm>>,
-             public detail::cache_members<host<Gemm>>,
-             public detail::expert_choice_members<host<Gemm>>,
-             public detail::head_part_members<host<Gemm>> {
+class host : detail::argument_checks, public detail::expert_choice_members<host<Gemm>> {
  public:
   using kind = backend_kind;
   using gemm = Gemm;
@@ -330,7 +326,7 @@ static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<ho
               gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
 static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>, float> &&
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
-              expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
+              expert_choice_kernels<host<>, float> && head_part_facet::offered<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
               cast_facet<bf16>::offered<host<>, float> && stochastic_cast_facet::offered<host<>, float> &&
               master_optimizer_facet<bf16, bf16>::offered<host<>, float> &&

@@ -34,8 +34,8 @@
   KIND template body_type<ops::embedding_backward, T, team&> body;                                           \
   KIND template body_type<ops::add_positions, T, team&> body;                                                \
   KIND template body_type<ops::add_positions_backward, T, team&> body;                                       \
-  KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);           \
-  KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);  \
+  KIND template body_type<ops::unfold, T, team&> body;                                                       \
+  KIND template body_type<ops::unfold_backward, T, team&> body;                                              \
   KIND template body_type<ops::layer_norm, T, team&> body;                                                   \
   KIND template body_type<ops::layer_norm_backward_input, T, team&> body;                                    \
   KIND template body_type<ops::layer_norm_backward_weight, T, team&> body;                                   \

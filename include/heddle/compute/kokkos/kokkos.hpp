@@ -16,11 +16,8 @@
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
-#include <heddle/compute/launched_cache.hpp>
 #include <heddle/compute/launched_expert_choice.hpp>
 #include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_head_parts.hpp>
-#include <heddle/compute/launched_images.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -71,11 +68,8 @@ using usual_products = std::conditional_t<kokkos_memory<Exec>::host_accessible, 
 template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSpace>>
   requires detail::on_kokkos::are_teams<Gemm> || (gemm_library<Gemm, float> && gemm_library<Gemm, double>)
 class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
-               public detail::launched_cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::launched_experts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_head_parts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_images<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+               public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
   static_assert(
       detail::on_kokkos::teams_have_room<Gemm>,
       "heddle: teams<TileBytes, TeamSize> takes at least 2048 bytes, which are three tiles of 8 x 9 double, and "
@@ -98,11 +92,8 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   using products::queue;
 
  private:
-  friend class detail::launched_cache_members<kokkos, space>;
   friend class detail::launched_experts<kokkos, space>;
   friend class detail::launched_expert_choice<kokkos, space>;
-  friend class detail::launched_head_parts<kokkos, space>;
-  friend class detail::launched_images<kokkos, space>;
 
   detail::growing_room<double, space> parts_{};
 };

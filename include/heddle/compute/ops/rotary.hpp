@@ -9,7 +9,6 @@
 
 namespace heddle::inline v0::compute {
 namespace ops {
-struct heads {};   ///< a dimension: heads in a row
 struct angles {};  ///< rows of tables of angles, which positions name
 struct pairs {};   ///< columns of these tables: pairs of elements of a head that turn
 

@@ -103,7 +103,7 @@ struct embedding {
   auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
     if constexpr (LearnedPositions && B::has_context)
-      b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+      compute::run<compute::ops::add_rows>(b.compute(), x, b[positions_table{}], b.run().positions);
     else if constexpr (LearnedPositions)
       detail::each_sequence(b, x, b[positions_table{}], [&](auto rows, auto positions, std::int64_t sequence) {
         compute::run<compute::ops::add_positions>(b.compute(), rows, positions, sequence);
@@ -114,7 +114,8 @@ struct embedding {
   template <class B>
   auto forward_cached(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
-    if constexpr (LearnedPositions) b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+    if constexpr (LearnedPositions)
+      compute::run<compute::ops::add_rows>(b.compute(), x, b[positions_table{}], b.run().positions);
     return left;
   }
   template <class B>

@@ -160,7 +160,8 @@ struct pooled : detail::words_of_head<Head> {
     auto [h] = b.children(run);
     detail::require_settled<Head, dual<stream>>(
         h.backward_input(per_sample(b, row_mean{}), targets, scale, per_sample(b, d_row_mean{})));
-    b.compute().mean_of_rows_backward(per_sample(b, d_row_mean{}), b.run().extent.sequence, dx);
+    compute::run<compute::ops::mean_of_rows_backward>(b.compute(), per_sample(b, d_row_mean{}), b.run().extent.sequence,
+                                                      dx);
     return made<dual<stream>>{};
   }
   template <class B>
@@ -173,7 +174,9 @@ struct pooled : detail::words_of_head<Head> {
  private:
   template <class B>
   static void average(const B& b, typename B::const_view x) {
-    b.make(row_mean{}, [&](auto) { b.compute().mean_of_rows(x, b.run().extent.sequence, per_sample(b, row_mean{})); });
+    b.make(row_mean{}, [&](auto) {
+      compute::run<compute::ops::mean_of_rows>(b.compute(), x, b.run().extent.sequence, per_sample(b, row_mean{}));
+    });
   }
   // The head sees a row for each sample.
   template <class B>
