@@ -163,6 +163,10 @@ void check_gradients_of_rows() {
     co::run<co::ops::gelu>(e.backend, e.in[0], e.out);
     if (e.backward) co::run<co::ops::gelu_backward>(e.backend, e.in[0], e.d, e.gradient[0]);
   });
+  check_gradients<B>("soft_cap", {of_float(19, 1)}, 19, [](auto& e) {
+    co::run<co::ops::soft_cap>(e.backend, e.in[0], 0.5f, e.out);
+    if (e.backward) co::run<co::ops::soft_cap_backward>(e.backend, e.in[0], e.d, 0.5f, e.gradient[0]);
+  });
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{3, 5}, {4, 1}, {1, 19}}) {
     CAPTURE(rows, columns);
     const auto on_rows = [r = rows, c = columns](auto& e, auto x) { return e.shaped(x, r, c); };

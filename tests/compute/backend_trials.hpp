@@ -160,6 +160,8 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   auto y = t.some(n), d = t.some(n);
   co::run<co::ops::gelu>(t.backend, a, y), t.note("gelu", y);
   co::run<co::ops::gelu_backward>(t.backend, a, b, y), t.note("gelu_backward", y);
+  co::run<co::ops::soft_cap>(t.backend, a, S(0.7), y), t.note("soft_cap", y);
+  co::run<co::ops::soft_cap_backward>(t.backend, a, b, S(0.7), y), t.note("soft_cap_backward", y);
   co::run<co::ops::add>(t.backend, a, b, y), t.note("add", y);
   co::run<co::ops::add>(t.backend, y, b, y), t.note("add in place", y);
   co::run<co::ops::scale>(t.backend, y, S(0.3)), t.note("scale", y);
@@ -837,7 +839,7 @@ void compare_with_host(double tolerance, double of_products,
   using host = co::host<>;
   for (const auto& [rows, columns] : trial_sizes) {
     CAPTURE(rows, columns);
-    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 24 : 20);
+    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 26 : 22);
     check(norms<B, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 10);
     check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 6);
     check(sums_and_steps<B, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
@@ -916,7 +918,7 @@ void compare_bf16_with_host_and_double() {
         all.insert(all.end(), other.begin(), other.end());
       return all;
     };
-    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 6 + 6;
+    const std::size_t count = (columns >= 12 ? 26u : 22u) + 10 + 6 + 6;
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);

@@ -31,7 +31,7 @@ using all_operations =
          ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
          ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
          ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss, ops::gated<hc::silu>,
-         ops::gated_backward<hc::silu>>;
+         ops::gated_backward<hc::silu>, ops::soft_cap, ops::soft_cap_backward>;
 
 using hc::detail::most_dims;
 using extents_type = std::array<std::int64_t, most_dims>;
@@ -113,6 +113,9 @@ struct counted {
 };
 inline counted sqrt(counted x) {
   return ++counted::flops, std::sqrt(x.value);
+}
+inline counted tanh(counted x) {
+  return ++counted::flops, std::tanh(x.value);
 }
 inline counted log(counted x) {
   return ++counted::flops, std::log(x.value);
@@ -254,6 +257,17 @@ struct definition {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const S s = S(1) / (S(1) + exp(S(-1) * inner(x[i])));
       dx[i] = dy[i] * (s + x[i] * s * (S(1) - s) * slope(x[i]));
+    }
+  }
+  void operator()(ops::soft_cap, const v& x, S cap, v& y) const {
+    using std::tanh;
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = cap * tanh(x[i] / cap);
+  }
+  void operator()(ops::soft_cap_backward, const v& x, const v& dy, S cap, v& dx) const {
+    using std::tanh;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S t = tanh(x[i] / cap);
+      dx[i] = dy[i] * (S(1) - t * t);
     }
   }
   void operator()(ops::add, const v& a, const v& b, v& c) const {

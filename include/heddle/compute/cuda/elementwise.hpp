@@ -16,6 +16,7 @@
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <cmath>
 #include <cstdint>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
@@ -80,6 +81,36 @@ struct gelu_backward_of {
 template <launcher L, class T>
 void body(ops::gelu_backward, const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_pack<T>(on, n, of_two_body<gelu_backward_of, T>{n, x, dy, dx});
+}
+template <class T>
+struct soft_cap_of {
+  sum_of_type<T> cap;
+  HEDDLE_HD T operator()(std::int64_t, T in) const {
+    return converted<T>(cap * std::tanh(static_cast<sum_of_type<T>>(in) / cap));
+  }
+};
+template <launcher L, class T>
+void body(ops::soft_cap, const L& on, std::int64_t n, const T* x, sum_of_type<T> cap, T* y) {
+  each_pack<T>(on, n, of_one_body<soft_cap_of<T>, T, T>{n, x, y, {cap}});
+}
+template <class T>
+struct soft_cap_backward_body {
+  std::int64_t n;
+  const T *x, *dy;
+  T* dx;
+  sum_of_type<T> cap;
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    using S = sum_of_type<T>;
+    const auto gradient = [c = cap](std::int64_t, S v, S d, T& out) {
+      const S t = std::tanh(v / c);
+      out = converted<T>(d * (S(1) - t * t));
+    };
+    for_pack(k, n, gradient, x, dy, overwritten(dx));
+  }
+};
+template <launcher L, class T>
+void body(ops::soft_cap_backward, const L& on, std::int64_t n, const T* x, const T* dy, sum_of_type<T> cap, T* dx) {
+  each_pack<T>(on, n, soft_cap_backward_body<T>{n, x, dy, dx, cap});
 }
 template <class A>
 struct gated_by {

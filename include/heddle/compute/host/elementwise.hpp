@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,20 @@ template <class T>
 void body(ops::gelu_backward, team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
   using S = sum_of_type<T>;
   map_shared(workers, n, dx, [](S v, S d) { return d * gelu_derivative_lane(v); }, x, dy);
+}
+
+template <class T>
+void body(ops::soft_cap, team& workers, std::int64_t n, const T* x, sum_of_type<T> cap, T* y) {
+  map_shared(workers, n, y, [cap](sum_of_type<T> v) { return cap * std::tanh(v / cap); }, x);
+}
+template <class T>
+void body(ops::soft_cap_backward, team& workers, std::int64_t n, const T* x, const T* dy, sum_of_type<T> cap, T* dx) {
+  using S = sum_of_type<T>;
+  const auto gradient = [cap](S v, S d) {
+    const S t = std::tanh(v / cap);
+    return d * (S(1) - t * t);
+  };
+  map_shared(workers, n, dx, gradient, x, dy);
 }
 
 template <class T>

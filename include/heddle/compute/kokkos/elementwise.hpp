@@ -13,6 +13,7 @@
 #include <heddle/tensor/view.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <Kokkos_Core.hpp>
@@ -46,6 +47,26 @@ void body(ops::gelu_backward, const on<Exec>& exec, std::int64_t n, const T* x, 
         map_block<Exec>(
             count, dx + i, [](T v, T d) { return d * activation_derivative<math_on<Exec>>(gelu_tanh{}, v); }, x + i,
             dy + i);
+      });
+}
+template <class Exec, class T>
+void body(ops::soft_cap, const on<Exec>& exec, std::int64_t n, const T* x, T cap, T* y) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::soft_cap", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        using std::tanh;
+        map_block<Exec>(count, y + i, [cap](T v) { return cap * tanh(v / cap); }, x + i);
+      });
+}
+template <class Exec, class T>
+void body(ops::soft_cap_backward, const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T cap, T* dx) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::soft_cap_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        using std::tanh;
+        const auto gradient = [cap](T v, T d) {
+          const T t = tanh(v / cap);
+          return d * (T(1) - t * t);
+        };
+        map_block<Exec>(count, dx + i, gradient, x + i, dy + i);
       });
 }
 template <class A, class Exec, class T>

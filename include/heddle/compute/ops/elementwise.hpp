@@ -28,6 +28,21 @@ struct gelu_backward : element_operation {
   using takes = signature<in<elements>, in<elements>, out<elements>>;
   static constexpr std::int64_t flops(const dims& n) { return 19 * n.product(); }
 };
+/// y = cap tanh(x / cap), which keeps logits below a cap.
+/// Source: Gemma Team 2024, arXiv:2408.00118, section 2 (logit soft-capping).
+struct soft_cap : element_operation {
+  static constexpr const char* name = "soft_cap";
+  static constexpr const char* arguments[] = {"x", "cap", "y"};
+  using takes = signature<in<elements>, number, out<elements>>;
+  static constexpr std::int64_t flops(const dims& n) { return 3 * n.product(); }
+};
+/// dx = dy (1 - tanh(x / cap)^2).
+struct soft_cap_backward : element_operation {
+  static constexpr const char* name = "soft_cap_backward";
+  static constexpr const char* arguments[] = {"x", "dy", "cap", "dx"};
+  using takes = signature<in<elements>, in<elements>, number, out<elements>>;
+  static constexpr std::int64_t flops(const dims& n) { return 5 * n.product(); }
+};
 /// c = a + b.
 struct add : element_operation {
   static constexpr const char* name = "add";
@@ -114,6 +129,8 @@ constexpr void cast(B& backend, const X& x, const Y& y) {
 
 /// Operations element by element.
 struct elementwise_facet : operations<ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill, ops::copy> {};
+/// Soft caps of logits.
+struct soft_cap_facet : operations<ops::soft_cap, ops::soft_cap_backward> {};
 /// Gated activations with activation A.
 template <class A>
 struct gated_facet : operations<ops::gated<A>, ops::gated_backward<A>> {};
