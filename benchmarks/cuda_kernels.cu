@@ -168,9 +168,9 @@ void permutations(device& d, Backend& b) {
   const auto order = d.ids(rows, rows);
   d.bytes("rows of 4 KiB permuted, as embedding", "permutation.embedding", moved,
           [&] { hc::run<hc::ops::embedding>(b, order.view(), matrix(x, rows, width), 0, matrix(y, rows, width)); });
-  if constexpr (requires { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); })
+  if constexpr (hc::offered<hc::ops::permute, Backend, float>)
     d.bytes("rows of 4 KiB permuted, as for experts", "permutation.permute", moved,
-            [&] { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); });
+            [&] { hc::run<hc::ops::permute>(b, matrix(x, rows, width), order.view(), matrix(y, rows, width)); });
 }
 
 void products(device& d) {

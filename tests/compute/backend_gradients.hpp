@@ -320,23 +320,25 @@ void check_gradients_of_experts() {
           const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
           auto weights = e.zeros(tokens, k), moved = e.zeros(tokens * k, width), y = e.zeros(tokens * k, 2);
           std::int64_t* const begins = e.t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1)));
-          e.backend.template top_k<Rule>(logits, ids, weights);
+          co::run<co::ops::top_k<Rule>>(e.backend, logits, ids, weights);
           // The experts from the second on: choices of the first go nowhere.
-          e.backend.route(e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1), row_of(sources), places);
+          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1),
+                                  row_of(sources), places);
           const auto offsets = hd::detail::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
-          e.backend.permute(x, row_of(e.read(sources)), moved);
+          co::run<co::ops::permute>(e.backend, x, row_of(e.read(sources)), moved);
           e.backend.template grouped_matmul<transpose::no>(moved, offsets, w, y, e.weight[0] * 0);
-          e.backend.unpermute(y, e.read(places), weights, e.shaped(e.out, tokens, 2));
+          co::run<co::ops::unpermute>(e.backend, y, e.read(places), weights, e.shaped(e.out, tokens, 2));
           if (!e.backward) return;
           auto dy = e.zeros(tokens * k, 2), dmoved = e.zeros(tokens * k, width), dweights = e.zeros(tokens, k);
-          e.backend.unpermute_backward(e.shaped(e.d, tokens, 2), y, e.read(places), weights, dy, dweights);
+          co::run<co::ops::unpermute_backward>(e.backend, e.shaped(e.d, tokens, 2), y, e.read(places), weights, dy,
+                                               dweights);
           e.backend.grouped_matmul_backward_weight(moved, dy, offsets,
                                                    stack(e.gradient[2].address(), hd::dynamic_shape<3>(here, width, 2)),
                                                    e.weight[0] * 0);
           e.backend.template grouped_matmul<transpose::yes>(dy, offsets, w, dmoved, e.weight[0] * 0);
-          e.backend.permute_backward(dmoved, e.read(places), e.shaped(e.gradient[0], tokens, width));
-          e.backend.template top_k_backward<Rule>(logits, e.read(ids), weights, dweights,
-                                                  e.shaped(e.gradient[1], tokens, experts));
+          co::run<co::ops::permute_backward>(e.backend, dmoved, e.read(places), e.shaped(e.gradient[0], tokens, width));
+          co::run<co::ops::top_k_backward<Rule>>(e.backend, logits, e.read(ids), weights, dweights,
+                                                 e.shaped(e.gradient[1], tokens, experts));
         });
   };
   whole(co::softmax_of_chosen{}, "experts, softmax of the chosen");
@@ -346,10 +348,10 @@ void check_gradients_of_experts() {
       const auto logits = e.shaped(e.in[0], tokens, 6);
       const auto ids = e.indices(tokens, k);
       auto weights = e.shaped(e.out, tokens, k);
-      e.backend.template choose_experts<Scores>(logits, e.zeros(6), rule, ids, weights);
+      co::run<co::ops::choose_experts<Scores>>(e.backend, logits, e.zeros(6), rule, ids, weights);
       if (e.backward)
-        e.backend.template choose_experts_backward<Scores>(logits, e.read(ids), rule, e.shaped(e.d, tokens, k),
-                                                           e.shaped(e.gradient[0], tokens, 6));
+        co::run<co::ops::choose_experts_backward<Scores>>(e.backend, logits, e.read(ids), rule,
+                                                          e.shaped(e.d, tokens, k), e.shaped(e.gradient[0], tokens, 6));
     });
   };
   scored(co::sigmoid_scores{}, "experts in groups, sigmoid", {3, 2, 2, true, 1.75});
@@ -358,9 +360,10 @@ void check_gradients_of_experts() {
     const auto logits = e.shaped(e.in[0], tokens, experts);
     const hd::matrix_view<const std::int32_t, typename B::space> ids(
         e.list(std::vector<std::int32_t>{0, 1, 1, 4, -1, 1, 2, 1}).address(), hd::dynamic_shape<2>(tokens, k));
-    e.number([&](auto where) { e.backend.expert_balance(logits, ids, where); });
+    e.number([&](auto where) { co::run<co::ops::expert_balance>(e.backend, logits, ids, where); });
     if (e.backward)
-      e.backend.expert_balance_backward(logits, ids, e.weight[0], e.shaped(e.gradient[0], tokens, experts));
+      co::run<co::ops::expert_balance_backward>(e.backend, logits, ids, e.weight[0],
+                                                e.shaped(e.gradient[0], tokens, experts));
   });
 }
 

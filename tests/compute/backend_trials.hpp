@@ -5,7 +5,7 @@
 #include "catch.hpp"
 
 #include <heddle/compute/chunked_cross_entropy.hpp>
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/ops/head_parts.hpp>
@@ -580,9 +580,10 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   auto dlogits = t.some(tokens, count), weights = t.some(tokens, k);
   const auto ids = whole(tokens, k), places = whole(tokens, k), kept = whole(tokens, k), sources = whole(1, tokens * k);
   const auto rules = [&]<class Rule>(Rule, const std::string& name) {
-    t.backend.template top_k<Rule>(logits, ids, weights);
+    co::run<co::ops::top_k<Rule>>(t.backend, logits, ids, weights);
     t.note("top_k, " + name, row_of(ids)), t.note("its weights", weights);
-    t.backend.template top_k_backward<Rule>(logits, ids, weights, d, dlogits), t.note("top_k_backward", dlogits);
+    co::run<co::ops::top_k_backward<Rule>>(t.backend, logits, ids, weights, d, dlogits),
+        t.note("top_k_backward", dlogits);
   };
   rules(co::softmax_of_chosen{}, "of chosen"), rules(co::softmax_of_all{}, "of all");
   // The experts from the second on.
@@ -590,27 +591,32 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   const auto offsets =
       hd::detail::row_at<space>(t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1), -7)), here + 1);
   const auto places_in = indices(places.address(), places.shape());
-  t.backend.route(indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
+  co::run<co::ops::route>(t.backend, indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
   t.note("offsets", offsets), t.note("sources", row_of(sources)), t.note("places", row_of(places));
   const auto x = t.some(tokens, width), dout = t.some(tokens, width);
   auto y = t.some(tokens * k, width), dy = t.some(tokens * k, width), out = t.some(tokens, width);
   auto dw = t.some(tokens, k);
   const auto sources_in = row_of(hd::matrix_view<const std::int32_t, space>(sources.address(), sources.shape()));
-  t.backend.permute(x, sources_in, y), t.note("permute", y);
-  t.backend.permute_backward(y, places_in, out), t.note("permute_backward", out);
-  t.backend.unpermute(y, places_in, weights, out), t.note("unpermute", out);
-  t.backend.unpermute_backward(dout, y, places_in, weights, dy, dw), t.note("unpermute_backward", dy);
+  co::run<co::ops::permute>(t.backend, x, sources_in, y), t.note("permute", y);
+  co::run<co::ops::permute_backward>(t.backend, y, places_in, out), t.note("permute_backward", out);
+  co::run<co::ops::unpermute>(t.backend, y, places_in, weights, out), t.note("unpermute", out);
+  co::run<co::ops::unpermute_backward>(t.backend, dout, y, places_in, weights, dy, dw),
+      t.note("unpermute_backward", dy);
   t.note("of its weights", dw);
-  t.backend.unpermute_backward(dout, y, places_in, weights, y, dw), t.note("unpermute_backward in place", y);
+  co::run<co::ops::unpermute_backward>(t.backend, dout, y, places_in, weights, y, dw),
+      t.note("unpermute_backward in place", y);
   double* const balance = t.keep(std::vector<double>{0.5});
   const auto chosen = indices(ids.address(), ids.shape());
-  t.backend.expert_balance(logits, chosen, t.number(balance)), t.note("balance", hd::detail::row_at<space>(balance, 1));
-  t.backend.expert_balance_backward(logits, chosen, sum(0.25), dlogits), t.note("expert_balance_backward", dlogits);
+  co::run<co::ops::expert_balance>(t.backend, logits, chosen, t.number(balance)),
+      t.note("balance", hd::detail::row_at<space>(balance, 1));
+  co::run<co::ops::expert_balance_backward>(t.backend, logits, chosen, sum(0.25), dlogits),
+      t.note("expert_balance_backward", dlogits);
   for (const std::int64_t most : {0, 1, 3}) {
     if (!limits) break;
-    t.backend.template limit_choices<co::keep_heaviest>(chosen, weights, count, most, kept);
+    co::run<co::ops::limit_choices<co::keep_heaviest>>(t.backend, chosen, weights, count, most, kept);
     t.note("the heaviest", row_of(kept));
-    t.backend.template limit_choices<co::keep_first>(chosen, weights, count, most, kept), t.note("first", row_of(kept));
+    co::run<co::ops::limit_choices<co::keep_first>>(t.backend, chosen, weights, count, most, kept),
+        t.note("first", row_of(kept));
   }
   const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(here * width, 5).address(),
                                                        hd::dynamic_shape<3>(here, width, 5));
@@ -764,15 +770,15 @@ auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int6
   std::int32_t* const ids = t.keep(std::vector<std::int32_t>(static_cast<std::size_t>(tokens * k), 0));
   const hd::dynamic_shape<2> choices(tokens, k);
   const auto scored = [&]<class Scores>(Scores, const std::string& name) {
-    t.backend.template choose_experts<Scores>(logits, bias, rule, hd::matrix_view<std::int32_t, space>(ids, choices),
-                                              weights);
+    co::run<co::ops::choose_experts<Scores>>(t.backend, logits, bias, rule,
+                                             hd::matrix_view<std::int32_t, space>(ids, choices), weights);
     t.note("choose_experts, " + name, hd::detail::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
-    t.backend.template choose_experts_backward<Scores>(logits, hd::matrix_view<const std::int32_t, space>(ids, choices),
-                                                       rule, d, dlogits);
+    co::run<co::ops::choose_experts_backward<Scores>>(
+        t.backend, logits, hd::matrix_view<const std::int32_t, space>(ids, choices), rule, d, dlogits);
     t.note("choose_experts_backward", dlogits);
   };
   scored(co::sigmoid_scores{}, "sigmoid"), scored(co::softmax_scores{}, "softmax");
-  t.backend.balance_bias(counts, T(0.125), bias), t.note("balance_bias", bias);
+  co::run<co::ops::balance_bias>(t.backend, counts, T(0.125), bias), t.note("balance_bias", bias);
   const auto x = t.some(tokens, 12), one = t.some(tokens, 6);
   auto y = t.some(tokens, 15), sum = t.some(tokens, 2);
   co::run<co::ops::copy_heads>(t.backend, co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)),

@@ -2,7 +2,7 @@
 #include "catch.hpp"
 #include "support.hpp"
 
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/ops/head_parts.hpp>
 
 #include <algorithm>
@@ -73,15 +73,15 @@ TEMPLATE_TEST_CASE(
     ids chosen(static_cast<std::size_t>(tokens * k)), want_chosen;
     std::vector<double> weights(chosen.size()), want, dlogits(logits.size(), NAN);
     const auto forward = [&] {
-      backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), bias, rule,
-                                       matrix(chosen, tokens, k), matrix(weights, tokens, k));
+      hc::run<hc::ops::choose_experts<TestType>>(backend, matrix(std::as_const(logits), tokens, experts), bias, rule,
+                                                 matrix(chosen, tokens, k), matrix(weights, tokens, k));
     };
     // No bias: the choice of a bias of zeros.
     const std::vector<double> zeros(bias.size()), none;
     ids of_zeros(chosen.size()), of_none(chosen.size());
     for (const auto& [from, to] : {std::pair(&zeros, &of_zeros), std::pair(&none, &of_none)})
-      backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), *from, rule,
-                                       matrix(*to, tokens, k), matrix(weights, tokens, k));
+      hc::run<hc::ops::choose_experts<TestType>>(backend, matrix(std::as_const(logits), tokens, experts), *from, rule,
+                                                 matrix(*to, tokens, k), matrix(weights, tokens, k));
     CHECK(of_none == of_zeros);
     forward();
     for (int64_t t = 0; t < tokens; ++t) {
@@ -99,9 +99,9 @@ TEMPLATE_TEST_CASE(
     CHECK(distance(weights, want) <= 1e-14);
     if (tokens > 20) continue;
     const auto dweights = normal<double>(tokens * k, 33);
-    backend.choose_experts_backward<TestType>(matrix(std::as_const(logits), tokens, experts),
-                                              matrix(std::as_const(chosen), tokens, k), rule,
-                                              matrix(dweights, tokens, k), matrix(dlogits, tokens, experts));
+    hc::run<hc::ops::choose_experts_backward<TestType>>(backend, matrix(std::as_const(logits), tokens, experts),
+                                                        matrix(std::as_const(chosen), tokens, k), rule,
+                                                        matrix(dweights, tokens, k), matrix(dlogits, tokens, experts));
     const auto value = [&] {
       forward();
       return dot(weights, dweights);
@@ -116,23 +116,24 @@ TEST_CASE("a bias selects experts and is not in their weights; balancing moves i
   const std::vector<double> logits{1, 2, 0.5, -1}, bias{0, -0.5, 0.3, 0};
   ids chosen(2);
   std::vector<double> weights(2);
-  backend.choose_experts<hc::sigmoid_scores>(matrix(logits, 1, 4), bias, {}, matrix(chosen, 1, 2),
-                                             matrix(weights, 1, 2));
+  hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(logits, 1, 4), bias, hc::grouped_choice{},
+                                                       matrix(chosen, 1, 2), matrix(weights, 1, 2));
   CHECK(chosen == ids{2, 0});
   CHECK(weights[0] == Approx(0.4598825968).epsilon(1e-9));
   CHECK(weights[1] == Approx(0.5401174032).epsilon(1e-9));
   const std::vector<float> far{-2000, 2000};
   std::vector<float> w(2);
-  backend.choose_experts<hc::sigmoid_scores>(matrix(far, 1, 2), std::vector<float>{0, 0}, {}, matrix(chosen, 1, 2),
-                                             matrix(w, 1, 2));
+  hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(far, 1, 2), std::vector<float>{0, 0},
+                                                       hc::grouped_choice{}, matrix(chosen, 1, 2), matrix(w, 1, 2));
   CHECK(chosen == ids{1, 0});
   CHECK(w == std::vector<float>{1, 0});
-  CHECK_THROWS_WITH(backend.choose_experts<hc::sigmoid_scores>(matrix(logits, 1, 4), bias, {.groups = 4, .kept = 1},
-                                                               matrix(chosen, 1, 2), matrix(weights, 1, 2)),
+  const hc::grouped_choice narrow{.groups = 4, .kept = 1};
+  CHECK_THROWS_WITH(hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(logits, 1, 4), bias, narrow,
+                                                                         matrix(chosen, 1, 2), matrix(weights, 1, 2)),
                     "heddle: choose_experts: 2 of 4 experts should be in 1 of 4 groups of the same size, which have at "
                     "least so many experts");
   std::vector<double> balanced = bias;
-  backend.balance_bias(std::vector<double>{3, 9, 0, 4}, 0.125, vec(balanced));
+  hc::run<hc::ops::balance_bias>(backend, std::vector<double>{3, 9, 0, 4}, 0.125, vec(balanced));
   CHECK(balanced == std::vector<double>{0.125, -0.625, 0.425, 0});
 }
 

@@ -91,7 +91,7 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
     if (text.empty() == (dim != nullptr && uses(dim) > 1)) wrong.push_back(std::to_string(i) + ": " + text);
     if (!text.empty() && text.rfind("heddle: " + std::string(Op::name) + ": ", 0) != 0) wrong.push_back(text);
     // Where another argument has the size first, this one is named.
-    const auto first = std::find_if(dims.begin(), dims.end(), [&](auto& of) { return of[0] == dim || of[1] == dim; });
+    const auto first = std::find_if(dims.begin(), dims.end(), [&](auto& all) { return all[0] == dim || all[1] == dim; });
     if (!text.empty() && first != dims.begin() + static_cast<std::ptrdiff_t>(i / most_dims) &&
         text.find(Op::arguments[i / most_dims]) == std::string::npos)
       wrong.push_back(text);

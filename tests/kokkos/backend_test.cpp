@@ -201,8 +201,8 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
   if constexpr (on_kokkos::forks_and_joins<tested_space>) {  // the small ones on the thread that launches them
     hd::kokkos_memory<tested_space>::queue queue;
     const tested_space& instance = queue.instance();
-    co::detail::growing_room<double, hd::kokkos_memory<tested_space>> parts;
-    const on_kokkos::on<tested_space> exec{instance, queue, parts};
+    on_kokkos::kept_rooms<tested_space> rooms;
+    const on_kokkos::on<tested_space> exec{instance, queue, rooms};
     std::vector<std::thread::id> who(2);
     on_kokkos::each(exec, "heddle::who", 2, 32767, on_kokkos::who_body{who.data()});
     CHECK(who == std::vector<std::thread::id>(2, std::this_thread::get_id()));
@@ -290,7 +290,7 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     const hd::matrix_view<std::int32_t, typename B::space> chosen(at, hd::dynamic_shape<2>(2, 2));
     const auto choose = [&](auto bias, const co::grouped_choice& rule) {
       return text_of([&] {
-        t.backend.template choose_experts<co::sigmoid_scores>(t.some(2, 6), bias, rule, chosen, t.some(2, 2));
+        co::run<co::ops::choose_experts<co::sigmoid_scores>>(t.backend, t.some(2, 6), bias, rule, chosen, t.some(2, 2));
       });
     };
     texts.push_back(choose(five, {}));

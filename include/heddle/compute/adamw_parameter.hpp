@@ -138,7 +138,7 @@ void adamw_step(Backend& backend, World& world, Parameter& weights, const Gradie
     compute::detail::require_like("the first moments", weights, moments.first);
     compute::detail::require_like("the second moments", weights, moments.second);
     compute::run<compute::ops::adamw>(backend, weights.elements(), gradient.elements(), moments.first.elements(),
-                    moments.second.elements(), step);
+                                      moments.second.elements(), step);
   }
 }
 

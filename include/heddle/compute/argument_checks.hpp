@@ -55,17 +55,7 @@ struct argument_checks {
     expect(kernel, "rows of ids", tokens, ids.extent(0));
     expect(kernel, "rows of weights", tokens, rows);
     expect(kernel, "columns of weights", ids.extent(1), columns);
-    if (ids.extent(1) > experts) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": at most all of the " + std::to_string(experts) +
-                         " experts can be chosen, got ids of " + std::to_string(ids.extent(1)) + " columns");
-  }
-  static void moved(const char* kernel, matrix_view<const std::int32_t> places, std::int64_t weight_rows,
-                    std::int64_t weight_columns, std::int64_t tokens, std::int64_t rows) {
-    if constexpr (!checks_arguments) return;
-    expect(kernel, "rows of weights", places.extent(0), weight_rows);
-    expect(kernel, "columns of weights", places.extent(1), weight_columns);
-    expect(kernel, "tokens", places.extent(0), tokens);
-    within(kernel, "places", places.elements(), -1, rows);
+    expect_choices(kernel, ids.extent(1), experts);
   }
   static void within(const char* kernel, const char* what, token_ids values, std::int64_t first, std::int64_t end) {
     indices_within(kernel, what, values, first, end);

@@ -17,9 +17,6 @@ namespace heddle::inline v0::compute {
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
-HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts
-HEDDLE_FACET(expert_balance_facet, expert_balance_kernels<B, T>);              ///< how evenly experts are chosen
-HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);        ///< experts that may have so many choices
 HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 

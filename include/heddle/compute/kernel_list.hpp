@@ -21,19 +21,9 @@
   OF_VALUES(matmul_gelu_backward)                     \
   OF_VALUES(matmul_add_bias_backward)                 \
   OF_VALUES(grouped_matmul)                           \
-  OF_TYPE(top_k)                                      \
-  OF_TYPE(top_k_backward)                             \
-  OF_TYPE(limit_choices)                              \
-  PLAIN(expert_balance)                               \
-  PLAIN(expert_balance_backward)                      \
   PLAIN(grouped_matmul_backward_weight)               \
   PLAIN(attention)                                    \
-  PLAIN(attention_backward)                           \
-  PLAIN(route)                                        \
-  PLAIN(permute)                                      \
-  PLAIN(permute_backward)                             \
-  PLAIN(unpermute)                                    \
-  PLAIN(unpermute_backward)
+  PLAIN(attention_backward)
 
 namespace heddle::inline v0::compute::detail {
 

@@ -9,6 +9,7 @@
 #include <heddle/compute/ops/images.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/rotary.hpp>
+#include <heddle/compute/ops/routing.hpp>
 #include <heddle/compute/ops/rows.hpp>
 #include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -118,50 +119,6 @@ template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
   backend.attention(x.in, s, x.out, x.added);
   backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
-};
-
-/// Choice of experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal
-/// ones by lower id, NaN first; `top_k_backward<Rule>(logits, ids, weights, dweights, dlogits)` overwrites dlogits.
-/// `route(ids, first_id, offsets, sources, places)` sorts the choices by expert, tokens in order: the rows of expert
-/// first_id + e are [offsets[e], offsets[e + 1]) of the permuted matrix, row i of it is that of token sources[i], and
-/// choice j of token t is in row places(t, j). Choices of other experts have place -1, rows after the last one source
-/// -1. `permute(x, sources, y)`: y[i] = x[sources[i]], zeros for source -1; `permute_backward(dy, places, dx)`: dx[t] =
-/// sum over j of dy[places(t, j)]. `unpermute(y, places, weights, out)`: out[t] = sum over j of weights(t, j)
-/// y[places(t, j)]; `unpermute_backward(dout, y, places, weights, dy, dweights)`; dy may be y. All overwrite.
-/// Shapes: logits [tokens, experts]; ids, weights, places [tokens, k]; offsets [experts + 1]; sources [tokens * k].
-/// Source: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (no token dropped).
-template <class B, class T>
-concept routing_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.template top_k<softmax_of_chosen>(x.in, x.places_out, x.out);
-  backend.template top_k<softmax_of_all>(x.in, x.places_out, x.out);
-  backend.template top_k_backward<softmax_of_chosen>(x.in, x.places, x.in, x.in, x.out);
-  backend.template top_k_backward<softmax_of_all>(x.in, x.places, x.in, x.in, x.out);
-  backend.route(x.places, n, x.offsets_out, x.ids_out, x.places_out);
-  backend.permute(x.in, x.ids, x.out);
-  backend.permute_backward(x.in, x.places, x.out);
-  backend.unpermute(x.in, x.places, x.in, x.out);
-  backend.unpermute_backward(x.in, x.in, x.places, x.in, x.out, x.out);
-};
-
-/// How evenly rows choose experts, with c_e the choices of expert e and p the softmax of a row's logits: `expert_balance(logits, ids,
-/// out)` adds sum over e of c_e (sum over rows of p_e) to the number at `out`; `expert_balance_backward(logits, ids, scale,
-/// dlogits)` adds scale times its gradient, in which the c_e are constants. Ids of -1 are no choices.
-/// Shapes: logits, dlogits [tokens, experts]; ids [tokens, k].
-/// Source: Fedus et al. 2021, arXiv:2101.03961, equations (4) to (6).
-template <class B, class T>
-concept expert_balance_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.expert_balance(x.in, x.places, x.number);
-  backend.expert_balance_backward(x.in, x.places, x.factor, x.out);
-};
-
-/// Choices of experts that may have `most` each: `limit_choices<Rule>(ids, weights, experts, most, kept)`: kept is ids, and -1 where the
-/// expert has `most` others that `Rule` prefers. `Rule`: `keep_heaviest` or `keep_first`.
-/// Shapes: ids, weights, kept [tokens, k].
-/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (by weight).
-template <class B, class T>
-concept choice_limit_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.template limit_choices<keep_heaviest>(x.places, x.in, n, n, x.places_out);
-  backend.template limit_choices<keep_first>(x.places, x.in, n, n, x.places_out);
 };
 
 /// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.

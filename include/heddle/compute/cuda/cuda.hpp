@@ -21,8 +21,6 @@
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/launched_expert_choice.hpp>
-#include <heddle/compute/launched_experts.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
@@ -54,9 +52,7 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
                    public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_experts<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory> {
+                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory> {
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
@@ -148,8 +144,6 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
   friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
-  friend class detail::launched_experts<basic_cuda, cuda_memory>;
-  friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 

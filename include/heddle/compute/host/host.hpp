@@ -42,7 +42,7 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks, public detail::expert_choice_members<host<Gemm>> {
+class host : detail::argument_checks {
  public:
   using kind = backend_kind;
   using gemm = Gemm;
@@ -164,110 +164,6 @@ class host : detail::argument_checks, public detail::expert_choice_members<host<
                                      third_of(0), third_of(1), third_of(2), key_pages{});
   }
 
-  /// Errors: `layout_error` for more choices than experts.
-  template <class Rule, class T>
-  void top_k(input_matrix<T> logits, matrix_view<std::int32_t> ids, matrix_view<T> weights) {
-    choices("top_k", logits.extent(0), logits.extent(1), ids, weights.extent(0), weights.extent(1));
-    detail::top_k<Rule>(team_, logits.extent(0), logits.extent(1), ids.extent(1), logits.data(), ids.data(),
-                        weights.data());
-  }
-  template <class Rule, class T>
-  void top_k_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids, input_matrix<T> weights,
-                      input_matrix<T> dweights, matrix_view<T> dlogits) {
-    const std::int64_t experts = logits.extent(1);
-    choices("top_k_backward", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
-    same_shape<T>("top_k_backward", "dweights", weights, dweights);
-    same_shape<T>("top_k_backward", "dlogits", logits, dlogits);
-    within("top_k_backward", "ids", ids.elements(), 0, experts);
-    detail::top_k_backward<Rule>(team_, logits.extent(0), experts, ids.extent(1), logits.data(), ids.data(),
-                                 weights.data(), dweights.data(), dlogits.data());
-  }
-  template <class T>
-  void expert_balance(matrix_view<T> logits, matrix_view<const std::int32_t> ids, double* out) {
-    detail::expect("expert_balance", "rows of ids", logits.extent(0), ids.extent(0));
-    within("expert_balance", "ids", ids.elements(), -1, logits.extent(1));
-    detail::expert_balance<std::remove_const_t<T>>(logits.extent(0), logits.extent(1), ids.extent(1), logits.data(),
-                                                   ids.data(), out);
-  }
-  template <class T>
-  void expert_balance_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids,
-                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
-    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
-    detail::expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
-    within("expert_balance_backward", "ids", ids.elements(), -1, logits.extent(1));
-    const auto counts = detail::choices_of_experts<sum_of_type<T>>(ids.size(), logits.extent(1), ids.data());
-    expert_balance_backward(logits, std::span<const sum_of_type<T>>(counts), scale, dlogits);
-  }
-  /// The same where rows of other ranks have chosen, too: `counts` [experts] are all that have.
-  template <class T>
-  void expert_balance_backward(input_matrix<T> logits, std::type_identity_t<std::span<const sum_of_type<T>>> counts,
-                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
-    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
-    detail::expect("expert_balance_backward", "elements of counts", logits.extent(1), counts.size());
-    detail::expert_balance_backward(logits.extent(0), logits.extent(1), logits.data(), counts, scale, dlogits.data());
-  }
-  template <class Rule, class T>
-  void limit_choices(matrix_view<const std::int32_t> ids, matrix_view<T> weights, std::int64_t experts,
-                     std::int64_t most, matrix_view<std::int32_t> kept) {
-    detail::expect("limit_choices", "rows of weights", ids.extent(0), weights.extent(0));
-    detail::expect("limit_choices", "columns of weights", ids.extent(1), weights.extent(1));
-    detail::expect("limit_choices", "elements of kept", ids.size(), kept.size());
-    within("limit_choices", "ids", ids.elements(), -1, experts);
-    detail::limit_choices<Rule>(ids.size(), experts, most, ids.data(), weights.data(), kept.data());
-  }
-  void route(matrix_view<const std::int32_t> ids, std::int64_t first_id, std::span<std::int64_t> offsets,
-             std::span<std::int32_t> sources, matrix_view<std::int32_t> places) {
-    detail::expect("route", "elements of sources (tokens * k)", ids.size(), sources.size());
-    detail::expect("route", "rows of places", ids.extent(0), places.extent(0));
-    detail::expect("route", "columns of places", ids.extent(1), places.extent(1));
-    if (offsets.empty() || ids.size() > (std::numeric_limits<std::int32_t>::max)()) [[unlikely]]
-      throw layout_error(
-          "heddle: route: offsets should have an element more than there are experts, and choices at most 2^31 - 1, "
-          "got " +
-          std::to_string(offsets.size()) + " offsets and " + std::to_string(ids.size()) + " choices");
-    detail::route(ids.extent(0), ids.extent(1), static_cast<std::int64_t>(offsets.size()) - 1, ids.data(), first_id,
-                  offsets.data(), sources.data(), places.data());
-  }
-  template <class T>
-  void permute(input_matrix<T> x, token_ids sources, matrix_view<T> y) {
-    detail::expect("permute", "rows of y", static_cast<std::int64_t>(sources.size()), y.extent(0));
-    detail::expect("permute", "columns of y", x.extent(1), y.extent(1));
-    within("permute", "sources", sources, -1, x.extent(0));
-    detail::permute(team_, y.extent(0), y.extent(1), x.data(), sources.data(), y.data());
-  }
-  template <class T>
-  void permute_backward(input_matrix<T> dy, matrix_view<const std::int32_t> places, matrix_view<T> dx) {
-    detail::expect("permute_backward", "rows of dx", places.extent(0), dx.extent(0));
-    detail::expect("permute_backward", "columns of dx", dy.extent(1), dx.extent(1));
-    within("permute_backward", "places", places.elements(), -1, dy.extent(0));
-    detail::gather_rows(team_, dx.extent(0), places.extent(1), dx.extent(1), dy.data(), places.data(), dx.data(),
-                        [](std::int64_t) { return T(1); });
-  }
-  template <class T>
-  void unpermute(input_matrix<T> y, matrix_view<const std::int32_t> places, input_matrix<T> weights,
-                 matrix_view<T> out) {
-    moved("unpermute", places, weights.extent(0), weights.extent(1), out.extent(0), y.extent(0));
-    detail::expect("unpermute", "columns of out", y.extent(1), out.extent(1));
-    const T* w = weights.data();
-    detail::gather_rows(team_, out.extent(0), places.extent(1), out.extent(1), y.data(), places.data(), out.data(),
-                        [w](std::int64_t i) { return w[i]; });
-  }
-  template <class T>
-  void unpermute_backward(input_matrix<T> dout, input_matrix<T> y, matrix_view<const std::int32_t> places,
-                          input_matrix<T> weights, matrix_view<T> dy, std::type_identity_t<matrix_view<T>> dweights) {
-    moved("unpermute_backward", places, weights.extent(0), weights.extent(1), dout.extent(0), y.extent(0));
-    detail::expect("unpermute_backward", "columns of dout", y.extent(1), dout.extent(1));
-    same_shape<T>("unpermute_backward", "dy", y, dy);
-    same_shape<T>("unpermute_backward", "dweights", weights, dweights);
-    detail::unpermute_backward(team_, dout.extent(0), places.extent(1), y.extent(1), dout.data(), y.data(),
-                               places.data(), weights.data(), dy.data(), dweights.data());
-    std::vector<bool> used(static_cast<std::size_t>(dy.extent(0)));
-    for (const std::int32_t p : places.elements())
-      if (p >= 0) used[static_cast<std::size_t>(p)] = true;
-    for (std::int64_t r = 0; r < dy.extent(0); ++r)
-      if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
-  }
-
  private:
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
@@ -324,9 +220,9 @@ static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
 static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<host<>, float> &&
               gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
-static_assert(reduction_facet::offered<host<>, float> && routing_kernels<host<>, float> &&
-              choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
-              expert_choice_kernels<host<>, float> && head_part_facet::offered<host<>, float> &&
+static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<host<>, float> &&
+              choice_limit_facet::offered<host<>, float> && expert_balance_facet::offered<host<>, float> &&
+              expert_choice_facet::offered<host<>, float> && head_part_facet::offered<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
               cast_facet<bf16>::offered<host<>, float> && stochastic_cast_facet::offered<host<>, float> &&
               master_optimizer_facet<bf16, bf16>::offered<host<>, float> &&
@@ -335,8 +231,8 @@ static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
               rotary_facet::offered<host<>, bf16> && gated_facet<silu>::offered<host<>, bf16> &&
               embedding_facet::offered<host<>, bf16> && cross_entropy_facet::offered<host<>, bf16> &&
-              loss_facet::offered<host<>, bf16> && routing_kernels<host<>, bf16> &&
-              choice_limit_kernels<host<>, bf16> && expert_balance_kernels<host<>, bf16> &&
+              loss_facet::offered<host<>, bf16> && routing_facet::offered<host<>, bf16> &&
+              choice_limit_facet::offered<host<>, bf16> && expert_balance_facet::offered<host<>, bf16> &&
               grouped_product_kernels<host<>, bf16> && reduction_facet::offered<host<>, bf16> &&
               master_optimizer_facet<bf16, float>::offered<host<>, float>);
 

@@ -1,7 +1,6 @@
 // heddle/compute/kokkos/kokkos.hpp: a backend on a Kokkos execution space: Kokkos kernels, and products of the host in memory of the host, or of teams.
 #pragma once
 
-#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/adamw.hpp>
@@ -16,8 +15,6 @@
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
-#include <heddle/compute/launched_expert_choice.hpp>
-#include <heddle/compute/launched_experts.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -67,9 +64,7 @@ using usual_products = std::conditional_t<kokkos_memory<Exec>::host_accessible, 
 /// of a kernel do not fit together.
 template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSpace>>
   requires detail::on_kokkos::are_teams<Gemm> || (gemm_library<Gemm, float> && gemm_library<Gemm, double>)
-class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
-               public detail::launched_experts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type {
   static_assert(
       detail::on_kokkos::teams_have_room<Gemm>,
       "heddle: teams<TileBytes, TeamSize> takes at least 2048 bytes, which are three tiles of 8 x 9 double, and "
@@ -87,15 +82,12 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
   /// On which bodies of operations are launched.
-  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, parts_}; }
+  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, rooms_}; }
 
   using products::queue;
 
  private:
-  friend class detail::launched_experts<kokkos, space>;
-  friend class detail::launched_expert_choice<kokkos, space>;
-
-  detail::growing_room<double, space> parts_{};
+  detail::on_kokkos::kept_rooms<ExecSpace> rooms_{};
 };
 
 }  // namespace heddle::inline v0::compute

@@ -21,7 +21,7 @@ template <class Exec, class Block>
 void add_blocks(const on<Exec>& exec, const char* label, std::int64_t n, double* out, const Block& block) {
   if (n == 0) return;
   const std::int64_t blocks = sum_blocks(n);
-  double* const parts = exec.parts.of(exec.queue, blocks, "the sums of blocks");
+  double* const parts = exec.rooms.sums.of(exec.queue, blocks, "the sums of blocks");
   each_block<sum_block>(
       exec, label, n, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         parts[begin / sum_block] = block(begin, count);
