@@ -70,7 +70,7 @@ void for_each_adamw_block(std::int64_t begin, std::int64_t end, T* p, T* m, T* v
 }
 
 template <class T>
-void body(ops::adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, adamw_step step) {
   const adamw_update<T> update(step);
   constexpr int width = adamw_update<T>::width;
   workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
@@ -122,7 +122,7 @@ void body(ops::stochastic_adamw<G>, team& workers, std::int64_t n, T* master, bf
 /// whose beta is 0 are set to 0, which is what the next step makes of them.
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class T>
-void body(ops::undo_adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::undo_adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, adamw_step step) {
   const auto t = static_cast<double>(step.step);
   const double kept = 1.0 - step.lr * step.weight_decay;
   if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
