@@ -151,7 +151,7 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
                out = detail::choices_in(s.out, rows, detail::columns_of(y));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, gate.local(), g, T(0));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, up.local(), u, T(0));
-    run<ops::gated<A>>(c.backend, s.gate, s.up, std::span<T>(s.hidden));
+    run<ops::gated<A>>(c.backend, std::span<const T>(s.gate), s.up, std::span<T>(s.hidden));
     c.backend.template grouped_matmul<transpose::no>(constant(h), groups, down.local(), out, T(0));
     run<ops::unpermute>(c.backend, constant(out), constant(places), detail::as_rows(weights), detail::as_rows(y));
   }
@@ -178,7 +178,8 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
       const auto dh = detail::choices_in(dhidden_memory, rows, inner),
                  dg = detail::choices_in(dgate_memory, rows, inner), du = detail::choices_in(dup_memory, rows, inner);
       c.backend.template grouped_matmul<transpose::yes>(constant(dout), groups, down.local(), dh, T(0));
-      run<ops::gated_backward<A>>(c.backend, s.gate, s.up, dhidden_memory, dg.elements(), du.elements());
+      run<ops::gated_backward<A>>(c.backend, std::span<const T>(s.gate), s.up, dhidden_memory, dg.elements(),
+                                  du.elements());
       const auto tokens = of(s.rows, detail::columns_of(x));
       if constexpr (detail::is_wanted<3, G>)
         c.backend.grouped_matmul_backward_weight(tokens, constant(dg), groups, std::get<3>(to).local(), T(0));
