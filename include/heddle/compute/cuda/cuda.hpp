@@ -20,6 +20,7 @@
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/check.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>

@@ -1,6 +1,7 @@
 // heddle/compute/host/host.hpp: the host backend: every kernel in C++ and threads, products by a chosen library.
 #pragma once
 
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
