@@ -98,7 +98,7 @@ double cast_seconds(std::int64_t n) {
   std::vector<double> seconds;
   for (int i = 0; i < 9; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    kernels.cast(std::span<const float>(a), std::span<hd::bf16>(b));
+    heddle::compute::cast(kernels, std::span<const float>(a), std::span<hd::bf16>(b));
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   return median(seconds);

@@ -122,8 +122,8 @@ void rows_of_a_transformer(device& d) {
   auto x = d.numbers(n), y = d.numbers(n), z = d.numbers(n), v = d.numbers(n), w = d.numbers(width),
        bias = d.numbers(width);
   auto mean = d.numbers(rows), scale = d.numbers(rows);
-  d.bytes("gelu", "gelu", 2 * element * n, [&] { b.gelu(x.view(), y.view()); });
-  d.bytes("add", "add", 3 * element * n, [&] { b.add(x.view(), y.view(), z.view()); });
+  d.bytes("gelu", "gelu", 2 * element * n, [&] { hc::run<hc::ops::gelu>(b, x.view(), y.view()); });
+  d.bytes("add", "add", 3 * element * n, [&] { hc::run<hc::ops::add>(b, x.view(), y.view(), z.view()); });
   d.bytes("layer norm", "norm.layer", 2 * element * n, [&] {
     hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
                  scale.view());
@@ -135,7 +135,7 @@ void rows_of_a_transformer(device& d) {
   d.bytes("root mean square norm", "norm.rms", 2 * element * n,
           [&] { hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
   d.bytes("AdamW over a bucket of 2^25 numbers", "adamw", 7 * element * n,
-          [&] { b.adamw(x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
+          [&] { hc::run<hc::ops::adamw>(b, x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
 }
 
 void cross_entropy(device& d) {
@@ -168,9 +168,9 @@ void permutations(device& d, Backend& b) {
   const auto order = d.ids(rows, rows);
   d.bytes("rows of 4 KiB permuted, as embedding", "permutation.embedding", moved,
           [&] { hc::run<hc::ops::embedding>(b, order.view(), matrix(x, rows, width), 0, matrix(y, rows, width)); });
-  if constexpr (requires { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); })
+  if constexpr (hc::offered<hc::ops::permute, Backend, float>)
     d.bytes("rows of 4 KiB permuted, as for experts", "permutation.permute", moved,
-            [&] { b.permute(matrix(x, rows, width), order.view(), matrix(y, rows, width)); });
+            [&] { hc::run<hc::ops::permute>(b, matrix(x, rows, width), order.view(), matrix(y, rows, width)); });
 }
 
 void products(device& d) {

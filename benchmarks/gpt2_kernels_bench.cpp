@@ -114,13 +114,14 @@ class step {
   double run() {
     spent = {};
     const auto begin = clock::now();
-    time<embeddings>([&] { be.fill(vec(gradients.data(), parameters), 0.0f); });
+    time<embeddings>([&] { hc::run<hc::ops::fill>(be, vec(gradients.data(), parameters), 0.0f); });
     forward();
     backward();
     time<optimizer>([&] {
-      benchmark::DoNotOptimize(be.sum_of_squares(vec(gradients.data(), parameters)));
-      be.adamw(vec(weights.data(), parameters), vec(gradients.data(), parameters), vec(first.data(), parameters),
-               vec(second.data(), parameters), hc::adamw_step{1e-4, 0.9, 0.95, 1e-8, 0.1, ++steps, 1.0});
+      benchmark::DoNotOptimize(hc::sum_of<hc::ops::sum_of_squares>(be, vec(gradients.data(), parameters)));
+      hc::run<hc::ops::adamw>(be, vec(weights.data(), parameters), vec(gradients.data(), parameters),
+                              vec(first.data(), parameters), vec(second.data(), parameters),
+                              hc::adamw_step{1e-4, 0.9, 0.95, 1e-8, 0.1, ++steps, 1.0});
     });
     return seconds(begin);
   }
@@ -139,14 +140,14 @@ class step {
 
   void linear(float* in, float* w, float* b, float* out, int64_t n, int64_t m) {
     time<products>([&] { be.matmul(matrix(in, rows, n), matrix(w, n, m), matrix(out, rows, m), 0.0f); });
-    time<biases_and_sums>([&] { be.add_bias(matrix(out, rows, m), vec(b, m)); });
+    time<biases_and_sums>([&] { hc::run<hc::ops::add_bias>(be, matrix(out, rows, m), vec(b, m)); });
   }
   void linear_backward(float* in, float* w, float* dout, float* din, float* dw, float* db, int64_t n, int64_t m) {
     time<products>([&] {
       be.matmul<transpose::no, transpose::yes>(matrix(dout, rows, m), matrix(w, n, m), matrix(din, rows, n), 0.0f);
       be.matmul<transpose::yes, transpose::no>(matrix(in, rows, n), matrix(dout, rows, m), matrix(dw, n, m), 1.0f);
     });
-    time<biases_and_sums>([&] { be.add_bias_backward(matrix(dout, rows, m), vec(db, m)); });
+    time<biases_and_sums>([&] { hc::run<hc::ops::add_bias_backward>(be, matrix(dout, rows, m), vec(db, m)); });
   }
   void norm(float* x, float* w, float* y, float* mean, float* rstd) {
     time<norms>([&] {
@@ -163,7 +164,8 @@ class step {
     });
   }
   void sum(float* a, float* b, float* c) {
-    time<biases_and_sums>([&] { be.add(vec(a, rows * width), vec(b, rows * width), vec(c, rows * width)); });
+    time<biases_and_sums>(
+        [&] { hc::run<hc::ops::add>(be, vec(a, rows * width), vec(b, rows * width), vec(c, rows * width)); });
   }
 
   void forward() {
@@ -185,7 +187,7 @@ class step {
       sum(s.middle, s.x, s.middle);
       norm(s.middle, w.ln2_w, s.normed2, s.mean2, s.rstd2);
       linear(s.normed2, w.fc_w, w.fc_b, s.hidden, width, wide);
-      time<gelu>([&] { be.gelu(vec(s.hidden, rows * wide), vec(s.activated, rows * wide)); });
+      time<gelu>([&] { hc::run<hc::ops::gelu>(be, vec(s.hidden, rows * wide), vec(s.activated, rows * wide)); });
       float* next = l + 1 < layers ? saved[l + 1].x : last.data();
       linear(s.activated, w.out_w, w.out_b, next, wide, width);
       sum(next, s.middle, next);
@@ -214,14 +216,15 @@ class step {
       be.matmul<transpose::yes, transpose::no>(scores, matrix(normed.data(), rows, width),
                                                matrix(gradients.data(), vocabulary, width), 1.0f);
     });
-    time<biases_and_sums>([&] { be.fill(vec(dx.data(), rows * width), 0.0f); });
+    time<biases_and_sums>([&] { hc::run<hc::ops::fill>(be, vec(dx.data(), rows * width), 0.0f); });
     norm_backward(last.data(), final_w, dy.data(), mean.data(), rstd.data(), dx.data(), final_dw);
     for (int l = layers - 1; l >= 0; --l) {
       const layer_weights &w = weight[l], &g = gradient[l];
       const layer_saved& s = saved[l];
       linear_backward(s.activated, w.out_w, dx.data(), dwide.data(), g.out_w, g.out_b, wide, width);
       time<gelu>([&] {
-        be.gelu_backward(vec(s.hidden, rows * wide), vec(dwide.data(), rows * wide), vec(dwide.data(), rows * wide));
+        hc::run<hc::ops::gelu_backward>(be, vec(s.hidden, rows * wide), vec(dwide.data(), rows * wide),
+                                        vec(dwide.data(), rows * wide));
       });
       linear_backward(s.normed2, w.fc_w, dwide.data(), dy.data(), g.fc_w, g.fc_b, width, wide);
       norm_backward(s.middle, w.ln2_w, dy.data(), s.mean2, s.rstd2, dx.data(), g.ln2_w);
@@ -316,7 +319,7 @@ void gelu_forward(benchmark::State& state) {
   backend_type backend(static_cast<int>(state.range(0)));
   hd::buffer<float> x(rows * wide), y(rows * wide);
   spread(x, 3);
-  for (auto _ : state) backend.gelu(vec(x.data(), rows * wide), vec(y.data(), rows * wide));
+  for (auto _ : state) hc::run<hc::ops::gelu>(backend, vec(x.data(), rows * wide), vec(y.data(), rows * wide));
   state.SetBytesProcessed(state.iterations() * rows * wide * 8);
   state.SetItemsProcessed(state.iterations() * rows * wide);
 }
@@ -328,7 +331,8 @@ void adamw(benchmark::State& state) {
   hd::buffer<float> p(n), g(n), m(n), v(n);
   spread(g, 1);
   for (auto _ : state)
-    backend.adamw(vec(p.data(), n), vec(g.data(), n), vec(m.data(), n), vec(v.data(), n), hc::adamw_step{});
+    hc::run<hc::ops::adamw>(backend, vec(p.data(), n), vec(g.data(), n), vec(m.data(), n), vec(v.data(), n),
+                            hc::adamw_step{});
   state.SetBytesProcessed(state.iterations() * n * 28);  // four read, three written
 }
 BENCHMARK(adamw)->Arg(1)->Arg(2)->UseRealTime();

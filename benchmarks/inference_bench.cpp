@@ -48,14 +48,6 @@ class timed : public Backend {
   void matmul(X&&... x) {
     add_time([&] { Backend::template matmul<TA, TB>(std::forward<X>(x)...); });
   }
-  template <cp::rotary_pairs Pairs = cp::rotary_pairs::halves, class... X>
-  void rotary(X&&... x) {
-    add_time([&] { Backend::template rotary<Pairs>(std::forward<X>(x)...); });
-  }
-  template <class A, class... X>
-  void gated(X&&... x) {
-    add_time([&] { Backend::template gated<A>(std::forward<X>(x)...); });
-  }
   template <class Op, class T, class... X>
     requires cp::offered<Op, Backend, T>
   void run(const X&... x) {
@@ -64,18 +56,6 @@ class timed : public Backend {
   template <class... X>
   void attention(X&&... x) {
     add_time([&] { Backend::attention(std::forward<X>(x)...); });
-  }
-  template <class... X>
-  void store_rows(X&&... x) {
-    add_time([&] { Backend::store_rows(std::forward<X>(x)...); });
-  }
-  template <class... X>
-  void add(X&&... x) {
-    add_time([&] { Backend::add(std::forward<X>(x)...); });
-  }
-  template <class... X>
-  void copy(X&&... x) {
-    add_time([&] { Backend::copy(std::forward<X>(x)...); });
   }
 
  private:

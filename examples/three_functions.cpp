@@ -37,13 +37,14 @@ auto forward(Context& c, const batch& b) {
   }
   auto [h, saved_in] = first::forward(c, std::move(x));  // split by columns where the plan says so
   auto a = hd::train::copy_of(h);
-  c.compute().gelu(h.elements(), a.elements());
+  hd::compute::run<hd::compute::ops::gelu>(c.compute(), h.elements(), a.elements());
   auto [y, saved_out] = second::forward(c, std::move(a));  // a sum over tp is open
   auto out = c.template convert<typename Context::activations>(std::move(y));
   auto back = [&c, h = std::move(h), in = std::move(saved_in), last = std::move(saved_out)](auto dy) {
     auto da = c.template convert<hd::dual<typename std::remove_cvref_t<decltype(h)>::layout_type>>(
         second::backward(c, last, std::move(dy)));
-    c.compute().gelu_backward(h.elements(), std::as_const(da).elements(), da.elements());
+    hd::compute::run<hd::compute::ops::gelu_backward>(c.compute(), h.elements(), std::as_const(da).elements(),
+                                                      da.elements());
     first::backward(c, in, std::move(da));
   };
   return std::pair(std::move(out), std::move(back));

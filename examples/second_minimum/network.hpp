@@ -175,10 +175,10 @@ class network {
     const auto first = own_.linear(1, width_, width_), last = own_.linear(3, width_, bits);
     const auto h = md::as_matrix(std::span(s.hidden), n, width_), l = md::as_matrix(std::span(s.logits), n, bits);
     compute_.matmul(md::as_matrix(std::span<const float>(s.roots), n, width_), first.weight, h);
-    compute_.add_bias(h, first.bias);
+    hd::compute::run<hd::compute::ops::add_bias>(compute_, h, first.bias);
     for (float& v : s.hidden) v = (std::max)(v, 0.0f);
     compute_.matmul(hd::matrix_view<const float>(h), last.weight, l);
-    compute_.add_bias(l, last.bias);
+    hd::compute::run<hd::compute::ops::add_bias>(compute_, l, last.bias);
   }
 
   void backward(saved& s, const sets& batch, const std::vector<float>& d_logits) {
@@ -191,12 +191,12 @@ class network {
     compute_.matmul<transpose::no, transpose::yes>(d_l, last.weight, d_h);
     compute_.matmul<transpose::yes, transpose::no>(md::as_matrix(std::span<const float>(s.hidden), n, width_), d_l,
                                                    last.weight_gradient, 1);
-    compute_.add_bias_backward(d_l, last.bias_gradient);
+    hd::compute::run<hd::compute::ops::add_bias_backward>(compute_, d_l, last.bias_gradient);
     for (std::size_t i = 0; i < d_hidden.size(); ++i) d_hidden[i] = s.hidden[i] > 0 ? d_hidden[i] : 0;
     compute_.matmul<transpose::no, transpose::yes>(d_h, first.weight, md::as_matrix(std::span(d_roots), n, width_));
     compute_.matmul<transpose::yes, transpose::no>(md::as_matrix(std::span<const float>(s.roots), n, width_), d_h,
                                                    first.weight_gradient, 1);
-    compute_.add_bias_backward(d_h, first.bias_gradient);
+    hd::compute::run<hd::compute::ops::add_bias_backward>(compute_, d_h, first.bias_gradient);
     const auto d_e = md::as_matrix(std::span(d_embedded), tree.leaves(), width_);
     if constexpr (std::is_same_v<Aggregator, by_sum>) {
       std::size_t t = 0;

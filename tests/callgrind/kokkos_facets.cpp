@@ -35,16 +35,16 @@ struct arguments {
 
 // Each call is a function of its own, so that the compiler makes of each what it would make of a program's.
 [[gnu::noinline]] void add_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.add(a.x, a.y, a.z);
+  co::run<co::ops::add>(backend, a.x, a.y, a.z);
 }
 [[gnu::noinline]] void scale_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.scale(a.z, a.factor);
+  co::run<co::ops::scale>(backend, a.z, a.factor);
 }
 [[gnu::noinline]] void cast_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.cast(a.x, a.narrow);
+  co::cast(backend, a.x, a.narrow);
 }
 [[gnu::noinline]] void add_bias_facet(backend_on_kokkos& backend, const arguments& a) {
-  backend.add_bias(a.zm, a.b);
+  co::run<co::ops::add_bias>(backend, a.zm, a.b);
 }
 [[gnu::noinline]] void rms_norm_facet(backend_on_kokkos& backend, const arguments& a) {
   co::run<co::ops::rms_norm>(backend, a.xm, a.w, a.eps, a.zm, a.rstd);

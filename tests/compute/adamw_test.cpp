@@ -15,7 +15,8 @@ TEMPLATE_TEST_CASE("AdamW gives PyTorch's numbers", "[compute][adamw]", float, d
   std::vector<T> p{T(1)}, m{T(0)}, v{T(0)};
   for (int t = 1; t <= 3; ++t) {
     const std::vector<T> g{gradients[t - 1]};
-    backend.adamw(vec(p), vec(g), vec(m), vec(v), {1e-3, 0.9, 0.999, 1e-8, 0.01, t, 1.0});
+    hc::run<hc::ops::adamw>(backend, vec(p), vec(g), vec(m), vec(v),
+                            hc::adamw_step{1e-3, 0.9, 0.999, 1e-8, 0.01, t, 1.0});
     CHECK(static_cast<double>(p[0]) == Approx(golden[t - 1]).epsilon(std::is_same_v<T, float> ? 1e-7 : 1e-10));
   }
 }
@@ -24,7 +25,8 @@ TEST_CASE("AdamW refuses a step before the first", "[compute][adamw]") {
   hc::host<> backend;
   std::vector<float> p{1}, m{0}, v{0};
   const std::vector<float> g{1};
-  CHECK_THROWS_AS(backend.adamw(vec(p), vec(g), vec(m), vec(v), {1e-3, 0.9, 0.999, 1e-8, 0.01, 0, 1.0}),
+  CHECK_THROWS_AS(hc::run<hc::ops::adamw>(backend, vec(p), vec(g), vec(m), vec(v),
+                                          hc::adamw_step{1e-3, 0.9, 0.999, 1e-8, 0.01, 0, 1.0}),
                   heddle::config_error);
 }
 
@@ -44,12 +46,12 @@ TEMPLATE_TEST_CASE("AdamW equals its definition for any length and number of thr
                                                     (std::sqrt(second) / std::sqrt(1 - std::pow(0.95L, 7)) + 1e-8L);
     }
     hc::host<> one(1);
-    one.adamw(vec(p), vec(g), vec(m), vec(v), step);
+    hc::run<hc::ops::adamw>(one, vec(p), vec(g), vec(m), vec(v), step);
     CHECK(distance(p, want) <= tolerance<T>);
     for (const int threads : {2, 3, 5}) {
       hc::host<> several(threads);
       auto p2 = start, m2 = m0, v2 = v0;
-      several.adamw(vec(p2), vec(g), vec(m2), vec(v2), step);
+      hc::run<hc::ops::adamw>(several, vec(p2), vec(g), vec(m2), vec(v2), step);
       CHECK(same_bits(p2, p));
       CHECK(same_bits(m2, m));
       CHECK(same_bits(v2, v));
@@ -62,7 +64,7 @@ TEST_CASE("an AdamW step with zero gradient and no decay leaves a parameter alon
   hc::host<> backend;
   std::vector<float> p{1.5f, 2.5f}, m(2), v(2);
   const std::vector<float> g{0.0f, std::numeric_limits<float>::quiet_NaN()};
-  backend.adamw(vec(p), vec(g), vec(m), vec(v), {1e-3, 0.9, 0.999, 1e-8, 0.0, 1, 1.0});
+  hc::run<hc::ops::adamw>(backend, vec(p), vec(g), vec(m), vec(v), hc::adamw_step{1e-3, 0.9, 0.999, 1e-8, 0.0, 1, 1.0});
   CHECK(p[0] == 1.5f);
   CHECK(std::isnan(p[1]));
 }

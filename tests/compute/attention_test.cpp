@@ -113,9 +113,9 @@ TEST_CASE("large scores do not overflow the softmax", "[compute][attention]") {
   const auto qkv = normal<float>(s.rows() * 3 * s.width(), 1, 60.0);
   std::vector<float> out(static_cast<std::size_t>(s.rows() * s.width())), lse(20), dqkv(qkv.size());
   backend.attention(matrix(qkv, 20, 12), s, matrix(out, 20, 4), vec(lse));
-  CHECK(backend.all_finite(vec(out)));
-  CHECK(backend.all_finite(vec(lse)));
+  CHECK(hc::all_finite(backend, vec(out)));
+  CHECK(hc::all_finite(backend, vec(lse)));
   backend.attention_backward(matrix(std::as_const(out), 20, 4), matrix(qkv, 20, 12), matrix(std::as_const(out), 20, 4),
                              vec(std::as_const(lse)), s, matrix(dqkv, 20, 12));
-  CHECK(backend.all_finite(vec(dqkv)));
+  CHECK(hc::all_finite(backend, vec(dqkv)));
 }

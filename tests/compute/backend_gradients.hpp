@@ -153,22 +153,27 @@ template <class B>
 void check_gradients_of_rows() {
   const auto gated = [&]<class A>(A, const char* what) {
     check_gradients<B>(what, {away_from_zero(19, 1), of_float(19, 2)}, 19, [](auto& e) {
-      e.backend.template gated<A>(e.in[0], e.in[1], e.out);
-      if (e.backward) e.backend.template gated_backward<A>(e.in[0], e.in[1], e.d, e.gradient[0], e.gradient[1]);
+      co::run<co::ops::gated<A>>(e.backend, e.in[0], e.in[1], e.out);
+      if (e.backward)
+        co::run<co::ops::gated_backward<A>>(e.backend, e.in[0], e.in[1], e.d, e.gradient[0], e.gradient[1]);
     });
   };
   gated(co::silu{}, "silu"), gated(co::gelu_tanh{}, "gelu_tanh"), gated(co::relu{}, "relu");
   check_gradients<B>("gelu", {of_float(19, 1)}, 19, [](auto& e) {
-    e.backend.gelu(e.in[0], e.out);
-    if (e.backward) e.backend.gelu_backward(e.in[0], e.d, e.gradient[0]);
+    co::run<co::ops::gelu>(e.backend, e.in[0], e.out);
+    if (e.backward) co::run<co::ops::gelu_backward>(e.backend, e.in[0], e.d, e.gradient[0]);
+  });
+  check_gradients<B>("soft_cap", {of_float(19, 1)}, 19, [](auto& e) {
+    co::run<co::ops::soft_cap>(e.backend, e.in[0], 0.5f, e.out);
+    if (e.backward) co::run<co::ops::soft_cap_backward>(e.backend, e.in[0], e.d, 0.5f, e.gradient[0]);
   });
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{3, 5}, {4, 1}, {1, 19}}) {
     CAPTURE(rows, columns);
     const auto on_rows = [r = rows, c = columns](auto& e, auto x) { return e.shaped(x, r, c); };
     const auto count = rows * columns;
     check_gradients<B>("add_bias", {of_float(columns, 1)}, count, [&](auto& e) {
-      e.backend.add_bias(on_rows(e, e.out), e.in[0]);
-      if (e.backward) e.backend.add_bias_backward(on_rows(e, e.d), e.gradient[0]);
+      co::run<co::ops::add_bias>(e.backend, on_rows(e, e.out), e.in[0]);
+      if (e.backward) co::run<co::ops::add_bias_backward>(e.backend, on_rows(e, e.d), e.gradient[0]);
     });
     check_gradients<B>(
         "layer_norm", {of_float(count, 1), of_float(columns, 2), of_float(columns, 3)}, count, [&, n = rows](auto& e) {
@@ -204,28 +209,30 @@ void check_gradients_of_rows() {
       const auto where = e.list(std::vector<std::int32_t>{4, 0, 2});
       const auto cosines = e.t.some(5, 2), sines = e.t.some(5, 2);
       const auto heads = [&](auto row) { return co::heads_of(e.shaped(row, 3, 10), 2, 5); };
-      e.backend.template rotary<Pairs>(heads(e.in[0]), where, cosines, sines, heads(e.out));
+      co::run<co::ops::rotary<Pairs>>(e.backend, heads(e.in[0]), where, cosines, sines, heads(e.out));
       if (e.backward)
-        e.backend.template rotary_backward<Pairs>(heads(e.d), where, cosines, sines, heads(e.gradient[0]));
+        co::run<co::ops::rotary_backward<Pairs>>(e.backend, heads(e.d), where, cosines, sines, heads(e.gradient[0]));
     });
   };
   rotary(std::integral_constant<co::rotary_pairs, co::rotary_pairs::halves>{}, "rotary, halves");
   rotary(std::integral_constant<co::rotary_pairs, co::rotary_pairs::neighbours>{}, "rotary, neighbours");
   check_gradients<B>("unfold", {of_float(12 * 2, 1)}, 12 * 18, [](auto& e) {
     const co::image_window w{.height = 2, .width = 3, .radius = 1};
-    e.backend.unfold(e.shaped(e.in[0], 12, 2), w, e.shaped(e.out, 12, 18));
-    if (e.backward) e.backend.unfold_backward(e.shaped(e.d, 12, 18), w, e.shaped(e.gradient[0], 12, 2));
+    co::run<co::ops::unfold>(e.backend, e.shaped(e.in[0], 12, 2), w, e.shaped(e.out, 12, 18));
+    if (e.backward)
+      co::run<co::ops::unfold_backward>(e.backend, e.shaped(e.d, 12, 18), w, e.shaped(e.gradient[0], 12, 2));
   });
   check_gradients<B>("mean_of_rows", {of_float(6 * 3, 1)}, 2 * 3, [](auto& e) {
-    e.backend.mean_of_rows(e.shaped(e.in[0], 6, 3), 3, e.shaped(e.out, 2, 3));
-    if (e.backward) e.backend.mean_of_rows_backward(e.shaped(e.d, 2, 3), 3, e.shaped(e.gradient[0], 6, 3));
+    co::run<co::ops::mean_of_rows>(e.backend, e.shaped(e.in[0], 6, 3), 3, e.shaped(e.out, 2, 3));
+    if (e.backward)
+      co::run<co::ops::mean_of_rows_backward>(e.backend, e.shaped(e.d, 2, 3), 3, e.shaped(e.gradient[0], 6, 3));
   });
   check_gradients<B>("one head copied to three", {of_float(2 * 6, 1)}, 2 * 15, [](auto& e) {
-    e.backend.copy_heads(co::part_of_heads(e.shaped(e.in[0], 2, 6), 1, 6, 3), 2,
-                         co::part_of_heads(e.shaped(e.out, 2, 15), 3, 5, 1));
+    co::run<co::ops::copy_heads>(e.backend, co::part_of_heads(e.shaped(e.in[0], 2, 6), 1, 6, 3), 2,
+                                 co::part_of_heads(e.shaped(e.out, 2, 15), 3, 5, 1));
     if (e.backward)
-      e.backend.sum_heads(co::part_of_heads(e.shaped(e.d, 2, 15), 3, 5, 1), 2,
-                          co::part_of_heads(e.shaped(e.gradient[0], 2, 6), 1, 6, 3));
+      co::run<co::ops::sum_heads>(e.backend, co::part_of_heads(e.shaped(e.d, 2, 15), 3, 5, 1), 2,
+                                  co::part_of_heads(e.shaped(e.gradient[0], 2, 6), 1, 6, 3));
   });
 }
 
@@ -239,17 +246,17 @@ void check_gradients_of_losses() {
     co::run<co::ops::row_max>(e.backend, logits, m);
     co::run<co::ops::row_sum_exp>(e.backend, logits, m, sum);
     co::run<co::ops::pick_target>(e.backend, logits, targets, 0, picked);
-    e.number([&](auto where) { e.backend.cross_entropy_loss(m, sum, picked, targets, where); });
+    e.number([&](auto where) { co::run<co::ops::cross_entropy_loss>(e.backend, m, sum, picked, targets, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
     co::run<co::ops::cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
   });
   check_gradients<B>("squared_error", {of_float(19, 7)}, 1, [](auto& e) {
     const auto target = e.t.some(19);
-    e.number([&](auto where) { e.backend.squared_error(e.in[0], target, where); });
+    e.number([&](auto where) { co::run<co::ops::squared_error>(e.backend, e.in[0], target, where); });
     if (!e.backward) return;
     e.backend.queue().copy(e.in[0], e.gradient[0]);
-    e.backend.squared_error_backward(e.gradient[0], target, e.weight[0]);
+    co::run<co::ops::squared_error_backward>(e.backend, e.gradient[0], target, e.weight[0]);
   });
 }
 
@@ -313,23 +320,25 @@ void check_gradients_of_experts() {
           const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
           auto weights = e.zeros(tokens, k), moved = e.zeros(tokens * k, width), y = e.zeros(tokens * k, 2);
           std::int64_t* const begins = e.t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1)));
-          e.backend.template top_k<Rule>(logits, ids, weights);
+          co::run<co::ops::top_k<Rule>>(e.backend, logits, ids, weights);
           // The experts from the second on: choices of the first go nowhere.
-          e.backend.route(e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1), row_of(sources), places);
+          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1),
+                                  row_of(sources), places);
           const auto offsets = hd::detail::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
-          e.backend.permute(x, row_of(e.read(sources)), moved);
+          co::run<co::ops::permute>(e.backend, x, row_of(e.read(sources)), moved);
           e.backend.template grouped_matmul<transpose::no>(moved, offsets, w, y, e.weight[0] * 0);
-          e.backend.unpermute(y, e.read(places), weights, e.shaped(e.out, tokens, 2));
+          co::run<co::ops::unpermute>(e.backend, y, e.read(places), weights, e.shaped(e.out, tokens, 2));
           if (!e.backward) return;
           auto dy = e.zeros(tokens * k, 2), dmoved = e.zeros(tokens * k, width), dweights = e.zeros(tokens, k);
-          e.backend.unpermute_backward(e.shaped(e.d, tokens, 2), y, e.read(places), weights, dy, dweights);
+          co::run<co::ops::unpermute_backward>(e.backend, e.shaped(e.d, tokens, 2), y, e.read(places), weights, dy,
+                                               dweights);
           e.backend.grouped_matmul_backward_weight(moved, dy, offsets,
                                                    stack(e.gradient[2].address(), hd::dynamic_shape<3>(here, width, 2)),
                                                    e.weight[0] * 0);
           e.backend.template grouped_matmul<transpose::yes>(dy, offsets, w, dmoved, e.weight[0] * 0);
-          e.backend.permute_backward(dmoved, e.read(places), e.shaped(e.gradient[0], tokens, width));
-          e.backend.template top_k_backward<Rule>(logits, e.read(ids), weights, dweights,
-                                                  e.shaped(e.gradient[1], tokens, experts));
+          co::run<co::ops::permute_backward>(e.backend, dmoved, e.read(places), e.shaped(e.gradient[0], tokens, width));
+          co::run<co::ops::top_k_backward<Rule>>(e.backend, logits, e.read(ids), weights, dweights,
+                                                 e.shaped(e.gradient[1], tokens, experts));
         });
   };
   whole(co::softmax_of_chosen{}, "experts, softmax of the chosen");
@@ -339,10 +348,10 @@ void check_gradients_of_experts() {
       const auto logits = e.shaped(e.in[0], tokens, 6);
       const auto ids = e.indices(tokens, k);
       auto weights = e.shaped(e.out, tokens, k);
-      e.backend.template choose_experts<Scores>(logits, e.zeros(6), rule, ids, weights);
+      co::run<co::ops::choose_experts<Scores>>(e.backend, logits, e.zeros(6), rule, ids, weights);
       if (e.backward)
-        e.backend.template choose_experts_backward<Scores>(logits, e.read(ids), rule, e.shaped(e.d, tokens, k),
-                                                           e.shaped(e.gradient[0], tokens, 6));
+        co::run<co::ops::choose_experts_backward<Scores>>(e.backend, logits, e.read(ids), rule,
+                                                          e.shaped(e.d, tokens, k), e.shaped(e.gradient[0], tokens, 6));
     });
   };
   scored(co::sigmoid_scores{}, "experts in groups, sigmoid", {3, 2, 2, true, 1.75});
@@ -351,9 +360,10 @@ void check_gradients_of_experts() {
     const auto logits = e.shaped(e.in[0], tokens, experts);
     const hd::matrix_view<const std::int32_t, typename B::space> ids(
         e.list(std::vector<std::int32_t>{0, 1, 1, 4, -1, 1, 2, 1}).address(), hd::dynamic_shape<2>(tokens, k));
-    e.number([&](auto where) { e.backend.expert_balance(logits, ids, where); });
+    e.number([&](auto where) { co::run<co::ops::expert_balance>(e.backend, logits, ids, where); });
     if (e.backward)
-      e.backend.expert_balance_backward(logits, ids, e.weight[0], e.shaped(e.gradient[0], tokens, experts));
+      co::run<co::ops::expert_balance_backward>(e.backend, logits, ids, e.weight[0],
+                                                e.shaped(e.gradient[0], tokens, experts));
   });
 }
 

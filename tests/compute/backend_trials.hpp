@@ -5,10 +5,10 @@
 #include "catch.hpp"
 
 #include <heddle/compute/chunked_cross_entropy.hpp>
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/fused_products.hpp>
-#include <heddle/compute/head_parts.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/random.hpp>
@@ -158,23 +158,25 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
   const auto a = t.some(n), b = t.some(n);
   auto y = t.some(n), d = t.some(n);
-  t.backend.gelu(a, y), t.note("gelu", y);
-  t.backend.gelu_backward(a, b, y), t.note("gelu_backward", y);
-  t.backend.add(a, b, y), t.note("add", y);
-  t.backend.add(y, b, y), t.note("add in place", y);
-  t.backend.scale(y, S(0.3)), t.note("scale", y);
-  t.backend.copy(a, y), t.note("copy", y);
-  t.backend.fill(y, S(2.5)), t.note("fill", y);
-  t.backend.template gated<co::silu>(a, b, y), t.note("silu", y);
-  t.backend.template gated<co::gelu_tanh>(a, b, y), t.note("gelu_tanh", y);
-  t.backend.template gated<co::relu>(a, b, y), t.note("relu", y);
-  t.backend.template gated_backward<co::silu>(a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
-  t.backend.template gated_backward<co::relu>(a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
+  co::run<co::ops::gelu>(t.backend, a, y), t.note("gelu", y);
+  co::run<co::ops::gelu_backward>(t.backend, a, b, y), t.note("gelu_backward", y);
+  co::run<co::ops::soft_cap>(t.backend, a, S(0.7), y), t.note("soft_cap", y);
+  co::run<co::ops::soft_cap_backward>(t.backend, a, b, S(0.7), y), t.note("soft_cap_backward", y);
+  co::run<co::ops::add>(t.backend, a, b, y), t.note("add", y);
+  co::run<co::ops::add>(t.backend, y, b, y), t.note("add in place", y);
+  co::run<co::ops::scale>(t.backend, y, S(0.3)), t.note("scale", y);
+  co::run<co::ops::copy>(t.backend, a, y), t.note("copy", y);
+  co::run<co::ops::fill>(t.backend, y, S(2.5)), t.note("fill", y);
+  co::run<co::ops::gated<co::silu>>(t.backend, a, b, y), t.note("silu", y);
+  co::run<co::ops::gated<co::gelu_tanh>>(t.backend, a, b, y), t.note("gelu_tanh", y);
+  co::run<co::ops::gated<co::relu>>(t.backend, a, b, y), t.note("relu", y);
+  co::run<co::ops::gated_backward<co::silu>>(t.backend, a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
+  co::run<co::ops::gated_backward<co::relu>>(t.backend, a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
-  t.backend.add_bias(m, bias), t.note("add_bias", m);
+  co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
   auto of_bias = t.sums(columns);
-  t.backend.add_bias_backward(m, of_bias), t.note("add_bias_backward", of_bias);
+  co::run<co::ops::add_bias_backward>(t.backend, m, of_bias), t.note("add_bias_backward", of_bias);
   const auto ids = t.ids(rows, 9);
   auto table = t.some(5, columns);
   co::run<co::ops::embedding>(t.backend, ids, table, 2, m), t.note("embedding", m);
@@ -197,10 +199,14 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
     const auto from = co::heads_of(x, 2, 5, 1);
     auto to = co::heads_of(z, 2, 5, 2);
     using co::rotary_pairs;
-    t.backend.template rotary<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("rotary, halves", z);
-    t.backend.template rotary<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("neighbours", z);
-    t.backend.template rotary_backward<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("back", z);
-    t.backend.template rotary_backward<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("back, n", z);
+    co::run<co::ops::rotary<rotary_pairs::halves>>(t.backend, from, where, cosines, sines, to),
+        t.note("rotary, halves", z);
+    co::run<co::ops::rotary<rotary_pairs::neighbours>>(t.backend, from, where, cosines, sines, to),
+        t.note("neighbours", z);
+    co::run<co::ops::rotary_backward<rotary_pairs::halves>>(t.backend, from, where, cosines, sines, to),
+        t.note("back", z);
+    co::run<co::ops::rotary_backward<rotary_pairs::neighbours>>(t.backend, from, where, cosines, sines, to),
+        t.note("back, n", z);
   }
   return t.results;
 }
@@ -217,8 +223,8 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   // In place, and once more onto that in another place, where B has that in one.
   const auto copied = [&](auto& from, auto& to) {
-    t.backend.copy(hd::detail::row_at<typename B::space>(from.address(), from.size()),
-                   hd::detail::row_at<typename B::space>(to.address(), to.size()));
+    co::run<co::ops::copy>(t.backend, hd::detail::row_at<typename B::space>(from.address(), from.size()),
+                           hd::detail::row_at<typename B::space>(to.address(), to.size()));
   };
   auto z = t.some(rows, columns);
   co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, y);
@@ -251,7 +257,7 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::pick_target>(t.backend, logits, targets, 1, picked), t.note("pick_target", picked);
   auto total = t.keep(std::vector<double>{0.25});
   const auto ones = t.positive(rows);
-  t.backend.cross_entropy_loss(m, ones, picked, targets, t.number(total));
+  co::run<co::ops::cross_entropy_loss>(t.backend, m, ones, picked, targets, t.number(total));
   t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
   auto again = t.some(rows, columns);
   co::run<co::ops::row_max>(t.backend, again, m), co::run<co::ops::row_sum_exp>(t.backend, again, m, sum);
@@ -307,7 +313,7 @@ auto chunks_not_finite() {
   co::run<co::ops::add_to_softmax>(t.backend, first, targets, 0, m, sum, picked);
   t.note("m", m), t.note("sum", sum), t.note("picked", picked);
   auto before = row(0), of_first = row(0);
-  t.backend.copy(m, before), t.backend.copy(sum, of_first);
+  co::run<co::ops::copy>(t.backend, m, before), co::run<co::ops::copy>(t.backend, sum, of_first);
   co::run<co::ops::add_to_softmax>(t.backend, second, targets, 2, m, sum, picked);
   t.note("m of all", m), t.note("sum of all", sum), t.note("picked of all", picked);
   co::run<co::ops::rescale_softmax>(t.backend, before, m, of_first), t.note("the first sum in units of all", of_first);
@@ -321,10 +327,11 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   auto p = t.some(n), m = t.some(n), v = t.positive(n);
   const auto g = t.some(n);
   const co::adamw_step step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7};
-  t.note("sum_of_squares", t.backend.sum_of_squares(g));
-  t.note("all_finite", t.backend.all_finite(g) ? 1 : 0);
-  t.backend.adamw(p, g, m, v, step), t.note("adamw", p), t.note("m", m), t.note("v", v);
-  t.backend.undo_adamw(p, g, m, v, step), t.note("undo_adamw", p), t.note("m before", m), t.note("v before", v);
+  t.note("sum_of_squares", co::sum_of<co::ops::sum_of_squares>(t.backend, g));
+  t.note("all_finite", co::all_finite(t.backend, g) ? 1 : 0);
+  co::run<co::ops::adamw>(t.backend, p, g, m, v, step), t.note("adamw", p), t.note("m", m), t.note("v", v);
+  co::run<co::ops::undo_adamw>(t.backend, p, g, m, v, step), t.note("undo_adamw", p), t.note("m before", m),
+      t.note("v before", v);
   auto bad = t.some(n);
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   const auto nan = std::vector<T>{std::numeric_limits<T>::quiet_NaN()};
@@ -333,20 +340,23 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
     t.backend.queue().copy(nan, hd::detail::part_of_row<typename B::space>(bad, n / 2, 1));
   }
   double* const sum = t.keep(std::vector<double>{1.5, 10});
-  t.backend.sum_of_squares(g, t.number(sum)), t.backend.count_nonfinite(bad, t.number(sum + 1));
+  co::run<co::ops::sum_of_squares>(t.backend, g, t.number(sum)),
+      co::run<co::ops::count_nonfinite>(t.backend, bad, t.number(sum + 1));
   t.note("sums that are added to", hd::detail::row_at<typename B::space>(sum, 2));
-  t.note("all_finite of these", t.backend.all_finite(bad) ? 1 : 0);
-  t.backend.squared_error(g, p, t.number(sum)), t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
-  t.backend.squared_error_backward(p, g, T(0.25)), t.note("squared_error_backward", p);
+  t.note("all_finite of these", co::all_finite(t.backend, bad) ? 1 : 0);
+  co::run<co::ops::squared_error>(t.backend, g, p, t.number(sum)),
+      t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
+  co::run<co::ops::squared_error_backward>(t.backend, p, g, T(0.25)), t.note("squared_error_backward", p);
   // Master weights in T, weights and gradients in bf16.
   using half = hd::bf16;
   std::vector<half> narrow;
   for (const T x : numbers<T>(n, 77)) narrow.push_back(half(static_cast<float>(x)));
   const auto small = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
   const auto weights = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
-  t.backend.adamw(p, weights, small, m, v, step), t.note("adamw on master weights", p), t.note("rounded", weights);
-  t.backend.cast(p, weights), t.note("cast", weights);
-  t.backend.cast(small, p), t.note("cast back", p);
+  co::run<co::ops::master_adamw<half, half>>(t.backend, p, weights, small, m, v, step),
+      t.note("adamw on master weights", p), t.note("rounded", weights);
+  co::cast(t.backend, p, weights), t.note("cast", weights);
+  co::cast(t.backend, small, p), t.note("cast back", p);
   return t.results;
 }
 
@@ -412,20 +422,22 @@ auto products_with_ends(std::int64_t rows, std::int64_t columns) {
     k.template matmul_add_bias_backward<co::summed_operand::right>(x, dy, dw, db);
     k.template matmul_add_bias_backward<co::summed_operand::left>(dy, x, dturned, db_turned);
   } else {
-    k.template matmul<no, no>(x, w, y, T(0)), k.add_bias(y, bias), t.note("x w + b", y);
-    k.template matmul<no, yes>(x, turned, y, T(0)), k.add_bias(y, bias), t.note("x w' + b", y);
+    k.template matmul<no, no>(x, w, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w + b", y);
+    k.template matmul<no, yes>(x, turned, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w' + b", y);
     for (const bool is_turned : {false, true}) {
       if (is_turned)
         k.template matmul<no, yes>(x, turned, z, T(0));
       else
         k.template matmul<no, no>(x, w, z, T(0));
-      k.add_bias(z, bias), k.gelu(all(z), all(h));
+      co::run<co::ops::add_bias>(k, z, bias), co::run<co::ops::gelu>(k, all(z), all(h));
       t.note(is_turned ? "before, w'" : "before", z), t.note(is_turned ? "gelu, w'" : "gelu", h);
     }
-    k.template matmul<no, yes>(dy, w, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz", dz);
-    k.template matmul<no, no>(dy, turned, dz, T(0)), k.gelu_backward(all(x), all(dz), all(dz)), t.note("dz, w'", dz);
-    k.template matmul<yes, no>(x, dy, dw, T(1)), k.add_bias_backward(dy, db);
-    k.template matmul<yes, no>(dy, x, dturned, T(1)), k.add_bias_backward(dy, db_turned);
+    k.template matmul<no, yes>(dy, w, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+        t.note("dz", dz);
+    k.template matmul<no, no>(dy, turned, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+        t.note("dz, w'", dz);
+    k.template matmul<yes, no>(x, dy, dw, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db);
+    k.template matmul<yes, no>(dy, x, dturned, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db_turned);
   }
   t.note("dw", dw), t.note("db", db), t.note("dw'", dturned), t.note("db'", db_turned);
   return t.results;
@@ -521,9 +533,9 @@ auto not_finite() {
   const auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
   auto y = t.some(12), top = t.some(4);
   co::run<co::ops::row_max>(t.backend, m, top), t.note("row_max", top);
-  t.backend.gelu(row, y), t.note("gelu", y);
-  t.backend.gelu_backward(row, row, y), t.note("gelu_backward", y);
-  t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
+  co::run<co::ops::gelu>(t.backend, row, y), t.note("gelu", y);
+  co::run<co::ops::gelu_backward>(t.backend, row, row, y), t.note("gelu_backward", y);
+  co::run<co::ops::gated<co::relu>>(t.backend, row, row, y), t.note("relu", y);
   return t.results;
 }
 
@@ -568,9 +580,10 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   auto dlogits = t.some(tokens, count), weights = t.some(tokens, k);
   const auto ids = whole(tokens, k), places = whole(tokens, k), kept = whole(tokens, k), sources = whole(1, tokens * k);
   const auto rules = [&]<class Rule>(Rule, const std::string& name) {
-    t.backend.template top_k<Rule>(logits, ids, weights);
+    co::run<co::ops::top_k<Rule>>(t.backend, logits, ids, weights);
     t.note("top_k, " + name, row_of(ids)), t.note("its weights", weights);
-    t.backend.template top_k_backward<Rule>(logits, ids, weights, d, dlogits), t.note("top_k_backward", dlogits);
+    co::run<co::ops::top_k_backward<Rule>>(t.backend, logits, ids, weights, d, dlogits),
+        t.note("top_k_backward", dlogits);
   };
   rules(co::softmax_of_chosen{}, "of chosen"), rules(co::softmax_of_all{}, "of all");
   // The experts from the second on.
@@ -578,27 +591,32 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   const auto offsets =
       hd::detail::row_at<space>(t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1), -7)), here + 1);
   const auto places_in = indices(places.address(), places.shape());
-  t.backend.route(indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
+  co::run<co::ops::route>(t.backend, indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
   t.note("offsets", offsets), t.note("sources", row_of(sources)), t.note("places", row_of(places));
   const auto x = t.some(tokens, width), dout = t.some(tokens, width);
   auto y = t.some(tokens * k, width), dy = t.some(tokens * k, width), out = t.some(tokens, width);
   auto dw = t.some(tokens, k);
   const auto sources_in = row_of(hd::matrix_view<const std::int32_t, space>(sources.address(), sources.shape()));
-  t.backend.permute(x, sources_in, y), t.note("permute", y);
-  t.backend.permute_backward(y, places_in, out), t.note("permute_backward", out);
-  t.backend.unpermute(y, places_in, weights, out), t.note("unpermute", out);
-  t.backend.unpermute_backward(dout, y, places_in, weights, dy, dw), t.note("unpermute_backward", dy);
+  co::run<co::ops::permute>(t.backend, x, sources_in, y), t.note("permute", y);
+  co::run<co::ops::permute_backward>(t.backend, y, places_in, out), t.note("permute_backward", out);
+  co::run<co::ops::unpermute>(t.backend, y, places_in, weights, out), t.note("unpermute", out);
+  co::run<co::ops::unpermute_backward>(t.backend, dout, y, places_in, weights, dy, dw),
+      t.note("unpermute_backward", dy);
   t.note("of its weights", dw);
-  t.backend.unpermute_backward(dout, y, places_in, weights, y, dw), t.note("unpermute_backward in place", y);
+  co::run<co::ops::unpermute_backward>(t.backend, dout, y, places_in, weights, y, dw),
+      t.note("unpermute_backward in place", y);
   double* const balance = t.keep(std::vector<double>{0.5});
   const auto chosen = indices(ids.address(), ids.shape());
-  t.backend.expert_balance(logits, chosen, t.number(balance)), t.note("balance", hd::detail::row_at<space>(balance, 1));
-  t.backend.expert_balance_backward(logits, chosen, sum(0.25), dlogits), t.note("expert_balance_backward", dlogits);
+  co::run<co::ops::expert_balance>(t.backend, logits, chosen, t.number(balance)),
+      t.note("balance", hd::detail::row_at<space>(balance, 1));
+  co::run<co::ops::expert_balance_backward>(t.backend, logits, chosen, sum(0.25), dlogits),
+      t.note("expert_balance_backward", dlogits);
   for (const std::int64_t most : {0, 1, 3}) {
     if (!limits) break;
-    t.backend.template limit_choices<co::keep_heaviest>(chosen, weights, count, most, kept);
+    co::run<co::ops::limit_choices<co::keep_heaviest>>(t.backend, chosen, weights, count, most, kept);
     t.note("the heaviest", row_of(kept));
-    t.backend.template limit_choices<co::keep_first>(chosen, weights, count, most, kept), t.note("first", row_of(kept));
+    co::run<co::ops::limit_choices<co::keep_first>>(t.backend, chosen, weights, count, most, kept),
+        t.note("first", row_of(kept));
   }
   const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(here * width, 5).address(),
                                                        hd::dynamic_shape<3>(here, width, 5));
@@ -711,9 +729,10 @@ auto cached_rows(std::int64_t columns) {
   auto table = t.some(9, columns), x = t.some(4, columns);
   const auto rows = hd::detail::row_at<typename B::space>(
       static_cast<const std::int32_t*>(t.keep(std::vector<std::int32_t>{5, 0, 8, 3})), 4);
-  t.backend.add_rows(x, table, rows), t.note("add_rows", x);
+  co::run<co::ops::add_rows>(t.backend, x, table, rows), t.note("add_rows", x);
   if (columns >= 8) {
-    t.backend.store_rows(co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)), t.note("store_rows", table);
+    co::run<co::ops::store_rows>(t.backend, co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)),
+        t.note("store_rows", table);
   }
   return t.results;
 }
@@ -725,10 +744,10 @@ auto images(std::int64_t columns) {
   const co::image_window w{.height = 3, .width = 4, .radius = 1};
   const auto image = t.some(24, columns);
   auto unfolded = t.some(24, 9 * columns), back = t.some(24, columns), mean = t.some(6, columns);
-  t.backend.unfold(image, w, unfolded), t.note("unfold", unfolded);
-  t.backend.unfold_backward(unfolded, w, back), t.note("unfold_backward", back);
-  t.backend.mean_of_rows(image, 4, mean), t.note("mean_of_rows", mean);
-  t.backend.mean_of_rows_backward(mean, 4, back), t.note("mean_of_rows_backward", back);
+  co::run<co::ops::unfold>(t.backend, image, w, unfolded), t.note("unfold", unfolded);
+  co::run<co::ops::unfold_backward>(t.backend, unfolded, w, back), t.note("unfold_backward", back);
+  co::run<co::ops::mean_of_rows>(t.backend, image, 4, mean), t.note("mean_of_rows", mean);
+  co::run<co::ops::mean_of_rows_backward>(t.backend, mean, 4, back), t.note("mean_of_rows_backward", back);
   return t.results;
 }
 
@@ -751,20 +770,23 @@ auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int6
   std::int32_t* const ids = t.keep(std::vector<std::int32_t>(static_cast<std::size_t>(tokens * k), 0));
   const hd::dynamic_shape<2> choices(tokens, k);
   const auto scored = [&]<class Scores>(Scores, const std::string& name) {
-    t.backend.template choose_experts<Scores>(logits, bias, rule, hd::matrix_view<std::int32_t, space>(ids, choices),
-                                              weights);
+    co::run<co::ops::choose_experts<Scores>>(t.backend, logits, bias, rule,
+                                             hd::matrix_view<std::int32_t, space>(ids, choices), weights);
     t.note("choose_experts, " + name, hd::detail::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
-    t.backend.template choose_experts_backward<Scores>(logits, hd::matrix_view<const std::int32_t, space>(ids, choices),
-                                                       rule, d, dlogits);
+    co::run<co::ops::choose_experts_backward<Scores>>(
+        t.backend, logits, hd::matrix_view<const std::int32_t, space>(ids, choices), rule, d, dlogits);
     t.note("choose_experts_backward", dlogits);
   };
   scored(co::sigmoid_scores{}, "sigmoid"), scored(co::softmax_scores{}, "softmax");
-  t.backend.balance_bias(counts, T(0.125), bias), t.note("balance_bias", bias);
+  co::run<co::ops::balance_bias>(t.backend, counts, T(0.125), bias), t.note("balance_bias", bias);
   const auto x = t.some(tokens, 12), one = t.some(tokens, 6);
   auto y = t.some(tokens, 15), sum = t.some(tokens, 2);
-  t.backend.copy_heads(co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)), t.note("copy_heads", y);
-  t.backend.copy_heads(co::part_of_heads(one, 1, 6, 4), 2, co::part_of_heads(y, 3, 5)), t.note("from one head", y);
-  t.backend.sum_heads(co::part_of_heads(x, 3, 4, 2), 2, co::part_of_heads(sum, 1, 2)), t.note("sum_heads", sum);
+  co::run<co::ops::copy_heads>(t.backend, co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)),
+      t.note("copy_heads", y);
+  co::run<co::ops::copy_heads>(t.backend, co::part_of_heads(one, 1, 6, 4), 2, co::part_of_heads(y, 3, 5)),
+      t.note("from one head", y);
+  co::run<co::ops::sum_heads>(t.backend, co::part_of_heads(x, 3, 4, 2), 2, co::part_of_heads(sum, 1, 2)),
+      t.note("sum_heads", sum);
   return t.results;
 }
 
@@ -776,8 +798,9 @@ auto stochastic_rounding(std::int64_t n) {
   auto p = t.some(n), m = t.some(n), v = t.positive(n);
   const auto g = t.some(n);
   const auto weights = hd::detail::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
-  t.backend.cast(g, weights, rounding), t.note("cast, stochastic", weights);
-  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
+  co::run<co::ops::stochastic_cast>(t.backend, g, weights, rounding), t.note("cast, stochastic", weights);
+  co::run<co::ops::stochastic_adamw<float>>(t.backend, p, weights, g, m, v,
+                                            co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
   t.note("weights, stochastic", weights), t.note("master weights", p);
   return t.results;
 }
@@ -822,7 +845,7 @@ void compare_with_host(double tolerance, double of_products,
   using host = co::host<>;
   for (const auto& [rows, columns] : trial_sizes) {
     CAPTURE(rows, columns);
-    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 24 : 20);
+    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 26 : 22);
     check(norms<B, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 10);
     check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 6);
     check(sums_and_steps<B, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
@@ -863,13 +886,14 @@ auto sums_and_masters(std::int64_t n) {
   auto x = t.some(n), weights = t.some(n);
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   double* const sum = t.keep(std::vector<double>{1.5, 10});
-  t.backend.sum_of_squares(x, t.number(sum));
+  co::run<co::ops::sum_of_squares>(t.backend, x, t.number(sum));
   if (n > 2) t.backend.queue().copy(infinity, hd::detail::part_of_row<space>(x, n / 2, 1));
-  t.backend.count_nonfinite(x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
-  t.note("all_finite", t.backend.all_finite(x) ? 1 : 0);
+  co::run<co::ops::count_nonfinite>(t.backend, x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
+  t.note("all_finite", co::all_finite(t.backend, x) ? 1 : 0);
   auto p = t.sums(n), m = t.sums(n), v = t.positive(n);
   const auto g = t.sums(n);
-  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});
+  co::run<co::ops::master_adamw<T, hd::sum_of_type<T>>>(
+      t.backend, p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 3, .grad_scale = 0.7});
   t.note("masters", p), t.note("weights", weights), t.note("m", m), t.note("v", v);
   return t.results;
 }
@@ -900,7 +924,7 @@ void compare_bf16_with_host_and_double() {
         all.insert(all.end(), other.begin(), other.end());
       return all;
     };
-    const std::size_t count = (columns >= 12 ? 24u : 20u) + 10 + 6 + 6;
+    const std::size_t count = (columns >= 12 ? 26u : 22u) + 10 + 6 + 6;
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<co::host<>*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);

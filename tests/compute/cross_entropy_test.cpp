@@ -34,9 +34,9 @@ struct sliced {
     for (int64_t p = 0; p < parts; ++p) {
       const auto x = slice(p);
       hc::run<hc::ops::row_sum_exp>(backend, matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(part));
-      backend.add(vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
+      hc::run<hc::ops::add>(backend, vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
       hc::run<hc::ops::pick_target>(backend, matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
-      backend.add(vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
+      hc::run<hc::ops::add>(backend, vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
     }
     for (std::size_t i = 0; i < n; ++i) losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
     for (int64_t p = 0; p < parts; ++p) {
@@ -130,7 +130,8 @@ TEMPLATE_TEST_CASE("the summed loss is added to a number, row by row and without
     hc::run<hc::ops::row_sum_exp>(backend, matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
     hc::run<hc::ops::pick_target>(backend, matrix(logits, rows, vocabulary), targets, 0, vec(picked));
     double loss = 0, in_order = 0;
-    backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
+    hc::run<hc::ops::cross_entropy_loss>(backend, vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)),
+                                         targets, &loss);
     long double want = 0;
     for (std::size_t i = 0; i < n; ++i) {
       if (targets[i] < 0) continue;
@@ -146,7 +147,8 @@ TEMPLATE_TEST_CASE("the summed loss is added to a number, row by row and without
     }
     CHECK(loss == Approx(static_cast<double>(want)).epsilon(std::is_same_v<T, float> ? 1e-6 : 1e-13));
     CHECK(loss == in_order);  // bit for bit: the order is part of the promise
-    backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
+    hc::run<hc::ops::cross_entropy_loss>(backend, vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)),
+                                         targets, &loss);
     CHECK(loss == in_order + in_order);
   }
 }

@@ -15,7 +15,7 @@ TEMPLATE_TEST_CASE("GELU: golden value, definition, every length", "[compute][el
   for (const int64_t n : {0, 1, 15, 64, 65, 1000, 40001}) {
     const auto x = normal<T>(n, 1, 2.0);
     std::vector<T> y(x.size()), want(x.size());
-    backend.gelu(vec(x), vec(y));
+    hc::run<hc::ops::gelu>(backend, vec(x), vec(y));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const long double v = x[i];
       want[i] =
@@ -24,7 +24,7 @@ TEMPLATE_TEST_CASE("GELU: golden value, definition, every length", "[compute][el
     CHECK(distance(y, want) <= tolerance<T>);
   }
   std::vector<T> one{T(1)};
-  backend.gelu(vec(std::as_const(one)), vec(one));  // in place
+  hc::run<hc::ops::gelu>(backend, vec(std::as_const(one)), vec(one));  // in place
   CHECK(one[0] == Approx(0.8411919906).epsilon(std::is_same_v<T, float> ? 1e-6 : 1e-9));
 }
 
@@ -33,14 +33,14 @@ TEST_CASE("GELU's backward equals finite differences, also in place", "[compute]
   auto x = normal<double>(101, 1, 2.0);
   const auto dy = normal<double>(101, 2);
   std::vector<double> dx(x.size()), y(x.size());
-  backend.gelu_backward(vec(std::as_const(x)), vec(dy), vec(dx));
+  hc::run<hc::ops::gelu_backward>(backend, vec(std::as_const(x)), vec(dy), vec(dx));
   const auto want = finite_differences(x, [&] {
-    backend.gelu(vec(std::as_const(x)), vec(y));
+    hc::run<hc::ops::gelu>(backend, vec(std::as_const(x)), vec(y));
     return dot(y, dy);
   });
   CHECK(distance(dx, want) <= 1e-8);
   auto in_place = dy;
-  backend.gelu_backward(vec(std::as_const(x)), vec(std::as_const(in_place)), vec(in_place));
+  hc::run<hc::ops::gelu_backward>(backend, vec(std::as_const(x)), vec(std::as_const(in_place)), vec(in_place));
   CHECK(same_bits(in_place, dx));
 }
 
@@ -50,8 +50,8 @@ TEMPLATE_TEST_CASE("GELU keeps NaN and stays finite for large arguments", "[comp
   hc::host<> backend;
   const std::vector<T> x{nan, T(1e4), T(-1e4), T(30), T(-30)}, dy(5, T(1));
   std::vector<T> y(5), dx(5);
-  backend.gelu(vec(x), vec(y));
-  backend.gelu_backward(vec(x), vec(dy), vec(dx));
+  hc::run<hc::ops::gelu>(backend, vec(x), vec(y));
+  hc::run<hc::ops::gelu_backward>(backend, vec(x), vec(dy), vec(dx));
   CHECK(std::isnan(y[0]));
   CHECK(std::isnan(dx[0]));
   CHECK(y[1] == T(1e4));
@@ -75,8 +75,8 @@ TEMPLATE_TEST_CASE("bias: added to every row; its gradient is the sum of columns
           want_y[static_cast<std::size_t>(i * columns + j)] += b[static_cast<std::size_t>(j)];
           sums[static_cast<std::size_t>(j)] += x[static_cast<std::size_t>(i * columns + j)];
         }
-      backend.add_bias(matrix(y, rows, columns), vec(b));
-      backend.add_bias_backward(matrix(x, rows, columns), vec(db));
+      hc::run<hc::ops::add_bias>(backend, matrix(y, rows, columns), vec(b));
+      hc::run<hc::ops::add_bias_backward>(backend, matrix(x, rows, columns), vec(db));
       CHECK(same_bits(y, want_y));
       CHECK(distance(db, sums) <= tolerance<T> * 4);
     }
@@ -91,22 +91,23 @@ TEST_CASE("add, scale, fill, copy", "[compute][elementwise]") {
       sum[i] = a[i] + b[i];
       twice[i] = a[i] * 2.5f;
     }
-    backend.add(vec(a), vec(b), vec(c));
+    hc::run<hc::ops::add>(backend, vec(a), vec(b), vec(c));
     CHECK(same_bits(c, sum));
     c = a;
-    backend.add(vec(std::as_const(c)), vec(b), vec(c));
+    hc::run<hc::ops::add>(backend, vec(std::as_const(c)), vec(b), vec(c));
     CHECK(same_bits(c, sum));
     c = a;
-    backend.scale(vec(c), 2.5f);
+    hc::run<hc::ops::scale>(backend, vec(c), 2.5f);
     CHECK(same_bits(c, twice));
-    backend.copy(vec(b), vec(c));
+    hc::run<hc::ops::copy>(backend, vec(b), vec(c));
     CHECK(same_bits(c, b));
-    backend.fill(vec(c), 0.5f);
+    hc::run<hc::ops::fill>(backend, vec(c), 0.5f);
     CHECK(c == std::vector<float>(a.size(), 0.5f));
   }
   const std::vector<float> four(4);
   std::vector<float> five(5);
-  CHECK_THROWS_WITH(backend.copy(vec(four), vec(five)), "heddle: copy: elements of y should be 4, got 5");
+  CHECK_THROWS_WITH(hc::run<hc::ops::copy>(backend, vec(four), vec(five)),
+                    "heddle: copy: elements of y should be 4, got 5");
 }
 
 TEMPLATE_TEST_CASE("sums of squares are exact to double and do not depend on threads", "[compute][elementwise]", float,
@@ -117,32 +118,32 @@ TEMPLATE_TEST_CASE("sums of squares are exact to double and do not depend on thr
     long double want = 0;
     for (const T v : x) want += static_cast<long double>(v) * static_cast<long double>(v);
     hc::host<> one(1);
-    const double first = one.sum_of_squares(vec(x));
+    const double first = hc::sum_of<hc::ops::sum_of_squares>(one, vec(x));
     CHECK(first == Approx(static_cast<double>(want)).epsilon(1e-13));
     for (const int threads : {2, 3, 5}) {
       hc::host<> several(threads);
-      CHECK(several.sum_of_squares(vec(x)) == first);
+      CHECK(hc::sum_of<hc::ops::sum_of_squares>(several, vec(x)) == first);
     }
   }
   hc::host<> backend(2);
   std::vector<T> x(50000, T(1));
   x[40000] = std::numeric_limits<T>::quiet_NaN();
-  CHECK(std::isnan(backend.sum_of_squares(vec(x))));
+  CHECK(std::isnan(hc::sum_of<hc::ops::sum_of_squares>(backend, vec(x))));
 }
 
 TEMPLATE_TEST_CASE("all_finite finds a single infinity or NaN anywhere", "[compute][elementwise]", float, double) {
   using T = TestType;
   hc::host<> backend(2);
-  CHECK(backend.all_finite(std::span<const T>()));
+  CHECK(hc::all_finite(backend, std::span<const T>()));
   for (const int64_t n : {1, 63, 64, 65, 50000}) {
     std::vector<T> x(static_cast<std::size_t>(n), (std::numeric_limits<T>::max)());
     x[0] = std::numeric_limits<T>::denorm_min();
-    CHECK(backend.all_finite(vec(x)));
+    CHECK(hc::all_finite(backend, vec(x)));
     for (const int64_t at : {int64_t{0}, n / 2, n - 1})
       for (const T bad : {std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity(),
                           std::numeric_limits<T>::quiet_NaN()}) {
         const T old = std::exchange(x[static_cast<std::size_t>(at)], bad);
-        CHECK_FALSE(backend.all_finite(vec(x)));
+        CHECK_FALSE(hc::all_finite(backend, vec(x)));
         x[static_cast<std::size_t>(at)] = old;
       }
   }
@@ -159,16 +160,16 @@ TEMPLATE_TEST_CASE("reductions add to a number in the backend's memory", "[compu
     for (const int threads : {1, 3}) {
       hc::host<> backend(threads);
       double sum = 2.5, bad = 1;
-      backend.sum_of_squares(vec(x), &sum);
+      hc::run<hc::ops::sum_of_squares>(backend, vec(x), &sum);
       CHECK(sum == Approx(2.5 + want).epsilon(1e-13));
-      CHECK(sum == 2.5 + backend.sum_of_squares(vec(x)));
-      backend.count_nonfinite(vec(x), &bad);
+      CHECK(sum == 2.5 + hc::sum_of<hc::ops::sum_of_squares>(backend, vec(x)));
+      hc::run<hc::ops::count_nonfinite>(backend, vec(x), &bad);
       CHECK(bad == 1);
       auto worse = x;
       double count = 1;
       for (std::size_t i = 0; i < x.size(); i += 1 + i / 3, ++count)
         worse[i] = i % 2 == 0 ? T(static_cast<float>(INFINITY)) : (std::numeric_limits<T>::quiet_NaN)();
-      backend.count_nonfinite(vec(std::as_const(worse)), &bad);
+      hc::run<hc::ops::count_nonfinite>(backend, vec(std::as_const(worse)), &bad);
       CHECK(bad == count);
     }
   }

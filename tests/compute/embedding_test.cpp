@@ -19,7 +19,7 @@ TEST_CASE("embedding: rows held here, zeros elsewhere, and shards add up", "[com
   for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 4}, {4, 4}, {8, 3}, {11, 0}}) {
     const std::vector<double> shard(table.begin() + first * width, table.begin() + (first + rows) * width);
     hc::run<hc::ops::embedding>(backend, ids, matrix(shard, rows, width), first, matrix(part, 50, width));
-    backend.add(vec(std::as_const(sum)), vec(std::as_const(part)), vec(sum));
+    hc::run<hc::ops::add>(backend, vec(std::as_const(sum)), vec(std::as_const(part)), vec(sum));
   }
   CHECK(same_bits(sum, whole));
 }

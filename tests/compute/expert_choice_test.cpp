@@ -2,8 +2,8 @@
 #include "catch.hpp"
 #include "support.hpp"
 
-#include <heddle/compute/expert_choice.hpp>
-#include <heddle/compute/head_parts.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -73,15 +73,15 @@ TEMPLATE_TEST_CASE(
     ids chosen(static_cast<std::size_t>(tokens * k)), want_chosen;
     std::vector<double> weights(chosen.size()), want, dlogits(logits.size(), NAN);
     const auto forward = [&] {
-      backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), bias, rule,
-                                       matrix(chosen, tokens, k), matrix(weights, tokens, k));
+      hc::run<hc::ops::choose_experts<TestType>>(backend, matrix(std::as_const(logits), tokens, experts), bias, rule,
+                                                 matrix(chosen, tokens, k), matrix(weights, tokens, k));
     };
     // No bias: the choice of a bias of zeros.
     const std::vector<double> zeros(bias.size()), none;
     ids of_zeros(chosen.size()), of_none(chosen.size());
     for (const auto& [from, to] : {std::pair(&zeros, &of_zeros), std::pair(&none, &of_none)})
-      backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), *from, rule,
-                                       matrix(*to, tokens, k), matrix(weights, tokens, k));
+      hc::run<hc::ops::choose_experts<TestType>>(backend, matrix(std::as_const(logits), tokens, experts), *from, rule,
+                                                 matrix(*to, tokens, k), matrix(weights, tokens, k));
     CHECK(of_none == of_zeros);
     forward();
     for (int64_t t = 0; t < tokens; ++t) {
@@ -99,9 +99,9 @@ TEMPLATE_TEST_CASE(
     CHECK(distance(weights, want) <= 1e-14);
     if (tokens > 20) continue;
     const auto dweights = normal<double>(tokens * k, 33);
-    backend.choose_experts_backward<TestType>(matrix(std::as_const(logits), tokens, experts),
-                                              matrix(std::as_const(chosen), tokens, k), rule,
-                                              matrix(dweights, tokens, k), matrix(dlogits, tokens, experts));
+    hc::run<hc::ops::choose_experts_backward<TestType>>(backend, matrix(std::as_const(logits), tokens, experts),
+                                                        matrix(std::as_const(chosen), tokens, k), rule,
+                                                        matrix(dweights, tokens, k), matrix(dlogits, tokens, experts));
     const auto value = [&] {
       forward();
       return dot(weights, dweights);
@@ -116,23 +116,24 @@ TEST_CASE("a bias selects experts and is not in their weights; balancing moves i
   const std::vector<double> logits{1, 2, 0.5, -1}, bias{0, -0.5, 0.3, 0};
   ids chosen(2);
   std::vector<double> weights(2);
-  backend.choose_experts<hc::sigmoid_scores>(matrix(logits, 1, 4), bias, {}, matrix(chosen, 1, 2),
-                                             matrix(weights, 1, 2));
+  hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(logits, 1, 4), bias, hc::grouped_choice{},
+                                                       matrix(chosen, 1, 2), matrix(weights, 1, 2));
   CHECK(chosen == ids{2, 0});
   CHECK(weights[0] == Approx(0.4598825968).epsilon(1e-9));
   CHECK(weights[1] == Approx(0.5401174032).epsilon(1e-9));
   const std::vector<float> far{-2000, 2000};
   std::vector<float> w(2);
-  backend.choose_experts<hc::sigmoid_scores>(matrix(far, 1, 2), std::vector<float>{0, 0}, {}, matrix(chosen, 1, 2),
-                                             matrix(w, 1, 2));
+  hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(far, 1, 2), std::vector<float>{0, 0},
+                                                       hc::grouped_choice{}, matrix(chosen, 1, 2), matrix(w, 1, 2));
   CHECK(chosen == ids{1, 0});
   CHECK(w == std::vector<float>{1, 0});
-  CHECK_THROWS_WITH(backend.choose_experts<hc::sigmoid_scores>(matrix(logits, 1, 4), bias, {.groups = 4, .kept = 1},
-                                                               matrix(chosen, 1, 2), matrix(weights, 1, 2)),
+  const hc::grouped_choice narrow{.groups = 4, .kept = 1};
+  CHECK_THROWS_WITH(hc::run<hc::ops::choose_experts<hc::sigmoid_scores>>(backend, matrix(logits, 1, 4), bias, narrow,
+                                                                         matrix(chosen, 1, 2), matrix(weights, 1, 2)),
                     "heddle: choose_experts: 2 of 4 experts should be in 1 of 4 groups of the same size, which have at "
                     "least so many experts");
   std::vector<double> balanced = bias;
-  backend.balance_bias(std::vector<double>{3, 9, 0, 4}, 0.125, vec(balanced));
+  hc::run<hc::ops::balance_bias>(backend, std::vector<double>{3, 9, 0, 4}, 0.125, vec(balanced));
   CHECK(balanced == std::vector<double>{0.125, -0.625, 0.425, 0});
 }
 
@@ -142,10 +143,10 @@ TEST_CASE("parts of heads are copied head by head or from one head, and summed i
   const auto x = normal<double>(rows * heads * each, 41), one = normal<double>(rows * 6, 42);
   const auto at = [](int64_t r, int64_t columns, int64_t c) { return static_cast<std::size_t>(r * columns + c); };
   std::vector<double> y(static_cast<std::size_t>(rows * heads * 5), -7), sum(static_cast<std::size_t>(rows * 2), NAN);
-  backend.copy_heads(hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 1), 2,
-                     hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5, 3));
-  backend.copy_heads(hc::part_of_heads(matrix(one, rows, 6), 1, 6, 4), 2,
-                     hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5));
+  hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 1), 2,
+                               hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5, 3));
+  hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(one, rows, 6), 1, 6, 4), 2,
+                               hc::part_of_heads(matrix(y, rows, heads * 5), heads, 5));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < 2; ++i) {
@@ -154,17 +155,17 @@ TEST_CASE("parts of heads are copied head by head or from one head, and summed i
       }
       CHECK(y[at(r, heads * 5, h * 5 + 2)] == -7);
     }
-  backend.sum_heads(hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 2), 2,
-                    hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
+  hc::run<hc::ops::sum_heads>(backend, hc::part_of_heads(matrix(x, rows, heads * each), heads, each, 2), 2,
+                              hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < 2; ++i)
       CHECK(sum[at(r, 2, i)] == Approx(x[at(r, 12, 2 + i)] + x[at(r, 12, 6 + i)] + x[at(r, 12, 10 + i)]));
   const std::vector<double> none;
-  backend.sum_heads(hc::part_of_heads(matrix(none, rows, 0), 0, each), 2,
-                    hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
+  hc::run<hc::ops::sum_heads>(backend, hc::part_of_heads(matrix(none, rows, 0), 0, each), 2,
+                              hc::part_of_heads(matrix(sum, rows, 2), 1, 2));
   CHECK(sum == std::vector<double>(sum.size(), 0.0));
   CHECK_THROWS_WITH(hc::part_of_heads(matrix(x, rows, 12), 5, 2), Catch::Contains("should have those of 5 heads of 2"));
-  CHECK_THROWS_WITH(
-      backend.copy_heads(hc::part_of_heads(matrix(x, rows, 12), 3, 4), 5, hc::part_of_heads(matrix(y, rows, 15), 3, 5)),
-      "heddle: copy_heads: columns should be from 0 to those of a head, 4, got 5");
+  CHECK_THROWS_WITH(hc::run<hc::ops::copy_heads>(backend, hc::part_of_heads(matrix(x, rows, 12), 3, 4), 5,
+                                                 hc::part_of_heads(matrix(y, rows, 15), 3, 5)),
+                    "heddle: copy_heads: columns should be from 0 to those of a head, 4, got 5");
 }

@@ -41,7 +41,9 @@ struct routed {
   ids sources, places;
   routed(const ids& chosen, int64_t tokens, int64_t k, int64_t experts, int64_t first = 0)
       : offsets(static_cast<std::size_t>(experts + 1), -7), sources(chosen.size(), -7), places(chosen.size(), -7) {
-    hc::host<>().route(matrix(chosen, tokens, k), first, vec(offsets), vec(sources), matrix(places, tokens, k));
+    hc::host<> alone;
+    hc::run<hc::ops::route>(alone, matrix(chosen, tokens, k), first, vec(offsets), vec(sources),
+                            matrix(places, tokens, k));
   }
 };
 
@@ -69,8 +71,8 @@ TEMPLATE_TEST_CASE("top_k chooses as a stable sort does, weighs as its rule says
     ids chosen(static_cast<std::size_t>(tokens * k));
     std::vector<double> weights(chosen.size()), dlogits(logits.size(), NAN);
     const auto forward = [&] {
-      backend.top_k<TestType>(matrix(std::as_const(logits), tokens, experts), matrix(chosen, tokens, k),
-                              matrix(weights, tokens, k));
+      hc::run<hc::ops::top_k<TestType>>(backend, matrix(std::as_const(logits), tokens, experts),
+                                        matrix(chosen, tokens, k), matrix(weights, tokens, k));
     };
     forward();
     std::vector<long double> want;
@@ -83,8 +85,8 @@ TEMPLATE_TEST_CASE("top_k chooses as a stable sort does, weighs as its rule says
     CHECK(chosen == want_chosen);
     CHECK(distance(weights, want) <= 1e-14);
     const auto dweights = normal<double>(tokens * k, 12);
-    backend.top_k_backward<TestType>(
-        matrix(std::as_const(logits), tokens, experts), matrix(std::as_const(chosen), tokens, k),
+    hc::run<hc::ops::top_k_backward<TestType>>(
+        backend, matrix(std::as_const(logits), tokens, experts), matrix(std::as_const(chosen), tokens, k),
         matrix(std::as_const(weights), tokens, k), matrix(dweights, tokens, k), matrix(dlogits, tokens, experts));
     if (tokens <= 33) {
       const auto value = [&] {
@@ -96,7 +98,8 @@ TEMPLATE_TEST_CASE("top_k chooses as a stable sort does, weighs as its rule says
     const std::vector<float> narrow(logits.begin(), logits.end());
     ids chosen_in_float(chosen.size());
     std::vector<float> w(chosen.size());
-    backend.top_k<TestType>(matrix(narrow, tokens, experts), matrix(chosen_in_float, tokens, k), matrix(w, tokens, k));
+    hc::run<hc::ops::top_k<TestType>>(backend, matrix(narrow, tokens, experts), matrix(chosen_in_float, tokens, k),
+                                      matrix(w, tokens, k));
     forward();
     CHECK(distance(w, weights) <= 2e-6);
   }
@@ -108,18 +111,21 @@ TEST_CASE("top_k breaks ties by the lower id and shows NaN", "[compute][experts]
   const std::vector<float> logits{1, 3, 3, 2, 3, 0, 0, 0, 0, 0, 1, nan, 5, nan, 2};
   ids chosen(9);
   std::vector<float> weights(9);
-  backend.top_k<hc::softmax_of_chosen>(matrix(logits, 3, 5), matrix(chosen, 3, 3), matrix(weights, 3, 3));
+  hc::run<hc::ops::top_k<hc::softmax_of_chosen>>(backend, matrix(logits, 3, 5), matrix(chosen, 3, 3),
+                                                 matrix(weights, 3, 3));
   CHECK(chosen == ids{1, 2, 4, 0, 1, 2, 1, 3, 2});
   CHECK(weights[4] == Approx(1.0 / 3));
   CHECK(std::isnan(weights[6]));
   ids too_many(18);
   std::vector<float> w(18);
-  CHECK_THROWS_WITH(backend.top_k<hc::softmax_of_all>(matrix(logits, 3, 5), matrix(too_many, 3, 6), matrix(w, 3, 6)),
+  CHECK_THROWS_WITH(hc::run<hc::ops::top_k<hc::softmax_of_all>>(backend, matrix(logits, 3, 5), matrix(too_many, 3, 6),
+                                                                matrix(w, 3, 6)),
                     "heddle: top_k: at most all of the 5 experts can be chosen, got ids of 6 columns");
 }
 
 TEMPLATE_TEST_CASE("experts keep the choices that fewer than so many others come before", "[compute][experts]",
                    hc::keep_heaviest, hc::keep_first) {
+  hc::host<> alone;
   const int64_t tokens = 23, experts = 5, k = 3;
   const ids chosen = different_experts(tokens, k, experts, 21);
   auto weights = normal<double>(tokens * k, 22);
@@ -128,9 +134,9 @@ TEMPLATE_TEST_CASE("experts keep the choices that fewer than so many others come
   for (const int64_t most : {0, 1, 4, 9, 23}) {
     CAPTURE(most);
     ids kept(chosen.size(), -7);
-    hc::host<>().limit_choices<TestType>(matrix(std::as_const(chosen), tokens, k),
-                                         matrix(std::as_const(weights), tokens, k), experts, most,
-                                         matrix(kept, tokens, k));
+    hc::run<hc::ops::limit_choices<TestType>>(alone, matrix(std::as_const(chosen), tokens, k),
+                                              matrix(std::as_const(weights), tokens, k), experts, most,
+                                              matrix(kept, tokens, k));
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       int64_t before = 0;
       for (std::size_t j = 0; j < chosen.size(); ++j) {
@@ -144,14 +150,15 @@ TEMPLATE_TEST_CASE("experts keep the choices that fewer than so many others come
   // Choices that are none stay so, and take no place; ids outside are refused.
   ids few{0, -1, 0, 0}, left(4, -7);
   const std::vector<double> alike(4, 1.0);
-  hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 4, 1), 1, 2, matrix(left, 4, 1));
+  hc::run<hc::ops::limit_choices<TestType>>(alone, matrix(std::as_const(few), 4, 1), matrix(alike, 4, 1), 1, 2,
+                                            matrix(left, 4, 1));
   CHECK(left == ids{0, -1, 0, -1});
-  CHECK_THROWS_AS(hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 2, 2), 1, 2,
-                                                       matrix(left, 4, 1)),
+  CHECK_THROWS_AS(hc::run<hc::ops::limit_choices<TestType>>(alone, matrix(std::as_const(few), 4, 1),
+                                                            matrix(alike, 2, 2), 1, 2, matrix(left, 4, 1)),
                   hd::layout_error);
   few[0] = 1;
-  CHECK_THROWS_AS(hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 4, 1), 1, 2,
-                                                       matrix(left, 4, 1)),
+  CHECK_THROWS_AS(hc::run<hc::ops::limit_choices<TestType>>(alone, matrix(std::as_const(few), 4, 1),
+                                                            matrix(alike, 4, 1), 1, 2, matrix(left, 4, 1)),
                   hd::layout_error);
 }
 
@@ -221,24 +228,25 @@ TEMPLATE_TEST_CASE("rows go to their experts and come back weighted, with gradie
     std::vector<T> y(s.size(), T(NAN)), out(x.size(), T(NAN)), dy(s.size(), T(NAN)), dw(w.size(), T(NAN)),
         dx(x.size(), T(NAN));
     const auto places = matrix(r.places, tokens, k);
-    backend.permute(matrix(x, tokens, width), r.sources, matrix(y, n, width));
+    hc::run<hc::ops::permute>(backend, matrix(x, tokens, width), r.sources, matrix(y, n, width));
     for (int64_t i = r.offsets.back(); i < n; ++i)
       for (int64_t c = 0; c < width; ++c) CHECK(y[static_cast<std::size_t>(i * width + c)] == T(0));
     for (std::size_t i = 0; i < y.size(); ++i) y[i] *= s[i];
-    backend.unpermute(matrix(std::as_const(y), n, width), places, matrix(w, tokens, k), matrix(out, tokens, width));
+    hc::run<hc::ops::unpermute>(backend, matrix(std::as_const(y), n, width), places, matrix(w, tokens, k),
+                                matrix(out, tokens, width));
     CHECK(distance(out, want) <= tolerance<T>);
-    backend.unpermute_backward(matrix(d, tokens, width), matrix(std::as_const(y), n, width), places,
-                               matrix(w, tokens, k), matrix(dy, n, width), matrix(dw, tokens, k));
+    hc::run<hc::ops::unpermute_backward>(backend, matrix(d, tokens, width), matrix(std::as_const(y), n, width), places,
+                                         matrix(w, tokens, k), matrix(dy, n, width), matrix(dw, tokens, k));
     for (std::size_t i = 0; i < dy.size(); ++i) dy[i] *= s[i];
-    backend.permute_backward(matrix(std::as_const(dy), n, width), places, matrix(dx, tokens, width));
+    hc::run<hc::ops::permute_backward>(backend, matrix(std::as_const(dy), n, width), places, matrix(dx, tokens, width));
     const double bound = std::is_same_v<T, float> ? 4e-6 : 1e-8;
     CHECK(distance(dx, finite_differences(wide_x, [&] { return value(nullptr); })) <= bound);
     CHECK(distance(dw, finite_differences(wide_w, [&] { return value(nullptr); })) <= bound);
     // In the place of y.
     auto same = y;
     std::vector<T> dw2(dw.size());
-    backend.unpermute_backward(matrix(d, tokens, width), matrix(std::as_const(same), n, width), places,
-                               matrix(w, tokens, k), matrix(same, n, width), matrix(dw2, tokens, k));
+    hc::run<hc::ops::unpermute_backward>(backend, matrix(d, tokens, width), matrix(std::as_const(same), n, width),
+                                         places, matrix(w, tokens, k), matrix(same, n, width), matrix(dw2, tokens, k));
     for (std::size_t i = 0; i < same.size(); ++i) same[i] *= s[i];
     CHECK(same_bits(same, dy));
     CHECK(same_bits(dw2, dw));
@@ -336,7 +344,7 @@ TEST_CASE("grouped products of bf16 add up in float", "[compute][experts]") {
   CHECK(distance(dw, want_dw) <= tolerance<float>);
   std::vector<hd::bf16> moved(x.size());
   const ids back{6, 5, 4, 3, 2, 1, 0};
-  backend.permute(matrix(x, rows, in), back, matrix(moved, rows, in));  // rows of any element type
+  hc::run<hc::ops::permute>(backend, matrix(x, rows, in), back, matrix(moved, rows, in));  // rows of any element type
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < in; ++i)
       CHECK(moved[static_cast<std::size_t>(r * in + i)].bits == x[static_cast<std::size_t>((6 - r) * in + i)].bits);

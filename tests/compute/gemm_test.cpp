@@ -122,7 +122,7 @@ TEMPLATE_TEST_CASE("beta 0 overwrites NaN, and NaN in an operand is not lost", "
       const auto b = normal<T>(n * n, 2);
       std::vector<T> c(static_cast<std::size_t>(n * n), nan);
       c = multiplied<transpose::no, transpose::no>(backend, n, n, n, a, b, T(0), c);
-      CHECK(backend.all_finite(vec(c)));
+      CHECK(hc::all_finite(backend, vec(c)));
       a[static_cast<std::size_t>(n + 1)] = nan;  // row 1 of a: row 1 of c, and no other
       c = multiplied<transpose::no, transpose::no>(backend, n, n, n, a, b, T(0), c);
       int wrong = 0;

@@ -138,10 +138,11 @@ TEST_CASE("rotary embeddings have the reference's values in both layouts, and ba
   const std::vector<double> x{1, 2, 3, 4};
   const std::vector<std::int32_t> one{1};
   std::vector<double> y(4);
-  backend.rotary<hc::rotary_pairs::halves>(heads(x, 1, 1, 4), one, table.cosines(), table.sines(), heads(y, 1, 1, 4));
+  hc::run<hc::ops::rotary<hc::rotary_pairs::halves>>(backend, heads(x, 1, 1, 4), one, table.cosines(), table.sines(),
+                                                     heads(y, 1, 1, 4));
   CHECK(distance(y, std::vector<double>{-1.9841106486, 1.9599006675, 2.4623779024, 4.0197996683}) <= 1e-10);
-  backend.rotary<hc::rotary_pairs::neighbours>(heads(x, 1, 1, 4), one, table.cosines(), table.sines(),
-                                               heads(y, 1, 1, 4));
+  hc::run<hc::ops::rotary<hc::rotary_pairs::neighbours>>(backend, heads(x, 1, 1, 4), one, table.cosines(),
+                                                         table.sines(), heads(y, 1, 1, 4));
   CHECK(distance(y, std::vector<double>{-1.1426396637, 1.9220755965, 2.9598506679, 4.0297995017}) <= 1e-10);
 
   // Heads of 7 elements of which 4 turn; positions repeat and go back; in place and not.
@@ -150,31 +151,35 @@ TEST_CASE("rotary embeddings have the reference's values in both layouts, and ba
   const auto check = [&]<hc::rotary_pairs Pairs>() {
     auto moved = in;
     std::vector<double> out(in.size()), back(in.size());
-    backend.rotary<Pairs>(heads(in, 5, 3, 7), at, table.cosines(), table.sines(), heads(out, 5, 3, 7));
-    backend.rotary<Pairs>(heads(std::as_const(moved), 5, 3, 7), at, table.cosines(), table.sines(),
-                          heads(moved, 5, 3, 7));
+    hc::run<hc::ops::rotary<Pairs>>(backend, heads(in, 5, 3, 7), at, table.cosines(), table.sines(),
+                                    heads(out, 5, 3, 7));
+    hc::run<hc::ops::rotary<Pairs>>(backend, heads(std::as_const(moved), 5, 3, 7), at, table.cosines(), table.sines(),
+                                    heads(moved, 5, 3, 7));
     CHECK(same_bits(moved, out));
-    backend.rotary_backward<Pairs>(heads(std::as_const(out), 5, 3, 7), at, table.cosines(), table.sines(),
-                                   heads(back, 5, 3, 7));
+    hc::run<hc::ops::rotary_backward<Pairs>>(backend, heads(std::as_const(out), 5, 3, 7), at, table.cosines(),
+                                             table.sines(), heads(back, 5, 3, 7));
     CHECK(distance(back, in) <= 1e-14);
     auto source = in;
     const auto value = [&] {
-      backend.rotary<Pairs>(heads(std::as_const(source), 5, 3, 7), at, table.cosines(), table.sines(),
-                            heads(out, 5, 3, 7));
+      hc::run<hc::ops::rotary<Pairs>>(backend, heads(std::as_const(source), 5, 3, 7), at, table.cosines(),
+                                      table.sines(), heads(out, 5, 3, 7));
       return dot(out, dy);
     };
-    backend.rotary_backward<Pairs>(heads(dy, 5, 3, 7), at, table.cosines(), table.sines(), heads(back, 5, 3, 7));
+    hc::run<hc::ops::rotary_backward<Pairs>>(backend, heads(dy, 5, 3, 7), at, table.cosines(), table.sines(),
+                                             heads(back, 5, 3, 7));
     CHECK(distance(back, finite_differences(source, value)) <= 1e-8);
   };
   check.operator()<hc::rotary_pairs::halves>();
   check.operator()<hc::rotary_pairs::neighbours>();
 
   const std::vector<std::int32_t> outside{6};
-  CHECK_THROWS_WITH(backend.rotary(heads(x, 1, 1, 4), outside, table.cosines(), table.sines(), heads(y, 1, 1, 4)),
+  CHECK_THROWS_WITH(hc::run<hc::ops::rotary<hc::rotary_pairs::halves>>(
+                        backend, heads(x, 1, 1, 4), outside, table.cosines(), table.sines(), heads(y, 1, 1, 4)),
                     Catch::Contains("positions should be from 0 to 5, as the tables are, got 6"));
-  CHECK_THROWS_WITH(backend.rotary(heads(x, 2, 1, 2), std::vector<std::int32_t>{0, 1}, table.cosines(), table.sines(),
-                                   heads(y, 2, 1, 2)),
-                    Catch::Contains("turn 4 elements, but a head has 2"));
+  CHECK_THROWS_WITH(
+      hc::run<hc::ops::rotary<hc::rotary_pairs::halves>>(backend, heads(x, 2, 1, 2), std::vector<std::int32_t>{0, 1},
+                                                         table.cosines(), table.sines(), heads(y, 2, 1, 2)),
+      Catch::Contains("turn 4 elements, but a head has 2"));
 }
 
 TEST_CASE("scores of rotated queries and keys depend on the distance of their positions alone", "[compute][rotary]") {
@@ -183,10 +188,10 @@ TEST_CASE("scores of rotated queries and keys depend on the distance of their po
   const auto q = normal<double>(16, 1), k = normal<double>(16, 2);
   const auto score = [&](std::int32_t qp, std::int32_t kp) {
     std::vector<double> a(16), b(16);
-    backend.rotary(heads(q, 1, 1, 16), std::vector<std::int32_t>{qp}, table.cosines(), table.sines(),
-                   heads(a, 1, 1, 16));
-    backend.rotary(heads(k, 1, 1, 16), std::vector<std::int32_t>{kp}, table.cosines(), table.sines(),
-                   heads(b, 1, 1, 16));
+    hc::run<hc::ops::rotary<hc::rotary_pairs::halves>>(backend, heads(q, 1, 1, 16), std::vector<std::int32_t>{qp},
+                                                       table.cosines(), table.sines(), heads(a, 1, 1, 16));
+    hc::run<hc::ops::rotary<hc::rotary_pairs::halves>>(backend, heads(k, 1, 1, 16), std::vector<std::int32_t>{kp},
+                                                       table.cosines(), table.sines(), heads(b, 1, 1, 16));
     return dot(a, b);
   };
   for (std::int32_t gap = 0; gap < 20; ++gap) CHECK(score(40 + gap, 40) == Approx(score(gap, 0)).epsilon(1e-11));
@@ -209,12 +214,13 @@ TEMPLATE_TEST_CASE("gated activations equal their definitions, their backward fi
     std::vector<double> h(gate.size()), dgate(gate.size()), dup(gate.size());
     std::vector<long double> want(gate.size());
     for (std::size_t i = 0; i < want.size(); ++i) want[i] = activation(gate[i]) * up[i];
-    backend.gated<TestType>(vec(std::as_const(gate)), vec(std::as_const(up)), vec(h));
+    hc::run<hc::ops::gated<TestType>>(backend, vec(std::as_const(gate)), vec(std::as_const(up)), vec(h));
     CHECK(distance(h, want) <= 1e-14);
-    backend.gated_backward<TestType>(vec(std::as_const(gate)), vec(std::as_const(up)), vec(dh), vec(dgate), vec(dup));
+    hc::run<hc::ops::gated_backward<TestType>>(backend, vec(std::as_const(gate)), vec(std::as_const(up)), vec(dh),
+                                               vec(dgate), vec(dup));
     if (n <= 200) {
       const auto value = [&] {
-        backend.gated<TestType>(vec(std::as_const(gate)), vec(std::as_const(up)), vec(h));
+        hc::run<hc::ops::gated<TestType>>(backend, vec(std::as_const(gate)), vec(std::as_const(up)), vec(h));
         return dot(h, dh);
       };
       CHECK(distance(dgate, finite_differences(gate, value)) <= 1e-8);
@@ -222,7 +228,8 @@ TEMPLATE_TEST_CASE("gated activations equal their definitions, their backward fi
     }
     // Results in the places of the arguments.
     auto g = gate, u = up;
-    backend.gated_backward<TestType>(vec(std::as_const(g)), vec(std::as_const(u)), vec(dh), vec(g), vec(u));
+    hc::run<hc::ops::gated_backward<TestType>>(backend, vec(std::as_const(g)), vec(std::as_const(u)), vec(dh), vec(g),
+                                               vec(u));
     CHECK(same_bits(g, dgate));
     CHECK(same_bits(u, dup));
   }
@@ -230,6 +237,6 @@ TEMPLATE_TEST_CASE("gated activations equal their definitions, their backward fi
   hc::host<> backend;
   const std::vector<float> far{-1e10f, -200.0f, 200.0f, 1e4f}, ones(4, 1.0f);
   std::vector<float> dgate(4), dup(4);
-  backend.gated_backward<TestType>(vec(far), vec(ones), vec(ones), vec(dgate), vec(dup));
+  hc::run<hc::ops::gated_backward<TestType>>(backend, vec(far), vec(ones), vec(ones), vec(dgate), vec(dup));
   CHECK(dgate == std::vector<float>{0, 0, 1, 1});
 }

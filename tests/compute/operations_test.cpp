@@ -28,7 +28,13 @@ using all_operations =
     list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight, ops::rms_norm,
          ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
          ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax,
-         ops::embedding, ops::embedding_backward>;
+         ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
+         ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
+         ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss, ops::gated<hc::silu>,
+         ops::gated_backward<hc::silu>, ops::soft_cap, ops::soft_cap_backward>;
+
+using hc::detail::most_dims;
+using extents_type = std::array<std::int64_t, most_dims>;
 
 // The elements of an argument, or the number: of S where they are the operation's or sums.
 template <class A, class S>
@@ -37,9 +43,11 @@ template <class... A>
 using memory_of = std::tuple<std::vector<element<A, double>>...>;
 // A view of an argument of these extents; the first element for a number.
 template <class A, class M>
-auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
+auto argument(M& memory, const extents_type& extents) {
   using view = typename A::template view<double, hd::host_memory>;
-  if constexpr (A::dims[0] == nullptr)
+  if constexpr (std::is_pointer_v<view>)
+    return memory.data();
+  else if constexpr (A::dims[0] == nullptr)
     return memory[0];
   else if constexpr (A::dims[1] == nullptr)
     return view(memory.data(), static_cast<std::size_t>(extents[0]));
@@ -47,9 +55,9 @@ auto argument(M& memory, const std::array<std::int64_t, 2>& extents) {
     return view(memory.data(), hd::dynamic_shape<2>(extents[0], extents[1]));
 }
 template <class A, class... D>
-std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
-  std::array<std::int64_t, 2> found{};
-  for (std::size_t d = 0; d < 2; ++d)
+extents_type extents(const ops::sizes<D...>& n) {
+  extents_type found{};
+  for (std::size_t d = 0; d < most_dims; ++d)
     static_cast<void>(((A::dims[d] == &hc::detail::dimension<D> ? found[d] = n[D{}] : 0), ...));
   return found;
 }
@@ -57,7 +65,7 @@ std::array<std::int64_t, 2> extents(const ops::sizes<D...>& n) {
 // Calls Op once for each dimension of each argument, with that one too long, and gives what went wrong.
 template <class Op, class... A, class... D>
 std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A...>*, ops::sizes<D...>*) {
-  constexpr std::array<std::array<const char*, 2>, sizeof...(A)> dims{A::dims...};
+  constexpr std::array<hc::detail::argument_dims, sizeof...(A)> dims{A::dims...};
   std::vector<std::string> wrong;
   const auto uses = [&](const char* dim) {
     int n = 0;
@@ -65,12 +73,12 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
       for (const char* d : of) n += d == dim;
     return n;
   };
-  for (std::size_t i = 0; i <= 2 * sizeof...(A); ++i) {  // the last: nothing is too long
+  for (std::size_t i = 0; i <= most_dims * sizeof...(A); ++i) {  // the last: nothing is too long
     std::int64_t size = 2;
     const ops::sizes<D...> n{{(static_cast<void>(D{}), ++size)...}};
-    std::array<std::array<std::int64_t, 2>, sizeof...(A)> of{extents<A>(n)...};
-    const char* const dim = i < 2 * sizeof...(A) ? dims[i / 2][i % 2] : nullptr;
-    if (dim != nullptr) ++of[i / 2][i % 2];
+    std::array<extents_type, sizeof...(A)> of{extents<A>(n)...};
+    const char* const dim = i < most_dims * sizeof...(A) ? dims[i / most_dims][i % most_dims] : nullptr;
+    if (dim != nullptr) ++of[i / most_dims][i % most_dims];
     memory_of<A...> memory{std::vector<element<A, double>>(64)...};
     std::string text;
     try {
@@ -83,9 +91,9 @@ std::vector<std::string> unchecked_sizes(hc::host<>& backend, ops::signature<A..
     if (text.empty() == (dim != nullptr && uses(dim) > 1)) wrong.push_back(std::to_string(i) + ": " + text);
     if (!text.empty() && text.rfind("heddle: " + std::string(Op::name) + ": ", 0) != 0) wrong.push_back(text);
     // Where another argument has the size first, this one is named.
-    const auto first = std::find_if(dims.begin(), dims.end(), [&](auto& of) { return of[0] == dim || of[1] == dim; });
-    if (!text.empty() && first != dims.begin() + static_cast<std::ptrdiff_t>(i / 2) &&
-        text.find(Op::arguments[i / 2]) == std::string::npos)
+    const auto first = std::find_if(dims.begin(), dims.end(), [&](auto& all) { return all[0] == dim || all[1] == dim; });
+    if (!text.empty() && first != dims.begin() + static_cast<std::ptrdiff_t>(i / most_dims) &&
+        text.find(Op::arguments[i / most_dims]) == std::string::npos)
       wrong.push_back(text);
   }
   return wrong;
@@ -105,6 +113,12 @@ struct counted {
 };
 inline counted sqrt(counted x) {
   return ++counted::flops, std::sqrt(x.value);
+}
+inline counted tanh(counted x) {
+  return ++counted::flops, std::tanh(x.value);
+}
+inline counted log(counted x) {
+  return ++counted::flops, std::log(x.value);
 }
 inline counted exp(counted x) {
   return ++counted::flops, std::exp(x.value);
@@ -231,6 +245,94 @@ struct definition {
       if (row >= 0 && row < words) dtable[static_cast<std::size_t>(row * columns) + j] += dout[at];
     });
   }
+  // GELU is x / (1 + exp(-z)) with this z and, for its derivative, slope.
+  static S inner(S x) { return S(2 * std::sqrt(2 / std::acos(-1.0))) * (x + S(0.044715) * x * x * x); }
+  static S slope(S x) { return S(2 * std::sqrt(2 / std::acos(-1.0))) * (S(1) + S(3 * 0.044715) * x * x); }
+  void operator()(ops::gelu, const v& x, v& y) const {
+    using std::exp;
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (S(1) / (S(1) + exp(S(-1) * inner(x[i]))));
+  }
+  void operator()(ops::gelu_backward, const v& x, const v& dy, v& dx) const {
+    using std::exp;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S s = S(1) / (S(1) + exp(S(-1) * inner(x[i])));
+      dx[i] = dy[i] * (s + x[i] * s * (S(1) - s) * slope(x[i]));
+    }
+  }
+  void operator()(ops::soft_cap, const v& x, S cap, v& y) const {
+    using std::tanh;
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = cap * tanh(x[i] / cap);
+  }
+  void operator()(ops::soft_cap_backward, const v& x, const v& dy, S cap, v& dx) const {
+    using std::tanh;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S t = tanh(x[i] / cap);
+      dx[i] = dy[i] * (S(1) - t * t);
+    }
+  }
+  void operator()(ops::add, const v& a, const v& b, v& c) const {
+    for (std::size_t i = 0; i < a.size(); ++i) c[i] = a[i] + b[i];
+  }
+  void operator()(ops::scale, v& x, S factor) const {
+    for (S& e : x) e = e * factor;
+  }
+  void operator()(ops::fill, v& x, S value) const { std::fill(x.begin(), x.end(), value); }
+  void operator()(ops::copy, const v& x, v& y) const { y = x; }
+  void operator()(ops::cast<float>, const v& x, std::vector<float>& y) const {
+    if constexpr (std::is_same_v<S, double>)
+      std::transform(x.begin(), x.end(), y.begin(), [](S e) { return static_cast<float>(e); });
+  }
+  void operator()(ops::add_bias, v& y, const v& b) const {
+    each([&](auto, auto j, auto at) { y[at] += b[j]; });
+  }
+  void operator()(ops::add_bias_backward, const v& dy, v& db) const {
+    each([&](auto, auto j, auto at) { db[j] += dy[at]; });
+  }
+  void operator()(ops::gated<hc::silu>, const v& gate, const v& up, v& h) const {
+    using std::exp;
+    for (std::size_t i = 0; i < h.size(); ++i) h[i] = gate[i] * (S(1) / (S(1) + exp(S(-1) * gate[i]))) * up[i];
+  }
+  void operator()(ops::gated_backward<hc::silu>, const v& gate, const v& up, const v& dh, v& dgate, v& dup) const {
+    using std::exp;
+    for (std::size_t i = 0; i < dh.size(); ++i) {
+      const S s = S(1) / (S(1) + exp(S(-1) * gate[i]));
+      dgate[i] = dh[i] * up[i] * (s + gate[i] * s * (S(1) - s));
+      dup[i] = dh[i] * (gate[i] * s);
+    }
+  }
+  static double number(double x) { return x; }
+  template <class C>
+  static double number(const C& x) {
+    return x.value;
+  }
+  void operator()(ops::sum_of_squares, const v& x, double& out) const {
+    S sum(0);
+    for (const S& e : x) sum += e * e;
+    out += number(sum);
+  }
+  void operator()(ops::count_nonfinite, const v& x, double& out) const {
+    for (const S& e : x) out += std::isfinite(number(e)) ? 0 : 1;
+  }
+  void operator()(ops::squared_error, const v& x, const v& target, double& out) const {
+    S sum(0);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const S off = x[i] - target[i];
+      sum += off * off;
+    }
+    out += number(sum);
+  }
+  void operator()(ops::squared_error_backward, v& x, const v& target, S scale) const {
+    const S by = S(2) * scale;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = by * (x[i] - target[i]);
+  }
+  void operator()(ops::cross_entropy_loss, const v& m, const v& sum, const v& picked, const ids& targets,
+                  double& out) const {
+    using std::log;
+    S loss(0);
+    for (std::size_t i = 0; i < m.size(); ++i)
+      if (targets[i] >= 0) loss += log(sum[i]) + (m[i] - picked[i]);
+    out += number(loss);
+  }
   void operator()(ops::rescale_softmax, const v& before, const v& m, v& sum) const {
     using std::exp;
     for (std::size_t i = 0; i < m.size(); ++i) sum[i] = sum[i] * exp(before[i] - m[i]);
@@ -241,7 +343,7 @@ struct definition {
 template <class A, class S, class Sizes>
 std::vector<element<A, S>> numbers(const Sizes& n, int seed) {
   using E = element<A, S>;
-  const std::array<std::int64_t, 2> of = extents<A>(n);
+  const extents_type of = extents<A>(n);
   const std::int64_t count = A::dims[0] == nullptr ? 1 : A::dims[1] == nullptr ? of[0] : of[0] * of[1];
   std::vector<E> x;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -59,20 +59,20 @@ TEMPLATE_TEST_CASE("casts convert every element, for any length and number of th
     for (const int threads : {1, 3}) {
       hc::host<> backend(threads);
       std::vector<H> y(x.size());
-      backend.cast(vec(std::as_const(x)), vec(y));
+      hc::cast(backend, vec(std::as_const(x)), vec(y));
       CHECK(same_bits(y, want));
       std::vector<float> back(x.size()), want_back(want.begin(), want.end());
-      backend.cast(vec(y), vec(back));
+      hc::cast(backend, vec(y), vec(back));
       CHECK(same_bits(back, want_back));
       std::vector<double> wide(x.size()), want_wide(want_back.begin(), want_back.end());
-      backend.cast(vec(y), vec(wide));
+      hc::cast(backend, vec(y), vec(wide));
       CHECK(same_bits(wide, want_wide));
     }
   }
   hc::host<> backend;
   std::vector<float> x(3);
   std::vector<H> y(2);
-  CHECK_THROWS_WITH(backend.cast(vec(x), vec(y)), "heddle: cast: elements of y should be 3, got 2");
+  CHECK_THROWS_WITH(hc::cast(backend, vec(x), vec(y)), "heddle: cast: elements of y should be 3, got 2");
 }
 
 // Every border: the middle of two neighbours goes to the even one, the doubles next to it to the nearer one.
@@ -101,10 +101,10 @@ TEMPLATE_TEST_CASE("doubles are rounded once", "[compute][precision]", hd::bf16,
   }
   hc::host<> backend(2);
   std::vector<H> y(x.size());
-  backend.cast(vec(std::as_const(x)), vec(y));
+  hc::cast(backend, vec(std::as_const(x)), vec(y));
   CHECK(same_bits(y, want));
   const std::vector<double> none{std::numeric_limits<double>::quiet_NaN()};
-  backend.cast(vec(none), vec(y).first(1));
+  hc::cast(backend, vec(none), vec(y).first(1));
   CHECK(std::isnan(static_cast<float>(y[0])));
 }
 
@@ -120,12 +120,13 @@ TEST_CASE("stochastic rounding draws by the index in the whole tensor, and its m
   for (const int threads : {1, 3}) {
     hc::host<> backend(threads);
     std::vector<hd::bf16> y(x.size());
-    backend.cast(vec(x), vec(y), rounding);
+    hc::run<hc::ops::stochastic_cast>(backend, vec(x), vec(y), rounding);
     CHECK(same_bits(y, want));
     for (const std::size_t cut : {1u, 7u, 64u, 5001u}) {  // two parts, each told where it begins
       std::vector<hd::bf16> parts(x.size());
-      backend.cast(vec(x).first(cut), vec(parts).first(cut), rounding);
-      backend.cast(vec(x).subspan(cut), vec(parts).subspan(cut), {rounding.random, cut});
+      hc::run<hc::ops::stochastic_cast>(backend, vec(x).first(cut), vec(parts).first(cut), rounding);
+      hc::run<hc::ops::stochastic_cast>(backend, vec(x).subspan(cut), vec(parts).subspan(cut),
+                                        hc::stochastic{rounding.random, cut});
       CHECK(same_bits(parts, want));
     }
   }
@@ -137,7 +138,8 @@ TEST_CASE("stochastic rounding draws by the index in the whole tensor, and its m
   for (const float value : {1.0f + 0x1p-10f, -3.14159265f, 1.7e-20f, 0.1f, 255.9f}) {
     const std::vector<float> same(n, value);
     std::vector<hd::bf16> y(n);
-    backend.cast(vec(same), vec(y), {hd::counter_random(seed, stream++), 0});
+    hc::run<hc::ops::stochastic_cast>(backend, vec(same), vec(y),
+                                      hc::stochastic{hd::counter_random(seed, stream++), 0});
     double sum = 0;
     for (const hd::bf16 v : y) sum += to_double(static_cast<float>(v));
     const double step = std::ldexp(1.0, std::ilogb(value) - 7);
@@ -351,14 +353,18 @@ TEST_CASE("AdamW with master weights rounds them into the weights and reads grad
       hc::host<> backend(threads);
       const auto plain = [&](const std::vector<float>& gradients) {
         auto p = start, m = m0, v = v0;
-        backend.adamw(vec(p), vec(gradients), vec(m), vec(v), step);
+        hc::run<hc::ops::adamw>(backend, vec(p), vec(gradients), vec(m), vec(v), step);
         return std::array{p, m, v};
       };
       const auto mixed = [&]<class W, class G>(std::vector<W>& weights, const std::vector<G>& gradients,
                                                auto... rounding) {
         auto p = start, m = m0, v = v0;
         weights.assign(start.size(), W(0.0f));
-        backend.adamw(vec(p), vec(weights), vec(gradients), vec(m), vec(v), step, rounding...);
+        if constexpr (sizeof...(rounding) > 0)
+          hc::run<hc::ops::stochastic_adamw<G>>(backend, vec(p), vec(weights), vec(gradients), vec(m), vec(v), step,
+                                                rounding...);
+        else
+          hc::run<hc::ops::master_adamw<W, G>>(backend, vec(p), vec(weights), vec(gradients), vec(m), vec(v), step);
         return std::array{p, m, v};
       };
       const auto same = [](const auto& x, const auto& y) {
@@ -379,13 +385,14 @@ TEST_CASE("AdamW with master weights rounds them into the weights and reads grad
       const hc::stochastic rounding{hd::counter_random(seed, 9), 13};
       CHECK(same(mixed(low, g16, rounding), want16));
       std::vector<hd::bf16> drawn(low.size());
-      backend.cast(vec(want16[0]), vec(drawn), rounding);
+      hc::run<hc::ops::stochastic_cast>(backend, vec(want16[0]), vec(drawn), rounding);
       CHECK(same_bits(low, drawn));
     }
   }
   hc::host<> backend;
   std::vector<float> p(3), m(3), v(3), g(3);
   std::vector<hd::bf16> w(2);
-  CHECK_THROWS_WITH(backend.adamw(vec(p), vec(w), vec(g), vec(m), vec(v), step),
-                    "heddle: adamw: elements of the weights should be 3, got 2");
+  using masters = hc::ops::master_adamw<hd::bf16, float>;
+  CHECK_THROWS_WITH(hc::run<masters>(backend, vec(p), vec(w), vec(g), vec(m), vec(v), step),
+                    "heddle: adamw: elements of weights should be 3, got 2");
 }

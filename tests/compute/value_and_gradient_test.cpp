@@ -57,12 +57,12 @@ struct heddle::compute::operator_kernel<noted> : heddle::compute::elementwise_op
   template <class C, class S, class Y>
   static void forward(C& c, S&, Y& y, const auto& x) {
     ++c.backend.found.forwards;
-    c.backend.copy(x.elements(), y.elements());
+    hc::run<hc::ops::copy>(c.backend, x.elements(), y.elements());
   }
   template <class C, class S, class Y, class G>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const auto& x) {
     c.backend.found.elements_in_backward = x.elements().size();
-    c.backend.copy(dy.elements(), std::get<0>(g).elements());
+    hc::run<hc::ops::copy>(c.backend, dy.elements(), std::get<0>(g).elements());
   }
 };
 

@@ -25,16 +25,19 @@ TEST_CASE("a watched backend tells each choice of experts", "[compute][experts]"
   const auto in = compute_test::matrix(std::as_const(logits), 6, 8);
   const auto ids = [](std::vector<std::int32_t>& x) { return compute_test::matrix(x, 6, 2); };
   const auto weights = [](std::vector<double>& x) { return compute_test::matrix(x, 6, 2); };
-  watched.top_k<hd::compute::softmax_of_chosen>(in, ids(b), weights(v));  // nobody listens
+  hd::compute::run<hd::compute::ops::top_k<hd::compute::softmax_of_chosen>>(watched, in, ids(b),
+                                                                            weights(v));  // nobody listens
   watched.chosen = [&](hd::matrix_view<const std::int32_t> chosen) {
     told.emplace_back(chosen.data(), chosen.data() + chosen.extent(0) * chosen.extent(1));
   };
-  alone.top_k<hd::compute::softmax_of_chosen>(in, ids(a), weights(w));
-  watched.top_k<hd::compute::softmax_of_chosen>(in, ids(b), weights(v));
+  hd::compute::run<hd::compute::ops::top_k<hd::compute::softmax_of_chosen>>(alone, in, ids(a), weights(w));
+  hd::compute::run<hd::compute::ops::top_k<hd::compute::softmax_of_chosen>>(watched, in, ids(b), weights(v));
   CHECK(a == b);
   CHECK(w == v);
-  alone.choose_experts<hd::compute::sigmoid_scores>(in, {}, {}, ids(a), weights(w));
-  watched.choose_experts<hd::compute::sigmoid_scores>(in, {}, {}, ids(b), weights(v));
+  hd::compute::run<hd::compute::ops::choose_experts<hd::compute::sigmoid_scores>>(
+      alone, in, std::span<const double>(), hd::compute::grouped_choice{}, ids(a), weights(w));
+  hd::compute::run<hd::compute::ops::choose_experts<hd::compute::sigmoid_scores>>(
+      watched, in, std::span<const double>(), hd::compute::grouped_choice{}, ids(b), weights(v));
   CHECK(a == b);
   CHECK(w == v);
   REQUIRE(told.size() == 2);

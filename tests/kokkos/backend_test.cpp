@@ -53,16 +53,16 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(std::is_same_v<tested::space, hd::kokkos_memory<tested_space>>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE(co::kernel_set<tested, double>);
-  STATIC_REQUIRE(co::reduction_kernels<tested, float>);
-  STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
-  STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
-  STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
+  STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
+  STATIC_REQUIRE(co::offers<tested, double, co::reversible_optimizer_facet>);
+  STATIC_REQUIRE(co::offers<tested, float, co::master_optimizer_facet<hd::bf16, hd::bf16>>);
+  STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
   STATIC_REQUIRE(co::half_product_kernels<tested>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
-  STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
-  STATIC_REQUIRE(co::rotary_kernels<tested, float>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
+  STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
-  STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
 }
 
 TEST_CASE("kernels on Kokkos compute what the host's do", "[kokkos]") {
@@ -152,7 +152,7 @@ TEST_CASE("the backend on Kokkos has the facets of the host's backend", "[kokkos
   all(std::type_identity<double>{}, static_cast<facets_of_elements*>(nullptr));
   STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::bf16>);
   STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::f16>);
-  STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
+  STATIC_REQUIRE(co::offers<tested, float, co::ops::stochastic_adamw<float>>);
 }
 
 TEST_CASE("experts, caches, images and stochastic rounding on Kokkos compute what the host's do", "[kokkos]") {
@@ -184,7 +184,7 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
     auto& queue = t.backend.queue();
     queue.copy(x, a);
     queue.copy(y, b);
-    t.backend.add(x, y, z);
+    co::run<co::ops::add>(t.backend, x, y, z);
     queue.copy(z, c);
     queue.wait();
     double most = 0;
@@ -199,8 +199,10 @@ TEST_CASE("small kernels and large ones compute the same, and tools are told of 
 
   namespace on_kokkos = co::detail::on_kokkos;
   if constexpr (on_kokkos::forks_and_joins<tested_space>) {  // the small ones on the thread that launches them
-    const tested_space instance;
-    const on_kokkos::on<tested_space> exec{instance};
+    hd::kokkos_memory<tested_space>::queue queue;
+    const tested_space& instance = queue.instance();
+    on_kokkos::kept_rooms<tested_space> rooms;
+    const on_kokkos::on<tested_space> exec{instance, queue, rooms};
     std::vector<std::thread::id> who(2);
     on_kokkos::each(exec, "heddle::who", 2, 32767, on_kokkos::who_body{who.data()});
     CHECK(who == std::vector<std::thread::id>(2, std::this_thread::get_id()));
@@ -268,31 +270,34 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     auto five = t.some(5), six = t.some(6);
     auto m = t.some(2, 5), other = t.some(3, 5);
     std::vector<std::string> texts;
-    texts.push_back(text_of([&] { t.backend.add(five, six, five); }));
-    texts.push_back(text_of([&] { t.backend.add_bias(m, six); }));
+    texts.push_back(text_of([&] { co::run<co::ops::add>(t.backend, five, six, five); }));
+    texts.push_back(text_of([&] { co::run<co::ops::add_bias>(t.backend, m, six); }));
     texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
-    texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
+    texts.push_back(
+        text_of([&] { co::run<co::ops::adamw>(t.backend, five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { co::run<co::ops::add_positions>(t.backend, m, other, 5); }));
     const auto narrow = t.some(1, 1), tables = t.some(1, 2);
     const auto ids = t.ids(2, 3);
     const auto heads = co::heads_of(m, 1, 5);
 #if !defined(AS_A_DEVICE)  // which cannot look at positions
-    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, narrow, narrow, heads); }));
+    texts.push_back(text_of(
+        [&] { co::run<co::ops::rotary<co::rotary_pairs::halves>>(t.backend, heads, ids, narrow, narrow, heads); }));
 #endif
-    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, tables, narrow, heads); }));
+    texts.push_back(text_of(
+        [&] { co::run<co::ops::rotary<co::rotary_pairs::halves>>(t.backend, heads, ids, tables, narrow, heads); }));
     std::int32_t* const at = t.keep(std::vector<std::int32_t>(4));
     const hd::matrix_view<std::int32_t, typename B::space> chosen(at, hd::dynamic_shape<2>(2, 2));
     const auto choose = [&](auto bias, const co::grouped_choice& rule) {
       return text_of([&] {
-        t.backend.template choose_experts<co::sigmoid_scores>(t.some(2, 6), bias, rule, chosen, t.some(2, 2));
+        co::run<co::ops::choose_experts<co::sigmoid_scores>>(t.backend, t.some(2, 6), bias, rule, chosen, t.some(2, 2));
       });
     };
     texts.push_back(choose(five, {}));
     texts.push_back(choose(six, {.groups = 4}));
     texts.push_back(choose(six, {.groups = 6, .kept = 1}));
-    texts.push_back(text_of([&] { t.backend.copy_heads(heads, 6, heads); }));
-    texts.push_back(text_of([&] { t.backend.sum_heads(heads, 1, co::heads_of(other, 1, 5)); }));
+    texts.push_back(text_of([&] { co::run<co::ops::copy_heads>(t.backend, heads, 6, heads); }));
+    texts.push_back(text_of([&] { co::run<co::ops::sum_heads>(t.backend, heads, 1, co::heads_of(other, 1, 5)); }));
     return texts;
   };
   const auto got = run(static_cast<tested*>(nullptr)), expected = run(static_cast<host*>(nullptr));

@@ -68,7 +68,7 @@ class golden_run {
             tolerance);
     }
     const auto& o = golden_.values("optimizer");
-    const double norm = std::sqrt(backend_.sum_of_squares(stage_.gradients()));
+    const double norm = std::sqrt(hd::compute::sum_of<hd::compute::ops::sum_of_squares>(backend_, stage_.gradients()));
     CHECK(norm == Approx(golden_.values(at + "gradient_norm")[0]).epsilon(tolerance));
     for (const md::parameter& p : stage_.parameters()) {
       CAPTURE(p.name);
@@ -79,8 +79,8 @@ class golden_run {
                                         .weight_decay = p.decay ? o[4] : 0.0,
                                         .step = count,
                                         .grad_scale = (std::min)(1.0, o[5] / (norm + 1e-6))};
-      backend_.adamw(part_of(stage_.weights(), p), part_of(stage_.gradients(), p), part_of(m_.view(), p),
-                     part_of(v_.view(), p), how);
+      hd::compute::run<hd::compute::ops::adamw>(backend_, part_of(stage_.weights(), p), part_of(stage_.gradients(), p),
+                                                part_of(m_.view(), p), part_of(v_.view(), p), how);
       const auto got = read(part_of(stage_.weights(), p));
       const auto& expected = golden_.values(at + "weight." + p.name);
       REQUIRE(got.size() == expected.size());

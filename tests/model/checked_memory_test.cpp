@@ -58,7 +58,8 @@ result train(const typename Model::config& config, World& world) {
   stage first(config, world, backend, part(0), 2, 2, 1), last(config, world, backend, part(1), 2, 2, 1);
   for (stage* s : {&first, &last}) {
     s->initialize(3);
-    backend.scale(s->weights(), 6.0);  // norms and softmax far from their linear range
+    hd::compute::run<hd::compute::ops::scale>(backend, s->weights(),
+                                              6.0);  // norms and softmax far from their linear range
     s->zero_gradients();
   }
   const auto stream = first.boundary_elements(2), v = std::int64_t{config.vocabulary};
@@ -122,7 +123,7 @@ result run_pipeline(const typename Model::config& config, World& world, hd::sche
   Backend backend{1};
   stage mine(config, world, backend, md::split_layers(config.layers, pipe.rank(), pipe.size()), 4, 2, 4);
   mine.initialize(3);
-  backend.scale(mine.weights(), 6.0);
+  hd::compute::run<hd::compute::ops::scale>(backend, mine.weights(), 6.0);
   mine.zero_gradients();
   std::vector<stage*> held(static_cast<std::size_t>(pipe.size()), nullptr);
   held[static_cast<std::size_t>(pipe.rank())] = &mine;
@@ -272,12 +273,14 @@ TEST_CASE("the host cannot touch what a stage holds in checked memory", "[model]
   std::vector<double> own(static_cast<std::size_t>(s.weights().size()));
   CHECK_FALSE(faults(own.data()));
   // Memory of the host, and of another queue, under the name of this one.
-  CHECK_THROWS_AS(backend.fill(hd::vector_view<double, checked_memory>(own.data(), {10}), 0.0), hd::memory_error);
+  CHECK_THROWS_AS(
+      hd::compute::run<hd::compute::ops::fill>(backend, hd::vector_view<double, checked_memory>(own.data(), {10}), 0.0),
+      hd::memory_error);
   checked other{1};
-  CHECK_THROWS_AS(other.fill(s.weights(), 0.0), hd::memory_error);
+  CHECK_THROWS_AS(hd::compute::run<hd::compute::ops::fill>(other, s.weights(), 0.0), hd::memory_error);
   // What a kernel throws is there at the next wait.
-  CHECK_NOTHROW(
-      backend.add(s.weights(), s.gradients(), hd::vector_view<double, checked_memory>(s.weights().address(), {3})));
+  CHECK_NOTHROW(hd::compute::run<hd::compute::ops::add>(
+      backend, s.weights(), s.gradients(), hd::vector_view<double, checked_memory>(s.weights().address(), {3})));
   CHECK_THROWS_AS(s.loss_sum(0), hd::layout_error);
   CHECK_NOTHROW(s.loss_sum(0));
 }

@@ -76,7 +76,7 @@ template <class Backend, class Stage>
 double clip_and_step(Backend& b, Stage& s, const golden_file& golden, adam_state<typename Stage::scalar>& state,
                      int step) {
   const auto& o = golden.values("optimizer");
-  const double norm = std::sqrt(b.sum_of_squares(s.gradients()));
+  const double norm = std::sqrt(hd::compute::sum_of<hd::compute::ops::sum_of_squares>(b, s.gradients()));
   for (const md::parameter& p : s.parameters()) {
     const hd::compute::adamw_step how{.lr = o[0],
                                       .beta1 = o[1],
@@ -85,8 +85,8 @@ double clip_and_step(Backend& b, Stage& s, const golden_file& golden, adam_state
                                       .weight_decay = p.decay ? o[4] : 0.0,
                                       .step = step,
                                       .grad_scale = (std::min)(1.0, o[5] / (norm + 1e-6))};
-    b.adamw(part(s.weights(), p), part(s.gradients(), p), part(std::span(state.m), p), part(std::span(state.v), p),
-            how);
+    hd::compute::run<hd::compute::ops::adamw>(b, part(s.weights(), p), part(s.gradients(), p),
+                                              part(std::span(state.m), p), part(std::span(state.v), p), how);
   }
   return norm;
 }

@@ -43,19 +43,20 @@ TEST_CASE("the balance of experts and its gradient are those of transformers to 
   std::vector<std::int32_t> ids(14);
   std::vector<double> weights(14), gradient(35);
   const hd::matrix_view<const double> seen = md::as_matrix(std::span(logits), 7, 5);
-  b.top_k<hd::compute::softmax_of_chosen>(seen, md::as_matrix(std::span(ids), 7, 2),
-                                          md::as_matrix(std::span(weights), 7, 2));
+  hd::compute::run<hd::compute::ops::top_k<hd::compute::softmax_of_chosen>>(
+      b, seen, md::as_matrix(std::span(ids), 7, 2), md::as_matrix(std::span(weights), 7, 2));
   double sum = 0;
-  b.expert_balance(seen, md::as_matrix(std::span(std::as_const(ids)), 7, 2), &sum);
+  hd::compute::run<hd::compute::ops::expert_balance>(b, seen, md::as_matrix(std::span(std::as_const(ids)), 7, 2), &sum);
   CHECK(5 * sum / 49 == Approx(golden.values("balance.loss")[0]).epsilon(1e-5));
-  b.expert_balance_backward(seen, md::as_matrix(std::span(std::as_const(ids)), 7, 2), 5.0 / 49,
-                            md::as_matrix(std::span(gradient), 7, 5));
+  hd::compute::run<hd::compute::ops::expert_balance_backward>(
+      b, seen, md::as_matrix(std::span(std::as_const(ids)), 7, 2), 5.0 / 49, md::as_matrix(std::span(gradient), 7, 5));
   CHECK(relative_error(gradient, golden.values("balance.gradient")) < 1e-5);
   // Chosen alike: transformers' loss is the number of choices.
   const std::vector<double> zero(10);
   const std::vector<std::int32_t> alike{0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
   sum = 0;
-  b.expert_balance(md::as_matrix(std::span(zero), 2, 5), md::as_matrix(std::span(alike), 2, 5), &sum);
+  hd::compute::run<hd::compute::ops::expert_balance>(b, md::as_matrix(std::span(zero), 2, 5),
+                                                     md::as_matrix(std::span(alike), 2, 5), &sum);
   CHECK(5 * sum / 4 == Approx(5));
 }
 

@@ -8,11 +8,9 @@ namespace hc = heddle::compute;
 struct products_only {
   template <hc::transpose TA, hc::transpose TB, class T>
   void matmul(hc::input_matrix<T>, hc::input_matrix<T>, heddle::matrix_view<T>, T) {}
-  template <class T>
-  void add_bias(heddle::matrix_view<T>, hc::input_vector<T>) {}
-  template <class T>
-  void add_bias_backward(hc::input_matrix<T>, std::span<T>) {}
 };
+void body(hc::ops::add_bias, products_only&, std::int64_t, std::int64_t, float*, const float*);
+void body(hc::ops::add_bias_backward, products_only&, std::int64_t, std::int64_t, const float*, float*);
 
 struct llama_norm {
   template <class Backend, class T>

@@ -11,14 +11,14 @@ namespace ly = hd::model::layers;
 using layouts = hd::model::layouts<hd::mesh<hd::axis<hd::tp, 2>>, hd::model::megatron<>>;
 struct world {};
 // A backend of some kernels only.
-struct no_norms {
-  void gelu(std::span<const float>, std::span<float>);
-  void gelu_backward(std::span<const float>, std::span<const float>, std::span<float>);
-  void add(std::span<const float>, std::span<const float>, std::span<float>);
-  void scale(std::span<float>, float);
-  void fill(std::span<float>, float);
-  void copy(std::span<const float>, std::span<float>);
-};
+struct no_norms {};
+namespace ops = hd::compute::ops;
+void body(ops::gelu, no_norms&, std::int64_t, const float*, float*);
+void body(ops::gelu_backward, no_norms&, std::int64_t, const float*, const float*, float*);
+void body(ops::add, no_norms&, std::int64_t, const float*, const float*, float*);
+void body(ops::scale, no_norms&, std::int64_t, float*, float);
+void body(ops::fill, no_norms&, std::int64_t, float*, float);
+void body(ops::copy, no_norms&, std::int64_t, const float*, float*);
 using run = ly::layer_run<float, layouts, no_norms, world>;
 using width = hd::model::dims<hd::dim::width>;
 struct nothing : ly::leaf {

@@ -93,8 +93,9 @@ result run(World& world, const rl::any_objective& objective, bool plain = false,
     saving.again = md::parse_recompute(again, stage_type::named_by_tags(config));
   stage_type stage(config, world, backend, md::split_layers(config.layers, 0, 1), 1, samples, 1, nullptr, saving);
   stage.initialize(3);
-  backend.scale(stage.weights(), 5.0);
-  if (stage.frozen_weights().size() > 0) backend.scale(stage.frozen_weights(), 5.0);
+  hd::compute::run<hd::compute::ops::scale>(backend, stage.weights(), 5.0);
+  if (stage.frozen_weights().size() > 0)
+    hd::compute::run<hd::compute::ops::scale>(backend, stage.frozen_weights(), 5.0);
   stage.zero_gradients();
   const data d = random_data(plain);
   typename Model::batch b;

@@ -238,8 +238,9 @@ outcome serial(std::int64_t steps, Rate&& rate) {
         hyper.lr = rate(p.name) * o.learning_rate(step);
         hyper.weight_decay = p.decay ? o.adamw.weight_decay : 0.0;
         const auto at = static_cast<std::size_t>(p.offset), n = static_cast<std::size_t>(p.count);
-        backend.adamw(std::span<float>(master).subspan(at, n), std::span<const float>(stage.gradients().subspan(at, n)),
-                      std::span<float>(m).subspan(at, n), std::span<float>(v).subspan(at, n), hyper);
+        hd::compute::run<hd::compute::ops::adamw>(
+            backend, std::span<float>(master).subspan(at, n), std::span<const float>(stage.gradients().subspan(at, n)),
+            std::span<float>(m).subspan(at, n), std::span<float>(v).subspan(at, n), hyper);
       }
       trainer.apply_gradients(result);  // counts the step, so that the next samples come; its weights are written above
     }

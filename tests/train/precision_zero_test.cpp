@@ -34,6 +34,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -56,10 +57,11 @@ std::atomic<std::int64_t> casts{0};
 template <class Backend>
 struct counts_casts : Backend {
   using Backend::Backend;
-  template <class... Rows>
-  void cast(Rows&&... rows) {
-    ++casts;
-    Backend::cast(std::forward<Rows>(rows)...);
+  template <class Op, class T, class... V>
+    requires hd::compute::offered<Op, Backend, T>
+  void run(const V&... v) {
+    casts += std::string_view(Op::name) == "cast";
+    hd::compute::run<Op>(static_cast<Backend&>(*this), v...);
   }
 };
 template <class Backend>

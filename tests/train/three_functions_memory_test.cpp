@@ -122,24 +122,27 @@ struct program {
     using bias = std::conditional_t<columns::template is_sharded_on<tp>, hd::layout_if<mesh, hd::shard<0, tp>>,
                                     hd::layout_if<mesh, hd::identical<tp>>>;
     const auto b1 = c.template convert<bias>(c.copy_of(c.template weight<"mlp/fc1/bias">()));
-    k.add_bias(h.local(), hd::elements_of(b1));
+    hd::compute::run<hd::compute::ops::add_bias>(k, h.local(), hd::elements_of(b1));
     auto a = c.copy_of(h);
-    k.gelu(hd::elements_of(std::as_const(h)), hd::elements_of(a));
+    hd::compute::run<hd::compute::ops::gelu>(k, hd::elements_of(std::as_const(h)), hd::elements_of(a));
     auto [m, out] = second::forward(c, std::move(a));
     auto y = c.template convert<activations>(std::move(m));
-    k.add(hd::elements_of(std::as_const(y)), hd::elements_of(std::as_const(n)), hd::elements_of(y));
+    hd::compute::run<hd::compute::ops::add>(k, hd::elements_of(std::as_const(y)), hd::elements_of(std::as_const(n)),
+                                            hd::elements_of(y));
     auto [l, last] = head::forward(c, std::move(y));
     auto logits = c.template convert<activations>(std::move(l));
     auto back = [this, x = std::move(x), h = std::move(h), in = std::move(in), out = std::move(out),
                  last = std::move(last)](hidden dlogits) {
       auto dy = c.template convert<activations>(head::backward(c, last, std::move(dlogits)));
       auto dh = c.template convert<hd::dual<columns>>(second::backward(c, out, c.copy_of(dy)));
-      k.gelu_backward(hd::elements_of(h), hd::elements_of(std::as_const(dh)), hd::elements_of(dh));
+      hd::compute::run<hd::compute::ops::gelu_backward>(k, hd::elements_of(h), hd::elements_of(std::as_const(dh)),
+                                                        hd::elements_of(dh));
       auto db = c.template zeros<hd::dual<bias>>(hd::shape{inner});
-      k.add_bias_backward(std::as_const(dh).local(), hd::elements_of(db));
+      hd::compute::run<hd::compute::ops::add_bias_backward>(k, std::as_const(dh).local(), hd::elements_of(db));
       c.template add_gradient<"mlp/fc1/bias">(std::move(db));
       const auto dn = c.template convert<activations>(first::backward(c, in, std::move(dh)));
-      k.add(hd::elements_of(std::as_const(dy)), hd::elements_of(dn), hd::elements_of(dy));
+      hd::compute::run<hd::compute::ops::add>(k, hd::elements_of(std::as_const(dy)), hd::elements_of(dn),
+                                              hd::elements_of(dy));
       norm_backward(x, dy);
     };
     return std::pair(std::move(logits), std::move(back));
@@ -173,7 +176,8 @@ struct program {
     hd::compute::run<hd::compute::ops::row_sum_exp>(k, std::as_const(logits).local(), row(std::as_const(most)),
                                                     row(sum));
     hd::compute::run<hd::compute::ops::pick_target>(k, std::as_const(logits).local(), targets, 0, row(picked));
-    k.cross_entropy_loss(row(most), row(std::as_const(sum)), row(std::as_const(picked)), targets, c.loss_sum());
+    hd::compute::run<hd::compute::ops::cross_entropy_loss>(k, row(most), row(std::as_const(sum)),
+                                                           row(std::as_const(picked)), targets, c.loss_sum());
     hd::compute::run<hd::compute::ops::cross_entropy_backward>(k, logits.local(), row(std::as_const(most)),
                                                                row(std::as_const(sum)), targets, 0, T(1));
     back(std::move(logits));

@@ -88,7 +88,7 @@ using hidden = hd::sharded<value_of<Context>, 2, activations<Context>>;
 template <class Context>
 hidden<Context> sum(Context& c, const hidden<Context>& a, const hidden<Context>& b) {
   hidden<Context> r(a.layout(), a.shape(), a.rank());
-  c.compute().add(a.elements(), b.elements(), r.elements());
+  hd::compute::run<hd::compute::ops::add>(c.compute(), a.elements(), b.elements(), r.elements());
   return r;
 }
 
@@ -121,9 +121,9 @@ auto mlp(Context& c, hidden<Context>&& x) {
   using layout = typename std::remove_cvref_t<decltype(y)>::layout_type;
   static_assert(!layout::has_partial, "the first layer of a pair is split by columns or a copy here");
   const auto b = c.template convert<bias_layout<Context, layout>>(tr::copy_of(c.template weight<paths<Block>::bias>()));
-  c.compute().template add_bias<T>(y.local(), b.elements());
+  hd::compute::run<hd::compute::ops::add_bias>(c.compute(), y.local(), b.elements());
   auto a = tr::copy_of(y);
-  c.compute().gelu(y.elements(), a.elements());
+  hd::compute::run<hd::compute::ops::gelu>(c.compute(), y.elements(), a.elements());
   auto [z, s2] = paths<Block>::second::forward(c, std::move(a));
   auto out = c.template convert<activations<Context>>(std::move(z));
   struct saved {
@@ -139,10 +139,11 @@ hidden<Context> mlp_backward(Context& c, const Saved& s, hidden<Context>&& dz) {
   auto da = paths<Block>::second::backward(c, s.second, std::move(dz));
   using layout = typename std::remove_cvref_t<decltype(s.before)>::layout_type;
   auto dy = c.template convert<hd::dual<layout>>(std::move(da));
-  c.compute().gelu_backward(s.before.elements(), std::as_const(dy).elements(), dy.elements());
+  hd::compute::run<hd::compute::ops::gelu_backward>(c.compute(), s.before.elements(), std::as_const(dy).elements(),
+                                                    dy.elements());
   using bias = bias_layout<Context, layout>;
   hd::sharded<T, 1, hd::dual<bias>> db(hd::dual<bias>{c.world().mesh()}, hd::shape{inner}, c.world().rank());
-  c.compute().template add_bias_backward<T>(dy.local(), db.elements());
+  hd::compute::run<hd::compute::ops::add_bias_backward>(c.compute(), dy.local(), db.elements());
   c.template add_gradient<paths<Block>::bias>(std::move(db));
   return c.template convert<activations<Context>>(paths<Block>::first::backward(c, s.first, std::move(dy)));
 }

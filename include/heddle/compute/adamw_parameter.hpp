@@ -3,6 +3,7 @@
 
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -136,7 +137,8 @@ void adamw_step(Backend& backend, World& world, Parameter& weights, const Gradie
     compute::detail::require_like("the gradient", weights, gradient);
     compute::detail::require_like("the first moments", weights, moments.first);
     compute::detail::require_like("the second moments", weights, moments.second);
-    backend.adamw(weights.elements(), gradient.elements(), moments.first.elements(), moments.second.elements(), step);
+    compute::run<compute::ops::adamw>(backend, weights.elements(), gradient.elements(), moments.first.elements(),
+                                      moments.second.elements(), step);
   }
 }
 

@@ -1,12 +1,10 @@
 // heddle/compute/adamw_scalars.hpp: one AdamW step at one number, and one taken back, for kernels of devices.
 #pragma once
 
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
-#include <heddle/tensor/memory_space.hpp>
-#include <heddle/tensor/view.hpp>
 
 #include <cmath>
 #include <string>
@@ -66,15 +64,5 @@ struct adamw_step_at {
   const detail::adamw_scalars<T>* scalars;
   const double* grad_scale;
 };
-
-/// `adamw(p, g, m, v, step)` with the numbers of the step in the backend's memory.
-template <class B, class T>
-concept remote_optimizer_kernels = requires(B& backend, row_view<T, space_of<B>> p, row_view<const T, space_of<B>> g,
-                                            adamw_step_at<T> step) { backend.adamw(p, g, p, p, step); };
-/// The same on master weights and moments of type T with weights of type W and gradients of type G: `adamw(master, weights, g, m, v, step)`.
-template <class B, class T, class W, class G>
-concept remote_master_optimizer_kernels =
-    requires(B& backend, row_view<T, space_of<B>> p, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
-             adamw_step_at<T> step) { backend.adamw(p, weights, g, p, p, step); };
 
 }  // namespace heddle::inline v0::compute

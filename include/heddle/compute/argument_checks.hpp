@@ -17,10 +17,6 @@ namespace heddle::inline v0::compute::detail {
 /// None without `checks_arguments`. Each throws a `layout_error` that names the kernel, the argument, what was expected and what came.
 struct argument_checks {
   template <class T>
-  static std::int64_t size_of(std::span<const T> x) noexcept {
-    return static_cast<std::int64_t>(x.size());
-  }
-  template <class T>
   static void same_shape(const char* kernel, const char* what, matrix_view<const T> x, matrix_view<const T> y) {
     if constexpr (!checks_arguments) return;
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
@@ -59,35 +55,10 @@ struct argument_checks {
     expect(kernel, "rows of ids", tokens, ids.extent(0));
     expect(kernel, "rows of weights", tokens, rows);
     expect(kernel, "columns of weights", ids.extent(1), columns);
-    if (ids.extent(1) > experts) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": at most all of the " + std::to_string(experts) +
-                         " experts can be chosen, got ids of " + std::to_string(ids.extent(1)) + " columns");
-  }
-  static void moved(const char* kernel, matrix_view<const std::int32_t> places, std::int64_t weight_rows,
-                    std::int64_t weight_columns, std::int64_t tokens, std::int64_t rows) {
-    if constexpr (!checks_arguments) return;
-    expect(kernel, "rows of weights", places.extent(0), weight_rows);
-    expect(kernel, "columns of weights", places.extent(1), weight_columns);
-    expect(kernel, "tokens", places.extent(0), tokens);
-    within(kernel, "places", places.elements(), -1, rows);
+    expect_choices(kernel, ids.extent(1), experts);
   }
   static void within(const char* kernel, const char* what, token_ids values, std::int64_t first, std::int64_t end) {
-    if constexpr (!checks_arguments) return;
-    for (const std::int32_t x : values)
-      if (x < first || x >= end) [[unlikely]]
-        throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
-                           " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
-  }
-  static std::int64_t optimizer_sizes(const char* kernel, std::size_t n, std::size_t g, std::size_t m, std::size_t v) {
-    const auto expected = static_cast<std::int64_t>(n);
-    expect(kernel, "elements of g", expected, g);
-    expect(kernel, "elements of m", expected, m);
-    expect(kernel, "elements of v", expected, v);
-    return expected;
-  }
-  static std::int64_t optimizer_sizes(std::size_t n, std::size_t weights, std::size_t g, std::size_t m, std::size_t v) {
-    expect("adamw", "elements of the weights", static_cast<std::int64_t>(n), weights);
-    return optimizer_sizes("adamw", n, g, m, v);
+    indices_within(kernel, what, values, first, end);
   }
   template <class T>
   static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,
@@ -101,13 +72,6 @@ struct argument_checks {
   template <class T>
   static std::string heads_text(const head_rows<T>& x) {
     return std::to_string(x.rows) + " rows of " + std::to_string(x.heads) + " heads of " + std::to_string(x.head_dim);
-  }
-  template <class T>
-  static void rows_apart(const char* kernel, const char* what, const head_rows<const T>& x) {
-    if constexpr (!checks_arguments) return;
-    if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
-                         std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
   }
   template <class T>
   static void attention_arguments(const char* kernel, const head_rows<const T>& q, const head_rows<const T>& k,
@@ -162,29 +126,6 @@ struct argument_checks {
     expect(kernel, "rows of out (batch * sequence)", s.rows(), out.extent(0));
     expect(kernel, "columns of out (heads * head_dim)", s.width(), out.extent(1));
     expect(kernel, "elements of lse (heads * batch * sequence)", s.rows() * s.heads, lse);
-  }
-  static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
-    if constexpr (!checks_arguments) return;
-    if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
-                         std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
-                         std::to_string(rows) + " rows");
-  }
-  template <class Pixels, class Taps>
-  static void unfolded(const char* kernel, const image_window& w, const Pixels& pixels, const char* rows,
-                       const char* columns, const Taps& taps) {
-    whole_images(kernel, w, pixels.extent(0));
-    expect(kernel, rows, pixels.extent(0), taps.extent(0));
-    expect(kernel, columns, w.taps() * pixels.extent(1), taps.extent(1));
-  }
-  static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
-                           std::int64_t columns, std::int64_t mean_columns) {
-    if constexpr (!checks_arguments) return;
-    if (group < 1) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
-                         std::to_string(group));
-    expect(kernel, "rows (groups times their rows)", groups * group, rows);
-    expect(kernel, "columns", columns, mean_columns);
   }
 };
 

@@ -23,7 +23,7 @@ namespace heddle::inline v0::compute {
 /// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue;
 /// on a device also the smaller ones before, since graphs have their addresses: below three times as much.
 template <class Backend>
-  requires half_product_kernels<Backend, bf16> && cast_kernels<Backend, float, bf16>
+  requires half_product_kernels<Backend, bf16> && offered<ops::cast<bf16>, Backend, float>
 class bf16_products : public Backend {
   using memory = space_of<Backend>;
   template <class T>
@@ -93,7 +93,7 @@ class bf16_products : public Backend {
     requires fused_product_kernels<Backend, float>
   void matmul_add_bias_backward(input<float> a, input<float> b, matrix<float> c, row_view<float, memory> db) {
     matmul<transpose::yes, transpose::no>(a, b, c, 1.0f);
-    Backend::add_bias_backward(Of == summed_operand::left ? a : b, db);
+    run<ops::add_bias_backward>(static_cast<Backend&>(*this), Of == summed_operand::left ? a : b, db);
   }
 
   template <transpose TB = transpose::no, class X, class W, class Y, class Beta = Y>
@@ -122,7 +122,8 @@ class bf16_products : public Backend {
 
   decltype(auto) own_queue() noexcept { return queue_of(static_cast<Backend&>(*this)); }
   void round(const float* x, bf16* to, std::int64_t n) {
-    Backend::cast(heddle::v0::detail::row_at<memory>(x, n), heddle::v0::detail::row_at<memory>(to, n));
+    using heddle::v0::detail::row_at;
+    run<ops::cast<bf16>>(static_cast<Backend&>(*this), row_at<memory>(x, n), row_at<memory>(to, n));
   }
   // A backend that rounds operands as it reads them: only weights that stay are read in bf16.
   template <transpose TA, transpose TB>

@@ -18,7 +18,7 @@ namespace detail {
 // What both gradients need: products, that of logits by `cross_entropy_backward`, and `fill` where a rank has no words.
 template <class B, class T>
 concept chunk_gradient_kernels =
-    product_kernels<B, T> && elementwise_kernels<B, T> && offered<cross_entropy_facet, B, T>;
+    product_kernels<B, T> && offered<elementwise_facet, B, T> && offered<cross_entropy_facet, B, T>;
 
 /// call(first word of a chunk, its words [words, width], room for its logits [rows, words]).
 template <class Space, class T, class W, class Call>
@@ -46,13 +46,13 @@ void each_chunk_of_words(const char* name, std::int64_t rows, const matrix_view<
 /// Errors: `layout_error` if sizes do not fit together, or the room has less than one element per row.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3; Wijmans et al. 2024, arXiv:2411.09009 (logits not kept).
 template <class T, class B>
-  requires product_kernels<B, T> && elementwise_kernels<B, T> && offered<chunked_cross_entropy_facet, B, T>
+  requires product_kernels<B, T> && offered<elementwise_facet, B, T> && offered<chunked_cross_entropy_facet, B, T>
 void chunked_cross_entropy(B& backend, matrix_view<const T, space_of<B>> x, matrix_view<const T, space_of<B>> words,
                            token_ids_in<space_of<B>> targets, std::int64_t first_id, row_view<T, space_of<B>> room,
                            row_view<T, space_of<B>> m, row_view<T, space_of<B>> sum, row_view<T, space_of<B>> picked) {
-  backend.fill(m, -(std::numeric_limits<T>::infinity)());
-  backend.fill(sum, T(0));
-  backend.fill(picked, T(0));
+  run<ops::fill>(backend, m, -(std::numeric_limits<T>::infinity)());
+  run<ops::fill>(backend, sum, T(0));
+  run<ops::fill>(backend, picked, T(0));
   detail::each_chunk_of_words<space_of<B>, T>(
       "chunked_cross_entropy", x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
         backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
@@ -88,7 +88,8 @@ void add_to_words(B& backend, const G& logits, const W& some, std::int64_t first
 }
 template <class T, class B>
 void without_words(B& backend, const matrix_view<const T, space_of<B>>& words, const matrix_view<T, space_of<B>>& dx) {
-  if (words.extent(0) == 0) backend.fill(heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
+  if (words.extent(0) == 0)
+    run<ops::fill>(backend, heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
 }
 template <class Words, class Gradient>
 void same_words(const char* name, const Words& words, const Gradient& dwords) {

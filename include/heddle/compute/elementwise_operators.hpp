@@ -40,12 +40,12 @@ struct operator_kernel<op::gelu> : elementwise_operator {
   static constexpr unsigned reads = 1;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
-    c.backend.gelu(x.elements(), y.elements());
+    run<ops::gelu>(c.backend, x.elements(), y.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& x) {
     if constexpr (detail::is_wanted<0, G>)
-      c.backend.gelu_backward(x.elements(), dy.elements(), std::get<0>(g).elements());
+      run<ops::gelu_backward>(c.backend, x.elements(), dy.elements(), std::get<0>(g).elements());
   }
 };
 
@@ -53,10 +53,10 @@ template <class A>
 struct operator_kernel<op::gated<A>> : elementwise_operator {
   static constexpr unsigned reads = 3;
   template <class B, class T>
-  static constexpr bool runs_on = gated_kernels<B, T, A>;
+  static constexpr bool runs_on = offered<gated_facet<A>, B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& gate, const auto& up) {
-    c.backend.template gated<A>(gate.elements(), up.elements(), y.elements());
+    run<ops::gated<A>>(c.backend, gate.elements(), up.elements(), y.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& gate, const auto& up) {
@@ -65,7 +65,7 @@ struct operator_kernel<op::gated<A>> : elementwise_operator {
     std::span<T> to_gate = unused, to_up = unused;
     if constexpr (detail::is_wanted<0, G>) to_gate = std::get<0>(g).elements();
     if constexpr (detail::is_wanted<1, G>) to_up = std::get<1>(g).elements();
-    c.backend.template gated_backward<A>(gate.elements(), up.elements(), dy.elements(), to_gate, to_up);
+    run<ops::gated_backward<A>>(c.backend, gate.elements(), up.elements(), dy.elements(), to_gate, to_up);
   }
 };
 
@@ -74,17 +74,17 @@ template <>
 struct operator_kernel<op::silu> : elementwise_operator {
   static constexpr unsigned reads = 1;
   template <class B, class T>
-  static constexpr bool runs_on = gated_kernels<B, T, silu> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = offered<gated_facet<silu>, B, T> && offered<elementwise_facet, B, T>;
   template <class T>
   static buffer<T> ones(auto& backend, std::size_t n) {
     buffer<T> b(static_cast<std::int64_t>(n));
-    backend.fill(std::span<T>(b), T(1));
+    run<ops::fill>(backend, std::span<T>(b), T(1));
     return b;
   }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     const auto up = ones<typename X::value_type>(c.backend, x.elements().size());
-    c.backend.template gated<silu>(x.elements(), up, y.elements());
+    run<ops::gated<silu>>(c.backend, x.elements(), up, y.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X& x) {
@@ -92,8 +92,8 @@ struct operator_kernel<op::silu> : elementwise_operator {
       using T = typename X::value_type;
       const auto up = ones<T>(c.backend, x.elements().size());
       buffer<T> unused(static_cast<std::int64_t>(x.elements().size()));
-      c.backend.template gated_backward<silu>(x.elements(), up, dy.elements(), std::get<0>(g).elements(),
-                                              std::span<T>(unused));
+      run<ops::gated_backward<silu>>(c.backend, x.elements(), up, dy.elements(), std::get<0>(g).elements(),
+                                     std::span<T>(unused));
     }
   }
 };
@@ -124,15 +124,15 @@ template <>
 struct operator_kernel<op::elementwise_linear> : elementwise_operator {
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x, const auto&... more) {
-    c.backend.copy(x.elements(), y.elements());
+    run<ops::copy>(c.backend, x.elements(), y.elements());
     const auto sum = y.elements();
-    (c.backend.add(std::span<const typename X::value_type>(sum), more.elements(), sum), ...);
+    (run<ops::add>(c.backend, std::span<const typename X::value_type>(sum), more.elements(), sum), ...);
   }
   template <class C, class S, class Y, class G>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const auto&...) {
     const auto give = [&](auto& to) {
       if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(to)>, no_gradient>)
-        c.backend.copy(dy.elements(), to.elements());
+        run<ops::copy>(c.backend, dy.elements(), to.elements());
     };
     std::apply([&](auto&... to) { (give(to), ...); }, g);
   }
@@ -175,8 +175,8 @@ struct operator_kernel<op::scale> : elementwise_operator {
   static constexpr bool needs_setting = true;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
-    c.backend.copy(x.elements(), y.elements());
-    c.backend.scale(y.elements(), static_cast<typename X::value_type>(c.setting));
+    run<ops::copy>(c.backend, x.elements(), y.elements());
+    run<ops::scale>(c.backend, y.elements(), static_cast<typename X::value_type>(c.setting));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y&, G& g, const X&) {
@@ -226,7 +226,7 @@ struct operator_kernel<op::add_of<Formula>> : detail::kernel_base {
     return x.shape();
   }
   template <class B, class T>
-  static constexpr bool runs_on = product_kernels<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = product_kernels<B, T> && offered<elementwise_facet, B, T>;
   template <class M, class X>
   static auto in_rows(M& m, const X& b) {
     const std::int64_t columns = b.local_shape().size();
@@ -236,13 +236,14 @@ struct operator_kernel<op::add_of<Formula>> : detail::kernel_base {
   }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x, const auto& b) {
-    c.backend.copy(x.elements(), y.elements());
-    c.backend.add_bias(in_rows(y, b), b.elements());
+    run<ops::copy>(c.backend, x.elements(), y.elements());
+    run<ops::add_bias>(c.backend, in_rows(y, b), b.elements());
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X&, const auto& b) {
-    if constexpr (detail::is_wanted<0, G>) c.backend.copy(dy.elements(), std::get<0>(g).elements());
-    if constexpr (detail::is_wanted<1, G>) c.backend.add_bias_backward(in_rows(dy, b), std::get<1>(g).elements());
+    if constexpr (detail::is_wanted<0, G>) run<ops::copy>(c.backend, dy.elements(), std::get<0>(g).elements());
+    if constexpr (detail::is_wanted<1, G>)
+      run<ops::add_bias_backward>(c.backend, in_rows(dy, b), std::get<1>(g).elements());
   }
 };
 

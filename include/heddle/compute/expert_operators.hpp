@@ -42,7 +42,7 @@ struct choice_kernel : kernel_base {
   template <std::size_t R>
   static constexpr bool fits = Dim + 1 == static_cast<int>(R);
   template <class B, class T>
-  static constexpr bool runs_on = routing_kernels<B, T>;
+  static constexpr bool runs_on = offered<routing_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x) {
     expect_unpadded<Op>(x);
@@ -72,15 +72,15 @@ struct operator_kernel<op::top_k_weights<Dim, K, Rule>> : detail::choice_kernel<
   };
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x) {
-    c.backend.template top_k<Rule>(detail::as_rows(x), detail::choices_in(s.ids, detail::rows_count(x), K),
-                                   detail::as_rows(y));
+    run<ops::top_k<Rule>>(c.backend, detail::as_rows(x), detail::choices_in(s.ids, detail::rows_count(x), K),
+                          detail::as_rows(y));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y& y, G& g, const X& x) {
     if constexpr (detail::is_wanted<0, G>)
-      c.backend.template top_k_backward<Rule>(detail::as_rows(x),
-                                              matrix_view<const std::int32_t>(s.ids.data(), {detail::rows_count(x), K}),
-                                              detail::as_rows(y), detail::as_rows(dy), detail::as_rows(std::get<0>(g)));
+      run<ops::top_k_backward<Rule>>(c.backend, detail::as_rows(x),
+                                     matrix_view<const std::int32_t>(s.ids.data(), {detail::rows_count(x), K}),
+                                     detail::as_rows(y), detail::as_rows(dy), detail::as_rows(std::get<0>(g)));
   }
 };
 
@@ -92,8 +92,8 @@ struct operator_kernel<op::top_k_ids<Dim, K>> : detail::choice_kernel<Dim, K> {
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     buffer<typename X::value_type> weights;
-    c.backend.template top_k<softmax_of_chosen>(detail::as_rows(x), detail::as_rows(y),
-                                                detail::choices_in(weights, detail::rows_count(x), K));
+    run<ops::top_k<softmax_of_chosen>>(c.backend, detail::as_rows(x), detail::as_rows(y),
+                                       detail::choices_in(weights, detail::rows_count(x), K));
   }
 };
 
@@ -114,8 +114,8 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
   static constexpr bool takes =
       std::floating_point<T> && std::is_same_v<Id, std::int32_t> && (std::is_same_v<T, Ts> && ...);
   template <class B, class T>
-  static constexpr bool runs_on =
-      routing_kernels<B, T> && grouped_product_kernels<B, T> && gated_kernels<B, T, A> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = offered<routing_facet, B, T> && grouped_product_kernels<B, T> &&
+                                  offered<gated_facet<A>, B, T> && offered<elementwise_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x, const auto& ids, const auto& weights, const auto& gate, const auto& up,
                     const auto& down) {
@@ -141,19 +141,19 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
     s.offsets = buffer<std::int64_t>(gate.local_shape().extent(0) + 1);
     buffer<std::int32_t> sources(rows);
     const auto places = detail::choices_in(s.places, choices.extent(0), choices.extent(1));
-    c.backend.route(choices, detail::offset_along<0>(gate), std::span<std::int64_t>(s.offsets),
+    run<ops::route>(c.backend, choices, detail::offset_along<0>(gate), std::span<std::int64_t>(s.offsets),
                     std::span<std::int32_t>(sources), places);
     const auto tokens = detail::choices_in(s.rows, rows, detail::columns_of(x));
-    c.backend.template permute<T>(detail::as_rows(x), sources, tokens);
+    run<ops::permute>(c.backend, detail::as_rows(x), std::span<const std::int32_t>(sources), tokens);
     const std::span<const std::int64_t> groups(s.offsets);
     const auto g = detail::choices_in(s.gate, rows, inner), u = detail::choices_in(s.up, rows, inner),
                h = detail::choices_in(s.hidden, rows, inner),
                out = detail::choices_in(s.out, rows, detail::columns_of(y));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, gate.local(), g, T(0));
     c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, up.local(), u, T(0));
-    c.backend.template gated<A>(s.gate, s.up, std::span<T>(s.hidden));
+    run<ops::gated<A>>(c.backend, std::span<const T>(s.gate), s.up, std::span<T>(s.hidden));
     c.backend.template grouped_matmul<transpose::no>(constant(h), groups, down.local(), out, T(0));
-    c.backend.template unpermute<T>(constant(out), constant(places), detail::as_rows(weights), detail::as_rows(y));
+    run<ops::unpermute>(c.backend, constant(out), constant(places), detail::as_rows(weights), detail::as_rows(y));
   }
 
   template <class C, class S, class Y, class G, class X>
@@ -168,9 +168,9 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
     };
     buffer<T> dout_memory, dhidden_memory, dgate_memory, dup_memory, drows_memory, unused;
     const auto dout = detail::choices_in(dout_memory, rows, detail::columns_of(dy));
-    c.backend.template unpermute_backward<T>(detail::as_rows(dy), of(s.out, detail::columns_of(dy)), places,
-                                             detail::as_rows(weights), dout,
-                                             given<2>(to, unused, detail::as_rows(weights).shape()));
+    run<ops::unpermute_backward>(c.backend, detail::as_rows(dy), of(s.out, detail::columns_of(dy)), places,
+                                 detail::as_rows(weights), dout,
+                                 given<2>(to, unused, detail::as_rows(weights).shape()));
     if constexpr (detail::is_wanted<5, G>)
       c.backend.grouped_matmul_backward_weight(of(s.hidden, inner), constant(dout), groups, std::get<5>(to).local(),
                                                T(0));
@@ -178,7 +178,8 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
       const auto dh = detail::choices_in(dhidden_memory, rows, inner),
                  dg = detail::choices_in(dgate_memory, rows, inner), du = detail::choices_in(dup_memory, rows, inner);
       c.backend.template grouped_matmul<transpose::yes>(constant(dout), groups, down.local(), dh, T(0));
-      c.backend.template gated_backward<A>(s.gate, s.up, dhidden_memory, dg.elements(), du.elements());
+      run<ops::gated_backward<A>>(c.backend, std::span<const T>(s.gate), s.up, dhidden_memory, dg.elements(),
+                                  du.elements());
       const auto tokens = of(s.rows, detail::columns_of(x));
       if constexpr (detail::is_wanted<3, G>)
         c.backend.grouped_matmul_backward_weight(tokens, constant(dg), groups, std::get<3>(to).local(), T(0));
@@ -188,7 +189,7 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
         const auto drows = detail::choices_in(drows_memory, rows, detail::columns_of(x));
         c.backend.template grouped_matmul<transpose::yes>(constant(dg), groups, gate.local(), drows, T(0));
         c.backend.template grouped_matmul<transpose::yes>(constant(du), groups, up.local(), drows, T(1));
-        c.backend.template permute_backward<T>(constant(drows), places, detail::as_rows(std::get<0>(to)));
+        run<ops::permute_backward>(c.backend, constant(drows), places, detail::as_rows(std::get<0>(to)));
       }
     }
   }

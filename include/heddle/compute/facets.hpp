@@ -15,52 +15,16 @@ namespace heddle::inline v0::compute {
     static constexpr bool offered = __VA_ARGS__; \
   }
 HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
-HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kernels element by element
-HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
-HEDDLE_FACET(cache_facet, cache_kernels<B, T>);                        ///< rows that a cache keeps
-HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                                      ///< the sum of cross-entropies
-HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient
-HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows
-HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);  ///< sums of squares and counts of numbers that are not finite
-HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);  ///< steps of AdamW
-HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);  ///< steps of AdamW, taken back
-HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts
-HEDDLE_FACET(expert_balance_facet, expert_balance_kernels<B, T>);              ///< how evenly experts are chosen
-HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);        ///< experts that may have so many choices
 HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
-/// Gated activations with activation A.
-template <class A>
-struct gated_facet {
-  template <class B, class T>
-  static constexpr bool offered = gated_kernels<B, T, A>;
-};
-/// Casts from T to `To`.
-template <class To>
-struct cast_facet {
-  template <class B, class T>
-  static constexpr bool offered = cast_kernels<B, T, To>;
-};
-/// Casts from float to bf16 with stochastic rounding; T is what the optimizer computes in.
-struct stochastic_cast_facet {
-  template <class B, class>
-  static constexpr bool offered = stochastic_cast_kernels<B>;
-};
 /// Products of operands of a 16-bit type T, summed in float.
 struct half_product_facet {
   template <class B, class T>
   static constexpr bool offered = half_product_kernels<B, T>;
 };
-/// AdamW on master weights and moments of type T, with weights of type W and gradients of type G.
-template <class W, class G>
-struct master_optimizer_facet {
-  template <class B, class T>
-  static constexpr bool offered = master_optimizer_kernels<B, T, W, G>;
-};
-
 /// An operation, or a type with a member template `offered<B, T>` that is a bool.
 template <class F>
 concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };

@@ -46,6 +46,7 @@ struct attention_shape {
 template <class T, memory_space Space = host_memory>
 struct head_rows {
   using space = Space;
+  using value_type = std::remove_const_t<T>;
   T* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t heads = 0;
@@ -134,10 +135,6 @@ using token_ids = std::span<const std::int32_t>;
 /// Token ids in any space.
 template <class Space>
 using token_ids_in = row_view<const std::int32_t, Space>;
-/// The number that a kernel of sums adds to: an address on the host, a view of one element elsewhere.
-template <class Space>
-using number_in = std::conditional_t<std::is_same_v<Space, host_memory>, double*, scalar_view<double, Space>>;
-
 /// Matrices one behind the other, such as the weights of experts: [matrices, rows, columns].
 template <class T>
 using stack_view = view<T, dynamic_shape<3>>;

@@ -21,51 +21,9 @@
   OF_VALUES(matmul_gelu_backward)                     \
   OF_VALUES(matmul_add_bias_backward)                 \
   OF_VALUES(grouped_matmul)                           \
-  OF_VALUES(rotary)                                   \
-  OF_VALUES(rotary_backward)                          \
-  OF_TYPE(gated)                                      \
-  OF_TYPE(gated_backward)                             \
-  OF_TYPE(top_k)                                      \
-  OF_TYPE(top_k_backward)                             \
-  OF_TYPE(limit_choices)                              \
-  OF_TYPE(choose_experts)                             \
-  OF_TYPE(choose_experts_backward)                    \
-  PLAIN(balance_bias)                                 \
-  PLAIN(expert_balance)                               \
-  PLAIN(expert_balance_backward)                      \
   PLAIN(grouped_matmul_backward_weight)               \
-  PLAIN(add_bias)                                     \
-  PLAIN(add_bias_backward)                            \
-  PLAIN(gelu)                                         \
-  PLAIN(gelu_backward)                                \
-  PLAIN(add)                                          \
-  PLAIN(scale)                                        \
-  PLAIN(fill)                                         \
-  PLAIN(copy)                                         \
-  PLAIN(cast)                                         \
   PLAIN(attention)                                    \
-  PLAIN(attention_backward)                           \
-  PLAIN(copy_heads)                                   \
-  PLAIN(sum_heads)                                    \
-  PLAIN(store_rows)                                   \
-  PLAIN(add_rows)                                     \
-  PLAIN(cross_entropy_loss)                           \
-  PLAIN(squared_error)                                \
-  PLAIN(squared_error_backward)                       \
-  PLAIN(unfold)                                       \
-  PLAIN(unfold_backward)                              \
-  PLAIN(mean_of_rows)                                 \
-  PLAIN(mean_of_rows_backward)                        \
-  PLAIN(route)                                        \
-  PLAIN(permute)                                      \
-  PLAIN(permute_backward)                             \
-  PLAIN(unpermute)                                    \
-  PLAIN(unpermute_backward)                           \
-  PLAIN(sum_of_squares)                               \
-  PLAIN(count_nonfinite)                              \
-  PLAIN(all_finite)                                   \
-  PLAIN(adamw)                                        \
-  PLAIN(undo_adamw)
+  PLAIN(attention_backward)
 
 namespace heddle::inline v0::compute::detail {
 

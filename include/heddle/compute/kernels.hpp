@@ -3,8 +3,15 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/cache.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/images.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
+#include <heddle/compute/ops/rotary.hpp>
+#include <heddle/compute/ops/routing.hpp>
 #include <heddle/compute/ops/rows.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -81,48 +88,13 @@ typename space_of<B>::queue& queue_of(B& backend) noexcept {
 /// Matrix products and biases. `S` below is `sum_of_type<T>`: float for elements of 16 bits, which kernels read and write rounded, and compute
 /// in float. Statistics, epsilons, factors, tables of angles and gradients of weights are of type S.
 /// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
-/// `add_bias(y, b)`: y += b on every row. `add_bias_backward(dy, db)`: db += column sums of dy, in S.
 template <class B, class T>
 concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::no, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::no, transpose::yes>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
-  backend.add_bias(x.out, x.values);
-  backend.add_bias_backward(x.in, x.added);
-};
-
-/// `gelu(x, y)` (tanh form) and `gelu_backward(x, dy, dx)`: dx = dy gelu'(x); `add(a, b, c)`: c = a + b;
-/// `scale(x, f)`, `fill(x, f)`, `copy(x, y)`. Outputs may be the same memory as an input.
-template <class B, class T>
-concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.gelu(x.values, x.results);
-  backend.gelu_backward(x.values, x.values, x.results);
-  backend.add(x.values, x.values, x.results);
-  backend.scale(x.results, x.factor);
-  backend.fill(x.results, x.factor);
-  backend.copy(x.values, x.results);
-};
-
-/// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
-/// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
-/// Source: Su et al. 2021, arXiv:2104.09864.
-template <class B, class T>
-concept rotary_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-  backend.template rotary_backward<rotary_pairs::neighbours>(x.heads_in, x.ids, x.tables, x.tables, x.heads_out);
-};
-
-/// Gated activations. `gated<A>(gate, up, h)`: h = A(gate) * up; `gated_backward<A>(gate, up, dh, dgate, dup)`. Outputs
-/// may be the same memory as an input.
-/// Source: Shazeer 2020, arXiv:2002.05202.
-template <class B, class T, class A = silu>
-concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template gated<A>(x.values, x.values, x.results);
-  backend.template gated_backward<A>(x.values, x.values, x.values, x.results, x.results);
-};
+} && offered<ops::add_bias, B, T> && offered<ops::add_bias_backward, B, T>;
 
 /// Attention of any query rows to any key rows. `attention(q, k, v, slices, scale, out, lse, pages)`: out = softmax(scale q
 /// k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads. Several slices may
@@ -149,111 +121,6 @@ concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, a
   backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
 };
 
-/// Rows that a cache keeps, and positions that differ from row to row. `store_rows(x, rows, to)`: row rows[r] of `to` becomes row r
-/// of x; `rows` names none twice. `add_rows(x, table, ids)`: x[r] += table[ids[r]].
-/// Shapes: x and `to` [rows, heads, head_dim], each with rows of its own; the table [ids, columns of x].
-template <class B, class T>
-concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.store_rows(x.heads_in, x.ids, x.heads_out);
-  backend.add_rows(x.out, x.in, x.ids);
-};
-
-/// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.
-template <class B, class T>
-concept optimizer_kernels = requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
-  backend.adamw(x.results, x.values, x.results, x.results, s);
-  { backend.sum_of_squares(x.values) } -> std::same_as<double>;
-  { backend.all_finite(x.values) } -> std::same_as<bool>;
-};
-
-/// Optimizer steps that can be taken back: `undo_adamw(p, g, m, v, step)` after the `adamw` with the same arguments.
-template <class B, class T>
-concept reversible_optimizer_kernels =
-    optimizer_kernels<B, T> && requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
-      backend.undo_adamw(x.results, x.values, x.results, x.results, s);
-    };
-
-/// Reductions that stay in the backend's memory: each adds to the number at `out`, which the host zeroes and reads when it
-/// needs it, once per step. `sum_of_squares(x, out)`, in the same order as the form that returns it;
-/// `count_nonfinite(x, out)`: how many elements are infinite or NaN.
-template <class B, class T>
-concept reduction_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.sum_of_squares(x.values, x.number);
-  backend.count_nonfinite(x.values, x.number);
-};
-
-/// `cross_entropy_loss(m, sum, picked, targets, out)`: adds the sum over rows of log(sum) + (m - picked) to the number at
-/// `out`, in double, row by row, without rows of negative (ignored) targets. `m`, `sum` and `picked` are those of
-/// `cross_entropy_facet`, of the whole vocabulary.
-template <class B, class T>
-concept loss_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.cross_entropy_loss(x.sums, x.sums, x.sums, x.ids, x.number);
-};
-
-/// `squared_error(x, target, out)`: adds the sum of (x - target)^2 to the number at `out`, in double and in order.
-/// `squared_error_backward(x, target, scale)`: x := 2 scale (x - target).
-template <class B, class T>
-concept squared_error_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.squared_error(x.values, x.values, x.number);
-  backend.squared_error_backward(x.results, x.values, x.factor);
-};
-
-/// Images [samples * pixels, channels]. `unfold(x, window, y)`: row p of y holds the neighbours of pixel p, tap by tap, zeros
-/// outside the image, so that a convolution is a product; `unfold_backward(dy, window, dx)` adds up what a pixel was to its
-/// neighbours. `mean_of_rows(x, group, y)`: the mean of each `group` rows; `mean_of_rows_backward(dy, group, dx)`. All overwrite.
-/// Shapes: x, dx [rows, channels]; unfolded [rows, taps * channels]; means [rows / group, channels].
-template <class B, class T>
-concept image_kernels = requires(B& backend, detail::arguments_of<B, T> x, image_window w, std::int64_t n) {
-  backend.unfold(x.in, w, x.out);
-  backend.unfold_backward(x.in, w, x.out);
-  backend.mean_of_rows(x.in, n, x.out);
-  backend.mean_of_rows_backward(x.in, n, x.out);
-};
-
-/// Choice of experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal
-/// ones by lower id, NaN first; `top_k_backward<Rule>(logits, ids, weights, dweights, dlogits)` overwrites dlogits.
-/// `route(ids, first_id, offsets, sources, places)` sorts the choices by expert, tokens in order: the rows of expert
-/// first_id + e are [offsets[e], offsets[e + 1]) of the permuted matrix, row i of it is that of token sources[i], and
-/// choice j of token t is in row places(t, j). Choices of other experts have place -1, rows after the last one source
-/// -1. `permute(x, sources, y)`: y[i] = x[sources[i]], zeros for source -1; `permute_backward(dy, places, dx)`: dx[t] =
-/// sum over j of dy[places(t, j)]. `unpermute(y, places, weights, out)`: out[t] = sum over j of weights(t, j)
-/// y[places(t, j)]; `unpermute_backward(dout, y, places, weights, dy, dweights)`; dy may be y. All overwrite.
-/// Shapes: logits [tokens, experts]; ids, weights, places [tokens, k]; offsets [experts + 1]; sources [tokens * k].
-/// Source: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (no token dropped).
-template <class B, class T>
-concept routing_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.template top_k<softmax_of_chosen>(x.in, x.places_out, x.out);
-  backend.template top_k<softmax_of_all>(x.in, x.places_out, x.out);
-  backend.template top_k_backward<softmax_of_chosen>(x.in, x.places, x.in, x.in, x.out);
-  backend.template top_k_backward<softmax_of_all>(x.in, x.places, x.in, x.in, x.out);
-  backend.route(x.places, n, x.offsets_out, x.ids_out, x.places_out);
-  backend.permute(x.in, x.ids, x.out);
-  backend.permute_backward(x.in, x.places, x.out);
-  backend.unpermute(x.in, x.places, x.in, x.out);
-  backend.unpermute_backward(x.in, x.in, x.places, x.in, x.out, x.out);
-};
-
-/// How evenly rows choose experts, with c_e the choices of expert e and p the softmax of a row's logits: `expert_balance(logits, ids,
-/// out)` adds sum over e of c_e (sum over rows of p_e) to the number at `out`; `expert_balance_backward(logits, ids, scale,
-/// dlogits)` adds scale times its gradient, in which the c_e are constants. Ids of -1 are no choices.
-/// Shapes: logits, dlogits [tokens, experts]; ids [tokens, k].
-/// Source: Fedus et al. 2021, arXiv:2101.03961, equations (4) to (6).
-template <class B, class T>
-concept expert_balance_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.expert_balance(x.in, x.places, x.number);
-  backend.expert_balance_backward(x.in, x.places, x.factor, x.out);
-};
-
-/// Choices of experts that may have `most` each: `limit_choices<Rule>(ids, weights, experts, most, kept)`: kept is ids, and -1 where the
-/// expert has `most` others that `Rule` prefers. `Rule`: `keep_heaviest` or `keep_first`.
-/// Shapes: ids, weights, kept [tokens, k].
-/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (by weight).
-template <class B, class T>
-concept choice_limit_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
-  backend.template limit_choices<keep_heaviest>(x.places, x.in, n, n, x.places_out);
-  backend.template limit_choices<keep_first>(x.places, x.in, n, n, x.places_out);
-};
-
 /// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.
 /// `grouped_matmul<TB>(x, offsets, w, y, beta)`: y = x op(w[e]) + beta y in the rows of each group; the gradient of x is the
 /// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
@@ -264,17 +131,6 @@ concept grouped_product_kernels = requires(B& backend, detail::arguments_of<B, T
   backend.template grouped_matmul<transpose::yes>(x.in, x.offsets, x.stack_in, x.out, x.factor);
   backend.grouped_matmul_backward_weight(x.in, x.in, x.offsets, x.stack_out, x.factor);
 };
-
-/// `cast(x, y)`: y[i] = x[i] in the other element type, to the nearest, ties to even.
-template <class B, class From, class To>
-concept cast_kernels =
-    requires(B& backend, row_view<const From, space_of<B>> x, row_view<To, space_of<B>> y) { backend.cast(x, y); };
-
-/// `cast(x, y, rounding)`: from float to bf16 with `stochastic` rounding, whose mean is the number itself.
-template <class B>
-concept stochastic_cast_kernels =
-    requires(B& backend, row_view<const float, space_of<B>> x, row_view<bf16, space_of<B>> y,
-             const stochastic& rounding) { backend.cast(x, y, rounding); };
 
 /// `matmul<TA, TB>(a, b, c, beta)` of bf16 or f16 operands, added up in float, into c of float or of the same type (rounded
 /// once). `half_product_name()`: by which library.
@@ -291,26 +147,13 @@ concept half_product_kernels =
       { backend.half_product_name() } -> std::convertible_to<const char*>;
     };
 
-/// AdamW with master weights and moments of type T, weights of type W and gradients of type G: `adamw(master, weights, g, m,
-/// v, step)` updates the master weights and writes them, rounded to the nearest, to the weights.
-template <class B, class T, class W, class G>
-concept master_optimizer_kernels =
-    requires(B& backend, row_view<T, space_of<B>> x, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
-             adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
-
-/// AdamW into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
-template <class B, class T, class G>
-concept stochastic_optimizer_kernels = requires(
-    B& backend, row_view<T, space_of<B>> x, row_view<bf16, space_of<B>> weights, row_view<const G, space_of<B>> g,
-    adamw_step s, const stochastic& rounding) { backend.adamw(x, weights, g, x, x, s, rounding); };
-
 /// The union of the facets that GPT-2's training uses, for elements of type T. New code asks for the facets of each layer
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && layer_norm_facet::offered<B, T> &&
+concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
                      attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
-                     loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
+                     offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
                        { backend.threads() } -> std::same_as<int>;
                        { backend.gemm_name() } -> std::convertible_to<const char*>;
                      };

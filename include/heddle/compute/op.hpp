@@ -13,10 +13,12 @@
 //   void body(ops::row_max, launcher&, std::int64_t rows, std::int64_t columns, const T* logits, sum_of_type<T>* m);
 // It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
-// `check(n, addresses...)` of the operation, if it has one.
+// `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
+// read it: after a wait for the queue.
 #pragma once
 
 #include <heddle/compute/check.hpp>
+#include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -31,6 +33,10 @@
 #include <utility>
 
 namespace heddle::inline v0::compute {
+
+/// The number that a kernel of sums adds to: an address on the host, a view of one element elsewhere.
+template <class Space>
+using number_in = std::conditional_t<std::is_same_v<Space, host_memory>, double*, scalar_view<double, Space>>;
 
 namespace detail {
 // Types follow by aliases alone: a class that is instantiated for each argument of each operation would cost all who
@@ -69,7 +75,7 @@ struct view_of_rank<1> {
   using of = row_view<E, Space>;
 };
 
-inline constexpr std::size_t most_dims = 2;
+inline constexpr std::size_t most_dims = 3;
 using argument_dims = std::array<const char*, most_dims>;
 // Names a dimension.
 template <class Dim>
@@ -78,7 +84,7 @@ inline constexpr char dimension = 0;
 // A tensor that is an argument, whose element types follow from the operation's, T.
 template <bool Reads, bool Writes, class Element, class... Dims>
 struct tensor_argument {
-  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= most_dims);
+  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= 2);
   static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
   static constexpr argument_dims dims{&dimension<Dims>...};
   template <class T>
@@ -90,6 +96,20 @@ struct tensor_argument {
   template <class T, class Sizes>
   static constexpr std::int64_t bytes(const Sizes& n) {
     return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
+  }
+};
+// Rows of heads, whose address says how they lie.
+template <bool Writes, class... Dims>
+struct heads_argument {
+  static constexpr bool has_own_elements = true;
+  static constexpr argument_dims dims{&dimension<Dims>...};
+  template <class T>
+  using address = head_rows<typename access<Writes>::template of<T>>;
+  template <class T, class Space>
+  using view = head_rows<typename access<Writes>::template of<T>, Space>;
+  template <class T, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes& n) {
+    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(T));
   }
 };
 // A number, which lies on the host.
@@ -106,6 +126,19 @@ struct number_argument {
     return 0;
   }
 };
+// The number that is added to.
+struct total_argument {
+  static constexpr bool has_own_elements = false;
+  static constexpr argument_dims dims{};
+  template <class>
+  using address = double*;
+  template <class, class Space>
+  using view = number_in<Space>;
+  template <class, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes&) {
+    return 2 * sizeof(double);
+  }
+};
 
 // Its namespace is where the bodies of the host's backend are found.
 struct operation_base {};
@@ -113,8 +146,10 @@ struct operation_base {};
 
 /// The parts of which signatures of operations are made, and the operations.
 namespace ops {
-struct rows {};     ///< a dimension of operations on matrices
-struct columns {};  ///< the other one
+struct elements {};  ///< the dimension of operations element by element
+struct rows {};      ///< a dimension of operations on matrices
+struct columns {};   ///< the other one
+struct heads {};     ///< a dimension of rows of heads
 
 /// A tensor [Dims...] of the operation's element type that is read.
 template <class... Dims>
@@ -125,6 +160,11 @@ using out = detail::tensor_argument<false, true, detail::own_element, Dims...>;
 /// One that is read and written.
 template <class... Dims>
 using inout = detail::tensor_argument<true, true, detail::own_element, Dims...>;
+/// Rows of heads that are read, or overwritten: `in_heads<rows, heads, columns>`, with the columns of a head.
+template <class Rows, class Heads, class Columns>
+using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
+template <class Rows, class Heads, class Columns>
+using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
 template <class... Dims>
 using in_sums = detail::tensor_argument<true, false, detail::sum_element, Dims...>;
@@ -137,10 +177,20 @@ using inout_sums = detail::tensor_argument<true, true, detail::sum_element, Dims
 /// Token ids that are read.
 template <class... Dims>
 using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std::int32_t>, Dims...>;
+/// A tensor of another element type E that is read, or overwritten.
+template <class E, class... Dims>
+using in_of = detail::tensor_argument<true, false, detail::element_that_is<E>, Dims...>;
+template <class E, class... Dims>
+using out_of = detail::tensor_argument<false, true, detail::element_that_is<E>, Dims...>;
 /// A number of `sum_of_type<T>`.
 using number = detail::number_argument<detail::sum_element>;
+/// A number or setting of this type.
+template <class X>
+using value = detail::number_argument<detail::element_that_is<X>>;
+/// A number in double, in the backend's memory, that is added to (`number_in`).
+using total = detail::total_argument;
 /// A count or index.
-using index = detail::number_argument<detail::element_that_is<std::int64_t>>;
+using index = value<std::int64_t>;
 
 /// The arguments of an operation, in the order of its calls.
 template <class... Arguments>
@@ -177,13 +227,8 @@ namespace detail {
 struct argument_extents {
   std::int64_t n[most_dims] = {};
 };
-constexpr argument_extents extents_of(std::int64_t) noexcept {
-  return {};
-}
-constexpr argument_extents extents_of(float) noexcept {
-  return {};
-}
-constexpr argument_extents extents_of(double) noexcept {
+template <class Number>
+constexpr argument_extents extents_of(const Number&) noexcept {
   return {};
 }
 template <class T>
@@ -198,13 +243,12 @@ template <class T, class Space>
 constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
   return {{x.extent(0), x.extent(1)}};
 }
-constexpr std::int64_t address_of(std::int64_t x) noexcept {
-  return x;
+template <class T, class Space>
+constexpr argument_extents extents_of(const head_rows<T, Space>& x) noexcept {
+  return {{x.rows, x.heads, x.head_dim}};
 }
-constexpr float address_of(float x) noexcept {
-  return x;
-}
-constexpr double address_of(double x) noexcept {
+template <class Number>
+constexpr const Number& address_of(const Number& x) noexcept {
   return x;
 }
 template <class T>
@@ -214,6 +258,26 @@ constexpr T* address_of(const std::span<T>& x) noexcept {
 template <class T, class Shape, class Space>
 constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
   return x.address();
+}
+template <class T, class Space>
+constexpr head_rows<T> address_of(const head_rows<T, Space>& x) noexcept {
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+}
+// Errors: `layout_error` for an index that is not in [first, end).
+inline void indices_within(const char* kernel, const char* what, std::span<const std::int32_t> indices,
+                           std::int64_t first, std::int64_t end) {
+  if constexpr (!checks_arguments) return;
+  for (const std::int32_t x : indices)
+    if (x < first || x >= end) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
+                         " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
+}
+template <class T>
+void rows_apart(const char* kernel, const char* what, const head_rows<T>& x) {
+  if constexpr (!checks_arguments) return;
+  if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
+    throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
+                       std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
 }
 
 // The dimensions of all arguments, and where each size is given first: that of dimension d of argument a is number
@@ -256,9 +320,11 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
   std::size_t i = 0;
   const auto expected = [&] { return extent_at(got.begin(), layout.first[i]); };
   while (extent_at(got.begin(), i) == expected()) ++i;
-  const char* const what = layout.dims[i | 1] == nullptr ? "elements of "
-                           : i % most_dims == 0          ? "rows of "
-                                                         : "columns of ";
+  const std::size_t first = i / most_dims * most_dims;
+  const char* const what = layout.dims[first + 1] == nullptr                     ? "elements of "
+                           : i == first                                          ? "rows of "
+                           : layout.dims[first + 2] == nullptr || i == first + 2 ? "columns of "
+                                                                                 : "heads of ";
   mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
 }
 
@@ -271,6 +337,12 @@ constexpr decltype(auto) launcher_of(B& backend) noexcept {
 }
 template <class>
 using extent_of = std::int64_t;
+// Whether the host can read what arguments hold, once a queue of the launcher is done.
+template <class Space, class Launcher>
+inline constexpr bool host_reads = std::is_same_v<Space, host_memory>;
+template <class Space, class Launcher>
+  requires requires { Launcher::host_can_read; }
+inline constexpr bool host_reads<Space, Launcher> = Launcher::host_can_read;
 
 // The type of the function that is a body.
 template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = typename Op::dims>
@@ -306,6 +378,11 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   }
   if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
     Op::check({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
+  if constexpr (checks_arguments && host_reads<Space, std::remove_cvref_t<Launcher>> &&
+                requires(const typename Op::dims& n) { Op::check_values(n, address_of(v)...); }) {
+    if constexpr (requires { launcher.queue.wait(); }) launcher.queue.wait();
+    Op::check_values({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
+  }
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
 // The first argument or the second.

@@ -173,7 +173,7 @@ struct elementwise_operator : detail::kernel_base {
     return x.shape();
   }
   template <class B, class T>
-  static constexpr bool runs_on = elementwise_kernels<B, T>;
+  static constexpr bool runs_on = offered<elementwise_facet, B, T>;
 };
 
 }  // namespace heddle::inline v0::compute

@@ -247,8 +247,8 @@ void matmul_reduce_scatter(Backend& backend, Comm& comm, input_matrix<T> x, std:
       [&](std::int64_t first, matrix_view<T> part) {
         backend.template matmul<transpose::no, TW>(detail::rows_of(x, first, part.extent(0)), w, part, T(0));
       },
-      [&](std::span<T> a, std::span<T> b) { backend.add(std::span<const T>(a), std::span<const T>(b), b); }, options,
-      name);
+      [&](std::span<T> a, std::span<T> b) { run<ops::add>(backend, std::span<const T>(a), std::span<const T>(b), b); },
+      options, name);
 }
 
 }  // namespace heddle::inline v0::compute

@@ -47,7 +47,7 @@ struct operator_kernel<op::rotary<Pairs>> : detail::kernel_base {
   template <std::size_t R>
   static constexpr bool fits = R == 4;
   template <class B, class T>
-  static constexpr bool runs_on = rotary_kernels<B, T>;
+  static constexpr bool runs_on = offered<rotary_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x) {
     detail::expect_unpadded<Op>(x);
@@ -55,13 +55,13 @@ struct operator_kernel<op::rotary<Pairs>> : detail::kernel_base {
   }
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
-    turn(c.setting, x, y, [&](auto... arguments) { c.backend.template rotary<Pairs>(arguments...); });
+    turn(c.setting, x, y, [&](auto... arguments) { run<ops::rotary<Pairs>>(c.backend, arguments...); });
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S&, const auto& dy, const Y&, G& g, const X&) {
     if constexpr (detail::is_wanted<0, G>)
       turn(c.setting, dy, std::get<0>(g),
-           [&](auto... arguments) { c.backend.template rotary_backward<Pairs>(arguments...); });
+           [&](auto... arguments) { run<ops::rotary_backward<Pairs>>(c.backend, arguments...); });
   }
 
  private:

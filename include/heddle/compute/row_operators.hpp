@@ -33,7 +33,7 @@ struct row_operator : kernel_base {
 template <class T>
 buffer<T> vector_of(auto& backend, std::int64_t n, T value) {
   buffer<T> b(n);
-  backend.fill(std::span<T>(b), value);
+  run<ops::fill>(backend, std::span<T>(b), value);
   return b;
 }
 // The elements to write a gradient to, or memory that nobody looks at.
@@ -71,7 +71,7 @@ template <int Dim>
 struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
   static constexpr bool reads_result = true;
   template <class B, class T>
-  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && offered<elementwise_facet, B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S&, Y& y, const X& x) {
     using T = typename X::value_type;
@@ -81,7 +81,7 @@ struct operator_kernel<op::softmax<Dim>> : detail::row_operator<Dim> {
     buffer<T> top(rows), sum(rows);
     buffer<std::int32_t> elsewhere(rows);  // the kernel takes 1 off at a target; these are in no row
     for (auto& t : elsewhere) t = static_cast<std::int32_t>(columns);
-    c.backend.copy(x.elements(), y.elements());
+    run<ops::copy>(c.backend, x.elements(), y.elements());
     run<ops::row_max>(c.backend, detail::as_rows(x), std::span<T>(top));
     run<ops::row_sum_exp>(c.backend, detail::as_rows(x), top, std::span<T>(sum));
     run<ops::cross_entropy_backward>(c.backend, detail::as_rows(y), top, sum, elsewhere, 0, T(1));
@@ -108,7 +108,7 @@ struct operator_kernel<op::rms_norm<Dims...>> : detail::norm_operator<Dims...> {
     buffer<T> rstd{};
   };
   template <class B, class T>
-  static constexpr bool runs_on = rms_norm_facet::offered<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = rms_norm_facet::offered<B, T> && offered<elementwise_facet, B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;
@@ -139,7 +139,7 @@ struct operator_kernel<op::layer_norm<Dims...>> : detail::norm_operator<Dims...>
     buffer<T> mean{}, rstd{};
   };
   template <class B, class T>
-  static constexpr bool runs_on = layer_norm_facet::offered<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = layer_norm_facet::offered<B, T> && offered<elementwise_facet, B, T>;
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x, const auto&... w) {
     using T = typename X::value_type;

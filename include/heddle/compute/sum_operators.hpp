@@ -57,7 +57,7 @@ struct sum_operator : kernel_base {
   template <std::size_t R>
   static constexpr bool fits = ((Dims < static_cast<int>(R)) && ...);
   template <class B, class T>
-  static constexpr bool runs_on = elementwise_kernels<B, T>;
+  static constexpr bool runs_on = offered<elementwise_facet, B, T>;
   template <class X>
   static letter_list left() {
     letter_list list;
@@ -110,12 +110,12 @@ struct operator_kernel<op::mean<Dims...>> : detail::sum_operator<Dims...> {
   template <class C, class S, class Y, class X>
   static void forward(C& c, S& s, Y& y, const X& x) {
     sum::forward(c, s, y, x);
-    c.backend.scale(y.elements(), share(x));
+    run<ops::scale>(c.backend, y.elements(), share(x));
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y& y, G& g, const X& x) {
     sum::backward(c, s, dy, y, g, x);
-    if constexpr (detail::is_wanted<0, G>) c.backend.scale(std::get<0>(g).elements(), share(x));
+    if constexpr (detail::is_wanted<0, G>) run<ops::scale>(c.backend, std::get<0>(g).elements(), share(x));
   }
 };
 

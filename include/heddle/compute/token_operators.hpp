@@ -85,7 +85,7 @@ struct operator_kernel<op::cross_entropy<Dim>> : detail::kernel_base {
   template <class T, class Label>
   static constexpr bool takes = std::floating_point<T> && std::is_same_v<Label, std::int32_t>;
   template <class B, class T>
-  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && elementwise_kernels<B, T>;
+  static constexpr bool runs_on = cross_entropy_facet::offered<B, T> && offered<elementwise_facet, B, T>;
   template <class Op, class X, class Labels>
   static auto shape(const X& logits, const Labels& labels) {
     std::array<std::int64_t, X::dimensions - 1> extents{};
@@ -119,7 +119,7 @@ struct operator_kernel<op::cross_entropy<Dim>> : detail::kernel_base {
     if constexpr (detail::is_wanted<0, G>) {
       using T = typename X::value_type;
       auto& to = std::get<0>(g);
-      c.backend.copy(logits.elements(), to.elements());
+      run<ops::copy>(c.backend, logits.elements(), to.elements());
       run<ops::cross_entropy_backward>(c.backend, detail::as_rows(to), s.top, s.sum, labels.elements(),
                                        detail::offset_along<Dim>(logits), T(1));
       detail::scale_rows(detail::as_rows(to), dy.elements());

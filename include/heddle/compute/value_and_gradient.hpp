@@ -313,7 +313,7 @@ class expression_run<type_list<S...>, Backend, World, X...> {
       } else {
         using T = typename G::value_type;
         const std::span<T> sum = held->elements();
-        backend_.add(std::span<const T>(sum), gradient.elements(), sum);
+        run<ops::add>(backend_, std::span<const T>(sum), gradient.elements(), sum);
       }
     }
   }

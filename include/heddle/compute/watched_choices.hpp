@@ -1,7 +1,7 @@
 // heddle/compute/watched_choices.hpp: a host backend that reports the experts its routers choose.
 #pragma once
 
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <tuple>
 
 namespace heddle::inline v0::compute {
 
@@ -25,16 +26,12 @@ class watched_choices : public Backend {
 
   std::function<void(matrix_view<const std::int32_t> ids)> chosen;
 
-  template <class Rule, class T>
-  void top_k(input_matrix<T> logits, matrix_view<std::int32_t> ids, matrix_view<T> weights) {
-    Backend::template top_k<Rule>(logits, ids, weights);
-    if (chosen) chosen(ids);
-  }
-  template <class Scores, class T>
-  void choose_experts(input_matrix<T> logits, input_vector<T> bias, const grouped_choice& rule,
-                      matrix_view<std::int32_t> ids, matrix_view<T> weights) {
-    Backend::template choose_experts<Scores>(logits, bias, rule, ids, weights);
-    if (chosen) chosen(ids);
+  template <class Op, class T, class... V>
+    requires offered<Op, Backend, T>
+  void run(const V&... v) {
+    compute::run<Op>(static_cast<Backend&>(*this), v...);
+    if constexpr (requires { Op::chosen_argument; })
+      if (chosen) chosen(std::get<Op::chosen_argument>(std::tie(v...)));
   }
 };
 

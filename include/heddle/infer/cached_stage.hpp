@@ -284,7 +284,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       model::detail::require_stream<layouts, in_layer>(
           call_type<in_layer>(at_.in, c).forward(inputs_.tokens(), matrix(x, n)));
     } else {
-      backend_->copy(in, elements_of(matrix(x, n)));
+      compute::run<compute::ops::copy>(*backend_, in, elements_of(matrix(x, n)));
     }
     for (int l = 0; l < part_.count; ++l) {
       at_block(c, l);
@@ -294,7 +294,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     }
     last_ = x;
     rows_ = n;
-    if (!is_last()) backend_->copy(elements_of(const_matrix(x, n)), out);
+    if (!is_last()) compute::run<compute::ops::copy>(*backend_, elements_of(const_matrix(x, n)), out);
   }
   /// How many rows `logits` takes at once.
   static constexpr std::int64_t head_rows = 32;
@@ -382,8 +382,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         T* const begin = block_of_cache(l) + tensor.first * rows_of_cache();
         const std::int64_t n = tensor.columns * count;
         if (n > 0)
-          backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + from * n), n),
-                         heddle::v0::detail::row_at<space>(begin + to * n, n));
+          compute::run<compute::ops::copy>(
+              *backend_, heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + from * n), n),
+              heddle::v0::detail::row_at<space>(begin + to * n, n));
       });
   }
 
@@ -412,8 +413,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if constexpr (heddle::v0::detail::kernels_run_on_host<space>()) {
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t row = heddle::v0::detail::first_element(inputs_.wanted())[first + i];
-        backend_->copy(elements_of(const_matrix(last_ + row * config_.width, 1)),
-                       elements_of(matrix(to + i * config_.width, 1)));
+        compute::run<compute::ops::copy>(*backend_, elements_of(const_matrix(last_ + row * config_.width, 1)),
+                                         elements_of(matrix(to + i * config_.width, 1)));
       }
     } else {
       compute::run<compute::ops::embedding>(*backend_,

@@ -146,9 +146,10 @@ class medusa_heads {
                                            epsilon_, out(normed_, rows, width_), std::span<T>(deviations_));
       backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
           in(normed_.data(), rows, width_), in(square(k).data(), width_, width_), out(gate_, rows, width_), T(0));
-      backend_->template gated<compute::silu>(std::span<const T>(gate_), std::span<const T>(ones_),
-                                              std::span<T>(gate_));
-      backend_->add(std::span<const T>(normed_), std::span<const T>(gate_), std::span<T>(gate_));
+      compute::run<compute::ops::gated<compute::silu>>(*backend_, std::span<const T>(gate_), std::span<const T>(ones_),
+                                                       std::span<T>(gate_));
+      compute::run<compute::ops::add>(*backend_, std::span<const T>(normed_), std::span<const T>(gate_),
+                                      std::span<T>(gate_));
       backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
           in(gate_.data(), rows, width_), in(words(k).data(), vocabulary_, width_), out(found_, rows, vocabulary_),
           T(0));

@@ -56,7 +56,8 @@ void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) 
     const std::vector<T> on_host(load.begin(), load.end());
     buffer<T, space> counts(queue, p.count, "loads of experts");
     queue.copy(on_host, counts);
-    kernels.balance_bias(elements_of(std::as_const(counts).view()), static_cast<T>(rate), bias);
+    compute::run<compute::ops::balance_bias>(kernels, elements_of(std::as_const(counts).view()), static_cast<T>(rate),
+                                             bias);
     queue.wait();
   }
   stage.routing().clear_loads();

@@ -1,7 +1,7 @@
 // heddle/model/deepseek_config.hpp: the numbers that make a DeepSeek-V3 or DeepSeek-V2, with its parameter and operation counts.
 #pragma once
 
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>

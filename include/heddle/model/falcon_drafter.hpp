@@ -289,9 +289,9 @@ class falcon_drafter {
     std::vector<T> d_hidden(size(n * f)), d_gate(size(n * f)), d_up(size(n * f)), d_normed(size(n * d)),
         d_y(d_features.begin(), d_features.end());
     product_backward(down, d_features.data(), hidden_.data(), n, d_hidden.data(), T(0));
-    backend_->template gated_backward<compute::silu>(std::span<const T>(gates_), std::span<const T>(ups_),
-                                                     std::span<const T>(d_hidden), std::span<T>(d_gate),
-                                                     std::span<T>(d_up));
+    compute::run<compute::ops::gated_backward<compute::silu>>(*backend_, std::span<const T>(gates_),
+                                                              std::span<const T>(ups_), std::span<const T>(d_hidden),
+                                                              std::span<T>(d_gate), std::span<T>(d_up));
     product_backward(gate, d_gate.data(), normed_2_.data(), n, d_normed.data(), T(0));
     product_backward(up, d_up.data(), normed_2_.data(), n, d_normed.data(), T(1));
     norm_backward(norm_2, d_normed, attended_, deviations_2_, d_y);
@@ -302,9 +302,9 @@ class falcon_drafter {
                                  std::span<const compute::attention_slice>(slices_), scale(), heads(d_q.data(), n),
                                  heads(d_k.data(), n), heads(d_v.data(), n), compute::key_pages{});
     for (std::vector<T>* x : {&d_q, &d_k})
-      backend_->template rotary_backward<compute::rotary_pairs::halves>(heads(x->data(), n),
-                                                                        std::span<const std::int32_t>(positions_),
-                                                                        table(cos_), table(sin_), heads(x->data(), n));
+      compute::run<compute::ops::rotary_backward<compute::rotary_pairs::halves>>(
+          *backend_, heads(x->data(), n), std::span<const std::int32_t>(positions_), table(cos_), table(sin_),
+          heads(x->data(), n));
     product_backward(query, d_q.data(), normed_1_.data(), n, d_normed.data(), T(0));
     product_backward(key, d_k.data(), normed_1_.data(), n, d_normed.data(), T(1));
     product_backward(value, d_v.data(), normed_1_.data(), n, d_normed.data(), T(1));
@@ -530,8 +530,9 @@ class falcon_drafter {
     turn(keys, n);
   }
   void turn(T* x, std::int64_t n) {
-    backend_->template rotary<compute::rotary_pairs::halves>(
-        heads<const T>(x, n), std::span<const std::int32_t>(positions_), table(cos_), table(sin_), heads(x, n));
+    compute::run<compute::ops::rotary<compute::rotary_pairs::halves>>(*backend_, heads<const T>(x, n),
+                                                                      std::span<const std::int32_t>(positions_),
+                                                                      table(cos_), table(sin_), heads(x, n));
   }
   template <class Position>
   void grow_keys(prefix& p, std::int64_t begin, const std::vector<T>& x, std::int64_t n, Position&& position) {
@@ -553,16 +554,18 @@ class falcon_drafter {
                         std::span<const compute::attention_slice>(slices_), scale(), heads(mixed_.data(), n),
                         std::span<T>(sums_), compute::key_pages{});
     product(out, mixed_.data(), n, attended_.data());
-    backend_->add(std::span<const T>(attended_), std::span<const T>(x), std::span<T>(attended_));
+    compute::run<compute::ops::add>(*backend_, std::span<const T>(attended_), std::span<const T>(x),
+                                    std::span<T>(attended_));
     compute::run<compute::ops::rms_norm>(*backend_, in(attended_.data(), n, d),
                                          std::span<const T>(at(weights_, norm_2)), epsilon(),
                                          to(normed_2_.data(), n, d), std::span<T>(deviations_2_));
     product(gate, normed_2_.data(), n, gates_.data());
     product(up, normed_2_.data(), n, ups_.data());
-    backend_->template gated<compute::silu>(std::span<const T>(gates_), std::span<const T>(ups_),
-                                            std::span<T>(hidden_));
+    compute::run<compute::ops::gated<compute::silu>>(*backend_, std::span<const T>(gates_), std::span<const T>(ups_),
+                                                     std::span<T>(hidden_));
     product(down, hidden_.data(), n, features_.data());
-    backend_->add(std::span<const T>(features_), std::span<const T>(attended_), std::span<T>(features_));
+    compute::run<compute::ops::add>(*backend_, std::span<const T>(features_), std::span<const T>(attended_),
+                                    std::span<T>(features_));
   }
   void keep(drafted_block& b, std::int64_t lane) {
     const std::int64_t n = shape_.block * shape_.width;

@@ -177,7 +177,7 @@ class gru_operator {
     const matrix_view<const T> operands = stacked(a, b, copy);
     const auto d_products = as_matrix(saved, operands.extent(0), 6 * width());
     compute_->template matmul<transpose::yes, transpose::no>(d_products, operands, at_.weight_gradient, T(1));
-    compute_->add_bias_backward(d_products, at_.bias_gradient);
+    compute::run<compute::ops::add_bias_backward>(*compute_, d_products, at_.bias_gradient);
   }
 
  private:

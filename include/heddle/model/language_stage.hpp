@@ -179,8 +179,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   void release_kept_weights() noexcept { compute::release_kept_weights(*backend_); }
   void lend_gradients(sum_row gradients) { held_.lend_gradients(gradients); }
   void zero_gradients() {  ///< sets every gradient to zero
-    backend_->fill(gradients(), sum(0));
-    if (borrows_embedding()) backend_->fill(tied_gradient(), sum(0));
+    compute::run<compute::ops::fill>(*backend_, gradients(), sum(0));
+    if (borrows_embedding()) compute::run<compute::ops::fill>(*backend_, tied_gradient(), sum(0));
   }
   /// The gradient of the token embedding where the head is tied and an end is here, else empty; in `gradients()` unless borrowed.
   sum_row tied_gradient() noexcept { return held_.tied_gradient(); }
@@ -359,7 +359,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   place_in_model first_nonfinite_activation() {
     constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !backend_->all_finite(heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
+      return !compute::all_finite(*backend_, heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
@@ -373,7 +373,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
         run_type c = run_of({max_samples_, rows_type::of_sample(config_)});
         at_end(c, memory_.end_saved(slot) + at_.stream, nullptr);
-        if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
+        if (!compute::all_finite(*backend_, call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
           return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
       }
     return {};
@@ -515,7 +515,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       detail::require_stream<layouts, in_layer>(
           call_type<in_layer>(at_.in, c).forward(given_.inputs(slot, config_, b, c.extent), x));
     else
-      backend_->copy(in, elements_of(x));
+      compute::run<compute::ops::copy>(*backend_, in, elements_of(x));
   }
   // Forward without saving, up to the last block: where the residual stream is.
   T* evaluate(const batch_type& b, extent_of_batch e, const_row in, row out) {
@@ -570,7 +570,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
           const_matrix(memory_.end_saved(slot), e), given_.targets(slot, b), b.loss_scale, matrix(top, e)));
       if (weights_too) head.backward_weight(const_matrix(memory_.end_saved(slot), e));
     } else {
-      backend_->copy(dout, elements_of(matrix(top, e)));
+      compute::run<compute::ops::copy>(*backend_, dout, elements_of(matrix(top, e)));
     }
     for (int l = part_.count; l-- > 0;) {
       T* const below = l > 0 ? deferred_of(l - 1) : start;

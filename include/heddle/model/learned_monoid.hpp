@@ -103,7 +103,7 @@ class learned_monoid {
         rows(0, x.extent(0));
       else
         for (std::int64_t i = 0; i < x.extent(0); ++i) rows(i, 1);
-      compute.add_bias(y, p.bias);
+      compute::run<compute::ops::add_bias>(compute, y, p.bias);
       for (T& v : s.projected) v = (std::max)(v, T(0));
       leaves = s.projected;
     }
@@ -123,7 +123,7 @@ class learned_monoid {
     const auto d_y = as_matrix(std::span<const T>(memory), d_x.extent(0), config_.width);
     compute.template matmul<transpose::no, transpose::yes>(d_y, p.weight, d_x, T(0));
     compute.template matmul<transpose::yes, transpose::no>(s.x, d_y, p.weight_gradient, T(1));
-    compute.add_bias_backward(d_y, p.bias_gradient);
+    compute::run<compute::ops::add_bias_backward>(compute, d_y, p.bias_gradient);
   }
 
  private:

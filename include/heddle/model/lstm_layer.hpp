@@ -45,7 +45,7 @@ class lstm_layer {
       if (v->empty()) v->assign(size(lanes * width_), T(0));
     backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
         in(x, rows, inputs_), in(w.input.data(), 4 * width_, inputs_), out(a.gates.data(), rows, 4 * width_), T(0));
-    backend_->add_bias(out(a.gates.data(), rows, 4 * width_), std::span<const T>(w.bias));
+    compute::run<compute::ops::add_bias>(*backend_, out(a.gates.data(), rows, 4 * width_), std::span<const T>(w.bias));
     before_.resize(size(lanes * width_));
     added_.resize(size(lanes * 4 * width_));
     for (std::int64_t t = 0; t < steps; ++t) {
@@ -116,7 +116,7 @@ class lstm_layer {
         d, in(x, rows, inputs_), out(gradients.input.data(), 4 * width_, inputs_), T(1));
     backend_->template matmul<compute::transpose::yes, compute::transpose::no>(
         d, in(shifted.data(), rows, width_), out(gradients.recurrent.data(), 4 * width_, width_), T(1));
-    backend_->add_bias_backward(d, gradients.bias);
+    compute::run<compute::ops::add_bias_backward>(*backend_, d, gradients.bias);
     if (dx != nullptr)
       backend_->template matmul<compute::transpose::no, compute::transpose::no>(
           d, in(w.input.data(), 4 * width_, inputs_), out(dx, rows, inputs_), T(0));

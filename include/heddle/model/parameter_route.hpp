@@ -285,7 +285,8 @@ void parameter_route::exchange(Comm& all, Backend& backend, const From& from, co
   buffer<T, Space> incoming(queue, most_in_, "parameters to receive");
   const auto convert = [&](std::int64_t n) {
     if constexpr (converts)
-      backend.cast(row_at<Space>(static_cast<const S*>(read.address()), n), row_at<Space>(outgoing.address(), n));
+      compute::cast(backend, row_at<Space>(static_cast<const S*>(read.address()), n),
+                    row_at<Space>(outgoing.address(), n));
   };
   for (const kept_box& b : stays_) {
     const auto o = overlap(b.extents);

@@ -25,8 +25,9 @@ void reduce_tied_gradients(Stage& stage, Pipeline& pipeline, Backend& backend) {
   if (mine.empty() || stage.is_first() == stage.is_last()) return;
   const std::array<int, 2> ends{0, pipeline.size() - 1};
   buffer<T> room((std::min)(at_once, static_cast<std::int64_t>(mine.size())));
-  sum_among(pipeline, std::span<const int>(ends), mine, std::span<T>(room.data(), room.size()), tag,
-            [&](std::span<T> x, std::span<T> y, std::span<T> to) { backend.add(x, y, to); });
+  sum_among(
+      pipeline, std::span<const int>(ends), mine, std::span<T>(room.data(), room.size()), tag,
+      [&](std::span<T> x, std::span<T> y, std::span<T> to) { compute::run<compute::ops::add>(backend, x, y, to); });
 }
 
 }  // namespace heddle::inline v0::model

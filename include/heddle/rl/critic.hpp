@@ -2,6 +2,8 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/op.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/text.hpp>
@@ -94,8 +96,8 @@ struct value_head : model::layers::language_head<Norm, false> {
                   "heddle: rl::critic computes in float or double");
     const auto of_rows = b.vector(slopes{}), of_logits = b.vector(model::layers::logits{});
     if (heddle::v0::detail::count_of(of_logits) != 0) {
-      b.compute().scale(of_rows, scale);
-      b.compute().copy(of_rows, of_logits);
+      compute::run<compute::ops::scale>(b.compute(), of_rows, scale);
+      compute::run<compute::ops::copy>(b.compute(), of_rows, of_logits);
     }
     return this->backward_of_logits(b, x, dx);
   }

@@ -146,7 +146,7 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
     namespace ml = model::layers;
     auto& k = b.compute();
     const auto factors = b.vector(slopes{}), m = b.vector(ml::greatest{}), sum = b.vector(ml::sum_of_exponentials{});
-    k.scale(factors, scale);
+    compute::run<compute::ops::scale>(k, factors, scale);
     this->template each_sample<numbers_of_row>(b, targets, [&](typename B::token_ids ids, model::row_range at) {
       compute::run<compute::ops::weighted_cross_entropy_backward>(
           k, ml::rows_of(b[ml::logits{}], at), whole_head::template part_of_row<B>(m, at),
@@ -161,7 +161,8 @@ struct policy_head : model::layers::language_head<Norm, Tied> {
   void project_and_divide(const B& b, typename B::const_view x) const {
     this->project(b, x);
     if (temperature != 1)
-      b.compute().scale(b.vector(model::layers::logits{}), static_cast<typename B::sum>(1 / temperature));
+      compute::run<compute::ops::scale>(b.compute(), b.vector(model::layers::logits{}),
+                                        static_cast<typename B::sum>(1 / temperature));
   }
   template <class B, class Number>
   void add_terms(const B& b, typename B::token_ids targets, Number to) const {

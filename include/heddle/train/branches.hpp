@@ -3,6 +3,8 @@
 
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/op.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
@@ -185,12 +187,12 @@ class branch_exchange {
       auto& backend = trainer.backend();
       const auto mean = sum.view();
       const row_view<const T, space> read_mean(mean), read_row(row);
-      backend.scale(mean, rho == 0 ? each : -each);
+      compute::run<compute::ops::scale>(backend, mean, rho == 0 ? each : -each);
       if (rho == 0) return queue_of(trainer).copy(mean, row);
-      backend.add(read_row, read_mean, row);  // row - mean
-      backend.scale(row, r);
-      backend.scale(mean, T(-1));
-      backend.add(read_mean, read_row, row);
+      compute::run<compute::ops::add>(backend, read_row, read_mean, row);  // row - mean
+      compute::run<compute::ops::scale>(backend, row, r);
+      compute::run<compute::ops::scale>(backend, mean, T(-1));
+      compute::run<compute::ops::add>(backend, read_mean, read_row, row);
     }
   }
   template <class Trainer, class Row>
@@ -199,7 +201,7 @@ class branch_exchange {
     if constexpr (std::is_same_v<typename Trainer::space, host_memory>)
       for (T& w : row) w *= static_cast<T>(factor);
     else
-      trainer.backend().scale(row, static_cast<T>(factor));
+      compute::run<compute::ops::scale>(trainer.backend(), row, static_cast<T>(factor));
   }
   // The mean over tensors of the cosine between the two branches: the same bits on all ranks.
   template <class Trainer, class Sums>

@@ -78,7 +78,7 @@ consteval bool steps_are_captured() {
     else if constexpr (constexpr bool plain = requires { requires Optimizer::template updates_at<backend>; }; !plain)
       static_assert(strategy_can_be_captured<plain, Strategy>,
                     "heddle: captured_steps has steps of the optimizer in the model's element type, "
-                    "by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave "
+                    "by a backend that reads their scalars from its memory (compute::ops::adamw_at); leave "
                     "precision<...> of weights, gradients or moments, or captured_steps, out");
     else if constexpr (constexpr bool alike = model::of_stage::takes_samples<Stage>; !alike)
       static_assert(stage_only_queues<alike, Stage>,

@@ -254,15 +254,16 @@ class glancing_distillation {
                                              std::span<const std::int32_t>(wanted_), options_, std::span<T>(gradient_));
     std::fill(drafter_->gradients().begin(), drafter_->gradients().end(), T(0));
     drafter_->backward(gradient_);
-    const double norm = std::sqrt(backend_->sum_of_squares(std::span<const T>(drafter_->gradients())));
+    const double norm =
+        std::sqrt(compute::sum_of<compute::ops::sum_of_squares>(*backend_, std::span<const T>(drafter_->gradients())));
     compute::adamw_step a{.lr = options_.learning_rate(steps_),
                           .beta1 = options_.beta1,
                           .beta2 = options_.beta2,
                           .weight_decay = options_.weight_decay,
                           .step = ++steps_};
     if (norm > options_.clip_norm) a.grad_scale = options_.clip_norm / norm;
-    backend_->adamw(drafter_->weights(), std::span<const T>(drafter_->gradients()), std::span<T>(first_),
-                    std::span<T>(second_), a);
+    compute::run<compute::ops::adamw>(*backend_, drafter_->weights(), std::span<const T>(drafter_->gradients()),
+                                      std::span<T>(first_), std::span<T>(second_), a);
     return loss;
   }
 

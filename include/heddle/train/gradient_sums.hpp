@@ -176,7 +176,7 @@ class gradient_sums {
     if constexpr (queued) {
       if (embeds_) {
         recv(*queue_, pipeline_, room(), other, head_share);
-        backend_.add(const_row(mine), const_row(room()), mine);
+        compute::run<compute::ops::add>(backend_, const_row(mine), const_row(room()), mine);
         send(*queue_, pipeline_, mine, other, whole_sum);
       } else {
         send(*queue_, pipeline_, mine, other, head_share);
@@ -187,7 +187,7 @@ class gradient_sums {
       on_its_way_.reset();
       if (embeds_) {
         messages_.received(*queue_, room());
-        backend_.add(const_row(mine), const_row(room()), mine);
+        compute::run<compute::ops::add>(backend_, const_row(mine), const_row(room()), mine);
         pipeline_.send(messages_.to_send(*queue_, const_row(mine)), other, whole_sum);
       } else {
         pipeline_.recv(messages_.to_receive(*queue_, mine), other, whole_sum);
@@ -208,7 +208,8 @@ class gradient_sums {
     if (begin == end) return;
     const row all = h.stage.gradients();
     const row part = heddle::v0::detail::part_of_row<space>(all, begin, end - begin);
-    if (h.gradient_factor != 1) backend_.scale(part, static_cast<scalar>(h.gradient_factor));
+    if (h.gradient_factor != 1)
+      compute::run<compute::ops::scale>(backend_, part, static_cast<scalar>(h.gradient_factor));
     [[maybe_unused]] std::conditional_t<Reductions::beside, detail::started_of_buckets<Data>, int> started{};
     detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
       auto& group = detail::group_of_bucket<decltype(bucket)::value>(data_);

@@ -100,7 +100,7 @@ class shared_sums {
   template <class Backend>
   struct adds {
     Backend* backend;
-    void operator()(row x, row y, row to) const { backend->add(x, y, to); }
+    void operator()(row x, row y, row to) const { compute::run<compute::ops::add>(*backend, x, y, to); }
   };
   std::span<T> room(std::size_t elements, std::size_t ranks) {
     const std::size_t n = (std::min)(elements, most_at_once) * (ranks - 1);
@@ -214,7 +214,7 @@ class held_stages {
     for_each([&](held& h) {
       if (owner == nullptr || !h.borrows()) return;
       const row all = owner->tied_gradient();
-      backend.add(all, h.tied_gradient(), all);
+      compute::run<compute::ops::add>(backend, all, h.tied_gradient(), all);
     });
     if (owner != nullptr && here_.tied_ranks().size() > 1)
       sums_.add(pipeline, backend, here_.tied_ranks(), owner->tied_gradient(), tied_tag);

@@ -30,7 +30,7 @@ struct kept_cast {
   void keep() {
     if constexpr (!std::is_same_v<From, To>)
       if constexpr (compute::require_facet<Needs, compute::cast_facet<To>, Backend, From>())
-        call = [](void* backend, from x, to y) { static_cast<Backend*>(backend)->cast(x, y); };
+        call = [](void* backend, from x, to y) { compute::cast(*static_cast<Backend*>(backend), x, y); };
   }
 };
 
@@ -51,7 +51,9 @@ class kept_casts {
     to_gradient_.template keep<Needs, Backend>();
     from_gradient_.template keep<Needs, Backend>();
     to_master_.template keep<Needs, Backend>();
-    add_ = [](void* b, const_row x, row all) { static_cast<Backend*>(b)->add(const_row(all), x, all); };
+    add_ = [](void* b, const_row x, row all) {
+      compute::run<compute::ops::add>(*static_cast<Backend*>(b), all, x, all);
+    };
   }
   template <class From, class To>
   void convert(typename Space::queue& queue, row_view<const From, Space> x, row_view<To, Space> y) const {

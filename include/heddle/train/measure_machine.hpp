@@ -5,6 +5,8 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/gemm_peak.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/op.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
@@ -122,7 +124,7 @@ void measure_kernels(cluster& here, const typename Model::config& config, std::s
     const auto row = [&](auto& x) { return heddle::v0::detail::row_at<space_of<Backend>>(x.address(), n); };
     for (int i = 0; i < repeats; ++i) {
       const std::int64_t begin = now_ns();
-      kernels.adamw(row(p), row(g), row(m), row(v), compute::adamw_step{});
+      compute::run<compute::ops::adamw>(kernels, row(p), row(g), row(m), row(v), compute::adamw_step{});
       queue.wait();
       kernels.times().note("optimizer", 0, 7 * n * static_cast<std::int64_t>(sizeof(scalar)),
                            1e-9 * static_cast<double>(now_ns() - begin));

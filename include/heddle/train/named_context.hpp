@@ -106,8 +106,8 @@ class named_context {
       if constexpr (compute::elementwise_facet::offered<Backend, T>) {
         const auto sum = heddle::v0::elements_of(target.memory());
         const auto more = heddle::v0::elements_of(settled.memory());
-        backend_.scale(more, gradient_scale_);
-        backend_.add(row_view<const T, space>(sum), row_view<const T, space>(more), sum);
+        compute::run<compute::ops::scale>(backend_, more, gradient_scale_);
+        compute::run<compute::ops::add>(backend_, row_view<const T, space>(sum), row_view<const T, space>(more), sum);
       } else if constexpr (host_accessible_space<space>) {
         const std::span<T> sum = target.elements();
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient_scale_ * settled.elements()[i];

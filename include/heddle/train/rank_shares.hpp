@@ -95,15 +95,17 @@ class rank_shares {
   double counted_sum_of_squares(Backend& backend, const_sum_row gradients) const {
     double sum = 0;
     each_counted([&](std::int64_t begin, std::int64_t end) {
-      sum += backend.sum_of_squares(part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
+      sum += compute::sum_of<compute::ops::sum_of_squares>(
+          backend, part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
     });
     return sum;
   }
-  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
+  /// The same, added to a number in the backend's memory (`compute::reduction_facet`).
   template <class Backend>
   void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> sum) const {
     each_counted([&](std::int64_t begin, std::int64_t end) {
-      backend.sum_of_squares(part_of(gradients, begin - gradients_begin(), end - gradients_begin()), sum);
+      compute::run<compute::ops::sum_of_squares>(
+          backend, part_of(gradients, begin - gradients_begin(), end - gradients_begin()), sum);
     });
   }
 

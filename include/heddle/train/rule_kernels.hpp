@@ -123,7 +123,7 @@ void round_weights(Backend& backend, auto masters, auto weights) {
   if constexpr (std::is_same_v<T, heddle::v0::detail::element_of<decltype(weights)>>)
     compute::queue_of(backend).copy(exact, weights);
   else
-    backend.cast(exact, weights);
+    compute::cast(backend, exact, weights);
 }
 
 // The steps of a rule as kernels, of any rule; those whose steps are kernels of the backend specialise it.
@@ -150,7 +150,8 @@ struct rule_kernels {
   template <class Backend, class T>
   static constexpr bool updates_at = launches_kernels<typename space_of<Backend>::queue>;
   template <class Backend, class T, class W, class G>
-  static constexpr bool updates_masters_at = updates_at<Backend, T> && compute::cast_kernels<Backend, T, W>;
+  static constexpr bool updates_masters_at =
+      updates_at<Backend, T> && compute::offered<compute::ops::cast<W>, Backend, T>;
   template <class Needs, class Backend, class T, class W, class G, bool InPlace>
   static consteval bool required() {
     if constexpr (!InPlace && !std::is_same_v<T, W>)

@@ -505,8 +505,9 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const auto& r) { return r.end <= begin; });
     for (; run != runs_.end() && run->begin < end; ++run) {
       const std::int64_t first = (std::max)(run->begin, begin), last = (std::min)(run->end, end);
-      backend.cast(part_of(x, first - begin, last - begin), part_of(y, first - begin, last - begin),
-                   detail::rounding_of(seed_, step, run->parameter, what, run->in_whole + first - run->begin));
+      compute::run<compute::ops::stochastic_cast>(
+          backend, part_of(x, first - begin, last - begin), part_of(y, first - begin, last - begin),
+          detail::rounding_of(seed_, step, run->parameter, what, run->in_whole + first - run->begin));
     }
   }
 
@@ -522,7 +523,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
       const auto at = static_cast<std::size_t>(k);
       if constexpr (copies_moments) {
         m[at] = part_of(all_of(moment_room_), k * n, k * n + static_cast<std::int64_t>(mine[at].size()));
-        backend.cast(as_const(mine[at]), m[at]);
+        compute::cast(backend, as_const(mine[at]), m[at]);
       } else {
         m[at] = mine[at];
       }
@@ -537,7 +538,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
         round(backend, begin, end, m[at], mine[at], number,
               static_cast<detail::rounded>(static_cast<int>(detail::rounded::moment) + k));
       else if constexpr (copies_moments)
-        backend.cast(as_const(m[at]), mine[at]);
+        compute::cast(backend, as_const(m[at]), mine[at]);
     }
   }
   template <class Backend>
@@ -548,9 +549,9 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (copies_masters) {
       p = part_of(all_of(master_room_), 0, n);
       if constexpr (keeps_masters)
-        backend.cast(as_const(kept(begin, n)), p);
+        compute::cast(backend, as_const(kept(begin, n)), p);
       else
-        backend.cast(as_const(w), p);
+        compute::cast(backend, as_const(w), p);
     } else {
       p = kept(begin, n);
     }
@@ -558,8 +559,8 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (std::is_same_v<weight_type, T>) rounded = w;
     kernels::template update_masters<arithmetic>(backend, p, rounded, g, m, step);
     if constexpr (rounds_weights) round(backend, begin, begin + n, p, rounded, number, detail::rounded::weight);
-    if constexpr (!std::is_same_v<weight_type, T>) backend.cast(as_const(rounded), w);
-    if constexpr (keeps_masters && copies_masters) backend.cast(as_const(p), kept(begin, n));
+    if constexpr (!std::is_same_v<weight_type, T>) compute::cast(backend, as_const(rounded), w);
+    if constexpr (keeps_masters && copies_masters) compute::cast(backend, as_const(p), kept(begin, n));
   }
   row_view<master_type, Space> kept(std::int64_t begin, std::int64_t n) {
     return part_of(all_of(masters_), begin - begin_, begin - begin_ + n);

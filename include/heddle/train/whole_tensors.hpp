@@ -54,9 +54,9 @@ struct tensor_work {
   void sum_squares(Backend& backend, row x, int k) const {
     compute::queue_of(backend).zero(number(k));
     if constexpr (std::is_same_v<Space, host_memory>)
-      backend.sum_of_squares(x, numbers + k);
+      compute::run<compute::ops::sum_of_squares>(backend, x, numbers + k);
     else
-      backend.sum_of_squares(x, scalar_view<double, Space>(numbers + k, {}));
+      compute::run<compute::ops::sum_of_squares>(backend, x, scalar_view<double, Space>(numbers + k, {}));
   }
 };
 

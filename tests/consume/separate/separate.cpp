@@ -19,7 +19,7 @@ int main() {
     sum = one[0];
     const std::array<float, 1> x{1};
     hd::compute::host<> backend;
-    backend.gelu(std::span<const float>(x), std::span<float>(y));
+    hd::compute::run<hd::compute::ops::gelu>(backend, std::span<const float>(x), std::span<float>(y));
   });
   hd::io::manifest saved;
   saved.step = 7;

@@ -5,7 +5,7 @@
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct adamw_body {
   }
 };
 template <launcher L, class T>
-void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::adamw, const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   each_pack<T>(on, n, adamw_body<T>{n, adamw_scalars<T>(step), p, g, m, v});
 }
 /// `body`, a step of AdamW, with numbers that are read from memory when it runs; nothing where gradients are multiplied by less than 0.
@@ -50,12 +50,12 @@ struct adamw_at_body {
   }
 };
 template <launcher L, class T>
-void launch_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step_at<T>& step) {
+void body(ops::adamw_at, const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step_at<T>& step) {
   each_pack<T>(on, n, adamw_at_body<T, adamw_body<T>>{step, {n, {}, p, g, m, v}});
 }
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <launcher L, class T>
-void launch_undo_adamw(const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::undo_adamw, const L& on, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   const adamw_scalars<T> s(step);
   require_reversible(step);
   each_pack<T>(on, n, adamw_body<T, true>{n, s, p, g, m, v});
@@ -80,23 +80,24 @@ struct master_adamw_body {
   }
 };
 template <launcher L, class T, class W, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
+void body(ops::master_adamw<W, G>, const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+          const adamw_step& step) {
   each_pack<wider<T, wider<W, G>>>(on, n,
                                    master_adamw_body<T, W, G>{n, adamw_scalars<T>(step), master, weights, g, m, v});
 }
 template <launcher L, class T, class W, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
-                  const adamw_step_at<T>& step) {
-  using body = master_adamw_body<T, W, G>;
-  each_pack<wider<T, wider<W, G>>>(on, n, adamw_at_body<T, body>{step, {n, {}, master, weights, g, m, v}});
+void body(ops::master_adamw_at<W, G>, const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+          const adamw_step_at<T>& step) {
+  using steps = master_adamw_body<T, W, G>;
+  each_pack<wider<T, wider<W, G>>>(on, n, adamw_at_body<T, steps>{step, {n, {}, master, weights, g, m, v}});
 }
 /// The same into weights that are rounded stochastically.
 template <launcher L, class T, class G>
-void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,
-                  const stochastic& rounding) {
-  using body = master_adamw_body<T, bf16, G, round_by_chance>;
+void body(ops::stochastic_adamw<G>, const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v,
+          const adamw_step& step, const stochastic& rounding) {
+  using steps = master_adamw_body<T, bf16, G, round_by_chance>;
   each_pack<wider<T, G>>(on, n,
-                         body{n, adamw_scalars<T>(step), master, weights, g, m, v, {rounding.random, rounding.first}});
+                         steps{n, adamw_scalars<T>(step), master, weights, g, m, v, {rounding.random, rounding.first}});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

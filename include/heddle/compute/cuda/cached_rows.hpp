@@ -3,7 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/cache.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct store_row {
     for_packs(g, width, [](std::int64_t, T in, T& out) { out = in; }, from, overwritten(to + rows[r] * to_stride));
   }
 };
-template <launcher L, class T, class Space>
-void launch_store_rows(const L& on, const head_rows<const T, Space>& x, const std::int32_t* rows,
-                       const head_rows<T, Space>& to) {
+template <launcher L, class T>
+void body(ops::store_rows, const L& on, std::int64_t, std::int64_t, std::int64_t, std::int64_t, head_rows<const T> x,
+          const std::int32_t* rows, head_rows<T> to) {
   each_row_of_packs<T>(on, x.rows, x.width(), store_row<T>{x.width(), x.data, x.stride, rows, to.data, to.stride});
 }
 /// x[r] += table[ids[r]], rounded once where elements have 16 bits.
@@ -50,8 +50,8 @@ struct add_row {
   }
 };
 template <launcher L, class T>
-void launch_add_rows(const L& on, std::int64_t rows, std::int64_t width, T* x, const T* table,
-                     const std::int32_t* ids) {
+void body(ops::add_rows, const L& on, std::int64_t rows, std::int64_t, std::int64_t width, T* x, const T* table,
+          const std::int32_t* ids) {
   each_row_of_packs<T>(on, rows, width, add_row<T>{width, x, table, ids});
 }
 

@@ -20,13 +20,8 @@
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/check.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/launched_cache.hpp>
-#include <heddle/compute/launched_expert_choice.hpp>
-#include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_facets.hpp>
-#include <heddle/compute/launched_head_parts.hpp>
-#include <heddle/compute/launched_images.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/graph.hpp>
@@ -54,27 +49,16 @@ struct row_bodies;
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
-class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_cache_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
+class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
                    public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
                    public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
                    public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_experts<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_expert_choice<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_head_parts<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::launched_images<basic_cuda<Launcher>, cuda_memory> {
-  using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
+                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory> {
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
   template <class T>
   using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
-  template <class T>
-  using in_row = std::type_identity_t<row_view<const T, cuda_memory>>;
-  template <class T>
-  using in_sums = std::type_identity_t<row_view<const sum_of_type<T>, cuda_memory>>;
   template <class T>
   using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
 
@@ -155,56 +139,13 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     attention_facet::attention(qkv, s, out, lse);
   }
 
-  using facets::adamw;
-  using facets::cast;
-  /// From float to bf16 with stochastic rounding.
-  void cast(row_view<const float, space> x, row_view<bf16, space> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", x.size(), y.size());
-    detail::on_cuda::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
-  }
-  /// Into bf16 weights that are rounded stochastically.
-  template <class T, class G>
-  void adamw(vector_view<T, space> master, vector_view<bf16, space> weights, vector_view<G, space> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step& step, const stochastic& rounding) {
-    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
-                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
-                                  step, rounding);
-  }
-
-  /// With the numbers of the step in memory.
-  template <class T>
-  void adamw(vector_view<T, space> p, std::type_identity_t<vector_view<const T, space>> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step_at<T>& step) {
-    facets::optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), p.size(), p.address(), g.address(), m.address(), v.address(), step);
-  }
-  /// The same on master weights.
-  template <class T, class W, class G>
-  void adamw(vector_view<T, space> master, vector_view<W, space> weights, vector_view<G, space> g,
-             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
-             const adamw_step_at<T>& step) {
-    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
-                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
-                                  step);
-  }
-
  private:
-  friend class detail::launched_facets<basic_cuda, cuda_memory>;
-  friend class detail::launched_cache_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
   friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
-  friend class detail::launched_experts<basic_cuda, cuda_memory>;
-  friend class detail::launched_expert_choice<basic_cuda, cuda_memory>;
-  friend class detail::launched_head_parts<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
-  friend class detail::launched_images<basic_cuda, cuda_memory>;
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>
@@ -218,7 +159,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     else if (beta == Sum(0))
       queue_.zero(heddle::v0::detail::row_at<space>(c.address(), m * n));
     else
-      detail::on_cuda::launch_scale(launcher(), m * n, c.address(), beta);
+      body(ops::scale{}, launcher(), m * n, c.address(), beta);
   }
 
   space::queue queue_{};

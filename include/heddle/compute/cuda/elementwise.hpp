@@ -7,10 +7,16 @@
 #include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
+#include <heddle/compute/ops/rotary.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+#include <heddle/tensor/view.hpp>
 
+#include <cmath>
 #include <cstdint>
 
 namespace heddle::inline v0::compute::detail::on_cuda {
@@ -63,7 +69,7 @@ struct gelu_of {
   }
 };
 template <launcher L, class T>
-void launch_gelu(const L& on, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, const L& on, std::int64_t n, const T* x, T* y) {
   each_pack<T>(on, n, of_one_body<gelu_of, T, T>{n, x, y});
 }
 struct gelu_backward_of {
@@ -73,8 +79,38 @@ struct gelu_backward_of {
   }
 };
 template <launcher L, class T>
-void launch_gelu_backward(const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, const L& on, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_pack<T>(on, n, of_two_body<gelu_backward_of, T>{n, x, dy, dx});
+}
+template <class T>
+struct soft_cap_of {
+  sum_of_type<T> cap;
+  HEDDLE_HD T operator()(std::int64_t, T in) const {
+    return converted<T>(cap * std::tanh(static_cast<sum_of_type<T>>(in) / cap));
+  }
+};
+template <launcher L, class T>
+void body(ops::soft_cap, const L& on, std::int64_t n, const T* x, sum_of_type<T> cap, T* y) {
+  each_pack<T>(on, n, of_one_body<soft_cap_of<T>, T, T>{n, x, y, {cap}});
+}
+template <class T>
+struct soft_cap_backward_body {
+  std::int64_t n;
+  const T *x, *dy;
+  T* dx;
+  sum_of_type<T> cap;
+  HEDDLE_HD void operator()(std::int64_t k) const {
+    using S = sum_of_type<T>;
+    const auto gradient = [c = cap](std::int64_t, S v, S d, T& out) {
+      const S t = std::tanh(v / c);
+      out = converted<T>(d * (S(1) - t * t));
+    };
+    for_pack(k, n, gradient, x, dy, overwritten(dx));
+  }
+};
+template <launcher L, class T>
+void body(ops::soft_cap_backward, const L& on, std::int64_t n, const T* x, const T* dy, sum_of_type<T> cap, T* dx) {
+  each_pack<T>(on, n, soft_cap_backward_body<T>{n, x, dy, dx, cap});
 }
 template <class A>
 struct gated_by {
@@ -84,7 +120,7 @@ struct gated_by {
   }
 };
 template <class A, launcher L, class T>
-void launch_gated(const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
+void body(ops::gated<A>, const L& on, std::int64_t n, const T* gate, const T* up, T* h) {
   each_pack<T>(on, n, of_two_body<gated_by<A>, T>{n, gate, up, h});
 }
 template <class A, class T>
@@ -102,12 +138,13 @@ struct gated_backward_body {
   }
 };
 template <class A, launcher L, class T>
-void launch_gated_backward(const L& on, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+void body(ops::gated_backward<A>, const L& on, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
+          T* dup) {
   each_pack<T>(on, n, gated_backward_body<A, T>{n, gate, up, dh, dgate, dup});
 }
 
 template <launcher L, class T>
-void launch_add(const L& on, std::int64_t n, const T* a, const T* b, T* c) {
+void body(ops::add, const L& on, std::int64_t n, const T* a, const T* b, T* c) {
   each_pack<T>(on, n, of_two_body<plus, T>{n, a, b, c});
 }
 template <class T, class F>
@@ -120,7 +157,7 @@ struct scale_body {
   }
 };
 template <launcher L, class T, class F>
-void launch_scale(const L& on, std::int64_t n, T* x, F factor) {
+void body(ops::scale, const L& on, std::int64_t n, T* x, F factor) {
   each_pack<T>(on, n, scale_body<T, F>{n, x, factor});
 }
 template <class T>
@@ -133,8 +170,13 @@ struct fill_body {
   }
 };
 template <launcher L, class T>
-void launch_fill(const L& on, std::int64_t n, T* x, T value) {
-  each_pack<T>(on, n, fill_body<T>{n, x, value});
+void body(ops::fill, const L& on, std::int64_t n, T* x, sum_of_type<T> value) {
+  each_pack<T>(on, n, fill_body<T>{n, x, converted<T>(value)});
+}
+template <launcher L, class T>
+void body(ops::copy, const L& on, std::int64_t n, const T* x, T* y) {
+  using heddle::v0::detail::row_at;
+  if (x != y) on.queue.copy(row_at<cuda_memory>(x, n), row_at<cuda_memory>(y, n));
 }
 /// The wider of two types.
 template <class A, class B>
@@ -157,11 +199,11 @@ struct round_by_chance {
   }
 };
 template <launcher L, class From, class To>
-void launch_cast(const L& on, std::int64_t n, const From* x, To* y) {
+void body(ops::cast<To>, const L& on, std::int64_t n, const From* x, To* y) {
   each_pack<wider<From, To>>(on, n, of_one_body<round_to_nearest<To>, From, To>{n, x, y});
 }
 template <launcher L>
-void launch_cast_stochastic(const L& on, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+void body(ops::stochastic_cast, const L& on, std::int64_t n, const float* x, bf16* y, const stochastic& rounding) {
   each_pack<float>(on, n, of_one_body<round_by_chance, float, bf16>{n, x, y, {rounding.random, rounding.first}});
 }
 template <class T>
@@ -176,7 +218,7 @@ struct squared_error_backward_body {
   }
 };
 template <launcher L, class T>
-void launch_squared_error_backward(const L& on, std::int64_t n, T* x, const T* target, sum_of_type<T> factor) {
+void body(ops::squared_error_backward, const L& on, std::int64_t n, T* x, const T* target, sum_of_type<T> factor) {
   each_pack<T>(on, n, squared_error_backward_body<T>{n, x, target, factor});
 }
 
@@ -194,7 +236,7 @@ struct add_bias_row {
   }
 };
 template <launcher L, class T>
-void launch_add_bias(const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, const L& on, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each_row_of_packs<T>(on, rows, columns, add_bias_row<T>{columns, y, bias});
 }
 template <class T>
@@ -206,7 +248,8 @@ struct bias_terms {
   }
 };
 template <launcher L, class T>
-void launch_add_bias_backward(const L& on, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+void body(ops::add_bias_backward, const L& on, std::int64_t rows, std::int64_t columns, const T* dy,
+          sum_of_type<T>* db) {
   add_column_sums<sum_of_type<T>>(on, rows, columns, bias_terms<T>{columns, dy}, {db});
 }
 
@@ -242,9 +285,10 @@ struct rotary_row {
     }
   }
 };
-template <rotary_pairs Pairs, bool Back, launcher L, class T, class Space>
-void launch_rotary(const L& on, const head_rows<const T, Space>& x, const std::int32_t* positions, std::int64_t pairs,
-                   const sum_of_type<T>* cos, const sum_of_type<T>* sin, const head_rows<T, Space>& y) {
+template <rotary_pairs Pairs, bool Back, launcher L, class T>
+void body(ops::rotary<Pairs, Back>, const L& on, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          std::int64_t pairs, head_rows<const T> x, const std::int32_t* positions, const sum_of_type<T>* cos,
+          const sum_of_type<T>* sin, head_rows<T> y) {
   on.each_row(
       x.rows, x.width(),
       rotary_row<Pairs, Back, T>{x.data, x.stride, x.heads, x.head_dim, positions, pairs, cos, sin, y.data, y.stride});

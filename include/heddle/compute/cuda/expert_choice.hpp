@@ -3,7 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/routing.hpp>
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/host/expert_choice.hpp>
 
@@ -104,15 +104,15 @@ struct choose_experts_row {
     for (std::int64_t j = t * k; j < (t + 1) * k; ++j) weights[j] = factor * scores.of(row[ids[j]]);
   }
 };
-/// Shapes: scratch [tokens * (experts + groups)], of any content.
 template <class Scores, launcher L, class T>
-void launch_choose_experts(const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                           const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights,
-                           T* scratch) {
+void body(ops::choose_experts<Scores>, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          std::int64_t biases, const T* logits, const T* bias, const grouped_choice& rule, std::int32_t* ids,
+          T* weights) {
   const std::int64_t groups = rule.groups, in_group = experts / groups;
   const std::int64_t best = rule.best < in_group ? rule.best : in_group;
-  T *const biased = scratch, *const of_group = scratch + tokens * experts;
-  on.each_row(tokens, experts, biased_scores_row<Scores, T>{experts, logits, bias, biased});
+  auto scratch = on.template room<T>(tokens * (experts + groups));
+  T *const biased = scratch.address(), *const of_group = biased + tokens * experts;
+  on.each_row(tokens, experts, biased_scores_row<Scores, T>{experts, logits, biases > 0 ? bias : nullptr, biased});
   if (rule.kept < groups) {
     on.each_row(tokens * groups, in_group, sum_of_greatest_row<T>{in_group, best, biased, of_group});
     on.each_row(tokens * groups, in_group, kept_group_row<T>{groups, rule.kept, in_group, of_group, biased});
@@ -156,9 +156,8 @@ struct choose_experts_backward_row {
   }
 };
 template <class Scores, launcher L, class T>
-void launch_choose_experts_backward(const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                                    const grouped_choice& rule, const T* logits, const std::int32_t* ids,
-                                    const T* dweights, T* dlogits) {
+void body(ops::choose_experts_backward<Scores>, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, const grouped_choice& rule, const T* dweights, T* dlogits) {
   on.each_row(tokens, experts,
               choose_experts_backward_row<Scores, T>{experts, k, rule.normed, static_cast<T>(rule.scale),
                                                      added_to_scores<T>, logits, ids, dweights, dlogits});
@@ -182,7 +181,7 @@ struct balance_bias_row {
   }
 };
 template <launcher L, class T>
-void launch_balance_bias(const L& on, std::int64_t experts, const T* counts, T rate, T* bias) {
+void body(ops::balance_bias, const L& on, std::int64_t experts, const T* counts, T rate, T* bias) {
   on.each_row(1, experts, balance_bias_row<T>{experts, counts, rate, bias});
 }
 

@@ -6,7 +6,7 @@
 #include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/argument_checks.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>

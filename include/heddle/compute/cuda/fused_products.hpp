@@ -39,7 +39,7 @@ class fused_product_members {
     expect("matmul_add_bias", "elements of the bias", c.extent(1), bias.size());
     if (ended<TA, TB>(a, b, c, 0, product_ending<T>{.end = product_end::bias, .bias = bias.address()})) return;
     self().template matmul<TA, TB>(a, b, c, sum_of_type<T>(0));
-    self().add_bias(c, bias);
+    run<ops::add_bias>(self(), c, bias);
   }
   template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B, class T>
     requires(multiplies_to<A, B, T>)
@@ -52,7 +52,7 @@ class fused_product_members {
             product_ending<T>{.end = product_end::gelu_of_bias, .bias = bias.address(), .before = before.address()}))
       return;
     matmul_add_bias<TA, TB>(a, b, bias, before);
-    self().gelu(elements(matrix<const T>(before)), elements(c));
+    run<ops::gelu>(self(), elements(matrix<const T>(before)), elements(c));
   }
   template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B, class T>
     requires(multiplies_to<A, B, T>)
@@ -64,7 +64,7 @@ class fused_product_members {
             product_ending<T>{.end = product_end::gelu_derivative, .before = const_cast<T*>(before.address())}))
       return;
     self().template matmul<TA, TB>(a, b, c, sum_of_type<T>(0));
-    self().gelu_backward(elements(before), elements(matrix<const T>(c)), elements(c));
+    run<ops::gelu_backward>(self(), elements(before), elements(matrix<const T>(c)), elements(c));
   }
   template <summed_operand Of, class A, class B, class T>
     requires(multiplies_to<A, B, T> && std::is_floating_point_v<T>)
@@ -80,11 +80,11 @@ class fused_product_members {
     if (ended<transpose::yes, transpose::no>(a, b, c, 1, with)) {
       // The library overwrites sums, while c is added to.
       const auto sums = heddle::v0::detail::row_at<cuda_memory>(static_cast<const T*>(with.sums), n);
-      self().add(row_view<const T, cuda_memory>(db), sums, db);
+      run<ops::add>(self(), row_view<const T, cuda_memory>(db), sums, db);
       return;
     }
     self().template matmul<transpose::yes, transpose::no>(a, b, c, T(1));
-    self().add_bias_backward(left ? a : b, db);
+    run<ops::add_bias_backward>(self(), left ? a : b, db);
   }
 
  private:

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 
 #include <cstdint>
 
@@ -21,9 +21,9 @@ struct copied_head {
       to[r * to_stride + h * to_dim + c] = from[r * from_stride + h * from_dim + c];
   }
 };
-template <launcher L, class T, class Space>
-void launch_copy_heads(const L& on, const head_rows<const T, Space>& x, std::int64_t columns,
-                       const head_rows<T, Space>& y) {
+template <launcher L, class T>
+void body(ops::copy_heads, const L& on, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          head_rows<const T> x, std::int64_t columns, head_rows<T> y) {
   on.each_row(
       y.rows * y.heads, columns,
       copied_head<T>{y.heads, columns, x.stride, x.heads == 1 ? 0 : x.head_dim, y.stride, y.head_dim, x.data, y.data});
@@ -42,9 +42,9 @@ struct sum_of_heads_row {
     }
   }
 };
-template <launcher L, class T, class Space>
-void launch_sum_heads(const L& on, const head_rows<const T, Space>& x, std::int64_t columns,
-                      const head_rows<T, Space>& y) {
+template <launcher L, class T>
+void body(ops::sum_heads, const L& on, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          head_rows<const T> x, std::int64_t columns, head_rows<T> y) {
   on.each_row(y.rows, columns, sum_of_heads_row<T>{x.heads, columns, x.stride, x.head_dim, y.stride, x.data, y.data});
 }
 

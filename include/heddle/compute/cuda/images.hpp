@@ -3,7 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/host/images.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/images.hpp>
 
 #include <cstdint>
 
@@ -25,7 +25,8 @@ struct unfolded_element {
   }
 };
 template <launcher L, class T>
-void launch_unfold(const L& on, std::int64_t rows, std::int64_t channels, const image_window& w, const T* x, T* y) {
+void body(ops::unfold, const L& on, std::int64_t rows, std::int64_t channels, std::int64_t, const T* x,
+          const image_window& w, T* y) {
   on.each(rows * w.taps() * channels, unfolded_element<T>{w, channels, w.pixels(), w.taps(), x, y});
 }
 /// A pixel is to its neighbour through one tap what the neighbour is to it through the opposite one.
@@ -45,8 +46,8 @@ struct folded_element {
   }
 };
 template <launcher L, class T>
-void launch_unfold_backward(const L& on, std::int64_t rows, std::int64_t channels, const image_window& w, const T* dy,
-                            T* dx) {
+void body(ops::unfold_backward, const L& on, std::int64_t rows, std::int64_t channels, std::int64_t, const T* dy,
+          const image_window& w, T* dx) {
   on.each(rows * channels, folded_element<T>{w, channels, w.pixels(), w.taps(), dy, dx});
 }
 template <class T>
@@ -62,7 +63,8 @@ struct mean_element {
   }
 };
 template <launcher L, class T>
-void launch_mean_of_rows(const L& on, std::int64_t groups, std::int64_t group, std::int64_t columns, const T* x, T* y) {
+void body(ops::mean_of_rows, const L& on, std::int64_t, std::int64_t groups, std::int64_t columns, const T* x,
+          std::int64_t group, T* y) {
   on.each(groups * columns, mean_element<T>{group, columns, x, y});
 }
 template <class T>
@@ -75,8 +77,8 @@ struct share_of_mean_element {
   }
 };
 template <launcher L, class T>
-void launch_mean_of_rows_backward(const L& on, std::int64_t rows, std::int64_t group, std::int64_t columns, const T* dy,
-                                  T* dx) {
+void body(ops::mean_of_rows_backward, const L& on, std::int64_t rows, std::int64_t, std::int64_t columns, const T* dy,
+          std::int64_t group, T* dx) {
   on.each(rows * columns, share_of_mean_element<T>{group, columns, dy, dx});
 }
 

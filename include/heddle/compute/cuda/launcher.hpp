@@ -41,7 +41,7 @@ struct product_ending {
                      "products_in<float8> or products_in<float8_rows> out of precision<...>");
 }
 
-/// The base of launchers, which brings the kernels of this namespace to calls of `launch_gelu(launcher, ...)`. A launcher has
+/// The base of launchers, which brings the bodies of this namespace to calls of `body(operation, launcher, ...)`. A launcher has
 /// - `each(n, body)`: body(i) for every i in [0, n);
 /// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns (packs of columns, where its threads take those);
 /// - `each_column(columns, body)`: body(group, j) for every column j;

@@ -5,7 +5,7 @@
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/group/choices.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/routing.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <bit>
@@ -52,8 +52,8 @@ struct top_k_row {
   }
 };
 template <class Rule, launcher L, class T>
-void launch_top_k(const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                  std::int32_t* ids, T* weights) {
+void body(ops::top_k<Rule>, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+          std::int32_t* ids, T* weights) {
   if (k > 0) on.each_row(tokens, experts, top_k_row<Rule, T>{experts, k, logits, ids, weights});
 }
 
@@ -93,8 +93,8 @@ struct top_k_backward_row {
   }
 };
 template <class Rule, launcher L, class T>
-void launch_top_k_backward(const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                           const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
+void body(ops::top_k_backward<Rule>, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
   on.each_row(tokens, experts, top_k_backward_row<Rule, T>{experts, k, logits, ids, weights, dweights, dlogits});
 }
 
@@ -132,8 +132,10 @@ struct placed_choice {
   }
 };
 template <launcher L>
-void launch_route(const L& on, std::int64_t tokens, std::int64_t k, std::int64_t experts, const std::int32_t* ids,
-                  std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources, std::int32_t* places) {
+void body(ops::route, const L& on, std::int64_t tokens, std::int64_t k, std::int64_t begins, std::int64_t,
+          const std::int32_t* ids, std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources,
+          std::int32_t* places) {
+  const std::int64_t experts = begins - 1;
   const std::int64_t n = tokens * k;
   auto keys = on.template room<std::int32_t>(n), sorted = on.template room<std::int32_t>(n),
        order = on.template room<std::int32_t>(n);
@@ -150,8 +152,7 @@ struct counted_choices {
   HEDDLE_HD void operator()(std::int64_t e) const { counts[e] = static_cast<double>(bounds[e + 1] - bounds[e]); }
 };
 template <launcher L>
-void launch_count_choices(const L& on, std::int64_t choices, std::int64_t experts, const std::int32_t* ids,
-                          double* counts) {
+void count_choices(const L& on, std::int64_t choices, std::int64_t experts, const std::int32_t* ids, double* counts) {
   auto keys = on.template room<std::int32_t>(choices), sorted = on.template room<std::int32_t>(choices),
        order = on.template room<std::int32_t>(choices);
   auto bounds = on.template room<std::int64_t>(experts + 1);
@@ -184,12 +185,14 @@ struct number_itself {
   }
 };
 template <launcher L, class T>
-void launch_expert_balance(const L& on, std::int64_t tokens, std::int64_t experts, const T* logits,
-                           const double* counts, double* parts, double* out) {
+void body(ops::expert_balance, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+          const std::int32_t* ids, double* out) {
+  auto counts = on.template room<double>(experts);
+  count_choices(on, tokens * k, experts, ids, counts.address());
   if (experts == 0 || tokens == 0) return;
   auto of_tokens = on.template room<double>(tokens);
-  on.each_row(tokens, experts, expert_balance_row<T>{experts, logits, counts, of_tokens.address()});
-  add_terms(on, tokens, parts, out, number_itself{of_tokens.address()});
+  on.each_row(tokens, experts, expert_balance_row<T>{experts, logits, counts.address(), of_tokens.address()});
+  add_terms(on, tokens, out, number_itself{of_tokens.address()});
 }
 /// dlogits += scale p (c - sum of p c).
 template <class T>
@@ -213,10 +216,12 @@ struct expert_balance_backward_row {
   }
 };
 template <launcher L, class T>
-void launch_expert_balance_backward(const L& on, std::int64_t tokens, std::int64_t experts, const T* logits,
-                                    const double* counts, std::type_identity_t<sum_of_type<T>> scale, T* dlogits) {
+void body(ops::expert_balance_backward, const L& on, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, sum_of_type<T> scale, T* dlogits) {
+  auto counts = on.template room<double>(experts);
+  count_choices(on, tokens * k, experts, ids, counts.address());
   if (experts > 0)
-    on.each_row(tokens, experts, expert_balance_backward_row<T>{experts, logits, counts, scale, dlogits});
+    on.each_row(tokens, experts, expert_balance_backward_row<T>{experts, logits, counts.address(), scale, dlogits});
 }
 
 /// Keys whose ascending order is the descending one of numbers: NaN first, the two zeros equal.
@@ -248,8 +253,9 @@ struct kept_choice {
 };
 /// Sorted by expert, and before that by weight, if those of the greatest are kept: sorts are stable.
 template <class Rule, launcher L, class T>
-void launch_limit_choices(const L& on, std::int64_t choices, std::int64_t experts, std::int64_t most,
-                          const std::int32_t* ids, const T* weights, std::int32_t* kept) {
+void body(ops::limit_choices<Rule>, const L& on, std::int64_t rows, std::int64_t k, const std::int32_t* ids,
+          const T* weights, std::int64_t experts, std::int64_t most, std::int32_t* kept) {
+  const std::int64_t choices = rows * k;
   using bits = typename descending_key<T>::bits;
   constexpr bool by_weight = std::is_same_v<Rule, keep_heaviest>;
   auto keys = on.template room<std::int32_t>(choices), sorted = on.template room<std::int32_t>(choices),
@@ -290,7 +296,8 @@ struct permute_row {
   }
 };
 template <launcher L, class T>
-void launch_permute(const L& on, std::int64_t rows, std::int64_t width, const T* x, const std::int32_t* sources, T* y) {
+void body(ops::permute, const L& on, std::int64_t, std::int64_t rows, std::int64_t width, const T* x,
+          const std::int32_t* sources, T* y) {
   each_row_of_packs<T>(on, rows, width, permute_row<T>{width, x, sources, y});
 }
 /// out[t] = sum over j, in order, of weights[t, j] * y[places[t, j]]; without weights for a null pointer.
@@ -342,9 +349,20 @@ struct gathered_row {
   }
 };
 template <launcher L, class T>
-void launch_gather_rows(const L& on, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
-                        const std::int32_t* places, const T* weights, T* out) {
+void gather_rows(const L& on, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
+                 const std::int32_t* places, const T* weights, T* out) {
   each_row_of_packs<T>(on, tokens, width, gathered_row<T>{k, width, y, places, weights, out});
+}
+
+template <launcher L, class T>
+void body(ops::permute_backward, const L& on, std::int64_t tokens, std::int64_t k, std::int64_t, std::int64_t width,
+          const T* dy, const std::int32_t* places, T* dx) {
+  gather_rows(on, tokens, k, width, dy, places, static_cast<const T*>(nullptr), dx);
+}
+template <launcher L, class T>
+void body(ops::unpermute, const L& on, std::int64_t tokens, std::int64_t k, std::int64_t, std::int64_t width,
+          const T* y, const std::int32_t* places, const T* weights, T* out) {
+  gather_rows(on, tokens, k, width, y, places, weights, out);
 }
 
 struct not_used {
@@ -390,9 +408,11 @@ struct unused_row {
   }
 };
 template <launcher L, class T>
-void launch_unpermute_backward(const L& on, std::int64_t tokens, std::int64_t k, std::int64_t rows, std::int64_t width,
-                               const T* dout, const T* y, const std::int32_t* places, const T* weights, T* dy,
-                               T* dweights, std::int32_t* used) {
+void body(ops::unpermute_backward, const L& on, std::int64_t tokens, std::int64_t k, std::int64_t rows,
+          std::int64_t width, const T* dout, const T* y, const std::int32_t* places, const T* weights, T* dy,
+          T* dweights) {
+  auto room = on.template room<std::int32_t>(rows);
+  std::int32_t* const used = room.address();
   on.each(rows, not_used{used});
   each_row_of_packs<T>(on, tokens * k, width,
                        unpermute_backward_row<T>{k, width, dout, y, places, weights, dy, dweights, used});

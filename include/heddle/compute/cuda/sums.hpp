@@ -3,7 +3,7 @@
 
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/group/vectors.hpp>
-#include <heddle/compute/launched_facets.hpp>
+#include <heddle/compute/ops/sums.hpp>
 
 #include <bit>
 #include <cmath>
@@ -42,8 +42,10 @@ struct sum_of_parts {
 };
 /// *out += the sum over [0, n), in double.
 template <launcher L, class Term>
-void add_terms(const L& on, std::int64_t n, double* parts, double* out, const Term& term) {
+void add_terms(const L& on, std::int64_t n, double* out, const Term& term) {
   if (n == 0) return;
+  auto room = on.template room<double>(sum_blocks(n));
+  double* const parts = room.address();
   on.each_row(sum_blocks(n), sum_block, part_of_sum<Term>{n, term, parts});
   on.each_row(1, sum_blocks(n), sum_of_parts{sum_blocks(n), parts, out});
 }
@@ -58,8 +60,8 @@ struct square_of {
   }
 };
 template <launcher L, class T>
-void launch_sum_of_squares(const L& on, std::int64_t n, const T* x, double* parts, double* out) {
-  add_terms(on, n, parts, out, square_of<T>{x});
+void body(ops::sum_of_squares, const L& on, std::int64_t n, const T* x, double* out) {
+  add_terms(on, n, out, square_of<T>{x});
 }
 /// From the bits of the exponent, so that it also holds where the compiler assumes finite numbers.
 template <class T>
@@ -79,9 +81,9 @@ struct is_nonfinite {
   }
 };
 template <launcher L, class T>
-void launch_count_nonfinite(const L& on, std::int64_t n, const T* x, double* parts, double* out) {
+void body(ops::count_nonfinite, const L& on, std::int64_t n, const T* x, double* out) {
   using bits = typename is_nonfinite<T>::bits;
-  add_terms(on, n, parts, out, is_nonfinite<T>{x, std::bit_cast<bits>((std::numeric_limits<T>::infinity)())});
+  add_terms(on, n, out, is_nonfinite<T>{x, std::bit_cast<bits>((std::numeric_limits<T>::infinity)())});
 }
 template <class T>
 struct squared_difference {
@@ -96,8 +98,8 @@ struct squared_difference {
   }
 };
 template <launcher L, class T>
-void launch_squared_error(const L& on, std::int64_t n, const T* x, const T* target, double* parts, double* out) {
-  add_terms(on, n, parts, out, squared_difference<T>{x, target});
+void body(ops::squared_error, const L& on, std::int64_t n, const T* x, const T* target, double* out) {
+  add_terms(on, n, out, squared_difference<T>{x, target});
 }
 template <class T>
 struct loss_of_row {
@@ -113,9 +115,9 @@ struct loss_of_row {
   }
 };
 template <launcher L, class T>
-void launch_cross_entropy_loss(const L& on, std::int64_t rows, const T* m, const T* sum, const T* picked,
-                               const std::int32_t* targets, double* parts, double* out) {
-  add_terms(on, rows, parts, out, loss_of_row<T>{m, sum, picked, targets});
+void body(ops::cross_entropy_loss, const L& on, std::int64_t rows, const T* m, const T* sum, const T* picked,
+          const std::int32_t* targets, double* out) {
+  add_terms(on, rows, out, loss_of_row<T>{m, sum, picked, targets});
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -4,7 +4,7 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/elementwise.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/core/error.hpp>
 
 #include <cmath>
@@ -70,7 +70,7 @@ void for_each_adamw_block(std::int64_t begin, std::int64_t end, T* p, T* m, T* v
 }
 
 template <class T>
-void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, adamw_step step) {
   const adamw_update<T> update(step);
   constexpr int width = adamw_update<T>::width;
   workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
@@ -84,10 +84,10 @@ void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const ad
   });
 }
 
-/// As `adamw` on master weights of type T with gradients of type G; `round(i, count, master, weights)` writes the weights.
+/// As a step on master weights of type T with gradients of type G; `round(i, count, master, weights)` writes the weights.
 template <class T, class W, class G, class Round>
-void adamw(team& workers, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step,
-           Round round) {
+void master_steps(team& workers, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step,
+                  Round round) {
   const adamw_update<T> update(step);
   constexpr int width = adamw_update<T>::width;
   workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
@@ -101,12 +101,28 @@ void adamw(team& workers, std::int64_t n, T* master, W* weights, const G* g, T* 
   });
 }
 
-/// Takes the last `adamw` with the same gradients and scalars back: p = (p + lr/(1-b1^t) m / (..)) / (1 - lr wd), then
+template <class T, class W, class G>
+void body(ops::master_adamw<W, G>, team& workers, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+          const adamw_step& step) {
+  master_steps(workers, n, master, weights, g, m, v, step,
+               [](std::int64_t, std::int64_t count, const T* from, W* to) { cast_lanes(count, from, to); });
+}
+template <class T, class G>
+void body(ops::stochastic_adamw<G>, team& workers, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v,
+          const adamw_step& step, const stochastic& rounding) {
+  master_steps(workers, n, master, weights, g, m, v, step,
+               [&rounding](std::int64_t i, std::int64_t count, const T* from, bf16* to) {
+                 cast_stochastic_lanes(count, from, rounding.random, rounding.first + static_cast<std::uint64_t>(i),
+                                       to);
+               });
+}
+
+/// Takes the last step with the same gradients and scalars back: p = (p + lr/(1-b1^t) m / (..)) / (1 - lr wd), then
 /// v = (v - (1-b2) g^2) / b2 and m = (m - (1-b1) g) / b1, up to rounding. A second moment is never left below 0; moments
 /// whose beta is 0 are set to 0, which is what the next step makes of them.
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class T>
-void undo_adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::undo_adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, adamw_step step) {
   const auto t = static_cast<double>(step.step);
   const double kept = 1.0 - step.lr * step.weight_decay;
   if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));

@@ -16,8 +16,6 @@ namespace heddle::inline v0::compute::detail {
 inline constexpr int cast_block = 64;
 static_assert(cast_block == round_bf16_lanes);
 
-using heddle::v0::detail::converted;
-
 /// y[i] = x[i] for i in [0, n), on the calling thread.
 template <class From, class To>
 void cast_lanes(std::int64_t n, const From* x, To* y) {
@@ -35,7 +33,7 @@ void cast_lanes(std::int64_t n, const From* x, To* y) {
 }
 
 template <class From, class To>
-void cast(team& workers, std::int64_t n, const From* x, To* y) {
+void body(ops::cast<To>, team& workers, std::int64_t n, const From* x, To* y) {
   workers.split(n, elementwise_grain, cast_block,
                 [&](std::int64_t begin, std::int64_t end) { cast_lanes(end - begin, x + begin, y + begin); });
 }
@@ -51,8 +49,8 @@ void cast_stochastic_lanes(std::int64_t n, const From* x, const counter_random& 
   }
 }
 
-template <class From>
-void cast_stochastic(team& workers, std::int64_t n, const From* x, const stochastic& rounding, bf16* y) {
+inline void body(ops::stochastic_cast, team& workers, std::int64_t n, const float* x, bf16* y,
+                 const stochastic& rounding) {
   workers.split(n, elementwise_grain / 4, cast_block, [&](std::int64_t begin, std::int64_t end) {
     cast_stochastic_lanes(end - begin, x + begin, rounding.random, rounding.first + static_cast<std::uint64_t>(begin),
                           y + begin);

@@ -93,16 +93,17 @@ void body(ops::rescale_softmax, team&, std::int64_t rows, const T* before, const
     if (sum[i] != T(0)) sum[i] *= std::exp(before[i] - m[i]);
 }
 
-/// The sum over rows, in order, of log(sum) + (m - picked) in double; rows of ignored targets are left out.
+/// Added up row by row.
 template <class T>
-double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* picked, token_ids targets) {
+void body(ops::cross_entropy_loss, team&, std::int64_t rows, const T* m, const T* sum, const T* picked,
+          const std::int32_t* targets, double* out) {
   double loss = 0;
   for (std::int64_t i = 0; i < rows; ++i) {
-    if (targets[static_cast<std::size_t>(i)] < 0) continue;
+    if (targets[i] < 0) continue;
     const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
     loss += std::log(static_cast<double>(sum[i])) + below;
   }
-  return loss;
+  *out += loss;
 }
 
 /// `scales`: one for all rows, or the address of one for each.
@@ -145,19 +146,5 @@ void body(ops::weighted_cross_entropy_backward, team& workers, std::int64_t rows
           const sum_of_type<T>* scales) {
   softmax_gradient(workers, rows, columns, logits, m, sum, targets, first_id, scales);
 }
-
-/// The kernel of `loss_kernels` as a member of the host backend.
-class loss_member {
- public:
-  template <class T>
-  void cross_entropy_loss(std::span<T> m, input_vector<std::remove_const_t<T>> sum,
-                          input_vector<std::remove_const_t<T>> picked, token_ids targets, double* out) {
-    const auto rows = static_cast<std::int64_t>(m.size());
-    expect("cross_entropy_loss", "elements of sum", rows, sum.size());
-    expect("cross_entropy_loss", "elements of picked", rows, picked.size());
-    expect("cross_entropy_loss", "number of targets", rows, targets.size());
-    *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
-  }
-};
 
 }  // namespace heddle::inline v0::compute::detail

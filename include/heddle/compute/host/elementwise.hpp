@@ -4,11 +4,15 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/team.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -21,6 +25,8 @@ namespace heddle::inline v0::compute::detail {
 /// Elements below which sharing simple work among threads costs more than it saves.
 inline constexpr std::int64_t elementwise_grain = 16384;
 
+using heddle::v0::detail::converted;
+
 template <class T, class Op, class... In>
 void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
@@ -29,42 +35,57 @@ void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
 }
 
 template <class T>
-void gelu(team& workers, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, team& workers, std::int64_t n, const T* x, T* y) {
   map_shared(workers, n, y, [](sum_of_type<T> v) { return gelu_lane(v); }, x);
 }
 
 template <class T>
-void gelu_backward(team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
   using S = sum_of_type<T>;
   map_shared(workers, n, dx, [](S v, S d) { return d * gelu_derivative_lane(v); }, x, dy);
 }
 
 template <class T>
-void fill(team& workers, std::int64_t n, T* x, T value) {
-  workers.split(n, elementwise_grain, block_size<T>,
-                [&](std::int64_t begin, std::int64_t end) { std::fill(x + begin, x + end, value); });
+void body(ops::soft_cap, team& workers, std::int64_t n, const T* x, sum_of_type<T> cap, T* y) {
+  map_shared(workers, n, y, [cap](sum_of_type<T> v) { return cap * std::tanh(v / cap); }, x);
+}
+template <class T>
+void body(ops::soft_cap_backward, team& workers, std::int64_t n, const T* x, const T* dy, sum_of_type<T> cap, T* dx) {
+  using S = sum_of_type<T>;
+  const auto gradient = [cap](S v, S d) {
+    const S t = std::tanh(v / cap);
+    return d * (S(1) - t * t);
+  };
+  map_shared(workers, n, dx, gradient, x, dy);
 }
 
 template <class T>
-void copy(team& workers, std::int64_t n, const T* x, T* y) {
+void body(ops::fill, team& workers, std::int64_t n, T* x, sum_of_type<T> value) {
+  workers.split(
+      n, elementwise_grain, block_size<T>,
+      [x, v = converted<T>(value)](std::int64_t begin, std::int64_t end) { std::fill(x + begin, x + end, v); });
+}
+
+template <class T>
+void body(ops::copy, team& workers, std::int64_t n, const T* x, T* y) {
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
     if (x != y) std::memmove(y + begin, x + begin, static_cast<std::size_t>(end - begin) * sizeof(T));
   });
 }
 
 template <class T>
-void add(team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
+void body(ops::add, team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
   using S = sum_of_type<T>;
   map_shared(workers, n, sum, [](S a, S b) { return a + b; }, x, y);
 }
 
 template <class T>
-void scale(team& workers, std::int64_t n, T* x, sum_of_type<T> factor) {
+void body(ops::scale, team& workers, std::int64_t n, T* x, sum_of_type<T> factor) {
   map_shared(workers, n, x, [factor](sum_of_type<T> v) { return v * factor; }, static_cast<const T*>(x));
 }
 
 template <class T>
-void add_bias(team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   using S = sum_of_type<T>;
   const std::int64_t grain = (std::max)(elementwise_grain / (std::max)(columns, std::int64_t{1}), std::int64_t{1});
   workers.split(rows, grain, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -100,7 +121,8 @@ inline std::int64_t column_grain(std::int64_t rows) {
 }
 
 template <class T>
-void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, sum_of_type<T>* db) {
+void body(ops::add_bias_backward, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          sum_of_type<T>* db) {
   using S = sum_of_type<T>;
   workers.split(columns, column_grain(rows), block_size<S>, [&](std::int64_t begin, std::int64_t end) {
     sum_columns(rows, columns, begin, end, db, [](std::int64_t, S d) { return d; }, dy);
@@ -109,7 +131,7 @@ void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, c
 
 /// In double, over blocks of 4096 elements whose sums are added in order: the result depends on n alone.
 template <class T>
-double sum_of_squares(team& workers, std::int64_t n, const T* x) {
+void body(ops::sum_of_squares, team& workers, std::int64_t n, const T* x, double* out) {
   constexpr std::int64_t span = 4096;
   const auto squares = [](const T* from, std::int64_t count) {
     return sum_lanes<double>(
@@ -127,12 +149,12 @@ double sum_of_squares(team& workers, std::int64_t n, const T* x) {
   });
   double sum = 0;
   for (const double part : parts) sum += part;
-  return sum;
+  *out += sum;
 }
 
-/// The number of infinities and NaN. Looks at exponent bits, as `all_finite` does.
+/// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
 template <class T>
-std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
+void body(ops::count_nonfinite, team& workers, std::int64_t n, const T* x, double* out) {
   using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
@@ -149,29 +171,21 @@ std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
     for (; i < end; ++i) mine += (std::bit_cast<bits>(x[i]) & exponent) == exponent ? 1 : 0;
     count.fetch_add(mine, std::memory_order_relaxed);
   });
-  return count.load(std::memory_order_relaxed);
+  *out += static_cast<double>(count.load(std::memory_order_relaxed));
 }
 
-/// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
 template <class T>
-bool all_finite(team& workers, std::int64_t n, const T* x) {
-  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
-  constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
-  std::atomic<bool> bad{false};
-  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
-    constexpr int width = block_size<T>;
-    std::int64_t i = begin;
-    for (; i + width <= end; i += width) {
-      bits any = 0;
-      for (int l = 0; l < width; ++l)
-        any |= static_cast<bits>((std::bit_cast<bits>(x[i + l]) & exponent) == exponent ? 1 : 0);
-      if (any != 0) return bad.store(true, std::memory_order_relaxed);
-    }
-    for (; i < end; ++i)
-      if ((std::bit_cast<bits>(x[i]) & exponent) == exponent) return bad.store(true, std::memory_order_relaxed);
-  });
-  return !bad.load(std::memory_order_relaxed);
+void body(ops::squared_error, team&, std::int64_t n, const T* x, const T* target, double* out) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double off = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+    sum += off * off;
+  }
+  *out += sum;
+}
+template <std::floating_point T>
+void body(ops::squared_error_backward, team&, std::int64_t n, T* x, const T* target, T scale) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = T(2) * scale * (x[i] - target[i]);
 }
 
 }  // namespace heddle::inline v0::compute::detail

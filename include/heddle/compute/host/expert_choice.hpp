@@ -1,19 +1,16 @@
 // heddle/compute/host/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias.
 #pragma once
 
-#include <heddle/compute/expert_choice.hpp>
-#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
-#include <heddle/core/error.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -109,61 +106,29 @@ void choose_experts_backward_of(std::int64_t begin, std::int64_t end, std::int64
   }
 }
 
-/// Errors: `layout_error` for groups that do not divide the experts, and for fewer experts in the kept groups than are chosen.
-inline void expect_groups(std::int64_t experts, std::int64_t k, const grouped_choice& rule) {
-  const bool fits = rule.groups >= 1 && rule.kept >= 1 && rule.kept <= rule.groups && rule.best >= 1 &&
-                    experts % rule.groups == 0 && k <= experts / rule.groups * rule.kept;
-  if (!fits) [[unlikely]]
-    throw layout_error("heddle: choose_experts: " + std::to_string(k) + " of " + std::to_string(experts) +
-                       " experts should be in " + std::to_string(rule.kept) + " of " + std::to_string(rule.groups) +
-                       " groups of the same size, which have at least so many experts");
+template <class Scores, class T>
+void body(ops::choose_experts<Scores>, team& workers, std::int64_t rows, std::int64_t experts, std::int64_t k,
+          std::int64_t biases, const T* logits, const T* bias, const grouped_choice& rule, std::int32_t* ids,
+          T* weights) {
+  workers.split(rows, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+    choose_experts_of<Scores>(begin, end, experts, k, rule, logits, biases > 0 ? bias : nullptr, ids, weights);
+  });
 }
-
-/// The kernels of `expert_choice_kernels` as members of the host backend `Host`.
-template <class Host>
-class expert_choice_members {
-  using checks = argument_checks;
-
- public:
-  /// Errors: `layout_error` for sizes that do not fit, for groups that do not divide the experts, and for fewer experts in the kept groups
-  /// than are chosen.
-  template <class Scores, class T>
-  void choose_experts(input_matrix<T> logits, input_vector<T> bias, const grouped_choice& rule,
-                      matrix_view<std::int32_t> ids, matrix_view<T> weights) {
-    const std::int64_t experts = logits.extent(1), k = ids.extent(1);
-    checks::choices("choose_experts", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
-    if (!bias.empty()) expect("choose_experts", "elements of the bias", experts, bias.size());
-    expect_groups(experts, k, rule);
-    team_of_host().split(logits.extent(0), row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
-      choose_experts_of<Scores>(begin, end, experts, k, rule, logits.data(), bias.empty() ? nullptr : bias.data(),
-                                ids.data(), weights.data());
-    });
+template <class Scores, class T>
+void body(ops::choose_experts_backward<Scores>, team& workers, std::int64_t rows, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, const grouped_choice& rule, const T* dweights, T* dlogits) {
+  workers.split(rows, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+    choose_experts_backward_of<Scores>(begin, end, experts, k, rule, logits, ids, dweights, dlogits);
+  });
+}
+template <class T>
+void body(ops::balance_bias, team&, std::int64_t experts, const T* counts, T rate, T* bias) {
+  double sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) sum += static_cast<double>(counts[e]);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const double more = sum - static_cast<double>(counts[e]) * static_cast<double>(experts);
+    bias[e] += more > 0 ? rate : more < 0 ? -rate : T(0);
   }
-  template <class Scores, class T>
-  void choose_experts_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids, const grouped_choice& rule,
-                               input_matrix<T> dweights, matrix_view<T> dlogits) {
-    const std::int64_t experts = logits.extent(1);
-    checks::choices("choose_experts_backward", logits.extent(0), experts, ids, dweights.extent(0), dweights.extent(1));
-    checks::same_shape<T>("choose_experts_backward", "dlogits", logits, dlogits);
-    checks::within("choose_experts_backward", "ids", ids.elements(), 0, experts);
-    team_of_host().split(logits.extent(0), row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
-      choose_experts_backward_of<Scores>(begin, end, experts, ids.extent(1), rule, logits.data(), ids.data(),
-                                         dweights.data(), dlogits.data());
-    });
-  }
-  template <class T>
-  void balance_bias(input_vector<T> counts, std::type_identity_t<T> rate, std::span<T> bias) {
-    expect("balance_bias", "elements of the bias", static_cast<std::int64_t>(counts.size()), bias.size());
-    double sum = 0;
-    for (const T one : counts) sum += static_cast<double>(one);
-    for (std::size_t e = 0; e < bias.size(); ++e) {
-      const double more = sum - static_cast<double>(counts[e]) * static_cast<double>(bias.size());
-      bias[e] += more > 0 ? rate : more < 0 ? -rate : T(0);
-    }
-  }
-
- private:
-  team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
-};
+}
 
 }  // namespace heddle::inline v0::compute::detail

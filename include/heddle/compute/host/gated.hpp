@@ -37,14 +37,15 @@ inline T activation_derivative_lane(relu, T x) noexcept {
 }
 
 template <class A, class T>
-void gated(team& workers, std::int64_t n, const T* gate, const T* up, T* h) {
+void body(ops::gated<A>, team& workers, std::int64_t n, const T* gate, const T* up, T* h) {
   using S = sum_of_type<T>;
   map_shared(workers, n, h, [](S g, S u) { return activation_lane(A{}, g) * u; }, gate, up);
 }
 
 /// Block by block, both results from one reading, so that each output may be an input's memory.
 template <class A, class T>
-void gated_backward(team& workers, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+void body(ops::gated_backward<A>, team& workers, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
+          T* dup) {
   using S = sum_of_type<T>;
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
     constexpr int width = block_size<T>;

@@ -1,6 +1,7 @@
 // heddle/compute/host/host.hpp: the host backend: every kernel in C++ and threads, products by a chosen library.
 #pragma once
 
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
@@ -42,12 +43,7 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks,
-             public detail::image_members<host<Gemm>>,
-             public detail::cache_members<host<Gemm>>,
-             public detail::loss_member,
-             public detail::expert_choice_members<host<Gemm>>,
-             public detail::head_part_members<host<Gemm>> {
+class host : detail::argument_checks {
  public:
   using kind = backend_kind;
   using gemm = Gemm;
@@ -129,58 +125,6 @@ class host : detail::argument_checks,
   }
 
   template <class T>
-  void add_bias(matrix_view<T> y, input_vector<T> b) {
-    detail::expect("add_bias", "elements of b", y.extent(1), b.size());
-    detail::add_bias(team_, y.extent(0), y.extent(1), y.data(), b.data());
-  }
-  template <class T>
-    requires(!is_half_precision<T>)
-  void add_bias_backward(input_matrix<T> dy, std::span<T> db) {
-    add_bias_backward_into<T>(dy, db);
-  }
-  template <class T>
-    requires is_half_precision<std::remove_const_t<T>>
-  void add_bias_backward(matrix_view<T> dy, sums_of<T> db) {
-    add_bias_backward_into<std::remove_const_t<T>>(dy, db);
-  }
-
-  template <class T>
-  void gelu(input_vector<T> x, std::span<T> y) {
-    detail::expect("gelu", "elements of y", size_of(x), y.size());
-    detail::gelu(team_, size_of(x), x.data(), y.data());
-  }
-  template <class T>
-  void gelu_backward(input_vector<T> x, input_vector<T> dy, std::span<T> dx) {
-    sizes("gelu_backward", size_of(x), "elements of dy", dy.size(), "elements of dx", dx.size());
-    detail::gelu_backward(team_, size_of(x), x.data(), dy.data(), dx.data());
-  }
-
-  /// Errors: also `layout_error` for a position that the tables do not have.
-  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary(input_heads<T> x, token_ids positions, input_matrix<sum_of_type<T>> cos, input_matrix<sum_of_type<T>> sin,
-              head_rows<T> y) {
-    turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
-  }
-  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
-  void rotary_backward(input_heads<T> dy, token_ids positions, input_matrix<sum_of_type<T>> cos,
-                       input_matrix<sum_of_type<T>> sin, head_rows<T> dx) {
-    turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
-  }
-
-  template <class A, class T>
-  void gated(input_vector<T> gate, input_vector<T> up, std::span<T> h) {
-    sizes("gated", size_of(gate), "elements of up", up.size(), "elements of h", h.size());
-    detail::gated<A>(team_, size_of(gate), gate.data(), up.data(), h.data());
-  }
-  template <class A, class T>
-  void gated_backward(input_vector<T> gate, input_vector<T> up, input_vector<T> dh, std::span<T> dgate,
-                      std::type_identity_t<std::span<T>> dup) {
-    sizes("gated_backward", size_of(gate), "elements of up", up.size(), "elements of dh", dh.size(),
-          "elements of dgate", dgate.size(), "elements of dup", dup.size());
-    detail::gated_backward<A>(team_, size_of(gate), gate.data(), up.data(), dh.data(), dgate.data(), dup.data());
-  }
-
-  template <class T>
   void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
                  sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
     attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
@@ -221,208 +165,19 @@ class host : detail::argument_checks,
                                      third_of(0), third_of(1), third_of(2), key_pages{});
   }
 
-  /// Errors: `layout_error` for more choices than experts.
-  template <class Rule, class T>
-  void top_k(input_matrix<T> logits, matrix_view<std::int32_t> ids, matrix_view<T> weights) {
-    choices("top_k", logits.extent(0), logits.extent(1), ids, weights.extent(0), weights.extent(1));
-    detail::top_k<Rule>(team_, logits.extent(0), logits.extent(1), ids.extent(1), logits.data(), ids.data(),
-                        weights.data());
-  }
-  template <class Rule, class T>
-  void top_k_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids, input_matrix<T> weights,
-                      input_matrix<T> dweights, matrix_view<T> dlogits) {
-    const std::int64_t experts = logits.extent(1);
-    choices("top_k_backward", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
-    same_shape<T>("top_k_backward", "dweights", weights, dweights);
-    same_shape<T>("top_k_backward", "dlogits", logits, dlogits);
-    within("top_k_backward", "ids", ids.elements(), 0, experts);
-    detail::top_k_backward<Rule>(team_, logits.extent(0), experts, ids.extent(1), logits.data(), ids.data(),
-                                 weights.data(), dweights.data(), dlogits.data());
-  }
-  template <class T>
-  void expert_balance(matrix_view<T> logits, matrix_view<const std::int32_t> ids, double* out) {
-    detail::expect("expert_balance", "rows of ids", logits.extent(0), ids.extent(0));
-    within("expert_balance", "ids", ids.elements(), -1, logits.extent(1));
-    detail::expert_balance<std::remove_const_t<T>>(logits.extent(0), logits.extent(1), ids.extent(1), logits.data(),
-                                                   ids.data(), out);
-  }
-  template <class T>
-  void expert_balance_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids,
-                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
-    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
-    detail::expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
-    within("expert_balance_backward", "ids", ids.elements(), -1, logits.extent(1));
-    const auto counts = detail::choices_of_experts<sum_of_type<T>>(ids.size(), logits.extent(1), ids.data());
-    expert_balance_backward(logits, std::span<const sum_of_type<T>>(counts), scale, dlogits);
-  }
-  /// The same where rows of other ranks have chosen, too: `counts` [experts] are all that have.
-  template <class T>
-  void expert_balance_backward(input_matrix<T> logits, std::type_identity_t<std::span<const sum_of_type<T>>> counts,
-                               std::type_identity_t<sum_of_type<T>> scale, matrix_view<T> dlogits) {
-    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
-    detail::expect("expert_balance_backward", "elements of counts", logits.extent(1), counts.size());
-    detail::expert_balance_backward(logits.extent(0), logits.extent(1), logits.data(), counts, scale, dlogits.data());
-  }
-  template <class Rule, class T>
-  void limit_choices(matrix_view<const std::int32_t> ids, matrix_view<T> weights, std::int64_t experts,
-                     std::int64_t most, matrix_view<std::int32_t> kept) {
-    detail::expect("limit_choices", "rows of weights", ids.extent(0), weights.extent(0));
-    detail::expect("limit_choices", "columns of weights", ids.extent(1), weights.extent(1));
-    detail::expect("limit_choices", "elements of kept", ids.size(), kept.size());
-    within("limit_choices", "ids", ids.elements(), -1, experts);
-    detail::limit_choices<Rule>(ids.size(), experts, most, ids.data(), weights.data(), kept.data());
-  }
-  void route(matrix_view<const std::int32_t> ids, std::int64_t first_id, std::span<std::int64_t> offsets,
-             std::span<std::int32_t> sources, matrix_view<std::int32_t> places) {
-    detail::expect("route", "elements of sources (tokens * k)", ids.size(), sources.size());
-    detail::expect("route", "rows of places", ids.extent(0), places.extent(0));
-    detail::expect("route", "columns of places", ids.extent(1), places.extent(1));
-    if (offsets.empty() || ids.size() > (std::numeric_limits<std::int32_t>::max)()) [[unlikely]]
-      throw layout_error(
-          "heddle: route: offsets should have an element more than there are experts, and choices at most 2^31 - 1, "
-          "got " +
-          std::to_string(offsets.size()) + " offsets and " + std::to_string(ids.size()) + " choices");
-    detail::route(ids.extent(0), ids.extent(1), static_cast<std::int64_t>(offsets.size()) - 1, ids.data(), first_id,
-                  offsets.data(), sources.data(), places.data());
-  }
-  template <class T>
-  void permute(input_matrix<T> x, token_ids sources, matrix_view<T> y) {
-    detail::expect("permute", "rows of y", static_cast<std::int64_t>(sources.size()), y.extent(0));
-    detail::expect("permute", "columns of y", x.extent(1), y.extent(1));
-    within("permute", "sources", sources, -1, x.extent(0));
-    detail::permute(team_, y.extent(0), y.extent(1), x.data(), sources.data(), y.data());
-  }
-  template <class T>
-  void permute_backward(input_matrix<T> dy, matrix_view<const std::int32_t> places, matrix_view<T> dx) {
-    detail::expect("permute_backward", "rows of dx", places.extent(0), dx.extent(0));
-    detail::expect("permute_backward", "columns of dx", dy.extent(1), dx.extent(1));
-    within("permute_backward", "places", places.elements(), -1, dy.extent(0));
-    detail::gather_rows(team_, dx.extent(0), places.extent(1), dx.extent(1), dy.data(), places.data(), dx.data(),
-                        [](std::int64_t) { return T(1); });
-  }
-  template <class T>
-  void unpermute(input_matrix<T> y, matrix_view<const std::int32_t> places, input_matrix<T> weights,
-                 matrix_view<T> out) {
-    moved("unpermute", places, weights.extent(0), weights.extent(1), out.extent(0), y.extent(0));
-    detail::expect("unpermute", "columns of out", y.extent(1), out.extent(1));
-    const T* w = weights.data();
-    detail::gather_rows(team_, out.extent(0), places.extent(1), out.extent(1), y.data(), places.data(), out.data(),
-                        [w](std::int64_t i) { return w[i]; });
-  }
-  template <class T>
-  void unpermute_backward(input_matrix<T> dout, input_matrix<T> y, matrix_view<const std::int32_t> places,
-                          input_matrix<T> weights, matrix_view<T> dy, std::type_identity_t<matrix_view<T>> dweights) {
-    moved("unpermute_backward", places, weights.extent(0), weights.extent(1), dout.extent(0), y.extent(0));
-    detail::expect("unpermute_backward", "columns of dout", y.extent(1), dout.extent(1));
-    same_shape<T>("unpermute_backward", "dy", y, dy);
-    same_shape<T>("unpermute_backward", "dweights", weights, dweights);
-    detail::unpermute_backward(team_, dout.extent(0), places.extent(1), y.extent(1), dout.data(), y.data(),
-                               places.data(), weights.data(), dy.data(), dweights.data());
-    std::vector<bool> used(static_cast<std::size_t>(dy.extent(0)));
-    for (const std::int32_t p : places.elements())
-      if (p >= 0) used[static_cast<std::size_t>(p)] = true;
-    for (std::int64_t r = 0; r < dy.extent(0); ++r)
-      if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
-  }
-
-  template <class From, class To>
-  void cast(std::span<From> x, std::span<To> y) {
-    detail::expect("cast", "elements of y", static_cast<std::int64_t>(x.size()), y.size());
-    detail::cast(team_, static_cast<std::int64_t>(x.size()), static_cast<const From*>(x.data()), y.data());
-  }
-  void cast(std::span<const float> x, std::span<bf16> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", size_of(x), y.size());
-    detail::cast_stochastic(team_, size_of(x), x.data(), rounding, y.data());
-  }
-
-  template <class T>
-  void add(input_vector<T> a, input_vector<T> b, std::span<T> c) {
-    sizes("add", size_of(a), "elements of b", b.size(), "elements of c", c.size());
-    detail::add(team_, size_of(a), a.data(), b.data(), c.data());
-  }
-  template <class T>
-  void scale(std::span<T> x, sum_of_type<T> factor) {
-    detail::scale(team_, static_cast<std::int64_t>(x.size()), x.data(), factor);
-  }
-  template <class T>
-  void fill(std::span<T> x, sum_of_type<T> value) {
-    detail::fill(team_, static_cast<std::int64_t>(x.size()), x.data(), detail::converted<T>(value));
-  }
-  template <class T>
-  void copy(input_vector<T> x, std::span<T> y) {
-    detail::expect("copy", "elements of y", size_of(x), y.size());
-    detail::copy(team_, size_of(x), x.data(), y.data());
-  }
-  /// In double, in an order that depends on the number of elements alone.
-  template <class T>
-  double sum_of_squares(std::span<T> x) {
-    return detail::sum_of_squares<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data());
-  }
-  /// Whether there is neither an infinity nor a NaN.
-  template <class T>
-  bool all_finite(std::span<T> x) {
-    return detail::all_finite<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data());
-  }
-
-  template <class T>
-  void sum_of_squares(std::span<T> x, double* out) {
-    *out += sum_of_squares(x);
-  }
-  template <class T>
-  void count_nonfinite(std::span<T> x, double* out) {
-    *out += static_cast<double>(
-        detail::count_nonfinite<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data()));
-  }
-
-  template <class T>
-  void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes("adamw", p.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
-  }
-  template <class T, class W, class G>
-  void adamw(std::span<T> master, std::span<W> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
-                  [](std::int64_t, std::int64_t count, const T* from, W* to) { detail::cast_lanes(count, from, to); });
-  }
-  template <class T, class G>
-  void adamw(std::span<T> master, std::span<bf16> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
-             std::type_identity_t<std::span<T>> v, const adamw_step& step, const stochastic& rounding) {
-    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
-                  [&rounding](std::int64_t i, std::int64_t count, const T* from, bf16* to) {
-                    detail::cast_stochastic_lanes(count, from, rounding.random,
-                                                  rounding.first + static_cast<std::uint64_t>(i), to);
-                  });
-  }
-  /// Takes the last `adamw` with the same arguments back, up to rounding.
-  template <class T>
-  void undo_adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
-                  std::type_identity_t<std::span<T>> v, const adamw_step& step) {
-    const auto n = optimizer_sizes("undo_adamw", p.size(), g.size(), m.size(), v.size());
-    detail::undo_adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
-  }
-
  private:
-  template <class T>
-  void add_bias_backward_into(input_matrix<T> dy, sums_of<T> db) {
-    detail::expect("add_bias_backward", "elements of db", dy.extent(1), db.size());
-    detail::add_bias_backward(team_, dy.extent(0), dy.extent(1), dy.data(), db.data());
-  }
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
     constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
     const auto [m, n, k] = product_size_of<ta, tb>("matmul", a, b, c);
     if (m == 0 || n == 0) return;
     if (k == 0) {
-      if (beta == Beta(0)) return fill(c.elements(), C(0));
+      if (beta == Beta(0)) return body(ops::fill{}, team_, m * n, c.data(), sum_of_type<C>(0));
       if constexpr (is_half_precision<C>) {
         for (C& x : c.elements()) x = C(beta * static_cast<float>(x));
         return;
       } else {
-        return scale(c.elements(), beta);
+        return body(ops::scale{}, team_, m * n, c.data(), beta);
       }
     }
     detail::multiply_shared<G, TA, TB>(team_, m, n, k, a.data(), a.extent(1), b.data(), b.extent(1), beta, c.data(), n);
@@ -455,23 +210,6 @@ class host : detail::argument_checks,
     using S = sum_of_type<T>;
     return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
   }
-  template <rotary_pairs Pairs, bool Back, class T>
-  void turn(const char* kernel, head_rows<const T> x, token_ids positions, input_matrix<sum_of_type<T>> cos,
-            input_matrix<sum_of_type<T>> sin, head_rows<T> y) {
-    same_heads<T>(kernel, "the output", x, y);
-    rows_apart(kernel, "the input", x);
-    same_shape<sum_of_type<T>>(kernel, "the table of sines", cos, sin);
-    detail::expect(kernel, "number of positions", x.rows, positions.size());
-    if (detail::checks_arguments && 2 * cos.extent(1) > x.head_dim) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
-                         " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
-                         std::to_string(x.head_dim));
-    for (const std::int32_t p : detail::checks_arguments ? positions : token_ids{})
-      if (p < 0 || p >= cos.extent(0)) [[unlikely]]
-        throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
-                           std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));
-    detail::rotary<Pairs, Back>(team_, x, positions, cos.extent(1), cos.data(), sin.data(), y);
-  }
 
   team team_;
   [[no_unique_address]] host_memory::queue queue_;
@@ -481,22 +219,23 @@ class host : detail::argument_checks,
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rms_norm_facet::offered<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
-              sliced_attention_kernels<host<>, float>);
-static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
-              choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
-              expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
+static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<host<>, float> &&
+              gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
+static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<host<>, float> &&
+              choice_limit_facet::offered<host<>, float> && expert_balance_facet::offered<host<>, float> &&
+              expert_choice_facet::offered<host<>, float> && head_part_facet::offered<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
-              cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
-              master_optimizer_kernels<host<>, float, bf16, bf16> &&
-              stochastic_optimizer_kernels<host<>, float, float>);
-static_assert(product_kernels<host<>, bf16> && elementwise_kernels<host<>, bf16> &&
+              cast_facet<bf16>::offered<host<>, float> && stochastic_cast_facet::offered<host<>, float> &&
+              master_optimizer_facet<bf16, bf16>::offered<host<>, float> &&
+              offered<ops::stochastic_adamw<float>, host<>, float>);
+static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
               layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
-              rotary_kernels<host<>, bf16> && gated_kernels<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
-              cross_entropy_facet::offered<host<>, bf16> && loss_kernels<host<>, bf16> &&
-              routing_kernels<host<>, bf16> && choice_limit_kernels<host<>, bf16> &&
-              expert_balance_kernels<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
-              reduction_kernels<host<>, bf16> && master_optimizer_kernels<host<>, float, bf16, float>);
+              rotary_facet::offered<host<>, bf16> && gated_facet<silu>::offered<host<>, bf16> &&
+              embedding_facet::offered<host<>, bf16> && cross_entropy_facet::offered<host<>, bf16> &&
+              loss_facet::offered<host<>, bf16> && routing_facet::offered<host<>, bf16> &&
+              choice_limit_facet::offered<host<>, bf16> && expert_balance_facet::offered<host<>, bf16> &&
+              grouped_product_kernels<host<>, bf16> && reduction_facet::offered<host<>, bf16> &&
+              master_optimizer_facet<bf16, float>::offered<host<>, float>);
 
 }  // namespace heddle::inline v0::compute
 

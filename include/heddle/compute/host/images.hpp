@@ -1,16 +1,12 @@
-// heddle/compute/host/images.hpp: neighbourhoods of pixels, means of pixels and squared errors on the host.
+// heddle/compute/host/images.hpp: neighbourhoods of pixels and means of pixels on the host.
 #pragma once
 
-#include <heddle/compute/argument_checks.hpp>
-#include <heddle/compute/check.hpp>
 #include <heddle/compute/host/team.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/images.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
-#include <span>
-#include <type_traits>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -28,8 +24,9 @@ HEDDLE_HD void for_each_neighbour(const image_window& w, std::int64_t at, F&& f)
     }
 }
 
-template <class T>
-void unfold(team& workers, std::int64_t rows, std::int64_t channels, const image_window& w, const T* x, T* y) {
+template <std::floating_point T>
+void body(ops::unfold, team& workers, std::int64_t rows, std::int64_t channels, std::int64_t, const T* x,
+          image_window w, T* y) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   workers.split(rows, 1, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -44,9 +41,9 @@ void unfold(team& workers, std::int64_t rows, std::int64_t channels, const image
 }
 
 // What pixel p is to its neighbour through one tap, the neighbour is to p through the opposite one.
-template <class T>
-void unfold_backward(team& workers, std::int64_t rows, std::int64_t channels, const image_window& w, const T* dy,
-                     T* dx) {
+template <std::floating_point T>
+void body(ops::unfold_backward, team& workers, std::int64_t rows, std::int64_t channels, std::int64_t, const T* dy,
+          image_window w, T* dx) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   workers.split(rows, 1, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -61,60 +58,23 @@ void unfold_backward(team& workers, std::int64_t rows, std::int64_t channels, co
   });
 }
 
-/// The members of the host backend for images and squared errors. `Host` gives its team.
-template <class Host>
-class image_members {
- public:
-  template <std::floating_point T>
-  void unfold(input_matrix<T> x, const image_window& w, matrix_view<T> y) {
-    argument_checks::unfolded("unfold", w, x, "rows of y", "columns of y (taps times channels)", y);
-    detail::unfold(team_of_host(), x.extent(0), x.extent(1), w, x.data(), y.data());
+template <std::floating_point T>
+void body(ops::mean_of_rows, team&, std::int64_t, std::int64_t groups, std::int64_t columns, const T* x,
+          std::int64_t group, T* y) {
+  for (std::int64_t s = 0; s < groups; ++s) {
+    T* out = y + s * columns;
+    std::fill_n(out, columns, T(0));
+    for (std::int64_t r = s * group; r < (s + 1) * group; ++r)
+      for (std::int64_t c = 0; c < columns; ++c) out[c] += x[r * columns + c];
+    for (std::int64_t c = 0; c < columns; ++c) out[c] /= static_cast<T>(group);
   }
-  template <std::floating_point T>
-  void unfold_backward(input_matrix<T> dy, const image_window& w, matrix_view<T> dx) {
-    argument_checks::unfolded("unfold_backward", w, dx, "rows of dy", "columns of dy (taps times channels)", dy);
-    detail::unfold_backward(team_of_host(), dx.extent(0), dx.extent(1), w, dy.data(), dx.data());
-  }
-  template <std::floating_point T>
-  void mean_of_rows(input_matrix<T> x, std::int64_t group, matrix_view<T> y) {
-    argument_checks::grouped_rows("mean_of_rows", group, x.extent(0), y.extent(0), x.extent(1), y.extent(1));
-    const std::int64_t columns = x.extent(1);
-    for (std::int64_t s = 0; s < y.extent(0); ++s) {
-      T* out = y.data() + s * columns;
-      std::fill_n(out, columns, T(0));
-      for (std::int64_t r = s * group; r < (s + 1) * group; ++r)
-        for (std::int64_t c = 0; c < columns; ++c) out[c] += x.data()[r * columns + c];
-      for (std::int64_t c = 0; c < columns; ++c) out[c] /= static_cast<T>(group);
-    }
-  }
-  template <std::floating_point T>
-  void mean_of_rows_backward(input_matrix<T> dy, std::int64_t group, matrix_view<T> dx) {
-    argument_checks::grouped_rows("mean_of_rows_backward", group, dx.extent(0), dy.extent(0), dx.extent(1),
-                                  dy.extent(1));
-    const std::int64_t columns = dx.extent(1);
-    for (std::int64_t r = 0; r < dx.extent(0); ++r)
-      for (std::int64_t c = 0; c < columns; ++c)
-        dx.data()[r * columns + c] = dy.data()[r / group * columns + c] / static_cast<T>(group);
-  }
-
-  template <class T>
-  void squared_error(std::span<T> x, input_vector<std::remove_const_t<T>> target, double* out) {
-    expect("squared_error", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const double off = static_cast<double>(x[i]) - static_cast<double>(target[i]);
-      sum += off * off;
-    }
-    *out += sum;
-  }
-  template <std::floating_point T>
-  void squared_error_backward(std::span<T> x, input_vector<T> target, std::type_identity_t<T> scale) {
-    expect("squared_error_backward", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(2) * scale * (x[i] - target[i]);
-  }
-
- private:
-  team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
-};
+}
+template <std::floating_point T>
+void body(ops::mean_of_rows_backward, team&, std::int64_t rows, std::int64_t, std::int64_t columns, const T* dy,
+          std::int64_t group, T* dx) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      dx[r * columns + c] = dy[r / group * columns + c] / static_cast<T>(group);
+}
 
 }  // namespace heddle::inline v0::compute::detail

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/host/layer_norm.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/routing.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ HEDDLE_HD void choose_greatest(std::int64_t n, const T* logits, std::int64_t k, 
 
 // Elements of 16 bits are computed with in float (`sum_of_type`), and rounded once where they are written.
 template <class Rule, class T>
-void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, std::int32_t* ids,
-           T* weights) {
+void body(ops::top_k<Rule>, team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+          std::int32_t* ids, T* weights) {
   using S = sum_of_type<T>;
   if (k == 0) return;
   workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -54,8 +54,8 @@ void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_
 /// With w the weights and d their gradient: dlogits = p (g - sum of w d), where g is d at the chosen experts and 0 at the
 /// others, and p is the softmax that the rule takes (over the chosen: w there and 0 elsewhere).
 template <class Rule, class T>
-void top_k_backward(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                    const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
+void body(ops::top_k_backward<Rule>, team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
   using S = sum_of_type<T>;
   workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
@@ -111,6 +111,12 @@ inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, con
   offsets[0] = 0;
 }
 
+inline void body(ops::route, team&, std::int64_t tokens, std::int64_t k, std::int64_t offsets_size, std::int64_t,
+                 const std::int32_t* ids, std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources,
+                 std::int32_t* places) {
+  route(tokens, k, offsets_size - 1, ids, first_id, offsets, sources, places);
+}
+
 /// f(row, the softmax of its logits) for each row.
 template <class T, class F>
 void for_each_softmax(std::int64_t tokens, std::int64_t experts, const T* logits, F&& f) {
@@ -133,8 +139,8 @@ std::vector<T> choices_of_experts(std::int64_t choices, std::int64_t experts, co
   return count;
 }
 template <class T>
-void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, const std::int32_t* ids,
-                    double* out) {
+void body(ops::expert_balance, team&, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+          const std::int32_t* ids, double* out) {
   const auto count = choices_of_experts<double>(tokens * k, experts, ids);
   double sum = 0;
   for_each_softmax(tokens, experts, logits, [&](std::int64_t, const auto& p) {
@@ -144,8 +150,8 @@ void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, c
 }
 /// dlogits += scale p (c - sum of p c).
 template <class T>
-void expert_balance_backward(std::int64_t tokens, std::int64_t experts, const T* logits,
-                             std::span<const sum_of_type<T>> count, sum_of_type<T> scale, T* dlogits) {
+void body(ops::counted_balance_backward, team&, std::int64_t tokens, std::int64_t experts, const T* logits,
+          const sum_of_type<T>* count, sum_of_type<T> scale, T* dlogits) {
   using S = sum_of_type<T>;
   for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const auto& p) {
     S mean = 0;
@@ -155,6 +161,13 @@ void expert_balance_backward(std::int64_t tokens, std::int64_t experts, const T*
       to = static_cast<T>(to + scale * p[e] * (count[e] - mean));
     }
   });
+}
+
+template <class T>
+void body(ops::expert_balance_backward, team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, sum_of_type<T> scale, T* dlogits) {
+  const auto counts = choices_of_experts<sum_of_type<T>>(tokens * k, experts, ids);
+  body(ops::counted_balance_backward{}, workers, tokens, experts, logits, counts.data(), scale, dlogits);
 }
 
 /// Expert by expert: the choices that it keeps, in the order of the rule.
@@ -179,8 +192,15 @@ void limit_choices(std::int64_t choices, std::int64_t experts, std::int64_t most
   }
 }
 
+template <class Rule, class T>
+void body(ops::limit_choices<Rule>, team&, std::int64_t rows, std::int64_t k, const std::int32_t* ids, const T* weights,
+          std::int64_t experts, std::int64_t most, std::int32_t* kept) {
+  limit_choices<Rule>(rows * k, experts, most, ids, weights, kept);
+}
+
 template <class T>
-void permute(team& workers, std::int64_t rows, std::int64_t width, const T* x, const std::int32_t* sources, T* y) {
+void body(ops::permute, team& workers, std::int64_t, std::int64_t rows, std::int64_t width, const T* x,
+          const std::int32_t* sources, T* y) {
   workers.split(rows, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       if (sources[i] >= 0)
@@ -216,10 +236,22 @@ void gather_rows(team& workers, std::int64_t tokens, std::int64_t k, std::int64_
   });
 }
 
+template <class T>
+void body(ops::permute_backward, team& workers, std::int64_t tokens, std::int64_t k, std::int64_t, std::int64_t width,
+          const T* dy, const std::int32_t* places, T* dx) {
+  gather_rows(workers, tokens, k, width, dy, places, dx, [](std::int64_t) { return T(1); });
+}
+template <class T>
+void body(ops::unpermute, team& workers, std::int64_t tokens, std::int64_t k, std::int64_t, std::int64_t width,
+          const T* y, const std::int32_t* places, const T* weights, T* out) {
+  gather_rows(workers, tokens, k, width, y, places, out, [weights](std::int64_t i) { return weights[i]; });
+}
+
 /// Every row of y belongs to one choice of one token, so that threads share the tokens. dy may be y.
 template <class T>
-void unpermute_backward(team& workers, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* dout,
-                        const T* y, const std::int32_t* places, const T* weights, T* dy, T* dweights) {
+void body(ops::unpermute_backward, team& workers, std::int64_t tokens, std::int64_t k, std::int64_t rows,
+          std::int64_t width, const T* dout, const T* y, const std::int32_t* places, const T* weights, T* dy,
+          T* dweights) {
   using S = sum_of_type<T>;
   workers.split(tokens, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t)
@@ -233,6 +265,11 @@ void unpermute_backward(team& workers, std::int64_t tokens, std::int64_t k, std:
         map_lanes(width, dy + row * width, [f](S v) { return f * v; }, d);
       }
   });
+  std::vector<bool> used(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < tokens * k; ++i)
+    if (places[i] >= 0) used[static_cast<std::size_t>(places[i])] = true;
+  for (std::int64_t r = 0; r < rows; ++r)
+    if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy + r * width, width, T(0));
 }
 
 }  // namespace heddle::inline v0::compute::detail

@@ -10,57 +10,51 @@
 // functions that are not inline: compilers instantiate those in each unit all the same. Kernels of half precision are compiled where
 // they are used, and so are those that call another library of matrix products than heddle's own, unless HEDDLE_COMPILED_GEMM names
 // it: a type such as heddle::compute::onednn, whose header HEDDLE_COMPILED_GEMM_HEADER is.
-#define HEDDLE_HOST_KERNELS(KIND, T)                                                                                   \
-  KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                              \
-  KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                         \
-  KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
-  KIND template body_type<ops::row_max, T, team&> body;                                                                \
-  KIND template body_type<ops::row_sum_exp, T, team&> body;                                                            \
-  KIND template body_type<ops::pick_target, T, team&> body;                                                            \
-  KIND template body_type<ops::add_to_softmax, T, team&> body;                                                         \
-  KIND template body_type<ops::cross_entropy_backward, T, team&> body;                                                 \
-  KIND template body_type<ops::weighted_cross_entropy_backward, T, team&> body;                                        \
-  KIND template void gelu(team&, std::int64_t, const T*, T*);                                                          \
-  KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
-  KIND template void fill(team&, std::int64_t, T*, T);                                                                 \
-  KIND template void copy(team&, std::int64_t, const T*, T*);                                                          \
-  KIND template void add(team&, std::int64_t, const T*, const T*, T*);                                                 \
-  KIND template void scale(team&, std::int64_t, T*, T);                                                                \
-  KIND template void add_bias(team&, std::int64_t, std::int64_t, T*, const T*);                                        \
-  KIND template void add_bias_backward(team&, std::int64_t, std::int64_t, const T*, T*);                               \
-  KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \
-  KIND template std::int64_t count_nonfinite(team&, std::int64_t, const T*);                                           \
-  KIND template bool all_finite(team&, std::int64_t, const T*);                                                        \
-  KIND template body_type<ops::embedding, T, team&> body;                                                              \
-  KIND template body_type<ops::embedding_backward, T, team&> body;                                                     \
-  KIND template body_type<ops::add_positions, T, team&> body;                                                          \
-  KIND template body_type<ops::add_positions_backward, T, team&> body;                                                 \
-  KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);                     \
-  KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);            \
-  KIND template body_type<ops::layer_norm, T, team&> body;                                                             \
-  KIND template body_type<ops::layer_norm_backward_input, T, team&> body;                                              \
-  KIND template body_type<ops::layer_norm_backward_weight, T, team&> body;                                             \
-  KIND template body_type<ops::rms_norm, T, team&> body;                                                               \
-  KIND template body_type<ops::rms_norm_backward_input, T, team&> body;                                                \
-  KIND template body_type<ops::rms_norm_backward_weight, T, team&> body;                                               \
-  KIND template void choose_greatest(std::int64_t, const T*, std::int64_t, std::int32_t*);                             \
-  KIND template void permute(team&, std::int64_t, std::int64_t, const T*, const std::int32_t*, T*);                    \
-  KIND template void unpermute_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, const T*,           \
-                                        const std::int32_t*, const T*, T*, T*);                                        \
-  KIND template void gated<silu, T>(team&, std::int64_t, const T*, const T*, T*);                                      \
-  KIND template void gated_backward<silu, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);               \
-  KIND template void gated<gelu_tanh, T>(team&, std::int64_t, const T*, const T*, T*);                                 \
-  KIND template void gated_backward<gelu_tanh, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);          \
-  KIND template void gated<relu, T>(team&, std::int64_t, const T*, const T*, T*);                                      \
-  KIND template void gated_backward<relu, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);               \
-  KIND template void rotary<rotary_pairs::halves, false, T>(team&, const head_rows<const T>&, token_ids, std::int64_t, \
-                                                            const T*, const T*, const head_rows<T>&);                  \
-  KIND template void rotary<rotary_pairs::halves, true, T>(team&, const head_rows<const T>&, token_ids, std::int64_t,  \
-                                                           const T*, const T*, const head_rows<T>&);                   \
-  KIND template void rotary<rotary_pairs::neighbours, false, T>(                                                       \
-      team&, const head_rows<const T>&, token_ids, std::int64_t, const T*, const T*, const head_rows<T>&);             \
-  KIND template void rotary<rotary_pairs::neighbours, true, T>(team&, const head_rows<const T>&, token_ids,            \
-                                                               std::int64_t, const T*, const T*, const head_rows<T>&)
+#define HEDDLE_HOST_KERNELS(KIND, T)                                                       \
+  KIND template body_type<ops::adamw, T, team&> body;                                      \
+  KIND template body_type<ops::undo_adamw, T, team&> body;                                 \
+  KIND template body_type<ops::cross_entropy_loss, T, team&> body;                         \
+  KIND template body_type<ops::row_max, T, team&> body;                                    \
+  KIND template body_type<ops::row_sum_exp, T, team&> body;                                \
+  KIND template body_type<ops::pick_target, T, team&> body;                                \
+  KIND template body_type<ops::add_to_softmax, T, team&> body;                             \
+  KIND template body_type<ops::cross_entropy_backward, T, team&> body;                     \
+  KIND template body_type<ops::weighted_cross_entropy_backward, T, team&> body;            \
+  KIND template body_type<ops::gelu, T, team&> body;                                       \
+  KIND template body_type<ops::gelu_backward, T, team&> body;                              \
+  KIND template body_type<ops::fill, T, team&> body;                                       \
+  KIND template body_type<ops::copy, T, team&> body;                                       \
+  KIND template body_type<ops::add, T, team&> body;                                        \
+  KIND template body_type<ops::scale, T, team&> body;                                      \
+  KIND template body_type<ops::add_bias, T, team&> body;                                   \
+  KIND template body_type<ops::add_bias_backward, T, team&> body;                          \
+  KIND template body_type<ops::sum_of_squares, T, team&> body;                             \
+  KIND template body_type<ops::count_nonfinite, T, team&> body;                            \
+  KIND template body_type<ops::embedding, T, team&> body;                                  \
+  KIND template body_type<ops::embedding_backward, T, team&> body;                         \
+  KIND template body_type<ops::add_positions, T, team&> body;                              \
+  KIND template body_type<ops::add_positions_backward, T, team&> body;                     \
+  KIND template body_type<ops::unfold, T, team&> body;                                     \
+  KIND template body_type<ops::unfold_backward, T, team&> body;                            \
+  KIND template body_type<ops::layer_norm, T, team&> body;                                 \
+  KIND template body_type<ops::layer_norm_backward_input, T, team&> body;                  \
+  KIND template body_type<ops::layer_norm_backward_weight, T, team&> body;                 \
+  KIND template body_type<ops::rms_norm, T, team&> body;                                   \
+  KIND template body_type<ops::rms_norm_backward_input, T, team&> body;                    \
+  KIND template body_type<ops::rms_norm_backward_weight, T, team&> body;                   \
+  KIND template void choose_greatest(std::int64_t, const T*, std::int64_t, std::int32_t*); \
+  KIND template body_type<ops::permute, T, team&> body;                                    \
+  KIND template body_type<ops::unpermute_backward, T, team&> body;                         \
+  KIND template body_type<ops::gated<silu>, T, team&> body;                                \
+  KIND template body_type<ops::gated_backward<silu>, T, team&> body;                       \
+  KIND template body_type<ops::gated<gelu_tanh>, T, team&> body;                           \
+  KIND template body_type<ops::gated_backward<gelu_tanh>, T, team&> body;                  \
+  KIND template body_type<ops::gated<relu>, T, team&> body;                                \
+  KIND template body_type<ops::gated_backward<relu>, T, team&> body;                       \
+  KIND template body_type<ops::rotary<rotary_pairs::halves, false>, T, team&> body;        \
+  KIND template body_type<ops::rotary<rotary_pairs::halves, true>, T, team&> body;         \
+  KIND template body_type<ops::rotary<rotary_pairs::neighbours, false>, T, team&> body;    \
+  KIND template body_type<ops::rotary<rotary_pairs::neighbours, true>, T, team&> body
 
 // What multiplies by a library: attention and products that threads share.
 #define HEDDLE_HOST_PRODUCTS(KIND, GEMM, T)                                                                   \

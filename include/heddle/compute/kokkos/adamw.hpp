@@ -7,6 +7,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/optimizer.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -47,13 +48,13 @@ void adamw_blocks(const on<Exec>& exec, std::int64_t n, T* p, const G* g, T* m, 
   }
 }
 template <class Exec, class T>
-void launch_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::adamw, const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   adamw_blocks(exec, n, p, g, m, v, step, KOKKOS_LAMBDA(std::int64_t, std::int64_t, const T*){});
 }
 /// On master weights of type T, with weights of type W and gradients of type G.
 template <class Exec, class T, class W, class G>
-void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
-                  const adamw_step& step) {
+void body(ops::master_adamw<W, G>, const on<Exec>& exec, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+          const adamw_step& step) {
   adamw_blocks(
       exec, n, master, g, m, v, step, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count, const T* from) {
         cast_block<Exec>(count, from, weights + i);
@@ -61,8 +62,8 @@ void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, W* weights, c
 }
 /// The same into weights that are rounded stochastically.
 template <class Exec, class T, class G>
-void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v,
-                  const adamw_step& step, const stochastic& rounding) {
+void body(ops::stochastic_adamw<G>, const on<Exec>& exec, std::int64_t n, T* master, bf16* weights, const G* g, T* m,
+          T* v, const adamw_step& step, const stochastic& rounding) {
   const counter_random random = rounding.random;
   const std::uint64_t first = rounding.first;
   adamw_blocks(
@@ -72,7 +73,7 @@ void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, bf16* weights
 }
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class Exec, class T>
-void launch_undo_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void body(ops::undo_adamw, const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   const adamw_scalars<T> s(step);
   require_reversible(step);
   each(

@@ -1,8 +1,8 @@
 // heddle/compute/kokkos/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others, as Kokkos kernels.
 #pragma once
 
-#include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/cache.hpp>
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
 /// Row rows[r] of `to` becomes row r of x.
-template <class Exec, class T, class Space>
-void launch_store_rows(const on<Exec>& exec, const head_rows<const T, Space>& x, const std::int32_t* rows,
-                       const head_rows<T, Space>& to) {
+template <class Exec, class T>
+void body(ops::store_rows, const on<Exec>& exec, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          head_rows<const T> x, const std::int32_t* rows, head_rows<T> to) {
   const std::int64_t width = x.heads * x.head_dim, from_stride = x.stride, to_stride = to.stride;
   const T* const from = x.data;
   T* const cache = to.data;
@@ -24,8 +24,8 @@ void launch_store_rows(const on<Exec>& exec, const head_rows<const T, Space>& x,
 }
 /// x[r] += table[ids[r]].
 template <class Exec, class T>
-void launch_add_rows(const on<Exec>& exec, std::int64_t rows, std::int64_t width, T* x, const T* table,
-                     const std::int32_t* ids) {
+void body(ops::add_rows, const on<Exec>& exec, std::int64_t rows, std::int64_t, std::int64_t width, T* x,
+          const T* table, const std::int32_t* ids) {
   each(
       exec, "heddle::add_rows", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t r) {
         T* const to = x + r * width;

@@ -5,9 +5,15 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
+#include <heddle/compute/ops/rotary.hpp>
+#include <heddle/compute/ops/sums.hpp>
+#include <heddle/tensor/kokkos/memory.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <Kokkos_Core.hpp>
@@ -28,14 +34,14 @@ struct math_on {
 };
 
 template <class Exec, class T>
-void launch_gelu(const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
+void body(ops::gelu, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gelu", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, y + i, [](T v) { return activation<math_on<Exec>>(gelu_tanh{}, v); }, x + i);
       });
 }
 template <class Exec, class T>
-void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
+void body(ops::gelu_backward, const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gelu_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(
@@ -43,8 +49,28 @@ void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, cons
             dy + i);
       });
 }
+template <class Exec, class T>
+void body(ops::soft_cap, const on<Exec>& exec, std::int64_t n, const T* x, T cap, T* y) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::soft_cap", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        using std::tanh;
+        map_block<Exec>(count, y + i, [cap](T v) { return cap * tanh(v / cap); }, x + i);
+      });
+}
+template <class Exec, class T>
+void body(ops::soft_cap_backward, const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T cap, T* dx) {
+  each_block<elements_of_item<Exec>>(
+      exec, "heddle::soft_cap_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        using std::tanh;
+        const auto gradient = [cap](T v, T d) {
+          const T t = tanh(v / cap);
+          return d * (T(1) - t * t);
+        };
+        map_block<Exec>(count, dx + i, gradient, x + i, dy + i);
+      });
+}
 template <class A, class Exec, class T>
-void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
+void body(ops::gated<A>, const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gated", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, h + i, [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * u; }, gate + i, up + i);
@@ -52,8 +78,8 @@ void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* 
 }
 /// Both results of a few elements from one reading, so that each output may be an input's memory.
 template <class A, class Exec, class T>
-void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
-                           T* dup) {
+void body(ops::gated_backward<A>, const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh,
+          T* dgate, T* dup) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::gated_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         constexpr std::int64_t width = columns_of_item<Exec, T>;
@@ -67,14 +93,14 @@ void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, 
 }
 
 template <class Exec, class T>
-void launch_add(const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
+void body(ops::add, const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::add", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, c + i, [](T x, T y) { return x + y; }, a + i, b + i);
       });
 }
 template <class Exec, class T>
-void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
+void body(ops::scale, const on<Exec>& exec, std::int64_t n, T* x, T factor) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::scale", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
@@ -99,10 +125,15 @@ KOKKOS_INLINE_FUNCTION void copy_block(std::int64_t n, const T* x, T* y) {
   }
 }
 template <class Exec, class T>
-void launch_fill(const on<Exec>& exec, std::int64_t n, T* x, T value) {
+void body(ops::fill, const on<Exec>& exec, std::int64_t n, T* x, T value) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::fill", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { fill_block<Exec>(count, x + i, value); });
+}
+template <class Exec, class T>
+void body(ops::copy, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
+  using heddle::v0::detail::row_at;
+  if (x != y) exec.queue.copy(row_at<kokkos_memory<Exec>>(x, n), row_at<kokkos_memory<Exec>>(y, n));
 }
 template <class From, class To>
 [[gnu::noinline]] void cast_lanes_apart(std::int64_t n, const From* x, To* y) {
@@ -118,7 +149,7 @@ KOKKOS_INLINE_FUNCTION void cast_block(std::int64_t n, const From* x, To* y) {
   }
 }
 template <class Exec, class From, class To>
-void launch_cast(const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
+void body(ops::cast<To>, const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::cast", n,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
@@ -138,7 +169,8 @@ KOKKOS_INLINE_FUNCTION void cast_stochastic_block(std::int64_t n, const From* x,
   }
 }
 template <class Exec>
-void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+void body(ops::stochastic_cast, const on<Exec>& exec, std::int64_t n, const float* x, bf16* y,
+          const stochastic& rounding) {
   const counter_random random = rounding.random;
   const std::uint64_t first = rounding.first;
   each_block<elements_of_item<Exec>>(
@@ -148,7 +180,7 @@ void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x
 }
 
 template <class Exec, class T>
-void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void body(ops::add_bias, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each(
       exec, "heddle::add_bias", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = y + i * columns;
@@ -156,7 +188,7 @@ void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t colum
       });
 }
 template <class Exec, class T>
-void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
+void body(ops::add_bias_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
   each_block<columns_of_item<Exec, T>>(
       exec, "heddle::add_bias_backward", columns, rows,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -165,9 +197,10 @@ void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int6
 }
 
 /// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.
-template <rotary_pairs Pairs, bool Back, class Exec, class T, class Space>
-void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, const std::int32_t* positions,
-                   std::int64_t pairs, const T* cos, const T* sin, const head_rows<T, Space>& y) {
+template <rotary_pairs Pairs, bool Back, class Exec, class T>
+void body(ops::rotary<Pairs, Back>, const on<Exec>& exec, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          std::int64_t pairs, head_rows<const T> x, const std::int32_t* positions, const T* cos, const T* sin,
+          head_rows<T> y) {
   const bool neighbours = Pairs == rotary_pairs::neighbours;
   const std::int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : pairs, heads = x.heads, width = x.head_dim;
   const std::int64_t from_stride = x.stride, to_stride = y.stride;
@@ -191,7 +224,7 @@ void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, con
 }
 
 template <class Exec, class T>
-void launch_squared_error_backward(const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
+void body(ops::squared_error_backward, const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::squared_error_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(

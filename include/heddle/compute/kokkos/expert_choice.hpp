@@ -1,11 +1,11 @@
 // heddle/compute/kokkos/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias, as Kokkos kernels.
 #pragma once
 
-#include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/kokkos/routing.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -58,17 +58,19 @@ KOKKOS_INLINE_FUNCTION T sum_of_greatest(std::int64_t n, const T* x, std::int64_
   return sum;
 }
 
-/// Shapes: scratch [tokens, experts + groups], of any content; not used where kernels run on the host.
 template <class Scores, class Exec, class T>
-void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                           const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights,
-                           [[maybe_unused]] T* scratch) {
+void body(ops::choose_experts<Scores>, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          std::int64_t biases, const T* logits, const T* biases_of, const grouped_choice& rule, std::int32_t* ids,
+          T* weights) {
+  const T* const bias = biases > 0 ? biases_of : nullptr;
   if constexpr (runs_on_host<Exec>) {
     each_block<64>(exec, "heddle::choose_experts", tokens, experts, [=](std::int64_t begin, std::int64_t count) {
       choose_experts_of<Scores>(begin, begin + count, experts, k, rule, logits, bias, ids, weights);
     });
   } else {
     const std::int64_t groups = rule.groups, in_group = experts / groups, kept = rule.kept;
+    auto& room = std::get<growing_room<T, kokkos_memory<Exec>>>(exec.rooms.scores);
+    T* const scratch = room.of(exec.queue, tokens * (experts + groups), "biased scores of experts");
     const std::int64_t best = rule.best < in_group ? rule.best : in_group;
     const bool normed = rule.normed;
     const T scale = static_cast<T>(rule.scale), added = added_to_scores<T>, none = -std::numeric_limits<T>::infinity();
@@ -98,9 +100,9 @@ void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64
 }
 /// The formula is beside `choose_experts_backward_of` in host/expert_choice.hpp.
 template <class Scores, class Exec, class T>
-void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                                    const grouped_choice& rule, const T* logits, const std::int32_t* ids,
-                                    const T* dweights, T* dlogits) {
+void body(ops::choose_experts_backward<Scores>, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts,
+          std::int64_t k, const T* logits, const std::int32_t* ids, const grouped_choice& rule, const T* dweights,
+          T* dlogits) {
   if constexpr (runs_on_host<Exec>) {
     each_block<64>(
         exec, "heddle::choose_experts_backward", tokens, experts, [=](std::int64_t begin, std::int64_t count) {
@@ -135,7 +137,7 @@ void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, s
 }
 /// One item of work: there are few experts.
 template <class Exec, class T>
-void launch_balance_bias(const on<Exec>& exec, std::int64_t experts, const T* counts, T rate, T* bias) {
+void body(ops::balance_bias, const on<Exec>& exec, std::int64_t experts, const T* counts, T rate, T* bias) {
   each(
       exec, "heddle::balance_bias", 1, experts, KOKKOS_LAMBDA(std::int64_t) {
         double sum = 0;

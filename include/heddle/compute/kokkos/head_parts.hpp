@@ -1,8 +1,8 @@
 // heddle/compute/kokkos/head_parts.hpp: copies and sums of a part of each head's elements, as Kokkos kernels.
 #pragma once
 
-#include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 
 #include <cstdint>
 
@@ -10,9 +10,9 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-template <class Exec, class T, class Space>
-void launch_copy_heads(const on<Exec>& exec, const head_rows<const T, Space>& x, std::int64_t columns,
-                       const head_rows<T, Space>& y) {
+template <class Exec, class T>
+void body(ops::copy_heads, const on<Exec>& exec, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          head_rows<const T> x, std::int64_t columns, head_rows<T> y) {
   const std::int64_t heads = y.heads, from_stride = x.stride, to_stride = y.stride, to_dim = y.head_dim;
   const std::int64_t from_dim = x.heads == 1 ? 0 : x.head_dim;
   const T* const from = x.data;
@@ -24,9 +24,9 @@ void launch_copy_heads(const on<Exec>& exec, const head_rows<const T, Space>& x,
             to[r * to_stride + h * to_dim + i] = from[r * from_stride + h * from_dim + i];
       });
 }
-template <class Exec, class T, class Space>
-void launch_sum_heads(const on<Exec>& exec, const head_rows<const T, Space>& x, std::int64_t columns,
-                      const head_rows<T, Space>& y) {
+template <class Exec, class T>
+void body(ops::sum_heads, const on<Exec>& exec, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+          head_rows<const T> x, std::int64_t columns, head_rows<T> y) {
   const std::int64_t heads = x.heads, from_stride = x.stride, from_dim = x.head_dim, to_stride = y.stride;
   const T* const from = x.data;
   T* const to = y.data;

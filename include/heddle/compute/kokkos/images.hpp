@@ -2,8 +2,8 @@
 #pragma once
 
 #include <heddle/compute/host/images.hpp>
-#include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/images.hpp>
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
 template <class Exec, class T>
-void launch_unfold(const on<Exec>& exec, std::int64_t rows, std::int64_t channels, const image_window& w, const T* x,
-                   T* y) {
+void body(ops::unfold, const on<Exec>& exec, std::int64_t rows, std::int64_t channels, std::int64_t, const T* x,
+          const image_window& w, T* y) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   each(
       exec, "heddle::unfold", rows, rows * taps * channels, KOKKOS_LAMBDA(const std::int64_t r) {
@@ -27,8 +27,8 @@ void launch_unfold(const on<Exec>& exec, std::int64_t rows, std::int64_t channel
 }
 /// A pixel is to its neighbour through one tap what the neighbour is to it through the opposite one.
 template <class Exec, class T>
-void launch_unfold_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t channels, const image_window& w,
-                            const T* dy, T* dx) {
+void body(ops::unfold_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t channels, std::int64_t,
+          const T* dy, const image_window& w, T* dx) {
   const std::int64_t pixels = w.pixels(), taps = w.taps();
   each(
       exec, "heddle::unfold_backward", rows, rows * taps * channels, KOKKOS_LAMBDA(const std::int64_t r) {
@@ -42,8 +42,8 @@ void launch_unfold_backward(const on<Exec>& exec, std::int64_t rows, std::int64_
       });
 }
 template <class Exec, class T>
-void launch_mean_of_rows(const on<Exec>& exec, std::int64_t groups, std::int64_t group, std::int64_t columns,
-                         const T* x, T* y) {
+void body(ops::mean_of_rows, const on<Exec>& exec, std::int64_t, std::int64_t groups, std::int64_t columns, const T* x,
+          std::int64_t group, T* y) {
   each(
       exec, "heddle::mean_of_rows", groups, groups * group * columns, KOKKOS_LAMBDA(const std::int64_t s) {
         T* const out = y + s * columns;
@@ -54,8 +54,8 @@ void launch_mean_of_rows(const on<Exec>& exec, std::int64_t groups, std::int64_t
       });
 }
 template <class Exec, class T>
-void launch_mean_of_rows_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t group, std::int64_t columns,
-                                  const T* dy, T* dx) {
+void body(ops::mean_of_rows_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t, std::int64_t columns,
+          const T* dy, std::int64_t group, T* dx) {
   each(
       exec, "heddle::mean_of_rows_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t r) {
         for (std::int64_t c = 0; c < columns; ++c)

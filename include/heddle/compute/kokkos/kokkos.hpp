@@ -15,12 +15,6 @@
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/kokkos/team_products.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
-#include <heddle/compute/launched_cache.hpp>
-#include <heddle/compute/launched_expert_choice.hpp>
-#include <heddle/compute/launched_experts.hpp>
-#include <heddle/compute/launched_facets.hpp>
-#include <heddle/compute/launched_head_parts.hpp>
-#include <heddle/compute/launched_images.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -70,21 +64,12 @@ using usual_products = std::conditional_t<kokkos_memory<Exec>::host_accessible, 
 /// of a kernel do not fit together.
 template <class ExecSpace, class Gemm = detail::on_kokkos::usual_products<ExecSpace>>
   requires detail::on_kokkos::are_teams<Gemm> || (gemm_library<Gemm, float> && gemm_library<Gemm, double>)
-class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
-               public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_experts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_expert_choice<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_head_parts<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
-               public detail::launched_images<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type {
   static_assert(
       detail::on_kokkos::teams_have_room<Gemm>,
       "heddle: teams<TileBytes, TeamSize> takes at least 2048 bytes, which are three tiles of 8 x 9 double, and "
       "a number of threads, or 0 for one that suits the tile");
   using products = typename detail::on_kokkos::products_of<ExecSpace, Gemm>::type;
-  using facets = detail::launched_facets<kokkos, kokkos_memory<ExecSpace>>;
-  template <class T>
-  using row = vector_view<T, kokkos_memory<ExecSpace>>;
 
  public:
   using kind = backend_kind;
@@ -97,33 +82,12 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type,
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
   /// On which bodies of operations are launched.
-  detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {this->queue_.instance()}; }
+  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, rooms_}; }
 
-  using facets::adamw;
-  using facets::cast;
   using products::queue;
-  /// From float to bf16 with stochastic rounding.
-  void cast(row<const float> x, row<bf16> y, const stochastic& rounding) {
-    detail::expect("cast", "elements of y", x.size(), y.size());
-    detail::on_kokkos::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
-  }
-  /// Into bf16 weights that are rounded stochastically.
-  template <class T, class G>
-  void adamw(row<T> master, row<bf16> weights, row<G> g, std::type_identity_t<row<T>> m, std::type_identity_t<row<T>> v,
-             const adamw_step& step, const stochastic& rounding) {
-    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
-    detail::on_kokkos::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
-                                    static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
-                                    step, rounding);
-  }
 
  private:
-  friend class detail::launched_facets<kokkos, space>;
-  friend class detail::launched_cache_members<kokkos, space>;
-  friend class detail::launched_experts<kokkos, space>;
-  friend class detail::launched_expert_choice<kokkos, space>;
-  friend class detail::launched_head_parts<kokkos, space>;
-  friend class detail::launched_images<kokkos, space>;
+  detail::on_kokkos::kept_rooms<ExecSpace> rooms_{};
 };
 
 }  // namespace heddle::inline v0::compute

@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of a Kokkos execution space, and what their bodies share.
 #pragma once
 
+#include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include <Kokkos_Core.hpp>
 
@@ -19,11 +21,21 @@ namespace heddle::inline v0::compute::detail::on_kokkos {
 template <class Exec>
 inline constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
+/// What kernels keep from call to call: sums of blocks, choices and biased scores of experts, and which rows were used.
+template <class Exec>
+struct kept_rooms {
+  growing_room<double, kokkos_memory<Exec>> sums{}, counts{};
+  growing_room<std::int32_t, kokkos_memory<Exec>> used{};
+  std::tuple<growing_room<float, kokkos_memory<Exec>>, growing_room<double, kokkos_memory<Exec>>> scores{};
+};
+
 /// What kernels are launched on.
 template <class Exec>
 struct on {
   static constexpr bool host_can_read = runs_on_host<Exec>;
   const Exec& instance;
+  typename kokkos_memory<Exec>::queue& queue;
+  kept_rooms<Exec>& rooms;
 };
 
 /// Whether a kernel is run by several threads of the host, and has run when its launch returns.

@@ -15,8 +15,7 @@ namespace heddle::inline v0::compute {
 template <class Exec, class Gemm, class Body>
 void run_on_rows(kokkos<Exec, Gemm>& backend, std::int64_t n, std::int64_t size, const Body& body) {
   detail::on_kokkos::each(
-      detail::on_kokkos::on<Exec>{backend.queue().instance()}, "heddle::run_on_rows", n, n * size,
-      KOKKOS_LAMBDA(const std::int64_t i) {
+      backend.launcher(), "heddle::run_on_rows", n, n * size, KOKKOS_LAMBDA(const std::int64_t i) {
         detail::in_groups::lone_thread alone;
         body(alone, i);
       });

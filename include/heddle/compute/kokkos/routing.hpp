@@ -3,9 +3,9 @@
 
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/host/routing.hpp>
-#include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/kokkos/sums.hpp>
+#include <heddle/compute/ops/routing.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -34,8 +34,8 @@ KOKKOS_INLINE_FUNCTION T sum_of_exponentials(std::int64_t n, const T* x, T top) 
 }
 
 template <class Rule, class Exec, class T>
-void launch_top_k(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
-                  std::int32_t* ids, T* weights) {
+void body(ops::top_k<Rule>, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, std::int32_t* ids, T* weights) {
   if (k == 0) return;
   each(
       exec, "heddle::top_k", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
@@ -55,8 +55,8 @@ void launch_top_k(const on<Exec>& exec, std::int64_t tokens, std::int64_t expert
 }
 /// The formula is beside `detail::top_k_backward` in host/routing.hpp.
 template <class Rule, class Exec, class T>
-void launch_top_k_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                           const T* logits, const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
+void body(ops::top_k_backward<Rule>, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
   each(
       exec, "heddle::top_k_backward", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
         using std::exp;
@@ -84,9 +84,10 @@ void launch_top_k_backward(const on<Exec>& exec, std::int64_t tokens, std::int64
 /// A counting sort that keeps the order of tokens and choices: of one thread on the host, as there each choice is then looked at once;
 /// elsewhere an item of work for each expert looks at all choices, so that nothing is added atomically.
 template <class Exec>
-void launch_route(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t experts,
-                  const std::int32_t* ids, std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources,
-                  std::int32_t* places) {
+void body(ops::route, const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t begins, std::int64_t,
+          const std::int32_t* ids, std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources,
+          std::int32_t* places) {
+  const std::int64_t experts = begins - 1;
   if constexpr (runs_on_host<Exec>) {
     each(exec, "heddle::route", 1, tokens * k,
          [=](std::int64_t) { detail::route(tokens, k, experts, ids, first_id, offsets, sources, places); });
@@ -118,21 +119,23 @@ void launch_route(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std
 
 /// counts[e] = how many of the choices are expert e.
 template <class Exec>
-void launch_count_choices(const on<Exec>& exec, std::int64_t choices, std::int64_t experts, const std::int32_t* ids,
-                          double* counts) {
+double* count_choices(const on<Exec>& exec, std::int64_t choices, std::int64_t experts, const std::int32_t* ids) {
+  double* const counts = exec.rooms.counts.of(exec.queue, experts, "choices of experts");
   each(
       exec, "heddle::count_choices", experts, experts * choices, KOKKOS_LAMBDA(const std::int64_t e) {
         std::int64_t count = 0;
         for (std::int64_t i = 0; i < choices; ++i) count += ids[i] == e ? 1 : 0;
         counts[e] = static_cast<double>(count);
       });
+  return counts;
 }
 template <class Exec, class T>
-void launch_expert_balance(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, const T* logits,
-                           const double* counts, double* parts, double* out) {
+void body(ops::expert_balance, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, double* out) {
+  const double* const counts = count_choices(exec, tokens * k, experts, ids);
   if (experts == 0) return;
   add_blocks(
-      exec, "heddle::expert_balance", tokens, parts, out,
+      exec, "heddle::expert_balance", tokens, out,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
         using std::exp;
         double total = 0;
@@ -146,8 +149,9 @@ void launch_expert_balance(const on<Exec>& exec, std::int64_t tokens, std::int64
 }
 /// dlogits += scale p (c - sum of p c).
 template <class Exec, class T>
-void launch_expert_balance_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, const T* logits,
-                                    const double* counts, T scale, T* dlogits) {
+void body(ops::expert_balance_backward, const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+          const T* logits, const std::int32_t* ids, T scale, T* dlogits) {
+  const double* const counts = count_choices(exec, tokens * k, experts, ids);
   if (experts == 0) return;
   each(
       exec, "heddle::expert_balance_backward", tokens, tokens * experts, KOKKOS_LAMBDA(const std::int64_t t) {
@@ -171,8 +175,9 @@ KOKKOS_INLINE_FUNCTION bool goes_before(std::int64_t j, std::int64_t i, const T*
 }
 /// Sorted by one thread on the host; elsewhere each choice counts those that go before it.
 template <class Rule, class Exec, class T>
-void launch_limit_choices(const on<Exec>& exec, std::int64_t choices, std::int64_t experts, std::int64_t most,
-                          const std::int32_t* ids, const T* weights, std::int32_t* kept) {
+void body(ops::limit_choices<Rule>, const on<Exec>& exec, std::int64_t rows, std::int64_t k, const std::int32_t* ids,
+          const T* weights, std::int64_t experts, std::int64_t most, std::int32_t* kept) {
+  const std::int64_t choices = rows * k;
   if constexpr (runs_on_host<Exec>) {
     each(exec, "heddle::limit_choices", 1, choices,
          [=](std::int64_t) { detail::limit_choices<Rule>(choices, experts, most, ids, weights, kept); });
@@ -188,8 +193,8 @@ void launch_limit_choices(const on<Exec>& exec, std::int64_t choices, std::int64
 }
 
 template <class Exec, class T>
-void launch_permute(const on<Exec>& exec, std::int64_t rows, std::int64_t width, const T* x,
-                    const std::int32_t* sources, T* y) {
+void body(ops::permute, const on<Exec>& exec, std::int64_t, std::int64_t rows, std::int64_t width, const T* x,
+          const std::int32_t* sources, T* y) {
   each(
       exec, "heddle::permute", rows, rows * width, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t from = sources[i];
@@ -198,8 +203,8 @@ void launch_permute(const on<Exec>& exec, std::int64_t rows, std::int64_t width,
 }
 /// out[t] = sum over j, in order, of weights[t, j] * y[places[t, j]]; without weights for a null pointer.
 template <class Exec, class T>
-void launch_gather_rows(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
-                        const std::int32_t* places, const T* weights, T* out) {
+void gather_rows(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
+                 const std::int32_t* places, const T* weights, T* out) {
   each(
       exec, "heddle::gather_rows", tokens, tokens * k * width, KOKKOS_LAMBDA(const std::int64_t t) {
         T* const to = out + t * width;
@@ -213,12 +218,22 @@ void launch_gather_rows(const on<Exec>& exec, std::int64_t tokens, std::int64_t 
         }
       });
 }
-/// Every row of y belongs to one choice of one token. dy may be y; rows of no choice, which `used` finds, become zeros.
-/// Shapes: used [rows], of any content.
 template <class Exec, class T>
-void launch_unpermute_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t rows,
-                               std::int64_t width, const T* dout, const T* y, const std::int32_t* places,
-                               const T* weights, T* dy, T* dweights, std::int32_t* used) {
+void body(ops::permute_backward, const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t,
+          std::int64_t width, const T* dy, const std::int32_t* places, T* dx) {
+  gather_rows(exec, tokens, k, width, dy, places, static_cast<const T*>(nullptr), dx);
+}
+template <class Exec, class T>
+void body(ops::unpermute, const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t, std::int64_t width,
+          const T* y, const std::int32_t* places, const T* weights, T* out) {
+  gather_rows(exec, tokens, k, width, y, places, weights, out);
+}
+/// Every row of y belongs to one choice of one token. dy may be y; rows of no choice, which `used` finds, become zeros.
+template <class Exec, class T>
+void body(ops::unpermute_backward, const on<Exec>& exec, std::int64_t tokens, std::int64_t k, std::int64_t rows,
+          std::int64_t width, const T* dout, const T* y, const std::int32_t* places, const T* weights, T* dy,
+          T* dweights) {
+  std::int32_t* const used = exec.rooms.used.of(exec.queue, rows, "rows that are used");
   each(exec, "heddle::unpermute_backward, unused", rows, rows, KOKKOS_LAMBDA(const std::int64_t r) { used[r] = 0; });
   each(
       exec, "heddle::unpermute_backward", tokens, tokens * k * width, KOKKOS_LAMBDA(const std::int64_t t) {

@@ -64,8 +64,8 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   const auto& cache = b.run().cache;
   const auto keys = compute::heads_of(b.cached(key_cache{}), k.heads, k.head_dim);
   const auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
-  b.compute().store_rows(k, cache.places, keys);
-  b.compute().store_rows(v, cache.places, values);
+  compute::run<compute::ops::store_rows>(b.compute(), k, cache.places, keys);
+  compute::run<compute::ops::store_rows>(b.compute(), v, cache.places, values);
   if constexpr (sees_window<B>)
     b.compute().attention(q, keys, values, b.run().windowed, scale, out, b.vector(log_sum_exp{}), cache.windowed);
   else

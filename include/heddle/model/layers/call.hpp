@@ -292,7 +292,7 @@ class call {
   template <class Tag>
   void copy_from_host(Tag tag, std::span<const element_of_tag<Tag, scalar>> values) const {
     if constexpr (on_host) {
-      compute().copy(values, vector(tag));
+      compute::run<compute::ops::copy>(compute(), values, vector(tag));
     } else {
       queue().copy(values, vector(tag));
       queue().wait();
@@ -625,8 +625,9 @@ void move_to_waiting(const placed<Layer>& at, Run& run) {
     using T = typename Run::scalar;
     using space = typename Run::space;
     if (n > 0)
-      run.compute.copy(heddle::detail::row_at<space>(static_cast<const T*>(run.shared + place.shared), n),
-                       heddle::detail::row_at<space>(run.waiting + place.waiting[v], n));
+      compute::run<compute::ops::copy>(
+          run.compute, heddle::detail::row_at<space>(static_cast<const T*>(run.shared + place.shared), n),
+          heddle::detail::row_at<space>(run.waiting + place.waiting[v], n));
   });
   at.children.each([&](auto, const auto& child) { move_to_waiting(child, run); });
 }

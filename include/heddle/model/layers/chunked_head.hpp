@@ -61,8 +61,8 @@ struct chunked_head : language_head<Norm, Tied> {
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
     sum_up_words(b, x, targets);
     return b.add_loss([&](auto to) {
-      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
-                                     to);
+      compute::run<compute::ops::cross_entropy_loss>(b.compute(), b.vector(greatest{}), b.vector(sum_of_exponentials{}),
+                                                     b.vector(picked{}), targets, to);
     });
   }
   /// As that of `language_head`.
@@ -116,7 +116,8 @@ struct chunked_head : language_head<Norm, Tied> {
     const std::int64_t count = this->words(b).extent(0);
     project(b, x);
     const auto rows = all_rows(b);
-    if constexpr (!std::is_same_v<sum_made, whole>) b.compute().fill(all, typename B::scalar(0));
+    if constexpr (!std::is_same_v<sum_made, whole>)
+      compute::run<compute::ops::fill>(b.compute(), all, typename B::scalar(0));
     this->make_logits(b, rows, as_rows<B>(part_of<B>(all, {b.run().first_word, count}), rows.extent(0)));
     b.template settle<sum_made, whole>(as_rows<B>(all, rows.extent(0)));
   }
@@ -135,7 +136,7 @@ struct chunked_head : language_head<Norm, Tied> {
     compute::chunked_cross_entropy<typename B::scalar>(k, all_rows(b), this->words(b), targets, b.run().first_word,
                                                        b.vector(logits{}), m, sum, of_target);
     if constexpr (!std::is_same_v<greatest_made, whole>) {
-      k.copy(typename B::const_row(m), b.vector(greatest_of_part{}));
+      compute::run<compute::ops::copy>(k, typename B::const_row(m), b.vector(greatest_of_part{}));
       b.template settle<greatest_made, whole>(b[greatest{}]);
       compute::run<compute::ops::rescale_softmax>(k, b.vector(greatest_of_part{}), m, sum);
     }

@@ -85,7 +85,9 @@ struct residual {
     auto [n, inner] = b.children();
     detail::require_settled<Norm, stream>(n.forward(x, b.edge(normed{})));
     detail::require_settled<F, stream>(inner.forward(b[normed{}], y));
-    b.give(y, [&](auto v) { b.compute().add(elements_of(x), elements_of(v), elements_of(v)); });
+    b.give(y, [&](auto v) {
+      compute::run<compute::ops::add>(b.compute(), elements_of(x), elements_of(v), elements_of(v));
+    });
     return made<stream>{};
   }
   template <class B>
@@ -98,7 +100,7 @@ struct residual {
     if constexpr (detail::runs_backward_input<Norm, of_norm, const_view, const_view, typename B::view, const_view>) {
       detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, dy));
     } else {
-      b.compute().copy(elements_of(dy), elements_of(dx));
+      compute::run<compute::ops::copy>(b.compute(), elements_of(dy), elements_of(dx));
       detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, true));
     }
     return made<dual<stream>>{};

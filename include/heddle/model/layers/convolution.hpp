@@ -50,7 +50,7 @@ struct convolution {
     detail::require_whole_samples<std::remove_cvref_t<decltype(*this)>, B>();
     require_images(b.run().extent.sequence);
     auto [inner] = b.children();
-    b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });
+    b.make(neighbours{}, [&](auto v) { compute::run<compute::ops::unfold>(b.compute(), x, window, v); });
     return inner.forward(b[neighbours{}], y);
   }
   template <class B>
@@ -58,7 +58,7 @@ struct convolution {
     using taps = typename B::layouts::template edge<dims<dim::taps, dim::width>>;
     auto [inner] = b.children();
     detail::require_settled<F, dual<taps>>(inner.backward_input(b[neighbours{}], dy, b[d_neighbours{}]));
-    b.compute().unfold_backward(b[d_neighbours{}], window, dx);
+    compute::run<compute::ops::unfold_backward>(b.compute(), b[d_neighbours{}], window, dx);
     return made<dual<typename B::layouts::template edge<dims<dim::width>>>>{};
   }
   template <class B>

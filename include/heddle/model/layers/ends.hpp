@@ -103,7 +103,7 @@ struct embedding {
   auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
     if constexpr (LearnedPositions && B::has_context)
-      b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+      compute::run<compute::ops::add_rows>(b.compute(), x, b[positions_table{}], b.run().positions);
     else if constexpr (LearnedPositions)
       detail::each_sequence(b, x, b[positions_table{}], [&](auto rows, auto positions, std::int64_t sequence) {
         compute::run<compute::ops::add_positions>(b.compute(), rows, positions, sequence);
@@ -114,7 +114,8 @@ struct embedding {
   template <class B>
   auto forward_cached(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
-    if constexpr (LearnedPositions) b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+    if constexpr (LearnedPositions)
+      compute::run<compute::ops::add_rows>(b.compute(), x, b[positions_table{}], b.run().positions);
     return left;
   }
   template <class B>
@@ -239,8 +240,8 @@ struct language_head {
     project(b, x);
     sum_up_rows(b, targets);
     return b.add_loss([&](auto sum) {
-      b.compute().cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets,
-                                     sum);
+      compute::run<compute::ops::cross_entropy_loss>(b.compute(), b.vector(greatest{}), b.vector(sum_of_exponentials{}),
+                                                     b.vector(picked{}), targets, sum);
     });
   }
   /// The log-probability of each row's target, 0 where it is ignored: the same on all ranks that share the vocabulary. Waits for the queue.
@@ -335,9 +336,9 @@ struct language_head {
     const auto m = b.vector(greatest{}), exponentials = b.vector(sum_of_exponentials{}), of_target = b.vector(picked{});
     if constexpr (takes_all_at_once<B>) {
       if (settles_alone<greatest_made, whole>(b.run().world)) {
-        k.fill(m, -(std::numeric_limits<sum>::infinity)());
-        k.fill(exponentials, sum(0));
-        k.fill(of_target, sum(0));
+        compute::run<compute::ops::fill>(k, m, -(std::numeric_limits<sum>::infinity)());
+        compute::run<compute::ops::fill>(k, exponentials, sum(0));
+        compute::run<compute::ops::fill>(k, of_target, sum(0));
         if constexpr (Numbers == 1)
           compute::run<compute::ops::add_to_softmax>(k, b[logits{}], targets, b.run().first_word, m, exponentials,
                                                      of_target);
@@ -477,12 +478,12 @@ struct language_head {
   }
   template <class B>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {
-    b.compute().copy(mine, all);
+    compute::run<compute::ops::copy>(b.compute(), mine, all);
   }
   template <class B, class Axis>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<Axis>) const {
     auto&& group = b.run().world.template along_if<Axis>();
-    if (group.size() == 1) return b.compute().copy(mine, all);
+    if (group.size() == 1) return compute::run<compute::ops::copy>(b.compute(), mine, all);
     const balanced_split cut{vocabulary, group.size()};
     std::vector<std::int64_t> counts;
     for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));

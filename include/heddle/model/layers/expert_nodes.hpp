@@ -49,7 +49,8 @@ void choose_nodes(Kernels& k, node_tables& t, matrix_view<const std::int32_t> ke
   t.places.resize(t.ids.size());
   t.offsets.resize(nodes + 1);
   const dynamic_shape<2> shape(kept.extent(0), static_cast<std::int64_t>(nodes));
-  k.route({t.ids.data(), shape}, 0, t.offsets, t.sources, {t.places.data(), shape});
+  compute::run<compute::ops::route>(k, matrix_view<const std::int32_t>(t.ids.data(), shape), 0, std::span(t.offsets),
+                                    std::span(t.sources), matrix_view<std::int32_t>(t.places.data(), shape));
   for (std::size_t node = 0; node < nodes; ++node) t.sent[node] = t.offsets[node + 1] - t.offsets[node];
 }
 
@@ -67,7 +68,8 @@ template <class Kernels, class Between, class Inside, class T>
 void to_nodes(Kernels& k, Between& between, Inside& inside, exchange_tables& t, T* room,
               std::type_identity_t<matrix_view<const T>> from, matrix_view<T> to) {
   const rows_between_nodes<T> on_way(t.nodes, room, to.extent(1));
-  k.permute(from, std::span(t.nodes.sources).first(static_cast<std::size_t>(t.nodes.rows_sent())), on_way.leaving);
+  compute::run<compute::ops::permute>(
+      k, from, std::span(t.nodes.sources).first(static_cast<std::size_t>(t.nodes.rows_sent())), on_way.leaving);
   send_rows(between, t, on_way.leaving, t.nodes.sent, on_way.arriving, t.nodes.arrived);
   gather_rows<Inside, T>(inside, t, elements_of(on_way.arriving), elements_of(to), to.extent(1));
 }
@@ -79,7 +81,8 @@ void sums_from_nodes(Kernels& k, Between& between, Inside& inside, exchange_tabl
   sum_rows<Inside, T>(inside, t, elements_of(from), elements_of(on_way.arriving), to.extent(1));
   send_rows(between, t, on_way.arriving, t.nodes.arrived, on_way.leaving, t.nodes.sent);
   const dynamic_shape<2> shape(to.extent(0), static_cast<std::int64_t>(t.nodes.sent.size()));
-  k.permute_backward(on_way.leaving, {t.nodes.places.data(), shape}, to);
+  compute::run<compute::ops::permute_backward>(k, on_way.leaving,
+                                               matrix_view<const std::int32_t>(t.nodes.places.data(), shape), to);
 }
 // The choices of all rows that come to this node, and how many rows come by each of its ranks.
 template <class Between, class Inside>

@@ -1,7 +1,7 @@
 // heddle/model/layers/expert_router.hpp: the routers of mixtures of experts: a linear layer and the rule that chooses by its logits.
 #pragma once
 
-#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/model/layers/linear.hpp>
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace heddle::inline v0::model::layers {
 struct selection_bias {
 };  ///< parameter: added to the scores of experts where they are chosen, not to the weights of choices
 
-/// Rule of a router whose experts are chosen by `compute::choose_experts<Scores>`: `compute::sigmoid_scores` as DeepSeek-V3 has it, or
+/// Rule of a router whose experts are chosen by `compute::ops::choose_experts<Scores>`: `compute::sigmoid_scores` as DeepSeek-V3 has it, or
 /// `compute::softmax_scores`.
 template <class Scores = compute::sigmoid_scores>
 struct grouped_scores {};
@@ -45,14 +45,14 @@ struct expert_router : detail::router_base {
   template <class B>
   void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
               typename B::view weights) const {
-    b.compute().template top_k<Rule>(logits, ids, weights);
+    compute::run<compute::ops::top_k<Rule>>(b.compute(), logits, ids, weights);
   }
   /// Overwrites the gradient of the logits.
   template <class B>
   void choose_backward(const B& b, typename B::const_view logits,
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view weights,
                        typename B::const_view d_weights, typename B::view d_logits) const {
-    b.compute().template top_k_backward<Rule>(logits, ids, weights, d_weights, d_logits);
+    compute::run<compute::ops::top_k_backward<Rule>>(b.compute(), logits, ids, weights, d_weights, d_logits);
   }
 };
 
@@ -81,7 +81,8 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
   void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
               typename B::view weights) const {
     with_scores([&](auto of) {
-      b.compute().template choose_experts<decltype(of)>(logits, b.vector(selection_bias{}), rule, ids, weights);
+      compute::run<compute::ops::choose_experts<decltype(of)>>(b.compute(), logits, b.vector(selection_bias{}), rule,
+                                                               ids, weights);
     });
   }
   /// Overwrites the gradient of the logits. Choices are counted where the host can use the memory, for `balance_experts`.
@@ -90,7 +91,8 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view /*weights*/,
                        typename B::const_view d_weights, typename B::view d_logits) const {
     with_scores([&](auto of) {
-      b.compute().template choose_experts_backward<decltype(of)>(logits, ids, rule, d_weights, d_logits);
+      compute::run<compute::ops::choose_experts_backward<decltype(of)>>(b.compute(), logits, ids, rule, d_weights,
+                                                                        d_logits);
     });
     if constexpr (counts_on_host<typename B::space>) {
       if (!biased) return;

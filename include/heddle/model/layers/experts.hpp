@@ -192,8 +192,8 @@ struct experts {
     product(gate{}, gate_weights{});
     product(up{}, up_weights{});
     b.make(activated{}, [&](auto v) {
-      b.compute().template gated<Activation>(elements(b, at, gate{}), elements(b, at, up{}),
-                                             elements_of(detail::first_rows(v, at.rows)));
+      compute::run<compute::ops::gated<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
+                                                    elements_of(detail::first_rows(v, at.rows)));
     });
     b.make(routed_out{}, [&](auto v) {
       const auto to = [&] {
@@ -207,7 +207,8 @@ struct experts {
     });
     b.give(y, [&](auto v) {
       const auto all = of_all(b, at, v);
-      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at), all);
+      compute::run<compute::ops::unpermute>(b.compute(), detail::first_rows(b[routed_out{}], at.choices), at.places,
+                                            weights_of(b, at), all);
       if constexpr (gathers<B>) sum(b, all, v);
       b.template settle<typename l::out::made, typename l::out::y>(v);
     });
@@ -237,8 +238,9 @@ struct experts {
           return dy;
         }
       }();
-      b.compute().unpermute_backward(d_all, detail::first_rows(b[routed_out{}], at.choices), at.places,
-                                     weights_of(b, at), d, d_weights_of(b, at));
+      compute::run<compute::ops::unpermute_backward>(b.compute(), d_all,
+                                                     detail::first_rows(b[routed_out{}], at.choices), at.places,
+                                                     weights_of(b, at), d, d_weights_of(b, at));
       sum_copies(b, at, d_weights);
       if constexpr (sends<B>) go(b, d, d_out);
     }
@@ -246,18 +248,19 @@ struct experts {
     b.template settle<typename l::out::made, typename l::out::y>(d_weights);
     const auto d_act = rows_of(b, at, d_activated{});
     multiply<transpose::no>(b, at, d_out, out_of(b, at, b[down_weights{}]), d_act);
-    b.compute().template gated_backward<Activation>(elements(b, at, gate{}), elements(b, at, up{}), elements_of(d_act),
-                                                    elements(b, at, d_gate{}), elements(b, at, d_up{}));
+    compute::run<compute::ops::gated_backward<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
+                                                           elements_of(d_act), elements(b, at, d_gate{}),
+                                                           elements(b, at, d_up{}));
     const auto d_in = rows_of(b, at, by_expert{});
     multiply<transpose::no>(b, at, rows_of(b, at, d_gate{}), into(b, at, b[gate_weights{}]), d_in);
     multiply<transpose::no>(b, at, rows_of(b, at, d_up{}), into(b, at, b[up_weights{}]), d_in, 1);
     if constexpr (sends<B>) {
       const auto d = detail::first_rows(b[moved{}], at.choices);
       come_back(b, d_in, d);
-      b.compute().permute_backward(d, at.places, dx);
+      compute::run<compute::ops::permute_backward>(b.compute(), d, at.places, dx);
     } else {
       const auto all = of_all(b, at, dx);
-      b.compute().permute_backward(d_in, at.places, all);
+      compute::run<compute::ops::permute_backward>(b.compute(), d_in, at.places, all);
       if constexpr (gathers<B>) sum(b, all, dx);
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
@@ -298,10 +301,12 @@ struct experts {
         (b.run().world.template along_if<Axes>().all_reduce(std::span(all), plus{}), ...);
       }(typename B::layouts::context_axes{});
       if (own_rows(b) > 0)
-        b.compute().expert_balance_backward(b[scores{}], std::span<const sum>(all).first(static_cast<std::size_t>(count)),
-                                            balance_scale(b, static_cast<double>(all.back())), b[d_scores{}]);
+        compute::run<compute::ops::counted_balance_backward>(
+            b.compute(), b[scores{}], std::span<const sum>(all).first(static_cast<std::size_t>(count)),
+            balance_scale(b, static_cast<double>(all.back())), b[d_scores{}]);
     } else if (const std::int64_t rows = own_rows(b); rows > 0) {
-      b.compute().expert_balance_backward(b[scores{}], ids, balance_scale(b, static_cast<double>(rows)), b[d_scores{}]);
+      compute::run<compute::ops::expert_balance_backward>(b.compute(), b[scores{}], ids,
+                                                          balance_scale(b, static_cast<double>(rows)), b[d_scores{}]);
     }
   }
   // A microbatch counts as its rows do in the step's loss.
@@ -364,8 +369,8 @@ struct experts {
     const auto kept = [&] {
       if constexpr (Limit::drops) {
         const auto some = memory.kept(rows, chosen);
-        b.compute().template limit_choices<typename Limit::keep>(
-            ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(rows), some);
+        compute::run<compute::ops::limit_choices<typename Limit::keep>>(
+            b.compute(), ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(rows), some);
         return some;
       } else {
         return ids;
@@ -396,7 +401,8 @@ struct experts {
       t.back.resize(t.choices.size());
       t.offsets.resize(static_cast<std::size_t>(mine.count) + 1);
       const matrix_view<std::int32_t> to{t.back.data(), dynamic_shape<2>(all, chosen)};
-      b.compute().route({t.choices.data(), to.shape()}, mine.first, t.offsets, t.order, to);
+      compute::run<compute::ops::route>(b.compute(), matrix_view<const std::int32_t>(t.choices.data(), to.shape()),
+                                        mine.first, std::span(t.offsets), std::span(t.order), to);
       const std::int64_t used = t.offsets.back();
       return routes<typename B::space>{
           ids, to, std::span(t.order).first(static_cast<std::size_t>(used)), t.offsets, mine.count, used, used, 1, all};
@@ -405,14 +411,15 @@ struct experts {
       auto& found = memory.exchange_routes();
       detail::find_members<typename B::layouts>(t, b.run().world, count, copies, typename l::exchange{});
       const auto to_ranks = memory.offsets(static_cast<std::int64_t>(t.wanted.size()));
-      b.compute().route(found.numbers_of(b.queue(), t, kept), 0, to_ranks, sources, places);
+      compute::run<compute::ops::route>(b.compute(), found.numbers_of(b.queue(), t, kept), 0, to_ranks, sources,
+                                        places);
       found.count(b.queue(), group(b), t, to_ranks, asks, b[expert_counts{}], mine.count);
       const auto offsets = found.arrange(b.queue(), t, mine.count, 2 * b[gate{}].extent(1));
       return routes<typename B::space>{
           ids, places, memory.sources(t.rows_sent()), offsets, mine.count, t.rows_sent(), t.rows_received(), copies, 0};
     } else {
       const auto offsets = memory.offsets(mine.count);
-      b.compute().route(kept, mine.first, offsets, sources, places);
+      compute::run<compute::ops::route>(b.compute(), kept, mine.first, offsets, sources, places);
       std::int64_t used = (std::min)(rows * chosen, b[moved{}].extent(0));  // the most that there may be
       if constexpr (B::on_host) used = offsets.back();                      // just as many as there are
       if constexpr (requires { B::space::routes_evenly; }) {
@@ -482,14 +489,14 @@ struct experts {
   auto moved_in(const B& b, const Routes& at, typename B::const_view x) const {
     const auto own = detail::first_rows(b[moved{}], at.choices);
     if constexpr (gathers<B>)
-      b.compute().permute(detail::first_rows(b[gathered_in{}], at.all), at.sources, own);
+      compute::run<compute::ops::permute>(b.compute(), detail::first_rows(b[gathered_in{}], at.all), at.sources, own);
     else if constexpr (sends<B>)
       b.make(routed_in{}, [&](auto v) {
-        b.compute().permute(x, at.sources, own);
+        compute::run<compute::ops::permute>(b.compute(), x, at.sources, own);
         go(b, own, detail::first_rows(v, at.rows));
       });
     else
-      b.compute().permute(x, at.sources, own);
+      compute::run<compute::ops::permute>(b.compute(), x, at.sources, own);
     return inputs(b, at);
   }
 
@@ -582,7 +589,8 @@ struct experts {
     exchange_tables& t = b.run().routing->exchange();
     const auto came = t.stays() ? to : detail::first_rows(b[as_received{}], to.extent(0));
     detail::send_rows<typename B::scalar, typename B::space>(b.queue(), group(b), t, from, t.sent, came, t.received);
-    if (!t.stays()) b.compute().permute(came, b.run().routing->exchange_routes().order(t), to);
+    if (!t.stays())
+      compute::run<compute::ops::permute>(b.compute(), came, b.run().routing->exchange_routes().order(t), to);
   }
   // And back.
   template <class B>
@@ -591,7 +599,7 @@ struct experts {
     typename B::const_view leaves = from;
     if (!t.stays()) {
       const auto by_rank = detail::first_rows(b[as_received{}], from.extent(0));
-      b.compute().permute(from, b.run().routing->exchange_routes().back(t), by_rank);
+      compute::run<compute::ops::permute>(b.compute(), from, b.run().routing->exchange_routes().back(t), by_rank);
       leaves = by_rank;
     }
     detail::send_rows<typename B::scalar, typename B::space>(b.queue(), group(b), t, leaves, t.received, to, t.sent);

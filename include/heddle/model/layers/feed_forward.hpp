@@ -65,7 +65,8 @@ struct gelu_mlp {
     use_gathered<typename l::x_edge, typename l::x_taken, Up>(
         b, whole_in{}, x, b.makes(hidden{}),
         [&](auto rows, row_range at) { first.forward(rows, rows_of(b.edge(hidden{}), at)); });
-    b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), elements_of(v)); });
+    b.make(activated{},
+           [&](auto v) { compute::run<compute::ops::gelu>(b.compute(), b.vector(hidden{}), elements_of(v)); });
     return second.forward(b[activated{}], y);
   }
   template <class B>
@@ -77,7 +78,7 @@ struct gelu_mlp {
     } else {
       second.backward_input(b[activated{}], dy, b[d_hidden{}]);
       const auto d = b.vector(d_hidden{});
-      b.compute().gelu_backward(b.vector(hidden{}), d, d);
+      compute::run<compute::ops::gelu_backward>(b.compute(), b.vector(hidden{}), d, d);
     }
     make_scattered<typename l::dx_made, dual<typename l::x_edge>, Up>(
         b, whole_in{}, dx, [&](auto sum, row_range at) { first.backward_input(x, rows_of(b[d_hidden{}], at), sum); });
@@ -125,8 +126,9 @@ struct gated_mlp {
                                                                 g.forward(rows, rows_of(b.edge(gate{}), at));
                                                                 u.forward(rows, rows_of(b.edge(up{}), at));
                                                               });
-    b.make(activated{},
-           [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), elements_of(v)); });
+    b.make(activated{}, [&](auto v) {
+      compute::run<compute::ops::gated<Activation>>(b.compute(), b.vector(gate{}), b.vector(up{}), elements_of(v));
+    });
     return d.forward(b[activated{}], y);
   }
   template <class B>
@@ -134,8 +136,8 @@ struct gated_mlp {
     using l = typename In::template laid<typename B::layouts>;
     auto [g, u, d] = b.children();
     d.backward_input(b[activated{}], dy, b[d_activated{}]);
-    b.compute().template gated_backward<Activation>(b.vector(gate{}), b.vector(up{}), b.vector(d_activated{}),
-                                                    b.vector(d_gate{}), b.vector(d_up{}));
+    compute::run<compute::ops::gated_backward<Activation>>(
+        b.compute(), b.vector(gate{}), b.vector(up{}), b.vector(d_activated{}), b.vector(d_gate{}), b.vector(d_up{}));
     make_scattered<typename l::dx_made, dual<typename l::x_edge>, In>(
         b, whole_in{}, dx, [&](auto sum, row_range at) {  // one sum for both
           g.backward_input(x, rows_of(b[d_gate{}], at), sum);

@@ -145,8 +145,8 @@ struct grouped_attention {
                             heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), scale<typename B::sum>(),
                             heads_in(b[d_query{}], hq), heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk));
     const auto turn_back = [&](auto gradient) {
-      b.compute().template rotary_backward<compute::rotary_pairs::halves>(gradient, b.run().positions, b[cosines{}],
-                                                                          b[sines{}], gradient);
+      compute::run<compute::ops::rotary_backward<compute::rotary_pairs::halves>>(
+          b.compute(), gradient, b.run().positions, b[cosines{}], b[sines{}], gradient);
     };
     turn_back(heads_in(b[d_query{}], hq));
     turn_back(heads_in(b[d_key{}], hk));
@@ -200,7 +200,8 @@ struct grouped_attention {
     const auto turn = [&](auto made, std::int64_t heads) {
       b.give(made, [&](auto v) {
         const auto at = heads_in(v, heads);
-        b.compute().template rotary<compute::rotary_pairs::halves>(at, b.run().positions, b[cosines{}], b[sines{}], at);
+        compute::run<compute::ops::rotary<compute::rotary_pairs::halves>>(b.compute(), at, b.run().positions,
+                                                                          b[cosines{}], b[sines{}], at);
       });
     };
     turn(b.edge(query{}), query_heads(b));

@@ -28,16 +28,17 @@ struct no_norm : leaf {
   using needs = compute::facet_list<compute::elementwise_facet>;
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    b.give(y, [&](auto v) { b.compute().copy(elements_of(x), elements_of(v)); });
+    b.give(y, [&](auto v) { compute::run<compute::ops::copy>(b.compute(), elements_of(x), elements_of(v)); });
     return made<typename B::layouts::template edge<dims<dim::width>>>{};
   }
   template <class B>
   auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx,
                       bool add) const {
     if (add)
-      b.compute().add(typename B::const_row(elements_of(dx)), elements_of(dy), elements_of(dx));
+      compute::run<compute::ops::add>(b.compute(), typename B::const_row(elements_of(dx)), elements_of(dy),
+                                      elements_of(dx));
     else
-      b.compute().copy(elements_of(dy), elements_of(dx));
+      compute::run<compute::ops::copy>(b.compute(), elements_of(dy), elements_of(dx));
     return made<dual<typename B::layouts::template edge<dims<dim::width>>>>{};
   }
   template <class B>
@@ -130,8 +131,8 @@ struct joint_heads {
     each_head(b, all, targets, [&](const auto& head, double share, auto shifted) {
       detail::require_settled<head_layer, dual<stream>>(
           head.backward_input(b[normed{}], shifted, static_cast<typename B::scalar>(share) * scale, b[d_one_normed{}]));
-      b.compute().add(typename B::const_row(b.vector(d_shared_normed{})), b.vector(d_one_normed{}),
-                      b.vector(d_shared_normed{}));
+      compute::run<compute::ops::add>(b.compute(), typename B::const_row(b.vector(d_shared_normed{})),
+                                      b.vector(d_one_normed{}), b.vector(d_shared_normed{}));
     });
     detail::require_settled<Norm, dual<stream>>(
         all.template get<0>().backward_input(x, b[d_shared_normed{}], dx, false));

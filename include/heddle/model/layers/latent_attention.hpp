@@ -1,7 +1,7 @@
 // heddle/model/layers/latent_attention.hpp: causal self-attention whose keys and values are made of one latent vector for each token.
 #pragma once
 
-#include <heddle/compute/head_parts.hpp>
+#include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
@@ -186,19 +186,19 @@ struct latent_attention {
                             compute::heads_of(b[query{}], h, size.query()),
                             compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
                             compute::heads_of(b[heads_out{}], h, size.value), scale<typename B::sum>(), d_q, d_k, d_v);
-    k.copy_heads(d_k, size.still, in_heads(b[d_expanded{}], h, 0));
-    k.copy_heads(d_v, size.value, in_heads(b[d_expanded{}], h, size.still));
+    compute::run<compute::ops::copy_heads>(k, d_k, size.still, in_heads(b[d_expanded{}], h, 0));
+    compute::run<compute::ops::copy_heads>(k, d_v, size.value, in_heads(b[d_expanded{}], h, size.still));
     to_heads.backward_input(b[latent{}], b[d_expanded{}], b[d_latent{}]);
     // One sum over the ranks of the heads for the latent vector and for the rotary elements that heads share.
-    k.copy_heads(whole(b[d_latent{}]), rank, whole(b[d_compressed{}]));
-    k.sum_heads(compute::part_of_heads(b[d_key{}], h, size.query(), size.still), size.rotating,
-                shared(b[d_compressed{}]));
+    compute::run<compute::ops::copy_heads>(k, whole(b[d_latent{}]), rank, whole(b[d_compressed{}]));
+    compute::run<compute::ops::sum_heads>(k, compute::part_of_heads(b[d_key{}], h, size.query(), size.still),
+                                          size.rotating, shared(b[d_compressed{}]));
     b.template settle<typename of_heads::dx_made, dual<typename of_heads::x_edge>>(b[d_compressed{}]);
     turn<true>(b, compute::part_of_heads(b[d_query{}], h, size.query(), size.still));
     turn<true>(b, shared(b[d_compressed{}]));
-    k.copy_heads(whole(b[d_compressed{}]), rank, whole(b[d_latent{}]));
+    compute::run<compute::ops::copy_heads>(k, whole(b[d_compressed{}]), rank, whole(b[d_latent{}]));
     n.backward_input(b[raw_latent{}], b[d_latent{}], b[d_raw_latent{}], false);
-    k.copy_heads(whole(b[d_raw_latent{}]), rank, whole(b[d_compressed{}]));
+    compute::run<compute::ops::copy_heads>(k, whole(b[d_raw_latent{}]), rank, whole(b[d_compressed{}]));
     to_query.backward_input(x, b[d_query{}], dx);
     b.template settle<typename of_query::dx_made, dual<typename stream::x_edge>>(dx);
     static_assert(std::is_same_v<typename stream::dx_made, dual<typename stream::x_edge>>,
@@ -232,16 +232,20 @@ struct latent_attention {
     b.give(b.edge(query{}), [&](auto v) { turn<false>(b, compute::part_of_heads(v, h, size.query(), size.still)); });
     const bool keys = b.makes(key{}) || b.makes(value{});
     to_latent.forward(x, keys || b.makes(raw_latent{}) ? b[compressed{}] : view{});
-    b.make(raw_latent{}, [&](auto v) { k.copy_heads(whole(b[compressed{}]), up.in[0], whole(v)); });
+    b.make(raw_latent{},
+           [&](auto v) { compute::run<compute::ops::copy_heads>(k, whole(b[compressed{}]), up.in[0], whole(v)); });
     n.forward(b[raw_latent{}], b.edge(latent{}));
     to_heads.forward(b[latent{}], keys ? b[expanded{}] : view{});
     b.make(key{}, [&](auto v) {
       turn<false>(b, shared(b[compressed{}]));
-      k.copy_heads(in_heads(b[expanded{}], h, 0), size.still, compute::part_of_heads(v, h, size.query()));
-      k.copy_heads(shared(b[compressed{}]), size.rotating, compute::part_of_heads(v, h, size.query(), size.still));
+      compute::run<compute::ops::copy_heads>(k, in_heads(b[expanded{}], h, 0), size.still,
+                                             compute::part_of_heads(v, h, size.query()));
+      compute::run<compute::ops::copy_heads>(k, shared(b[compressed{}]), size.rotating,
+                                             compute::part_of_heads(v, h, size.query(), size.still));
     });
     b.make(value{}, [&](auto v) {
-      k.copy_heads(in_heads(b[expanded{}], h, size.still), size.value, compute::part_of_heads(v, h, size.value));
+      compute::run<compute::ops::copy_heads>(k, in_heads(b[expanded{}], h, size.still), size.value,
+                                             compute::part_of_heads(v, h, size.value));
     });
   }
   // Head by head, in scratch memory that forward does not use: each a query of the latent vector's size, which sees one key of the cache.
@@ -257,13 +261,13 @@ struct latent_attention {
     b.give(b.edge(query{}), [&](auto v) { turn<false>(b, compute::part_of_heads(v, h, size.query(), size.still)); });
     const view both = b[compressed{}], mixed = b[d_raw_latent{}];
     to_latent.forward(x, both);
-    b.make(raw_latent{}, [&](auto v) { k.copy_heads(whole(both), c, whole(v)); });
+    b.make(raw_latent{}, [&](auto v) { compute::run<compute::ops::copy_heads>(k, whole(both), c, whole(v)); });
     n.forward(b[raw_latent{}], b.edge(latent{}));
     turn<false>(b, shared(both));
-    k.copy_heads(whole(b[latent{}]), c, whole(both));
+    compute::run<compute::ops::copy_heads>(k, whole(b[latent{}]), c, whole(both));
     const view kept = b.cached(latent_cache{});
     const auto& cache = b.run().cache;
-    k.store_rows(whole(both), cache.places, whole(kept));
+    compute::run<compute::ops::store_rows>(k, whole(both), cache.places, whole(kept));
     auto values = whole(kept);
     values.head_dim = c;
     const const_view weights = to_heads[weight{}];
@@ -278,18 +282,20 @@ struct latent_attention {
       };
       const view still(b[d_key{}].address(), dynamic_shape<2>(rows, size.still));
       const view value_of_head(b[d_value{}].address(), dynamic_shape<2>(rows, size.value));
-      k.copy_heads(head(compute::heads_of(b[query{}], h, size.query()), size.query()), size.still, whole(still));
+      compute::run<compute::ops::copy_heads>(k, head(compute::heads_of(b[query{}], h, size.query()), size.query()),
+                                             size.still, whole(still));
       k.template matmul<transpose::no, transpose::no>(still, rows_of_weight(0, size.still), mixed);
-      k.copy_heads(whole(mixed), c, whole(both));
-      k.copy_heads(head(compute::part_of_heads(b[query{}], h, size.query(), size.still), size.query()), size.rotating,
-                   shared(both));
+      compute::run<compute::ops::copy_heads>(k, whole(mixed), c, whole(both));
+      compute::run<compute::ops::copy_heads>(
+          k, head(compute::part_of_heads(b[query{}], h, size.query(), size.still), size.query()), size.rotating,
+          shared(both));
       k.attention(whole(both), whole(kept), values, b.run().sequences, scale<typename B::sum>(), whole(mixed),
                   heddle::v0::detail::row_at<typename B::space>(
                       heddle::v0::detail::first_element(b.vector(log_sum_exp{})) + i * rows, rows),
                   cache.pages);
       k.template matmul<transpose::no, transpose::yes>(mixed, rows_of_weight(size.still, size.value), value_of_head);
-      k.copy_heads(whole(value_of_head), size.value,
-                   head(compute::heads_of(b[heads_out{}], h, size.value), size.value));
+      compute::run<compute::ops::copy_heads>(k, whole(value_of_head), size.value,
+                                             head(compute::heads_of(b[heads_out{}], h, size.value), size.value));
     }
   }
   // Rotates the first elements of each head, in place; backward by the negative angles.
@@ -297,9 +303,10 @@ struct latent_attention {
   void turn(const B& b, const Heads& x) const {
     const auto by = [&]<compute::rotary_pairs Pairs>() {
       if constexpr (Back)
-        b.compute().template rotary_backward<Pairs>(x, b.run().positions, b[cosines{}], b[sines{}], x);
+        compute::run<compute::ops::rotary_backward<Pairs>>(b.compute(), x, b.run().positions, b[cosines{}], b[sines{}],
+                                                           x);
       else
-        b.compute().template rotary<Pairs>(x, b.run().positions, b[cosines{}], b[sines{}], x);
+        compute::run<compute::ops::rotary<Pairs>>(b.compute(), x, b.run().positions, b[cosines{}], b[sines{}], x);
     };
     if (neighbours)
       by.template operator()<compute::rotary_pairs::neighbours>();

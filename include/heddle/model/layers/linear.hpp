@@ -123,7 +123,7 @@ struct linear : leaf {
                  weights<B>>(b, rows_of(x, at), b[weight{}], part, T(0));
         more(part, at);
       });
-      if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
+      if constexpr (Bias) compute::run<compute::ops::add_bias>(b.compute(), v, b.vector(bias{}));
     });
     return made<typename l::y>{};
   }
@@ -174,7 +174,7 @@ struct linear : leaf {
     else
       multiply<transpose::yes, transpose::no, float8_operand::value, float8_operand::gradient, typename l::x,
                dual<typename l::made>>(b, x, d, b.gradient(weight{}), T(1));
-    if constexpr (Bias) b.compute().add_bias_backward(dy, b.gradient_vector(bias{}));
+    if constexpr (Bias) compute::run<compute::ops::add_bias_backward>(b.compute(), dy, b.gradient_vector(bias{}));
   }
 
  private:

@@ -92,7 +92,7 @@ struct lora {
     auto [linear_layer] = b.children();
     b.make(low{}, [&](auto u) {
       b.compute().template matmul<transpose::no, transpose::yes>(x, b[lora_a{}], u, T(0));
-      b.compute().scale(elements_of(u), static_cast<T>(factor()));
+      compute::run<compute::ops::scale>(b.compute(), elements_of(u), static_cast<T>(factor()));
     });
     return base.forward_with(linear_layer, x, y, [&](auto v, row_range at) {
       b.compute().template matmul<transpose::no, transpose::yes>(typename B::const_view(rows_of(b[low{}], at)),
@@ -106,7 +106,7 @@ struct lora {
     auto [linear_layer] = b.children();
     const auto left = linear_layer.backward_input(x, dy, dx, add);
     b.compute().template matmul<transpose::no, transpose::no>(whole_rows(b, dy), b[lora_b{}], b[d_low{}], T(0));
-    b.compute().scale(b.vector(d_low{}), static_cast<T>(factor()));
+    compute::run<compute::ops::scale>(b.compute(), b.vector(d_low{}), static_cast<T>(factor()));
     b.compute().template matmul<transpose::no, transpose::no>(b[d_low{}], b[lora_a{}], dx, T(1));
     return left;
   }
@@ -126,12 +126,12 @@ struct lora {
     auto [linear_layer] = b.children();
     const auto weights = linear_layer.weight_to_change(weight{});
     const auto outs = b.weight_to_change(lora_b{});
-    b.compute().scale(elements_of(outs), static_cast<T>(factor()));
+    compute::run<compute::ops::scale>(b.compute(), elements_of(outs), static_cast<T>(factor()));
     if constexpr (Linear::transposed)
       b.compute().template matmul<transpose::no, transpose::no>(b[lora_b{}], b[lora_a{}], weights, T(1));
     else
       b.compute().template matmul<transpose::yes, transpose::yes>(b[lora_a{}], b[lora_b{}], weights, T(1));
-    b.compute().fill(elements_of(outs), T(0));
+    compute::run<compute::ops::fill>(b.compute(), elements_of(outs), T(0));
   }
 
  private:

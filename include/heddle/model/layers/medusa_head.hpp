@@ -50,9 +50,9 @@ struct medusa_block {
     detail::require_settled<Norm, stream>(n.forward(x, b.edge(inner_normed{})));
     detail::require_settled<square_layer, stream>(inner.forward(b[inner_normed{}], b.edge(gate{})));
     b.give(y, [&](auto v) {
-      b.compute().fill(b.vector(ones{}), typename B::scalar(1));
-      b.compute().template gated<compute::silu>(b.vector(gate{}), b.vector(ones{}), elements_of(v));
-      b.compute().add(b.vector(inner_normed{}), elements_of(v), elements_of(v));
+      compute::run<compute::ops::fill>(b.compute(), b.vector(ones{}), typename B::scalar(1));
+      compute::run<compute::ops::gated<compute::silu>>(b.compute(), b.vector(gate{}), b.vector(ones{}), elements_of(v));
+      compute::run<compute::ops::add>(b.compute(), b.vector(inner_normed{}), elements_of(v), elements_of(v));
     });
     return made<stream>{};
   }
@@ -61,10 +61,10 @@ struct medusa_block {
                       bool add) const {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n, inner] = b.children();
-    b.compute().fill(b.vector(ones{}), typename B::scalar(1));
-    b.compute().template gated_backward<compute::silu>(b.vector(gate{}), b.vector(ones{}), elements_of(dy),
-                                                       b.vector(d_gate{}), b.vector(d_up{}));
-    b.compute().copy(elements_of(dy), b.vector(d_inner_normed{}));
+    compute::run<compute::ops::fill>(b.compute(), b.vector(ones{}), typename B::scalar(1));
+    compute::run<compute::ops::gated_backward<compute::silu>>(b.compute(), b.vector(gate{}), b.vector(ones{}),
+                                                              elements_of(dy), b.vector(d_gate{}), b.vector(d_up{}));
+    compute::run<compute::ops::copy>(b.compute(), elements_of(dy), b.vector(d_inner_normed{}));
     detail::require_settled<square_layer, dual<stream>>(
         inner.backward_input(b[inner_normed{}], b[d_gate{}], b[d_inner_normed{}], true));
     detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_inner_normed{}], dx, add));

@@ -93,7 +93,7 @@ void make_scattered(const B& b, Tag tag, typename B::view to, Make&& make) {
         group, counts, sums, arriving, to,
         [&](std::int64_t first, typename B::view part) { make(part, row_range{first, part.extent(0)}); },
         [&](std::span<T> more, std::span<T> sum) {
-          b.compute().add(std::span<const T>(more), std::span<const T>(sum), sum);
+          compute::run<compute::ops::add>(b.compute(), std::span<const T>(more), std::span<const T>(sum), sum);
         },
         {B::layouts::overlapped_pieces, detail::overlap_tag});
   } else {

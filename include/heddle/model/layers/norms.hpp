@@ -57,7 +57,7 @@ struct rms_norm_verbs : leaf {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
-    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
+    if (!add) compute::run<compute::ops::fill>(b.compute(), elements_of(dx), typename B::scalar(0));
     compute::run<compute::ops::rms_norm_backward_input>(b.compute(), own().rows(dy), own().rows(x), b.vector(weight{}),
                                                         b.vector(inverse_deviation{}), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
@@ -121,7 +121,7 @@ struct layer_norm : leaf {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
-    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
+    if (!add) compute::run<compute::ops::fill>(b.compute(), elements_of(dx), typename B::scalar(0));
     compute::run<compute::ops::layer_norm_backward_input>(b.compute(), dy, x, b.vector(weight{}), b.vector(mean{}),
                                                           b.vector(inverse_deviation{}), dx);
     return made<dual<laid<typename B::layouts>>>{};

@@ -61,13 +61,14 @@ struct squared_error {
   template <class B>
   void predict(const B& b, typename B::const_view x, typename B::row all) const {
     project(b, x);
-    b.compute().copy(typename B::const_row(b.vector(predicted{})), all);
+    compute::run<compute::ops::copy>(b.compute(), typename B::const_row(b.vector(predicted{})), all);
   }
   /// The same number on all ranks that share the rows.
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::const_row targets) const {
     project(b, x);
-    return b.add_loss([&](auto sum) { b.compute().squared_error(b.vector(predicted{}), targets, sum); });
+    return b.add_loss(
+        [&](auto sum) { compute::run<compute::ops::squared_error>(b.compute(), b.vector(predicted{}), targets, sum); });
   }
   /// Turns the kept prediction into its gradient times `scale`.
   template <class B>
@@ -75,7 +76,7 @@ struct squared_error {
                       typename B::view dx) const {
     using l = laid<typename B::layouts>;
     auto [f] = b.children();
-    b.compute().squared_error_backward(b.vector(predicted{}), targets, scale);
+    compute::run<compute::ops::squared_error_backward>(b.compute(), b.vector(predicted{}), targets, scale);
     f.backward_input(x, b[predicted{}], dx);
     b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
     return made<dual<typename l::x_edge>>{};
@@ -159,7 +160,8 @@ struct pooled : detail::words_of_head<Head> {
     auto [h] = b.children(run);
     detail::require_settled<Head, dual<stream>>(
         h.backward_input(per_sample(b, row_mean{}), targets, scale, per_sample(b, d_row_mean{})));
-    b.compute().mean_of_rows_backward(per_sample(b, d_row_mean{}), b.run().extent.sequence, dx);
+    compute::run<compute::ops::mean_of_rows_backward>(b.compute(), per_sample(b, d_row_mean{}), b.run().extent.sequence,
+                                                      dx);
     return made<dual<stream>>{};
   }
   template <class B>
@@ -172,7 +174,9 @@ struct pooled : detail::words_of_head<Head> {
  private:
   template <class B>
   static void average(const B& b, typename B::const_view x) {
-    b.make(row_mean{}, [&](auto) { b.compute().mean_of_rows(x, b.run().extent.sequence, per_sample(b, row_mean{})); });
+    b.make(row_mean{}, [&](auto) {
+      compute::run<compute::ops::mean_of_rows>(b.compute(), x, b.run().extent.sequence, per_sample(b, row_mean{}));
+    });
   }
   // The head sees a row for each sample.
   template <class B>

@@ -29,7 +29,9 @@ struct sum_of_layers {
     auto [f, g] = b.children();
     detail::require_settled<First, stream>(f.forward(x, y));
     detail::require_settled<Second, stream>(g.forward(x, B::is_wanted(y) ? b[of_second{}] : typename B::view{}));
-    b.give(y, [&](auto v) { b.compute().add(b.vector(of_second{}), elements_of(v), elements_of(v)); });
+    b.give(y, [&](auto v) {
+      compute::run<compute::ops::add>(b.compute(), b.vector(of_second{}), elements_of(v), elements_of(v));
+    });
     return made<stream>{};
   }
   template <class B>
@@ -38,7 +40,7 @@ struct sum_of_layers {
     auto [f, g] = b.children();
     detail::require_settled<First, dual<stream>>(f.backward_input(x, dy, dx));
     detail::require_settled<Second, dual<stream>>(g.backward_input(x, dy, b[of_second{}]));
-    b.compute().add(b.vector(of_second{}), elements_of(dx), elements_of(dx));
+    compute::run<compute::ops::add>(b.compute(), b.vector(of_second{}), elements_of(dx), elements_of(dx));
     return made<dual<stream>>{};
   }
   template <class B>

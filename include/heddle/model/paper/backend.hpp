@@ -118,7 +118,7 @@ class paper_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Like, T>
   void run(const Args&... args) {
-    note<void, detail::counted_kernel::no>(Op::name, args...);
+    note<void, detail::counted(Op::name)>(Op::name, args...);
   }
 
 #define HEDDLE_PAPER_KERNEL(HEAD, NAME, CALL, VALUES)                                                                \

@@ -207,7 +207,7 @@ struct adafactor {
       backend.template matmul<compute::transpose::no, compute::transpose::no>(
           as_matrix<const T, space>(a, r, k), as_matrix<const T, space>(b, k, c), as_matrix<T, space>(to, r, c), T(0));
     };
-    backend.fill(ones, T(1));
+    compute::run<compute::ops::fill>(backend, ones, T(1));
     step_each<train::detail::adafactor_square, T>(backend, {}, work.gradient_scale, u, g);
     product(u, ones, of_rows, rows, columns, 1);
     step_each<weighted_sum, T>(backend, {T(1) - s.c, s.c / static_cast<T>(columns)}, 1.0, m[0], of_rows);

@@ -106,11 +106,14 @@ struct rule_kernels<optimizers::adamw> {
   template <class T, class Space>
   using slots = std::array<row_view<T, Space>, 2>;
 
+  template <class Row>
+  using element = heddle::v0::detail::element_of<Row>;
+
   static constexpr bool undoes = true;
   template <class Backend, class T>
-  static constexpr bool updates_at = compute::remote_optimizer_kernels<Backend, T>;
+  static constexpr bool updates_at = compute::offered<compute::ops::adamw_at, Backend, T>;
   template <class Backend, class T, class W, class G>
-  static constexpr bool updates_masters_at = compute::remote_master_optimizer_kernels<Backend, T, W, G>;
+  static constexpr bool updates_masters_at = compute::offered<compute::ops::master_adamw_at<W, G>, Backend, T>;
   template <class Needs, class Backend, class T, class W, class G, bool InPlace>
   static consteval bool required() {
     if constexpr (InPlace)
@@ -136,23 +139,25 @@ struct rule_kernels<optimizers::adamw> {
 
   template <class>
   static void update(auto& backend, auto p, auto g, const auto& m, const auto& s) {
-    backend.adamw(p, g, m[0], m[1], s);
+    compute::run<compute::ops::adamw>(backend, p, g, m[0], m[1], s);
   }
   template <class>
   static void undo(auto& backend, auto p, auto g, const auto& m, const auto& s) {
-    backend.undo_adamw(p, g, m[0], m[1], s);
+    compute::run<compute::ops::undo_adamw>(backend, p, g, m[0], m[1], s);
   }
   template <class>
   static void update_masters(auto& backend, auto p, auto weights, auto g, const auto& m, const auto& s) {
-    backend.adamw(p, weights, g, m[0], m[1], s);
+    using ops = compute::ops::master_adamw<element<decltype(weights)>, element<decltype(g)>>;
+    compute::run<ops>(backend, p, weights, g, m[0], m[1], s);
   }
   template <class>
   static void update_at(auto& backend, auto p, auto g, const auto& m, const auto& at) {
-    backend.adamw(p, g, m[0], m[1], at);
+    compute::run<compute::ops::adamw_at>(backend, p, g, m[0], m[1], at);
   }
   template <class>
   static void update_masters_at(auto& backend, auto p, auto weights, auto g, const auto& m, const auto& at) {
-    backend.adamw(p, weights, g, m[0], m[1], at);
+    using ops = compute::ops::master_adamw_at<element<decltype(weights)>, element<decltype(g)>>;
+    compute::run<ops>(backend, p, weights, g, m[0], m[1], at);
   }
 };
 
