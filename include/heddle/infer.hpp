@@ -17,8 +17,11 @@
 #include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/drawing_runner.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/engine_batch.hpp>
 #include <heddle/infer/engine_counts.hpp>
 #include <heddle/infer/engine_policies.hpp>
+#include <heddle/infer/engine_results.hpp>
+#include <heddle/infer/engine_sequence.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/falcon_calibration.hpp>
 #include <heddle/infer/falcon_speculation.hpp>

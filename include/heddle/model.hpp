@@ -26,6 +26,7 @@
 #include <heddle/model/layer_operations.hpp>
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/block_kinds.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/combinators.hpp>
@@ -81,6 +82,7 @@
 #include <heddle/model/pipeline/table_runner.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/qwen_config.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/rows_of_batch.hpp>

@@ -50,7 +50,7 @@ struct language {
 class runner {
  public:
   using scalar = double;
-  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows>;
+  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows, inf::next_token>;
   explicit runner(inf::step_limits l = small_limits, language of = {})
       : limits_(l), language_(of), cache_(static_cast<std::size_t>(l.blocks * l.block_rows), 99) {
     language_.vocabulary = l.vocabulary;

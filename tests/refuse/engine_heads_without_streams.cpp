@@ -5,7 +5,7 @@
 namespace inf = heddle::infer;
 struct runner {
   using scalar = float;
-  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows>;
+  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows, inf::next_token>;
   inf::step_limits limits() const { return {}; }
   void run(const inf::step&, std::span<float>) {}
 };

@@ -4,7 +4,7 @@
 namespace inf = heddle::infer;
 struct runner {
   using scalar = float;
-  using capabilities = inf::capabilities<inf::truncate>;  // sees both ways
+  using capabilities = inf::capabilities<inf::truncate, inf::next_token>;  // sees both ways
 
   inf::step_limits limits() const { return {}; }
   void run(const inf::step&, std::span<float>) {}

@@ -19,7 +19,7 @@ namespace heddle::inline v0::infer {
 template <logit T, memory_space Space = host_memory>
 class any_model_runner {
  public:
-  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows, next_token>;
   using scalar = T;
 
   virtual ~any_model_runner() = default;

@@ -15,14 +15,17 @@ namespace heddle::inline v0::infer {
 
 /// Any `step_runner` with logits of type T, by reference: code that is the same for all models, such as an engine behind a server, is
 /// compiled once with it. A call costs a jump through an address, which is nothing beside a step.
-template <logit T>
+/// `Capabilities`: those that the runners have at least; a runner that lacks one is not taken.
+template <logit T, class Capabilities = infer::capabilities<truncate, causal_rows, next_token>>
 class any_runner {
  public:
   using scalar = T;
+  using capabilities = Capabilities;
 
   /// The runner must outlive this.
   template <step_runner R>
-    requires(!std::same_as<R, any_runner> && std::same_as<typename R::scalar, T>)
+    requires(!std::same_as<R, any_runner> && std::same_as<typename R::scalar, T> &&
+             detail::all_offered<Capabilities, runner_capabilities<R>>::value)
   explicit any_runner(R& runner) noexcept
       : runner_(std::addressof(runner)),
         limits_([](const void* r) { return static_cast<const R*>(r)->limits(); }),
@@ -64,7 +67,7 @@ any_runner(R&) -> any_runner<typename R::scalar>;
 template <logit T>
 class any_tree_runner : public any_runner<T> {
  public:
-  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows, next_token>;
 
   /// The runner must outlive this.
   template <step_runner R>

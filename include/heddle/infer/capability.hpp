@@ -11,6 +11,12 @@ struct truncate {};
 struct tree_rows {};
 /// Several sequences can share blocks of their beginnings.
 struct share_blocks {};
+/// The logits of a row are those of the token behind it, whatever comes later. What decodes tokens one behind the other needs it.
+struct next_token {};
+/// Rows of a step see all keys of their sequence, also those behind them (`step::everywhere`). Decoding in windows needs it.
+struct window_rows {};
+/// Rows see a limited number of tokens before theirs (`step_limits::window`), so that blocks of earlier ones can be given back.
+struct bounded_reach {};
 /// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.
 struct causal_rows {};
 /// Sequences have slots that can be moved together into one window. Fused steps over slots need it.
@@ -24,6 +30,12 @@ struct capabilities {
 };
 
 namespace detail {
+template <class Needs, class Offered>
+struct all_offered;
+template <class... Ns, class Offered>
+struct all_offered<capabilities<Ns...>, Offered> {
+  static constexpr bool value = (Offered::template has<Ns> && ...);
+};
 template <class P>
 using needs_member = typename P::needs;
 template <class P>
@@ -31,7 +43,8 @@ using needs_of = heddle::detail::member_or<capabilities<>, needs_member, P>;
 template <class R>
 using capabilities_member = typename R::capabilities;
 template <class R>
-using capabilities_of = heddle::detail::member_or<capabilities<truncate, causal_rows>, capabilities_member, R>;
+using capabilities_of =
+    heddle::detail::member_or<capabilities<truncate, causal_rows, next_token>, capabilities_member, R>;
 }  // namespace detail
 
 /// What a runner offers: its member type `capabilities`, or, without one, what a causal model with rows of keys and values does.

@@ -61,7 +61,7 @@ concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_k
 /// One token for each sequence and step.
 struct one_token {
   using kind = decoding_kind;
-  using needs = capabilities<>;
+  using needs = capabilities<next_token>;
   static constexpr std::int64_t most_proposed = 0;
   static constexpr bool lossless = true;
   static void propose(std::span<proposal>) noexcept {}
@@ -77,7 +77,7 @@ struct ngram_speculation {
                 "heddle: ngram_speculation<Tokens, Longest, Shortest> proposes at least one token after at least one "
                 "token, and Shortest is at most Longest");
   using kind = decoding_kind;
-  using needs = capabilities<truncate>;
+  using needs = capabilities<truncate, next_token>;
   static constexpr std::int64_t most_proposed = Tokens;
   static constexpr bool lossless = true;
   static void propose(std::span<proposal> proposals) {

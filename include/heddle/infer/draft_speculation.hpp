@@ -30,7 +30,7 @@ class draft_speculation {
   static_assert(Tokens > 0,
                 "heddle: draft_speculation<Draft, Tokens>: Tokens is the number of proposals and must be positive");
   using kind = decoding_kind;
-  using needs = infer::capabilities<truncate>;
+  using needs = infer::capabilities<truncate, next_token>;
   static constexpr std::int64_t most_proposed = Tokens;
   static constexpr bool lossless = true;
   using scalar = typename Draft::scalar;

@@ -48,11 +48,12 @@ constexpr bool engine_policies_checked() {
   }
 }
 
-template <class Needs, class Offered>
-struct all_offered;
-template <class... Ns, class Offered>
-struct all_offered<capabilities<Ns...>, Offered> {
-  static constexpr bool value = (Offered::template has<Ns> && ...);
+// What a runner alone offers.
+template <class Cache>
+struct cache_beside_runner {
+  template <class C>
+  static constexpr bool has =
+      Cache::capabilities::template has<C> || std::is_same_v<C, next_token> || std::is_same_v<C, window_rows>;
 };
 
 template <class Runner>
@@ -91,11 +92,12 @@ struct chosen_engine_policies {
       static_assert(
           all_offered<typename decoding::needs, runner>::value,
           "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
-          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows");
+          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows; one token behind the "
+          "other needs next_token: a model whose rows see no later ones");
       return false;
-    } else if constexpr (!all_offered<typename decoding::needs, typename cache::capabilities>::value) {
+    } else if constexpr (!all_offered<typename decoding::needs, cache_beside_runner<cache>>::value) {
       static_assert(
-          all_offered<typename decoding::needs, typename cache::capabilities>::value,
+          all_offered<typename decoding::needs, cache_beside_runner<cache>>::value,
           "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
           "truncate: rows at the end of a sequence that can be taken back");
       return false;

@@ -57,7 +57,7 @@ class falcon_speculation {
       Most > 0,
       "heddle: falcon_speculation<Drafter, Most>: Most is the number of nodes of a tree and must be positive");
   using kind = decoding_kind;
-  using needs = infer::capabilities<truncate, tree_rows>;
+  using needs = infer::capabilities<truncate, tree_rows, next_token>;
   using scalar = typename Drafter::scalar;
   static constexpr std::int64_t most_proposed = Most;
   static constexpr bool lossless = true;

@@ -43,7 +43,7 @@ class medusa_speculation {
   static_assert(Most > 0,
                 "heddle: medusa_speculation<Heads, Most>: Most is the number of nodes of a tree and must be positive");
   using kind = decoding_kind;
-  using needs = infer::capabilities<truncate, tree_rows>;
+  using needs = infer::capabilities<truncate, tree_rows, next_token>;
   using scalar = typename Heads::scalar;
   static constexpr std::int64_t most_proposed = Most;
   static constexpr bool lossless = Acceptance::lossless;

@@ -12,6 +12,8 @@
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
 #include <heddle/mesh/axis.hpp>
+#include <heddle/model/layers/cached_traits.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
@@ -30,6 +32,28 @@
 
 namespace heddle::inline v0::infer {
 
+namespace detail {
+// What layers that keep rows of tokens, states, or see later tokens, allow.
+template <class Model, class Block>
+constexpr auto select_model_capabilities() {
+  using keeps = model::layers::cached_traits<Block>;
+  if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
+    return capabilities<window_rows>{};
+  else if constexpr (keeps::has_states && keeps::sees_all)
+    return capabilities<next_token>{};
+  else if constexpr (keeps::has_states)
+    return capabilities<next_token, bounded_reach>{};
+  else if constexpr (!keeps::sees_all)
+    return capabilities<truncate, causal_rows, next_token, bounded_reach>{};
+  else if constexpr (keeps::windows)
+    return capabilities<truncate, causal_rows, next_token>{};
+  else
+    return capabilities<truncate, causal_rows, tree_rows, next_token>{};
+}
+template <class Model, class Block>
+using capabilities_of_model = decltype(select_model_capabilities<Model, Block>());
+}  // namespace detail
+
 /// A described language model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`: a
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
 /// returns after the leader's `finish` (or its destructor) or `interrupt`.
@@ -46,7 +70,8 @@ namespace heddle::inline v0::infer {
 template <class Model, class World, class Backend, class Pipeline = pp>
 class model_runner {
  public:
-  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
+  using capabilities =
+      detail::capabilities_of_model<Model, typename cached_stage<Model, World, Backend, Pipeline>::block_layer>;
   using scalar = typename Model::scalar;
   using T = scalar;
   using stage_type = cached_stage<Model, World, Backend, Pipeline>;

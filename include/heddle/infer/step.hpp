@@ -15,11 +15,17 @@ namespace heddle::inline v0::infer {
 
 /// Consecutive tokens of one sequence in a step: a chunk of its prompt, or the token that was decoded last.
 /// Units: `first_row` and `rows` count rows of the step, `position` counts tokens of the sequence before them, whose keys and values are in the
-/// cache already; `first_block` and `blocks` count entries of `step::blocks`.
+/// cache already; `first_block` and `blocks` count entries of `step::blocks`. `keys`: tokens that rows see in a step `everywhere`, also those behind
+/// them, whose keys and values are in the cache; 0: position + rows. `state`: of the states that layers keep, the sequence's; -1: none.
 struct sequence_rows {
   std::int64_t first_row = 0, rows = 0;
   std::int64_t position = 0;
   std::int64_t first_block = 0, blocks = 0;
+  std::int64_t keys = 0;
+  std::int64_t state = -1;
+
+  /// Tokens of the sequence that have rows in the cache when the step's are written.
+  std::int64_t reach() const noexcept { return keys > position + rows ? keys : position + rows; }
   friend bool operator==(const sequence_rows&, const sequence_rows&) = default;
 };
 
@@ -42,6 +48,9 @@ struct row_move {
 ///
 /// With `parents`, rows of a sequence form a tree: row i (counted from its first row) follows row parents[i] < i of the same sequence, or, at -1, the tokens
 /// in the cache. It sees those and its ancestors, and its position is by its depth; key and value of the sequence's row i are stored as those of token position + i.
+///
+/// With `everywhere`, each row sees all `keys` tokens of its sequence. A sequence may have several entries in one step: rows are stored before any is seen, so that
+/// entries of a block each, without `keys`, see the tokens up to the end of their block.
 struct step {
   std::vector<std::int32_t> tokens{};      ///< of each row
   std::vector<sequence_rows> sequences{};  ///< in the order of their rows, without gaps
@@ -52,19 +61,23 @@ struct step {
   std::vector<std::int64_t> parents{};  ///< of each row, or empty: each row follows the one before
   std::vector<row_move> moves{};        ///< in this order, before the copies
   bool streams = false;                 ///< whether the runner keeps the residual streams of the wanted rows
+  bool everywhere = false;              ///< whether rows see all keys of their sequence
 
   std::int64_t rows() const noexcept { return static_cast<std::int64_t>(tokens.size()); }
   friend bool operator==(const step&, const step&) = default;
 };
 
 /// What a step must not exceed. `context`: tokens of a sequence, prompt and answer together. `block_rows`: tokens of a block of the
-/// cache. `blocks`: of the cache. `max_rows`: rows of a step. `vocabulary`: logits of a row.
+/// cache. `blocks`: of the cache. `max_rows`: rows of a step. `vocabulary`: logits of a row. `states`: of the states that layers keep, one for a sequence; 0: they keep
+/// none. `window`: tokens that a row sees, itself among them, where all layers see so few; 0: all.
 struct step_limits {
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
   std::int64_t block_rows = 0;
   std::int64_t blocks = 0;
   std::int64_t max_rows = 0;
+  std::int64_t states = 0;
+  std::int64_t window = 0;
   friend bool operator==(const step_limits&, const step_limits&) = default;
 };
 
@@ -99,7 +112,14 @@ inline void require_rows_of_sequence(const step& s, const step_limits& l, std::s
   if (q.position < 0 || q.position > l.context || q.rows > l.context - q.position)
     step_error(name + " has " + std::to_string(q.rows) + " rows at position " + std::to_string(q.position) +
                ", the context has " + std::to_string(l.context) + " tokens");
-  const std::int64_t needed = (q.position + q.rows + l.block_rows - 1) / l.block_rows;
+  if (q.keys != 0 &&
+      (q.keys < q.position + q.rows || q.keys > l.context || (!s.everywhere && q.keys != q.position + q.rows)))
+    step_error(name + " should have 0 keys, or in a step everywhere " + std::to_string(q.position + q.rows) + " to " +
+               std::to_string(l.context) + ", got " + std::to_string(q.keys));
+  if (q.state < -1 || q.state >= l.states || (l.states > 0 && q.state < 0))
+    step_error(name + " should have one of the " + std::to_string(l.states) + " states" +
+               (l.states > 0 ? "" : ", which is none, -1") + ", got " + std::to_string(q.state));
+  const std::int64_t needed = (q.reach() + l.block_rows - 1) / l.block_rows;
   const auto listed = static_cast<std::int64_t>(s.blocks.size());
   if (q.blocks < needed || q.first_block < 0 || q.first_block > listed || q.blocks > listed - q.first_block)
     step_error(name + " needs " + std::to_string(needed) + " blocks of the cache, got " + std::to_string(q.blocks) +
@@ -107,6 +127,7 @@ inline void require_rows_of_sequence(const step& s, const step_limits& l, std::s
 }
 
 inline void require_parents(const step& s) {
+  if (s.everywhere) step_error("rows of a tree see their ancestors, so it should not be everywhere");
   if (std::ssize(s.parents) != s.rows())
     step_error("it should have no parents or one for each of its " + std::to_string(s.rows()) + " rows, got " +
                std::to_string(s.parents.size()));

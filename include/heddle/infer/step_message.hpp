@@ -29,11 +29,11 @@ class step_message {
              count(s.copies),
              count(s.parents),
              count(s.moves),
-             s.streams ? 1 : 0};
+             (s.streams ? 1 : 0) + (s.everywhere ? 2 : 0)};
     body_.clear();
     for (const std::int32_t t : s.tokens) body_.push_back(t);
     for (const sequence_rows& q : s.sequences)
-      body_.insert(body_.end(), {q.first_row, q.rows, q.position, q.first_block, q.blocks});
+      body_.insert(body_.end(), {q.first_row, q.rows, q.position, q.first_block, q.blocks, q.keys, q.state});
     for (const std::int32_t b : s.blocks) body_.push_back(b);
     for (const std::int64_t w : s.wanted) body_.push_back(w);
     for (const block_copy& c : s.copies) body_.insert(body_.end(), {c.from, c.to});
@@ -52,7 +52,7 @@ class step_message {
   followed word() const noexcept { return head_[0] == 0 ? followed::finished : followed::interrupted; }
   /// Makes room for what the head has announced.
   void make_room() {
-    body_.resize(static_cast<std::size_t>(head_[1] + 5 * head_[2] + head_[3] + head_[4] + 2 * head_[5] + head_[6] +
+    body_.resize(static_cast<std::size_t>(head_[1] + 7 * head_[2] + head_[3] + head_[4] + 2 * head_[5] + head_[6] +
                                           2 * head_[7]));
   }
   /// The step that head and body hold.
@@ -64,7 +64,8 @@ class step_message {
     for (std::int32_t& t : s.tokens) t = narrow();
     s.sequences.resize(size(2));
     for (sequence_rows& q : s.sequences)
-      for (std::int64_t* field : {&q.first_row, &q.rows, &q.position, &q.first_block, &q.blocks}) *field = next();
+      for (std::int64_t* field : {&q.first_row, &q.rows, &q.position, &q.first_block, &q.blocks, &q.keys, &q.state})
+        *field = next();
     s.blocks.resize(size(3));
     for (std::int32_t& b : s.blocks) b = narrow();
     s.wanted.resize(size(4));
@@ -77,7 +78,8 @@ class step_message {
     s.moves.resize(size(7));
     for (row_move& m : s.moves)
       for (std::int32_t* field : {&m.from, &m.to}) *field = narrow();
-    s.streams = head_[8] != 0;
+    s.streams = (head_[8] & 1) != 0;
+    s.everywhere = (head_[8] & 2) != 0;
   }
 
  private:

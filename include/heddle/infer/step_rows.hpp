@@ -34,7 +34,7 @@ class step_rows {
       const bool is_few = q.rows <= most_few_rows;
       std::vector<compute::attention_slice>& slices = is_few ? slices_ : other_slices_;
       if (is_few) {
-        most_keys_ = (std::max)(most_keys_, q.position + q.rows);
+        most_keys_ = (std::max)(most_keys_, q.reach());
         for (std::int64_t r = 0; r < q.rows; ++r) few_rows_.push_back(static_cast<std::int32_t>(q.first_row + r));
       }
       if (!s.parents.empty()) {
@@ -47,8 +47,8 @@ class step_rows {
         places_.push_back(static_cast<std::int32_t>(block * block_rows + t % block_rows));
       }
       const std::int64_t key = q.first_block * block_rows;
-      slices.push_back(
-          {q.first_row, q.first_row + q.rows, key, key + q.position + q.rows, compute::slice_mask::causal});
+      slices.push_back({q.first_row, q.first_row + q.rows, key, key + q.reach(),
+                        s.everywhere ? compute::slice_mask::full : compute::slice_mask::causal});
     }
     few_slices_ = static_cast<std::int64_t>(slices_.size());
     if (other_slices_.empty()) few_rows_.clear();  // all are
@@ -59,7 +59,7 @@ class step_rows {
   std::span<const std::int32_t> places() const noexcept { return places_; }
   /// The rows whose logits are wanted.
   std::span<const std::int32_t> wanted() const noexcept { return wanted_; }
-  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors. Sequences with up to `most_few_rows` rows come first.
+  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors, everywhere to all of its keys. Sequences with up to `most_few_rows` rows come first.
   std::span<const compute::attention_slice> slices() const noexcept { return slices_; }
   /// Where keys lie, and which rows are those of sequences with few.
   compute::key_pages pages() const noexcept { return {pages_, block_rows_, most_keys_, few_rows_, few_slices_}; }

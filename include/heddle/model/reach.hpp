@@ -1,0 +1,39 @@
+// heddle/model/reach.hpp: which tokens of its text a row of a language model sees, as a member type of the model.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::inline v0::model {
+
+/// A row sees the tokens up to its own: what a model without a member type `reach` does.
+struct earlier {};
+/// A row sees all tokens of its text, also those behind it: a masked model, such as LLaDA.
+struct everything {};
+/// A row sees the tokens up to the end of its block of `Rows`: a model that fills a block at once, such as SDAR.
+template <std::int64_t Rows>
+struct blocks {
+  static_assert(Rows > 0, "heddle: blocks<Rows>: a block has at least one row");
+  static constexpr std::int64_t rows = Rows;
+};
+
+namespace detail {
+template <class Model>
+struct reach_in {
+  using type = earlier;
+};
+template <class Model>
+  requires requires { typename Model::reach; }
+struct reach_in<Model> {
+  using type = typename Model::reach;
+};
+template <class Model>
+  requires(
+      !requires { typename Model::reach; } && requires { typename Model::base; })
+struct reach_in<Model> : reach_in<typename Model::base> {};
+}  // namespace detail
+
+/// What rows of a model see: its member type `reach`, that of the model it was made of, or `earlier`.
+template <class Model>
+using reach_of = typename detail::reach_in<Model>::type;
+
+}  // namespace heddle::inline v0::model
