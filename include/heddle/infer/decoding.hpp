@@ -33,6 +33,8 @@ namespace detail {
 template <class D>
 concept proposes_trees = requires { requires D::trees; };
 template <class D>
+concept decodes_windows = requires { requires D::windows; };
+template <class D>
 concept reads_streams = requires { requires D::reads_streams; };
 template <class D>
 concept reads_all_streams = requires { requires D::reads_all_streams; };

@@ -24,17 +24,17 @@ struct candidate {
   friend bool operator==(const candidate&, const candidate&) = default;
 };
 
-/// Which candidates become tokens. `validate()` throws `config_error` for settings that cannot work. `begin(state, masks)`: a block with so many masked positions begins.
+/// Which candidates become tokens. `validate()` throws `config_error` for settings that cannot work. `begin(state, positions)`: a block of so many positions begins, most of them masked.
 /// `choose(state, candidates, taken)` sets `taken`, all 0 and of the same size, to 1 for those that are committed; candidates ascend by place, and there is at least one.
 /// A rule that takes none gets the likeliest candidate committed. Optional: `fuse(state, place, logits, mask)` changes the logits of a masked position before its token is
 /// drawn, once in each step; the token `mask` is never drawn. A state belongs to one request, so that no answer depends on another.
 template <class R>
 concept diffusion_rule =
-    std::default_initializable<R> && requires(const R& rule, typename R::state& state, std::int64_t masks,
+    std::default_initializable<R> && requires(const R& rule, typename R::state& state, std::int64_t positions,
                                               std::span<const candidate> candidates, std::span<std::uint8_t> taken) {
       requires std::default_initializable<typename R::state>;
       rule.validate();
-      rule.begin(state, masks);
+      rule.begin(state, positions);
       rule.choose(state, candidates, taken);
     };
 
@@ -143,20 +143,20 @@ struct credit {
   }
 };
 
-/// Commits the likeliest candidates, in `steps` steps of a block equally many; the first steps one more where they do not divide. Of equals the first.
+/// Commits the likeliest candidates, in `steps` steps equally many of a block's positions; the first steps one more where they do not divide. Of equals the first.
 /// Source: Nie et al. 2025, LLaDA, arXiv:2502.09992, low-confidence remasking.
 struct fixed_steps {
   std::int64_t steps = 32;
 
   struct state {
-    std::int64_t masks = 0, step = 0;
+    std::int64_t positions = 0, step = 0;
   };
   void validate() const {
     if (steps < 1) detail::refuse_rule("steps", static_cast<double>(steps), "at least 1");
   }
-  static void begin(state& s, std::int64_t masks) noexcept { s = {masks, 0}; }
+  static void begin(state& s, std::int64_t positions) noexcept { s = {positions, 0}; }
   void choose(state& s, std::span<const candidate> c, std::span<std::uint8_t> taken) const {
-    std::int64_t count = (std::max)(std::int64_t{1}, s.masks / steps + (s.step < s.masks % steps ? 1 : 0));
+    std::int64_t count = (std::max)(std::int64_t{1}, s.positions / steps + (s.step < s.positions % steps ? 1 : 0));
     ++s.step;
     for (; count > 0; --count) {
       std::size_t best = c.size();

@@ -13,6 +13,7 @@
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/pair_batch.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/saved_activations.hpp>
@@ -87,6 +88,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
                 detail::tail_checked<Activations, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
+  static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || reach_rows<reach_of<Model>> == 0, Model>,
+                "heddle: a context split divides causal attention: train a masked model, whose rows see later ones, "
+                "without context<...> in its sharding");
   static constexpr bool only_queues =
       !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
       !requires { typename out_layer::own_loss; };  // called on the host
@@ -633,7 +637,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   microbatch_slots slots_;
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
-  token_positions_in<space> sequences_{};
+  token_positions_in<space> sequences_{reach_rows<reach_of<Model>>};
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
 };
 
