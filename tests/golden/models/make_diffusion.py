@@ -5,7 +5,9 @@ The models are transformers' Llama, Qwen 2 and Qwen 3 (5.24, torch 2.15) with an
 that the published folders have. expected.json: for each loop its settings, and for each prompt the 64 tokens of the answer and the forwards they took.
 The loops: `fixed` is `generate` of LLaDA (arXiv:2502.09992, generate.py) with low-confidence remasking at temperature 0; `maskgit` is `_sample` of Dream with algorithm `maskgit_plus`;
 `static` is `block_diffusion_generate` of SDAR; the others are Fast-dLLM's (arXiv:2505.22618) and dInfer's (arXiv:2510.08666) with their caches. In all the mask is never the token that is drawn.
-`margin`: the least distance of a decision from another one, in logits and probabilities."""
+`margin`: the least distance of a decision from another one, in logits and probabilities.
+`training`: three samples with masks, their targets (-100: none) and the weights 1 / p; in float64 the mean loss over all targets and its gradient norm, and the same of LLaDA's loss, the mean
+over all tokens of the weighted loss of masked ones (arXiv:2502.09992, GUIDELINES.md)."""
 import json
 import shutil
 import sys
@@ -277,6 +279,45 @@ def attempt(kind, config, name, seed):
     return model, out
 
 
+class Wide:
+    """transformers computes norms, angles and softmax in float32 whatever the type is; inside, these are float64."""
+
+    def __enter__(self):
+        self.was = torch.float32, torch.float, torch.Tensor.float
+        torch.float32 = torch.float = torch.float64
+        torch.Tensor.float = torch.Tensor.double
+
+    def __exit__(self, *_):
+        torch.float32, torch.float, torch.Tensor.float = self.was
+
+
+def training(model, name, mask, length=20):
+    model.double().train()
+    c = model.config
+    d = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    model.model.rotary_emb.inv_freq = 1 / ROPE["rope_theta"] ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
+    torch.manual_seed(5)
+    whole_tokens = torch.randint(mask, (3, length))
+    p = (1 - 1e-3) * torch.tensor([[0.3], [0.5], [0.9]], dtype=torch.float64) + 1e-3
+    is_mask = torch.rand(3, length) < p
+    x = torch.where(is_mask, mask, whole_tokens)
+    of = torch.arange(length) // (LOOPS[name][0][1]["block"] if name == "sdar" else length)
+    attention = torch.where(of[None, :] <= of[:, None], 0.0, -torch.inf).double()[None, None].expand(3, 1, -1, -1)
+    out = {"tokens": x.tolist(), "targets": torch.where(is_mask, whole_tokens, -100).tolist(), "whole": whole_tokens.tolist(),
+           "weights": torch.where(is_mask, (1 / p).float(), 0.0).tolist()}
+    weights = torch.tensor(out["weights"]).double()
+    for kind in ("mean", "weighted"):
+        model.zero_grad()
+        with Wide():
+            logits = model(input_ids=x, attention_mask=attention).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, c.vocab_size), whole_tokens.reshape(-1), reduction="none").view(3, length)
+        loss = loss[is_mask].mean() if kind == "mean" else (loss * weights).sum() / whole_tokens.numel()
+        loss.backward()
+        out[kind + "_loss"] = loss.item()
+        out[kind + "_gradient_norm"] = sum((q.grad ** 2).sum() for q in model.parameters()).sqrt().item()
+    return out
+
+
 def main():
     for name, (kind, config) in MODELS.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
@@ -289,7 +330,9 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config_of(name, config, out["mask"]), indent=2) + "\n")
-        weights = {llada_name(k) if name == "llada" else k: v.contiguous() for k, v in model.state_dict().items()}
+        weights = {llada_name(k) if name == "llada" else k: v.clone().contiguous() for k, v in model.state_dict().items()}
+        if name != "dream":
+            out["training"] = training(model, name, out["mask"])
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         (folder / "expected.json").write_text(json.dumps(out) + "\n")
         print(name, "seed", seed, "margin", out["margin"], [x["forwards"] for x in out["loops"]], sum(f.stat().st_size for f in folder.iterdir()))
