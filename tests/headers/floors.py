@@ -23,13 +23,13 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model",
+ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model", "masked",
                    "paper/backend", "paper/memory", "paper/trace", "paper/world", "parameter_route", "with_model"],
-         "infer": ["any_model_runner", "families", "family_runner", "family_units"],
+         "infer": ["any_model_runner", "diffusion", "diffusion_caches", "diffusion_rules", "families", "family_runner", "family_units"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "cluster", "context", "context_batches", "context_policies",
-                   "explain", "explain_page", "further_targets", "glancing_distillation", "language_state", "learning_rates", "measure_layers",
+                   "explain", "explain_page", "further_targets", "glancing_distillation", "language_state", "learning_rates", "masked_targets", "measure_layers",
                    "measured_schedule", "named_context", "named_parameters", "optimizers/adafactor", "optimizers/lion", "optimizers/muon",
                    "optimizers/sgd", "paper_rank", "peak_bytes", "same_copies", "sampling", "save", "saved_boxes", "saved_frozen", "saved_stage",
                    "search", "search_on_paper", "search_tables", "split_copies", "static_profile", "strategy_choice", "three_functions",

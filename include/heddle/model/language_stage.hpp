@@ -13,7 +13,6 @@
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/pair_batch.hpp>
-#include <heddle/model/reach.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/saved_activations.hpp>
@@ -85,12 +84,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value &&
-                detail::tail_checked<Activations, layouts>());
+                detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
-  static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || reach_rows<reach_of<Model>> == 0, Model>,
-                "heddle: a context split divides causal attention: train a masked model, whose rows see later ones, "
-                "without context<...> in its sharding");
   static constexpr bool only_queues =
       !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
       !requires { typename out_layer::own_loss; };  // called on the host
