@@ -41,7 +41,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
          "io": ["background_save", "save_snapshot", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index",
                 "tokens/token_source", "tokens/token_store"],
-         "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
+         "sim": ["diffusion_cost", "lanes", "levels", "reliability", "transformer_step", "world_step"],
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
