@@ -1,4 +1,4 @@
-// diffusion_answers: trains a small masked model (LLaDA) and decodes by diffusion with each rule; --model FOLDER TOKEN... takes a published LLaDA.
+// diffusion_answers: trains a small masked model and decodes it with each rule; --model FOLDER TOKEN...: a LLaDA.
 // run:
 // prints: one_per_run
 // prints: tokens a forward

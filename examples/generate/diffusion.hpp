@@ -1,4 +1,4 @@
-// examples/generate/diffusion.hpp: an engine that decodes a LLaDA of a folder by diffusion, on a mesh of pp x tp ranks that are threads.
+// examples/generate/diffusion.hpp: an engine that decodes a LLaDA of a folder by diffusion.
 #pragma once
 
 #include <heddle/comm/threads.hpp>
@@ -26,13 +26,15 @@
 
 namespace diffusion_engine {
 
-/// `block`: 8, 16, 32 or 64 masks that are predicted at once; `threshold`: the probability at which a token is committed.
+/// `block`: 8, 16, 32 or 64 masks that are predicted at once; `threshold`: the probability at which a token is
+/// committed.
 struct settings {
   std::int64_t block = 32;
   double threshold = 0.9;
 };
 
-/// Calls use(engine) with an engine of the model, whose cache is `dual`, on the rank that leads. Errors: `config_error` for another family, block or threshold; those of reading.
+/// Calls use(engine) with an engine of the model, whose cache is `dual`, on the rank that leads. Errors: `config_error`
+/// for another family, block or threshold; those of reading.
 inline void with_engine(const settings& s, const model_ranks::options& o, const heddle::infer::engine_options& options,
                         const std::function<void(heddle::infer::any_engine&)>& use) {
   namespace hd = heddle;

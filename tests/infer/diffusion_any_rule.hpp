@@ -1,4 +1,4 @@
-// tests/infer/diffusion_any_rule.hpp: a rule of diffusion that is chosen at run time, so that tests have one engine for all.
+// tests/infer/diffusion_any_rule.hpp: a rule of diffusion that is chosen at run time.
 #pragma once
 
 #include <heddle/infer/diffusion_rules.hpp>
@@ -14,7 +14,8 @@ namespace diffusion_test {
 
 namespace inf = heddle::infer;
 
-/// A user's own rule: Dream's schedule, `_sample` with `maskgit_plus`: of n masks n (1 - s / t) in a step from t to s, times from 1 to 1e-3.
+/// A user's own rule: Dream's schedule, `_sample` with `maskgit_plus`: of n masks n (1 - s / t) in a step from t to s,
+/// times from 1 to 1e-3.
 struct maskgit {
   std::int64_t steps = 16;
   struct state {

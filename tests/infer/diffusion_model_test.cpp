@@ -1,4 +1,4 @@
-// Masked models decode, with every cache, the tokens of the published loops over transformers' models; on any number of ranks.
+// Masked models decode the tokens of the published loops, with every cache, on any number of ranks.
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)

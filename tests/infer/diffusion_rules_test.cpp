@@ -185,7 +185,8 @@ TEST_CASE("every rule of diffusion commits a masked position in each step, and c
 }
 
 TEST_CASE("one_per_run halves runs of masks that are all likely", "[infer]") {
-  // Probabilities above `low` and below `tau`: each run has one token, and 31 masks end in five steps where the likeliest is in the middle.
+  // Probabilities above `low` and below `tau`: each run has one token, and 31 masks end in five steps where the
+  // likeliest is in the middle.
   std::vector<bool> is_mask(31, true);
   inf::one_per_run rule;
   inf::one_per_run::state state;

@@ -1,4 +1,4 @@
-// Diffusion decoding in the engine, on a runner whose logits are a hash of what its cache has: caches, companions, orders of events, refusals.
+// Diffusion in the engine on a runner that hashes its cache: caches, companions, events, refusals.
 #include "catch.hpp"
 #include "diffusion_any_rule.hpp"
 #include "fake_runner.hpp"
@@ -28,7 +28,8 @@ constexpr inf::step_limits diffusion_limits{
     .vocabulary = 11, .context = 96, .block_rows = 4, .blocks = 200, .max_rows = 200};
 constexpr std::int32_t diffusion_mask = 10;
 
-// Logits of a row: a hash of its position and of all tokens that it sees, as the cache has them. `sure`: what is added to one of them.
+// Logits of a row: a hash of its position and of all tokens that it sees, as the cache has them. `sure`: what is added
+// to one of them.
 void diffusion_logits(std::span<const std::int32_t> seen, std::int64_t position, std::span<double> to) {
   std::uint64_t hash = fake::mixed(static_cast<std::uint64_t>(position) + 1);
   for (const std::int32_t t : seen) hash = fake::mixed(hash * 31 + static_cast<std::uint64_t>(t) + 1);
@@ -101,7 +102,8 @@ std::vector<inf::request> diffusion_requests(std::uint64_t seed, std::size_t cou
   return all;
 }
 
-// Of each request its tokens, the sum of their log-probabilities and how it ended. `disturb(engine, step)` is called before each step.
+// Of each request its tokens, the sum of their log-probabilities and how it ended. `disturb(engine, step)` is called
+// before each step.
 struct diffusion_answer {
   std::vector<std::int32_t> tokens{};
   double log_probability = 0;

@@ -1,4 +1,4 @@
-// Masked models train: loss and gradient are those of transformers' models with another mask, also LLaDA's weighted loss, on any mesh.
+// Masked models have transformers' loss and gradient with another mask, also LLaDA's weighted loss.
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)

@@ -1,4 +1,4 @@
-// The cost of diffusion decoding gives the published speeds of dInfer, and its rows are those that a walk over all forwards counts.
+// The cost of diffusion decoding gives dInfer's speeds; its rows are those of a walk over forwards.
 #include "catch.hpp"
 
 #include <heddle/sim/diffusion_cost.hpp>
@@ -9,7 +9,8 @@
 namespace sim = heddle::sim;
 
 TEST_CASE("two measured rows of dInfer's table foretell the third", "[sim][published]") {
-  // LLaDA-MoE, 1,024 tokens in blocks of 64: tokens a forward and a second without keys, with a vicinity of 16 and 16, and of the distilled model.
+  // LLaDA-MoE, 1,024 tokens in blocks of 64: tokens a forward and a second without keys, with a vicinity of 16 and 16,
+  // and of the distilled model.
   constexpr double none_tokens = 4.29, none_speed = 407.36, kept_tokens = 3.87, kept_speed = 680.71;
   for (const double prompt : {100.0, 200.0, 400.0}) {
     CAPTURE(prompt);

@@ -1,4 +1,4 @@
-// Masked samples: the same on every mesh, as many masks as the share says, weights that make the mean LLaDA's loss; jumps of trajectories.
+// Masked samples: the same on every mesh, with the right share and weights; jumps of trajectories.
 #include "catch.hpp"
 
 #include <heddle/io/dataset.hpp>

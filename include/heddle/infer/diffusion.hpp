@@ -1,4 +1,4 @@
-// heddle/infer/diffusion.hpp: the decoding policy of masked language models: blocks of masks whose tokens are committed a few at a time.
+// heddle/infer/diffusion.hpp: decodes masked language models: blocks of masks, committed a few at a time.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -28,7 +28,8 @@
 
 namespace heddle::inline v0::infer {
 
-/// What `diffusion` did. `forwards`: steps of a request in which positions were predicted; `refreshes`: of these, those that computed all rows of a request without being the only way
+/// What `diffusion` did. `forwards`: steps of a request in which positions were predicted; `refreshes`: of these, those
+/// that computed all rows of a request without being the only way
 /// (`none`); `stored`: blocks that were computed once more (`exact`). `committed / forwards` is tokens a forward.
 struct diffusion_counts {
   std::int64_t forwards = 0;
@@ -52,12 +53,18 @@ template <bool Ok, std::int64_t Block, class Reach>
 inline constexpr bool diffusion_block_fits_reach = Ok;
 }  // namespace detail
 
-/// Decodes a masked language model (LLaDA, Dream, SDAR). An answer begins as masks, `max_tokens` of them, in blocks of `Block`. A step predicts the masked positions of the first block that has some, draws a
-/// token for each, and commits those that the rule takes; a committed token is never drawn again, and the mask is never drawn. Events have tokens in order, as soon as all before them are committed.
-/// `Rule`: `threshold`, `one_per_run`, `credit`, `fixed_steps`. `Cache`: rows that are computed again (`none`, `prefix`, `dual`, `vicinity`, `exact`). `Reach`: of the model, `model::everything`,
-/// `model::blocks<Block>`, whose blocks begin at position 0, or, with a block of one token, `model::earlier`, which is `one_token` by another way.
-/// A probability is softmax in double over all logits, the mask's too. The token at a position is drawn with the request's options and seed by `token_sampler`, in step i of a block by numbers of its own.
-/// An engine with it takes `paged` or `contiguous`, refuses requests with masks, penalties or log-probabilities of other tokens, and, but for `exact`, those whose
+/// Decodes a masked language model (LLaDA, Dream, SDAR). An answer begins as masks, `max_tokens` of them, in blocks of
+/// `Block`. A step predicts the masked positions of the first block that has some, draws a
+/// token for each, and commits those that the rule takes; a committed token is never drawn again, and the mask is never
+/// drawn. Events have tokens in order, as soon as all before them are committed.
+/// `Rule`: `threshold`, `one_per_run`, `credit`, `fixed_steps`. `Cache`: rows that are computed again (`none`,
+/// `prefix`, `dual`, `vicinity`, `exact`). `Reach`: of the model, `model::everything`,
+/// `model::blocks<Block>`, whose blocks begin at position 0, or, with a block of one token, `model::earlier`, which is
+/// `one_token` by another way.
+/// A probability is softmax in double over all logits, the mask's too. The token at a position is drawn with the
+/// request's options and seed by `token_sampler`, in step i of a block by numbers of its own.
+/// An engine with it takes `paged` or `contiguous`, refuses requests with masks, penalties or log-probabilities of
+/// other tokens, and, but for `exact`, those whose
 /// prompt and answer together have more rows than a step.
 /// Source: Nie et al. 2025, arXiv:2502.09992 (LLaDA); Ma et al. 2025, arXiv:2510.08666 (dInfer).
 template <std::int64_t Block = 32, diffusion_rule Rule = threshold, diffusion_cache Cache = dual,
@@ -92,7 +99,8 @@ class diffusion {
 
   /// An engine refuses this one: it has no mask.
   diffusion() = default;
-  /// `mask`: the token that stands for one that is not decided. `shifted`: a row predicts the token behind its own (Dream). `refresh_every`: all rows also in each step of a block whose number it
+  /// `mask`: the token that stands for one that is not decided. `shifted`: a row predicts the token behind its own
+  /// (Dream). `refresh_every`: all rows also in each step of a block whose number it
   /// divides; 0: only when the cache says so.
   explicit diffusion(Rule rule, std::int32_t mask, bool shifted = causal, std::int64_t refresh_every = 0)
       : rule_(std::move(rule)), mask_(mask), shifted_(shifted), refresh_every_(refresh_every) {}
@@ -104,7 +112,8 @@ class diffusion {
   diffusion_counts counts() const noexcept { return counts_; }
 
   // ---- what an engine asks ----
-  /// Errors: `config_error` for a mask outside the vocabulary, settings of the rule that cannot work, a block with more rows than a step.
+  /// Errors: `config_error` for a mask outside the vocabulary, settings of the rule that cannot work, a block with more
+  /// rows than a step.
   void require(const step_limits& l, std::int64_t rows_of_step) const {
     rule_.validate();
     if (mask_ < 0 || mask_ >= l.vocabulary)
@@ -162,7 +171,8 @@ class diffusion {
     t.stored = 0;
     t.fresh = true;
   }
-  /// Plans a step of a request with at most `left` rows; false if that is too few. `windows(id)` and `wanted(id)`, ascending rows of the text, hold until the next call.
+  /// Plans a step of a request with at most `left` rows; false if that is too few. `windows(id)` and `wanted(id)`,
+  /// ascending rows of the text, hold until the next call.
   bool next(request_id id, std::int64_t left) {
     text& t = texts_.at(id);
     t.windows.clear();
@@ -181,7 +191,8 @@ class diffusion {
   }
   std::span<const window> windows_of(request_id id) const { return texts_.at(id).windows; }
   std::span<const std::int64_t> wanted(request_id id) const { return texts_.at(id).wanted; }
-  /// After the step that `next` planned. Shapes: logits [wanted rows, vocabulary]. Errors: `numeric_error`, as `token_sampler`.
+  /// After the step that `next` planned. Shapes: logits [wanted rows, vocabulary]. Errors: `numeric_error`, as
+  /// `token_sampler`.
   template <logit T>
   void commit(request_id id, const request& asked, std::uint64_t seed, std::span<const T> logits,
               std::int64_t vocabulary) {
@@ -210,7 +221,8 @@ class diffusion {
     if (std::find(t.is_mask.begin() + t.first, t.is_mask.begin() + t.end, std::uint8_t{1}) == t.is_mask.begin() + t.end)
       next_block(t);
   }
-  /// The next token of the answer that follows others, if it is decided, and the logarithm of its probability: each is given once.
+  /// The next token of the answer that follows others, if it is decided, and the logarithm of its probability: each is
+  /// given once.
   bool take(request_id id, drawn_token& to) {
     text& t = texts_.at(id);
     if (t.shown == std::ssize(t.tokens) || is_mask(t, t.shown)) return false;

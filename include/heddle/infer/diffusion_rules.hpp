@@ -1,4 +1,4 @@
-// heddle/infer/diffusion_rules.hpp: defines which masked positions a step of diffusion decoding commits.
+// heddle/infer/diffusion_rules.hpp: which masked positions a step of diffusion commits.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -16,7 +16,8 @@
 
 namespace heddle::inline v0::infer {
 
-/// A masked position of a block: its place, counted from the block's first position, the token that was drawn for it, and that token's probability.
+/// A masked position of a block: its place, counted from the block's first position, the token that was drawn for it,
+/// and that token's probability.
 struct candidate {
   std::int64_t place = 0;
   std::int32_t token = 0;
@@ -24,10 +25,14 @@ struct candidate {
   friend bool operator==(const candidate&, const candidate&) = default;
 };
 
-/// Which candidates become tokens. `validate()` throws `config_error` for settings that cannot work. `begin(state, positions)`: a block of so many positions begins, most of them masked.
-/// `choose(state, candidates, taken)` sets `taken`, all 0 and of the same size, to 1 for those that are committed; candidates ascend by place, and there is at least one.
-/// A rule that takes none gets the likeliest candidate committed. Optional: `fuse(state, place, logits, mask)` changes the logits of a masked position before its token is
-/// drawn, once in each step; the token `mask` is never drawn. A state belongs to one request, so that no answer depends on another.
+/// Which candidates become tokens. `validate()` throws `config_error` for settings that cannot work. `begin(state,
+/// positions)`: a block of so many positions begins, most of them masked.
+/// `choose(state, candidates, taken)` sets `taken`, all 0 and of the same size, to 1 for those that are committed;
+/// candidates ascend by place, and there is at least one.
+/// A rule that takes none gets the likeliest candidate committed. Optional: `fuse(state, place, logits, mask)` changes
+/// the logits of a masked position before its token is
+/// drawn, once in each step; the token `mask` is never drawn. A state belongs to one request, so that no answer depends
+/// on another.
 template <class R>
 concept diffusion_rule =
     std::default_initializable<R> && requires(const R& rule, typename R::state& state, std::int64_t positions,
@@ -59,7 +64,8 @@ inline void take_above(double tau, std::span<const candidate> c, std::span<std::
 }
 }  // namespace detail
 
-/// Commits every candidate whose probability is at least `tau`, or within 1e-5 of the greatest where that is less: at least one.
+/// Commits every candidate whose probability is at least `tau`, or within 1e-5 of the greatest where that is less: at
+/// least one.
 /// Source: Wu et al. 2025, Fast-dLLM, arXiv:2505.22618; Ma et al. 2025, dInfer, arXiv:2510.08666.
 struct threshold {
   double tau = 0.9;  ///< in (0, 1]
@@ -72,8 +78,10 @@ struct threshold {
   }
 };
 
-/// Commits of every run of masked positions beside each other the likeliest candidate, if its probability is above `low`; besides all above `tau`, and always the likeliest of the block.
-/// New tokens are apart from each other, and a run of n masks takes about log2(n) steps. Source: hierarchical decoding of dInfer, arXiv:2510.08666.
+/// Commits of every run of masked positions beside each other the likeliest candidate, if its probability is above
+/// `low`; besides all above `tau`, and always the likeliest of the block.
+/// New tokens are apart from each other, and a run of n masks takes about log2(n) steps. Source: hierarchical decoding
+/// of dInfer, arXiv:2510.08666.
 struct one_per_run {
   double tau = 0.9;  ///< in (0, 1]
   double low = 0.4;  ///< in [0, 1]
@@ -96,8 +104,10 @@ struct one_per_run {
   }
 };
 
-/// Each masked position keeps credits of the tokens that were its likeliest ones in earlier steps of the block. In a step they are multiplied by `beta`, the likeliest token's grows by p^gamma, and
-/// the logits by `alpha` log(1 + credit); then as `threshold`. Credits are kept by request and block. Source: credit decoding of dInfer, arXiv:2510.08666.
+/// Each masked position keeps credits of the tokens that were its likeliest ones in earlier steps of the block. In a
+/// step they are multiplied by `beta`, the likeliest token's grows by p^gamma, and
+/// the logits by `alpha` log(1 + credit); then as `threshold`. Credits are kept by request and block. Source: credit
+/// decoding of dInfer, arXiv:2510.08666.
 struct credit {
   double tau = 0.9;    ///< in (0, 1]
   double alpha = 0.7;  ///< at least 0
@@ -143,7 +153,8 @@ struct credit {
   }
 };
 
-/// Commits the likeliest candidates, in `steps` steps equally many of a block's positions; the first steps one more where they do not divide. Of equals the first.
+/// Commits the likeliest candidates, in `steps` steps equally many of a block's positions; the first steps one more
+/// where they do not divide. Of equals the first.
 /// Source: Nie et al. 2025, LLaDA, arXiv:2502.09992, low-confidence remasking.
 struct fixed_steps {
   std::int64_t steps = 32;

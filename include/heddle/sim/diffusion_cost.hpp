@@ -1,11 +1,12 @@
-// heddle/sim/diffusion_cost.hpp: defines the cost of diffusion decoding: rows of a forward, their time, and tokens a second.
+// heddle/sim/diffusion_cost.hpp: rows, time and tokens a second of diffusion decoding.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::inline v0::sim {
 
-/// An answer that is decoded in blocks: how many rows its forwards have. Units: tokens. `window`: rows of a forward that is no refresh (the block and those beside it); `warm`: further
+/// An answer that is decoded in blocks: how many rows its forwards have. Units: tokens. `window`: rows of a forward
+/// that is no refresh (the block and those beside it); `warm`: further
 /// refreshes, of all rows, beside the first forward of each block; `tokens_a_forward`: what a rule commits in the mean.
 struct diffusion_answer {
   double prompt = 0;
@@ -25,7 +26,8 @@ struct diffusion_answer {
   constexpr double rows() const noexcept { return window + (prompt + answer - window) * refreshes() / forwards(); }
 };
 
-/// The time of a forward, c0 + c1 rows. Units: seconds. Source: dInfer, arXiv:2510.08666, table 2, by tokens a forward and tokens a second.
+/// The time of a forward, c0 + c1 rows. Units: seconds. Source: dInfer, arXiv:2510.08666, table 2, by tokens a forward
+/// and tokens a second.
 struct forward_time {
   double fixed = 0;
   double row = 0;

@@ -1,4 +1,4 @@
-// heddle/train/masked_targets.hpp: data sets for masked language models: tokens masked at random, and steps of recorded trajectories.
+// heddle/train/masked_targets.hpp: data sets for masked models: random masks, jumps of trajectories.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -17,11 +17,16 @@
 
 namespace heddle::inline v0::train {
 
-/// A data set whose tokens are masked, each with the probability p of its sample, and whose targets are the tokens that were there; elsewhere targets are ignored (-100).
-/// p = (1 - least) t + least, t uniform in [0, 1), both by counter: they depend on the seed and the sample's number in the global order alone, so that any mesh has the same masks.
-/// `shifted`: the row of a token predicts the one behind it (Dream); the first token of a sample is then never a target. `numbers`: of each target; of a model whose rows have several, such as
-/// `rl::numbers_of_row` of an `rl::policy`, every row is a target with the weight 1 / p in the last number, 0 where there is no mask, so that the mean over all tokens is LLaDA's loss.
-/// Errors: its functions that fill throw `config_error` for a mask below 0, `least` outside (0, 1], `numbers` below 1 and targets that have no room.
+/// A data set whose tokens are masked, each with the probability p of its sample, and whose targets are the tokens that
+/// were there; elsewhere targets are ignored (-100).
+/// p = (1 - least) t + least, t uniform in [0, 1), both by counter: they depend on the seed and the sample's number in
+/// the global order alone, so that any mesh has the same masks.
+/// `shifted`: the row of a token predicts the one behind it (Dream); the first token of a sample is then never a
+/// target. `numbers`: of each target; of a model whose rows have several, such as
+/// `rl::numbers_of_row` of an `rl::policy`, every row is a target with the weight 1 / p in the last number, 0 where
+/// there is no mask, so that the mean over all tokens is LLaDA's loss.
+/// Errors: its functions that fill throw `config_error` for a mask below 0, `least` outside (0, 1], `numbers` below 1
+/// and targets that have no room.
 /// Source: Nie et al. 2025, arXiv:2502.09992, equation 3 and algorithm 1 (least = 1e-3).
 template <class Dataset>
 struct masked_targets {
@@ -95,10 +100,15 @@ struct trajectory {
   std::vector<std::int32_t> steps{};
 };
 
-/// Samples of recorded trajectories, as a data set: of a text that step i has left the tokens that a later step j commits are targets, so that the model learns to make several steps at once. For each sample i and j > i are drawn by
-/// counter. Tokens of steps up to i are there, the others are masks; targets are the tokens of steps i + 1 to j, the others are ignored. Texts shorter than the context end in masks that nothing is learned from.
-/// Errors: its functions that fill throw `config_error` for no trajectories, and for one that has other numbers of tokens and steps, no step after the prompt, more tokens than the context, or a token or step below 0.
-/// Source: trajectory distillation of dInfer, arXiv:2510.08666: L = -E sum over the positions k that are masked in s_i and not in s_j of log p(s_j[k] | s_i).
+/// Samples of recorded trajectories, as a data set: of a text that step i has left the tokens that a later step j
+/// commits are targets, so that the model learns to make several steps at once. For each sample i and j > i are drawn
+/// by
+/// counter. Tokens of steps up to i are there, the others are masks; targets are the tokens of steps i + 1 to j, the
+/// others are ignored. Texts shorter than the context end in masks that nothing is learned from.
+/// Errors: its functions that fill throw `config_error` for no trajectories, and for one that has other numbers of
+/// tokens and steps, no step after the prompt, more tokens than the context, or a token or step below 0.
+/// Source: trajectory distillation of dInfer, arXiv:2510.08666: L = -E sum over the positions k that are masked in s_i
+/// and not in s_j of log p(s_j[k] | s_i).
 struct trajectory_targets {
   std::span<const trajectory> texts;
   std::int64_t length = 0;  ///< the model's context

@@ -1,4 +1,4 @@
-// heddle/model/json/masked_models.hpp: reads the config.json of LLaDA, Dream and SDAR, and names their weights.
+// heddle/model/json/masked_models.hpp: config.json and names of LLaDA, Dream and SDAR.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -18,7 +18,8 @@
 
 namespace heddle::inline v0::model {
 
-/// A masked model as its config.json describes it: `llama_config` for `llada`, `qwen2_config` for `dream`, `qwen3_config` for `sdar`, whose tokens see blocks of `block` tokens.
+/// A masked model as its config.json describes it: `llama_config` for `llada`, `qwen2_config` for `dream`,
+/// `qwen3_config` for `sdar`, whose tokens see blocks of `block` tokens.
 struct masked_model {
   std::variant<llama_config, qwen2_config, qwen3_config> config{};
   std::int32_t mask_token = 0;
@@ -64,8 +65,10 @@ inline llama_config llada_of(config_object& c) {
 }
 }  // namespace detail
 
-/// LLaDA (`model_type` "llada"), Dream ("Dream") or SDAR ("sdar") from a config.json. `what` names the file in errors; `ignored_keys` as for `from_config`.
-/// Errors: `config_error` naming key, expected and got: another family, values that these models do not have, a mask outside the vocabulary, unknown keys.
+/// LLaDA (`model_type` "llada"), Dream ("Dream") or SDAR ("sdar") from a config.json. `what` names the file in errors;
+/// `ignored_keys` as for `from_config`.
+/// Errors: `config_error` naming key, expected and got: another family, values that these models do not have, a mask
+/// outside the vocabulary, unknown keys.
 /// Source: the config.json of GSAI-ML/LLaDA-8B-Base, Dream-org/Dream-v0-Base-7B and JetLM/SDAR-1.7B-Chat.
 inline masked_model masked_from_config(const nlohmann::json& config, const std::string& what = "config.json",
                                        std::span<const std::string> ignored_keys = {}) {
@@ -104,7 +107,8 @@ inline bool is_masked_model(const nlohmann::json& config) {
   return at != config.end() && (*at == "llada" || *at == "Dream" || *at == "sdar");
 }
 
-/// The name in files of LLaDA of a parameter of a Llama: for `read_parameters`. Those of Dream and SDAR are `same_names`.
+/// The name in files of LLaDA of a parameter of a Llama: for `read_parameters`. Those of Dream and SDAR are
+/// `same_names`.
 struct llada_names {
   source_name operator()(std::string_view parameter) const {
     constexpr std::pair<std::string_view, std::string_view> whole[] = {
