@@ -185,8 +185,7 @@ TEST_CASE("where no row is stale, every cache of diffusion decoding gives the an
       CHECK(of_none.forwards <= of_none.committed);
       CHECK(of_dual.refreshes <= of_dual.forwards);
       if (rule.rule.index() != 3) continue;
-      std::int64_t steps =
-          0;  // of each whole block 3, of a part as many as its tokens take, at most 3; fewer where a stop token ends it
+      std::int64_t steps = 0;  // at most 3 of each block, fewer where a stop token ends the answer
       for (const inf::request& r : requests) steps += (r.max_tokens + 7) / 8 * 3;
       CHECK(of_none.forwards <= steps);
     }
