@@ -7,6 +7,7 @@
 #include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
 
+#include "generate/diffusion.hpp"
 #include "model_ranks.hpp"
 #include "text_tokens.hpp"
 #include "token_ids.hpp"
@@ -34,6 +35,8 @@ struct settings {
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::string> stop;
   inf::request request{};
+  std::string decode = "tokens";
+  diffusion_engine::settings diffusion{};
   bool bytes = false;
 };
 
@@ -84,6 +87,11 @@ void generate(const settings& s, inf::any_engine& engine, const std::optional<hd
 
 void run(const settings& s) {
   namespace fs = std::filesystem;
+  if (s.decode != "tokens" && s.decode != "diffusion")
+    throw hd::config_error("heddle: --decode should be tokens or diffusion, got '" + s.decode + "'");
+  if (s.decode == "diffusion" && s.speculation.by != "none")
+    throw hd::config_error("heddle: --decode diffusion proposes no tokens: leave --speculate " + s.speculation.by +
+                           " out");
   const model_ranks::options ranks = model_ranks::options_for(s.speculation, s.ranks);
   tool::require_model(s.ranks.model);
   std::optional<hd::io::tokenizer> tokenizer;
@@ -93,6 +101,9 @@ void run(const settings& s) {
     tokenizer = tokenizer_of(s.ranks.model);
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
   const inf::engine_options engine{.end_tokens = inf::read_end_tokens(s.ranks.model).ids};
+  if (s.decode == "diffusion")
+    return diffusion_engine::with_engine(s.diffusion, ranks, engine,
+                                         [&](inf::any_engine& e) { generate(s, e, tokenizer); });
   model_ranks::with_engine(s.speculation, ranks, engine,
                            [&](inf::any_engine& e, const model_ranks::loaded&) { generate(s, e, tokenizer); });
 }
@@ -114,6 +125,11 @@ int main(int argc, char** argv) {
   app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
   app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
   app.add_option("--threads", s.ranks.threads, "threads of each rank");
+  app.add_option("--decode", s.decode,
+                 "tokens: one after the other; diffusion: masks of a block at once, for a folder of LLaDA");
+  app.add_option("--block", s.diffusion.block, "masks of a block, for --decode diffusion: 8, 16, 32 or 64");
+  app.add_option("--threshold", s.diffusion.threshold,
+                 "probability at which --decode diffusion commits a token; at least one in a step");
   app.add_option("--max-tokens", s.request.max_tokens, "most tokens of an answer");
   app.add_option("--temperature", sampling.temperature, "logits are divided by it; 0: always the likeliest token");
   app.add_option("--top-k", sampling.top_k, "draw from so many of the likeliest tokens; 0: from all");

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -195,6 +196,38 @@ TEST_CASE("generate ends an answer at the tokens that the model's files name", "
   std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": null})";
   CHECK_THAT(answer(), Contains("17 45 1 18 17 2  (stop)"));
   fs::remove_all(folder);
+}
+
+TEST_CASE("generate decodes a LLaDA by diffusion as the published loop does", "[examples][serve]") {
+  std::ifstream in(golden + "models/llada/expected.json");
+  const auto expected = nlohmann::json::parse(in);
+  const auto words = [](const nlohmann::json& ids, const char* between) {
+    std::string text;
+    for (const auto& id : ids) text += (text.empty() ? "" : between) + std::to_string(id.get<int>());
+    return text;
+  };
+  for (const auto& loop : expected.at("loops")) {
+    if (loop.value("cache", "") != "dual" || loop.value("rule", "") != "threshold") continue;
+    for (const std::string mesh : {"pp=1", "pp=2,tp=2"}) {
+      program p(
+          {"--model", golden + "models/llada", "--tokens", words(expected["prompts"][0], ","), "--mesh", mesh,
+           "--temperature", "0", "--max-tokens", "64", "--decode", "diffusion", "--block", "16", "--threshold", "0.55"},
+          "generate");
+      CHECK_THAT(p.lines_to("prompt 0: "), Contains("prompt 0: " + words(loop["answers"][0], " ")));
+      CHECK(p.end(0) == 0);
+    }
+  }
+  for (const auto& [option, value, says] : {std::tuple("--block", "17", "should be 8, 16, 32 or 64, got 17"),
+                                            std::tuple("--threshold", "0", "tau must be above 0 and at most 1, got 0"),
+                                            std::tuple("--decode", "tree", "should be tokens or diffusion, got 'tree'"),
+                                            std::tuple("--speculate", "ngram", "leave --speculate ngram out")}) {
+    std::vector<std::string> all = {"--model", golden + "models/llada", "--tokens", "1,2"};
+    if (std::string(option) != "--decode") all.insert(all.end(), {"--decode", "diffusion"});
+    all.insert(all.end(), {option, value});
+    program p(all, "generate");
+    CHECK_THAT(p.lines_to("nothing prints this"), Contains(says));
+    CHECK(p.end(0) == 1);
+  }
 }
 
 TEST_CASE("generate takes a text as bytes where that is said", "[examples][serve]") {

@@ -3,6 +3,8 @@
 
 #include <heddle/core/type_list.hpp>
 
+#include <type_traits>
+
 namespace heddle::inline v0::infer {
 
 /// Rows at the end of a sequence can be taken back: the next rows overwrite them. Speculative decoding needs it.
@@ -15,6 +17,9 @@ struct share_blocks {};
 struct next_token {};
 /// Rows of a step see all keys of their sequence, also those behind them (`step::everywhere`). Decoding in windows needs it.
 struct window_rows {};
+/// Beside `window_rows`: which tokens the model's rows are made to see, such as `model::everything`. A window of another reach would be computed wrongly.
+template <class Reach>
+struct rows_see {};
 /// Rows see a limited number of tokens before theirs (`step_limits::window`), so that blocks of earlier ones can be given back.
 struct bounded_reach {};
 /// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.
@@ -30,6 +35,11 @@ struct capabilities {
 };
 
 namespace detail {
+// What a runner alone offers, whatever the cache is.
+template <class C>
+inline constexpr bool is_of_runner = std::is_same_v<C, next_token> || std::is_same_v<C, window_rows>;
+template <class Reach>
+inline constexpr bool is_of_runner<rows_see<Reach>> = true;
 template <class Needs, class Offered>
 struct all_offered;
 template <class... Ns, class Offered>

@@ -33,6 +33,8 @@ namespace detail {
 template <class D>
 concept proposes_trees = requires { requires D::trees; };
 template <class D>
+concept decodes_windows = requires { requires D::windows; };
+template <class D>
 concept reads_streams = requires { requires D::reads_streams; };
 template <class D>
 concept reads_all_streams = requires { requires D::reads_all_streams; };
@@ -48,6 +50,7 @@ concept accepts_by_threshold =
 /// each step with the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn;
 /// `reads_all_streams`, true if, too, `computed(id, position, streams)` is to be called with the streams of all rows of a text as they are
 /// computed, those of tokens position, position + 1, ...; `acceptance()`, a rule with a `threshold` such as `typical_acceptance`.
+/// `windows`, true if it plans the rows of a step itself and commits tokens in any order, as `diffusion`, whose members it then has.
 template <class D>
 concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&
                           requires(D& d, std::span<proposal> proposals, request_id id) {

@@ -69,6 +69,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
                            std::to_string(decoding_.vocabulary()));
     rows_per_step_ = batching::rows_per_step(limits_.max_rows);
     most_running_ = (std::min)(options_.max_running, rows_per_step_);
+    if constexpr (base::windows) decoding_.require(limits_, rows_per_step_);
     if constexpr (fuses) blocks_.use_slots((std::min)(batching::slots, most_running_));
     if constexpr (drawing_runner<Runner>)  // at once, so that no step takes memory of its host that a device reaches
       if (runner.draws()) runner.logits_memory(static_cast<std::size_t>(most_wanted() * limits_.vocabulary));
@@ -81,6 +82,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
       if (r.log_probabilities && r.log_probabilities_of == log_probability_of::drawn)
         throw request_error("log_probabilities_of",
                             "a rule of acceptance takes tokens that no distribution drew; ask for those of the model");
+    if constexpr (base::windows) decoding_.require(r, context(), rows_per_step_);
     if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
       throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
     auto s = std::make_unique<sequence>();
@@ -88,6 +90,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     s->tokens = r.prompt;
     s->seed = r.sampling.seed ? *r.sampling.seed : counter_random(options_.seed, 0).integer(s->id);
     if (has_penalties(r.sampling)) s->counts.add_prompt(r.prompt);
+    if constexpr (base::windows) decoding_.begin(s->id, r, context());
     s->asked = std::move(r);
     waiting_.push_back(std::move(s));
     ++counts_.submitted;

@@ -34,6 +34,7 @@ class engine_batch {
   static constexpr bool trees = detail::proposes_trees<decoding>;
   static constexpr bool all_streams = detail::reads_all_streams<decoding>;
   static constexpr bool fuses = detail::needs_slots<batching>;
+  static constexpr bool windows = detail::decodes_windows<decoding>;
 
   engine_batch(Runner& runner, engine_options&& options, decoding&& decode)
       : runner_(&runner),
@@ -48,8 +49,9 @@ class engine_batch {
   std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
   // Rows of a step whose logits are wanted.
   std::int64_t most_wanted() const noexcept {
-    return all_streams ? rows_per_step_
-                       : (std::min)(rows_per_step_, most_running_ * (1 + std::int64_t{decoding::most_proposed}));
+    return all_streams || windows
+               ? rows_per_step_
+               : (std::min)(rows_per_step_, most_running_ * (1 + std::int64_t{decoding::most_proposed}));
   }
 
   // Tokens that an answer may still get.
@@ -76,15 +78,19 @@ class engine_batch {
       }
       if (!batching::closes_holes) left -= std::ssize(blocks_.holes());
     }
-    for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
-      if (running_[i]->pending() == 1 && make_room(*running_[i])) {
-        scheduled_.push_back({.of = running_[i].get(), .rows = 1});
-        --left;
-      }
+    if constexpr (windows) {
+      step_.everywhere = decoding::everywhere;
+    } else {
+      for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
+        if (running_[i]->pending() == 1 && make_room(*running_[i])) {
+          scheduled_.push_back({.of = running_[i].get(), .rows = 1});
+          --left;
+        }
+    }
     if constexpr (decoding::most_proposed > 0) left -= propose(left);
     bool first = true;
     for (const sequence_pointer& s : running_)
-      if (s->pending() > 1) left -= schedule_prompt(*s, left, first);
+      if (windows || s->pending() > 1) left -= schedule_prompt(*s, left, first);
     admit(left, first);
     step_.copies.clear();
     step_results_.clear();
@@ -132,6 +138,7 @@ class engine_batch {
     sequence& youngest = *running_.back();
     release(youngest);
     youngest.computed = 0;
+    if constexpr (windows) decoding_.lost(youngest.id);
     ++counts_.preemptions;
     waiting_.push_front(std::move(running_.back()));
     running_.pop_back();
@@ -179,8 +186,15 @@ class engine_batch {
     return std::ssize(proposals_);
   }
 
+  // Rows of a prompt, or those of a sequence that is decoded in windows, if they fit.
   std::int64_t schedule_prompt(sequence& s, std::int64_t left, bool& first) {
-    const std::int64_t rows = left > 0 ? batching::prompt_rows(s.pending(), left, first) : 0;
+    std::int64_t rows = 0;
+    if constexpr (windows) {
+      if (decoding_.next(s.id, left))
+        for (const auto& w : decoding_.windows_of(s.id)) rows += w.rows;
+    } else {
+      rows = left > 0 ? batching::prompt_rows(s.pending(), left, first) : 0;
+    }
     if (rows > 0) {
       scheduled_.push_back({.of = &s, .rows = rows});
       first = false;
@@ -194,7 +208,7 @@ class engine_batch {
            batching::admits(std::ssize(running_), begun, left)) {
       sequence& s = *waiting_.front();
       if (limits_.states > 0 && free_states_.empty()) return;
-      if (!blocks_.start(s.blocks, s.tokens, std::ssize(running_))) return;
+      if (!blocks_.start(s.blocks, text_of(s), std::ssize(running_))) return;
       s.computed = s.blocks.cached;
       if (limits_.states > 0) {
         s.state = free_states_.back();
@@ -211,7 +225,38 @@ class engine_batch {
     }
   }
 
+  // With masks, where it is decoded in windows.
+  std::span<const std::int32_t> text_of(const sequence& s) const {
+    if constexpr (windows)
+      return decoding_.tokens(s.id);
+    else
+      return s.tokens;
+  }
+
+  // The windows of a sequence, which may be several.
+  void write_windows(const sequence& q) {
+    const std::span<const std::int32_t> tokens = text_of(q);
+    const auto first_block = std::ssize(step_.blocks), blocks = std::ssize(q.blocks.blocks);
+    step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.end());
+    const auto wanted = decoding_.wanted(q.id);
+    std::size_t next = 0;
+    for (const auto& w : decoding_.windows_of(q.id)) {
+      const std::int64_t row = step_.rows();
+      step_.sequences.push_back({.first_row = row,
+                                 .rows = w.rows,
+                                 .position = w.first,
+                                 .first_block = first_block,
+                                 .blocks = blocks,
+                                 .keys = decoding::everywhere ? w.keys : 0});
+      const auto begin = tokens.begin() + w.first;
+      step_.tokens.insert(step_.tokens.end(), begin, begin + w.rows);
+      for (; next < wanted.size() && wanted[next] < w.first + w.rows; ++next)
+        step_.wanted.push_back(row + wanted[next] - w.first);
+    }
+  }
+
   void write(const scheduled& s) {
+    if constexpr (windows) return write_windows(*s.of);
     const sequence& q = *s.of;
     const std::int64_t first = step_.rows();
     const std::int64_t own = s.rows - s.proposed;

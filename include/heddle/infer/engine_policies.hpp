@@ -36,7 +36,7 @@ constexpr bool engine_policies_checked() {
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
           "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
-          "medusa_speculation<Heads>, falcon_speculation<Drafter>), or types with the same members");
+          "medusa_speculation<Heads>, falcon_speculation<Drafter>, diffusion<...>), or types with the same members");
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
@@ -52,10 +52,11 @@ constexpr bool engine_policies_checked() {
 template <class Cache>
 struct cache_beside_runner {
   template <class C>
-  static constexpr bool has =
-      Cache::capabilities::template has<C> || std::is_same_v<C, next_token> || std::is_same_v<C, window_rows>;
+  static constexpr bool has = Cache::capabilities::template has<C> || is_of_runner<C>;
 };
 
+template <bool Ok, class Cache>
+inline constexpr bool windows_are_whole = Ok;
 template <class Runner>
 inline constexpr bool offers_streams = stream_runner<Runner>;
 template <class Decoding, class Runner>
@@ -94,13 +95,22 @@ struct chosen_engine_policies {
           all_offered<typename decoding::needs, runner>::value,
           "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
           "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows; one token behind the "
-          "other needs next_token: a model whose rows see no later ones");
+          "other needs next_token: a model whose rows see no later ones; diffusion needs window_rows and "
+          "rows_see<Reach>: "
+          "a masked model of that reach");
       return false;
     } else if constexpr (!all_offered<typename decoding::needs, cache_beside_runner<cache>>::value) {
       static_assert(
           all_offered<typename decoding::needs, cache_beside_runner<cache>>::value,
           "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
           "truncate: rows at the end of a sequence that can be taken back");
+      return false;
+    } else if constexpr (decodes_windows<decoding> && (cache::capabilities::template has<share_blocks> ||
+                                                       cache::capabilities::template has<slot_window_moves>)) {
+      static_assert(
+          windows_are_whole<!decodes_windows<decoding>, cache>,
+          "heddle: diffusion computes rows of a text again as its masks become tokens: take the cache paged or "
+          "contiguous, whose blocks no other text has and no step moves");
       return false;
     } else if constexpr (detail::reads_streams<decoding> && !offers_streams<Runner>) {
       static_assert(offers_streams<Runner>,

@@ -33,6 +33,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
   using typename base::decoding, typename base::scalar, typename base::scheduled, typename base::sequence;
 
   void take_results(const scheduled& s, std::size_t& wanted) {
+    if constexpr (base::windows) return take_window(*s.of, wanted);
     sequence& q = *s.of;
     blocks_.copied(q.blocks);
     const std::int64_t own = s.rows - s.proposed;
@@ -48,6 +49,27 @@ class engine_results : protected engine_batch<Runner, Policies> {
     }
     blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
     if (s.proposed > 0) blocks_.shrink(q.blocks, q.computed);
+    if (q.ended) release(q);
+  }
+
+  // Tokens that the decoding policy commits; those come out that follow others.
+  void take_window(sequence& q, std::size_t& wanted) {
+    const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+    const std::size_t rows = decoding_.wanted(q.id).size(), first = std::exchange(wanted, wanted + rows);
+    event e{.id = q.id, .index = q.answered(), .cached_prompt_tokens = q.cached_prompt_tokens};
+    try {
+      decoding_.commit(q.id, q.asked, q.seed, logits_.subspan(first * vocabulary, rows * vocabulary),
+                       limits_.vocabulary);
+    } catch (const std::exception& problem) {
+      return end_with_error(q, e, problem);
+    }
+    for (drawn_token drawn; !q.ended && decoding_.take(q.id, drawn);) {
+      e.index = q.answered();
+      e.token = drawn.token;
+      if (q.asked.log_probabilities) e.log_probability = drawn.log_probability;
+      event of_token = e;
+      append(q, of_token);
+    }
     if (q.ended) release(q);
   }
 
@@ -170,16 +192,23 @@ class engine_results : protected engine_batch<Runner, Policies> {
       e.log_probability = drawn.log_probability;
       e.likeliest = std::move(drawn.likeliest);
     } catch (const std::exception& problem) {
-      q.ended = true;
-      ++counts_.ended;
-      release(q);
-      e.finish = finish_reason::error;
-      e.message =
-          "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
-      e.message += heddle::v0::detail::without_prefix(problem.what());
-      events_.push_back(std::move(e));
+      end_with_error(q, e, problem);
       return std::nullopt;
     }
+    return append(q, e);
+  }
+  void end_with_error(sequence& q, event& e, const std::exception& problem) {
+    q.ended = true;
+    ++counts_.ended;
+    release(q);
+    e.finish = finish_reason::error;
+    e.message =
+        "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
+    e.message += heddle::v0::detail::without_prefix(problem.what());
+    events_.push_back(std::move(e));
+  }
+  // The event's token behind the answer.
+  std::int32_t append(sequence& q, event& e) {
     const std::int32_t token = *e.token;
     q.tokens.push_back(token);
     ++counts_.answer_tokens;

@@ -38,7 +38,7 @@ template <class Model, class Block>
 constexpr auto select_model_capabilities() {
   using keeps = model::layers::cached_traits<Block>;
   if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
-    return capabilities<window_rows>{};
+    return capabilities<window_rows, rows_see<model::reach_of<Model>>>{};
   else if constexpr (keeps::has_states && keeps::sees_all)
     return capabilities<next_token>{};
   else if constexpr (keeps::has_states)

@@ -8,6 +8,7 @@
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/sharding.hpp>
 
@@ -72,6 +73,15 @@ consteval bool tail_checked() {
   static_assert(stage_can_run<!keeps || Layouts::context_axes::size == 1, Activations>,
                 "heddle: activations::keep_tail keeps outputs of attention of the last rows of documents: it needs a "
                 "sharding with a context split, such as model::megatron_context");
+  return true;
+}
+
+// Carriers of documents move parts of causal attention.
+template <class Model, class Layouts>
+consteval bool reach_checked() {
+  static_assert(stage_can_run<Layouts::context_axes::size == 0 || reach_rows<reach_of<Model>> == 0, Model>,
+                "heddle: a context split divides causal attention: train a masked model, whose rows see later ones, "
+                "without context<...> in its sharding");
   return true;
 }
 

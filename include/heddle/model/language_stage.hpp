@@ -85,7 +85,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value &&
-                detail::tail_checked<Activations, layouts>());
+                detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
   static constexpr bool only_queues =
@@ -633,7 +633,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   microbatch_slots slots_;
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
-  token_positions_in<space> sequences_{};
+  token_positions_in<space> sequences_{reach_rows<reach_of<Model>>};
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
 };
 

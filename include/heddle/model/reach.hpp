@@ -32,6 +32,14 @@ template <class Model>
 struct reach_in<Model> : reach_in<typename Model::base> {};
 }  // namespace detail
 
+/// Rows of a block of a reach: 0 for `earlier`, -1 for `everything`.
+template <class Reach>
+inline constexpr std::int64_t reach_rows = 0;
+template <>
+inline constexpr std::int64_t reach_rows<everything> = -1;
+template <std::int64_t Rows>
+inline constexpr std::int64_t reach_rows<blocks<Rows>> = Rows;
+
 /// What rows of a model see: its member type `reach`, that of the model it was made of, or `earlier`.
 template <class Model>
 using reach_of = typename detail::reach_in<Model>::type;

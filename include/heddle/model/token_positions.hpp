@@ -1,4 +1,4 @@
-// heddle/model/token_positions.hpp: positions of tokens and causal slices for batches of equally long sequences.
+// heddle/model/token_positions.hpp: positions of tokens and attention slices for batches of equally long sequences.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -14,17 +14,19 @@
 
 namespace heddle::inline v0::model {
 
-/// Kept from call to call while sequences have one length.
+/// Kept from call to call while sequences have one length. `block`: tokens see their block of so many tokens and those before it; 0: the tokens up to them; -1: all of
+/// their sequence (`reach_rows` of a model's reach).
 class token_positions {
  public:
   /// `window`: tokens that rows of `windowed` see; 0: there are none.
+  explicit token_positions(std::int64_t block = 0) noexcept : block_(block) {}
   void prepare(std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
     if (sequence == sequence_ || sequence == 0) return;
     sequence_ = sequence;
     positions_.resize(static_cast<std::size_t>(max_samples * sequence));
     for (std::size_t r = 0; r < positions_.size(); ++r)
       positions_[r] = static_cast<std::int32_t>(static_cast<std::int64_t>(r) % sequence);
-    slices_ = compute::causal_sequences(max_samples, sequence);
+    prepare_slices(max_samples, sequence);
     windowed_.clear();
     if (window <= 0) return;
     for (std::int64_t b = 0; b < max_samples; ++b)
@@ -37,10 +39,13 @@ class token_positions {
   std::span<const std::int32_t> rows(extent_of_batch e) const noexcept {
     return std::span<const std::int32_t>(positions_).first(static_cast<std::size_t>(e.rows()));
   }
-  /// Causal attention inside each sequence.
+  /// Attention inside each sequence.
   std::span<const compute::attention_slice> slices(extent_of_batch e) const noexcept {
-    const auto n = e.sequence == 0 ? std::size_t{0} : static_cast<std::size_t>(e.samples);
-    return std::span<const compute::attention_slice>(slices_).first(n);
+    return std::span<const compute::attention_slice>(slices_).first(static_cast<std::size_t>(slice_count(e)));
+  }
+  std::int64_t slice_count(extent_of_batch e) const noexcept {
+    if (e.sequence == 0) return 0;
+    return e.samples * (block_ <= 0 ? 1 : (e.sequence + block_ - 1) / block_);
   }
   /// Causal attention inside each sequence to the last tokens of the window.
   std::span<const compute::attention_slice> windowed(extent_of_batch e) const noexcept {
@@ -50,6 +55,21 @@ class token_positions {
   std::int64_t sequence() const noexcept { return sequence_; }
 
  private:
+  void prepare_slices(std::int64_t max_samples, std::int64_t sequence) {
+    if (block_ == 0) {
+      slices_ = compute::causal_sequences(max_samples, sequence);
+      return;
+    }
+    slices_.clear();
+    const std::int64_t rows = block_ < 0 ? sequence : block_;
+    for (std::int64_t begin = 0; begin < max_samples * sequence; begin += sequence)
+      for (std::int64_t first = 0; first < sequence; first += rows) {
+        const std::int64_t end = begin + (first + rows < sequence ? first + rows : sequence);
+        slices_.push_back({begin + first, end, begin, end, compute::slice_mask::full});
+      }
+  }
+
+  std::int64_t block_ = 0;
   std::int64_t sequence_ = 0;
   std::vector<std::int32_t> positions_{};
   std::vector<compute::attention_slice> slices_{}, windowed_{};
@@ -60,13 +80,14 @@ class token_positions {
 template <memory_space Space>
 class token_positions_in {
  public:
+  explicit token_positions_in(std::int64_t block = 0) noexcept : host_(block) {}
   void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
     if (sequence == ready_ || sequence == 0) return;
     ready_ = 0;  // until they are there: the queue may throw
     host_.prepare(max_samples, sequence, window);
     const extent_of_batch all{max_samples, sequence};
     positions_ = buffer<std::int32_t, Space>(queue, all.rows(), "the positions of tokens");
-    slices_ = buffer<compute::attention_slice, Space>(queue, max_samples, "the slices of sequences");
+    slices_ = buffer<compute::attention_slice, Space>(queue, host_.slice_count(all), "the slices of sequences");
     queue.copy(host_.rows(all), positions_);
     queue.copy(host_.slices(all), slices_);
     of_sample_ = 0;
@@ -83,7 +104,7 @@ class token_positions_in {
     return heddle::detail::row_at<Space>(positions_.address(), e.rows());
   }
   row_view<const compute::attention_slice, Space> slices(extent_of_batch e) const noexcept {
-    return heddle::detail::row_at<Space>(slices_.address(), e.sequence == 0 ? 0 : e.samples);
+    return heddle::detail::row_at<Space>(slices_.address(), host_.slice_count(e));
   }
   row_view<const compute::attention_slice, Space> windowed(extent_of_batch e) const noexcept {
     return heddle::detail::row_at<Space>(windowed_.address(), e.sequence == 0 ? 0 : e.samples * of_sample_);
@@ -99,6 +120,7 @@ class token_positions_in {
 template <>
 class token_positions_in<host_memory> : public token_positions {
  public:
+  using token_positions::token_positions;
   void prepare(host_memory::queue&, std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
     token_positions::prepare(max_samples, sequence, window);
   }

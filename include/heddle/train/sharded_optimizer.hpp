@@ -251,7 +251,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
                  });
   }
 
-  /// A step that is not the rule's: as `change`, by `update(owned_parameters)`.
+  /// As `change`, by `update(owned_parameters)`.
   template <class Update>
   void update_by(row weights, const_sum_row gradients, double gradient_scale, Update&& update) {
     change(weights, [&](auto written) {
@@ -398,7 +398,6 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     else
       return base::balanced_shares(elements, ranks);
   }
-  // Elements that are converted at a time.
   std::int64_t elements_of_block(std::int64_t owned) const noexcept {
     if constexpr (whole_tensors)
       return tensors_.largest(begin_, end_);
