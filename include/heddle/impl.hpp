@@ -80,6 +80,7 @@
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/model/impl/stage_layers.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
+#include <heddle/observe/impl/conditions.hpp>
 #include <heddle/observe/impl/flight_report.hpp>
 #include <heddle/observe/impl/heat_map.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>
@@ -132,6 +133,7 @@
 #include <heddle/sim/impl/gantt.hpp>
 #include <heddle/sim/impl/lanes.hpp>
 #include <heddle/sim/impl/rl_flow.hpp>
+#include <heddle/sim/impl/serving_cluster.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/sim/impl/world_step.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>

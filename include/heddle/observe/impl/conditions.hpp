@@ -345,7 +345,7 @@ HEDDLE_INLINE std::string runbook::to_text() const {
   const std::vector<int> absent = not_seen_here();
   const std::vector<verdict> now = verdicts();
   for (std::size_t r = 0; r < rows_.size(); ++r) {
-    char number[16];
+    char number[24];
     std::snprintf(number, sizeof number, "%2zu ", r + 1);
     std::string name(rows_[r].name);
     name.resize((std::max)(name.size(), std::size_t{28}), ' ');
