@@ -79,10 +79,12 @@
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/model/impl/stage_layers.hpp>
+#include <heddle/observe/impl/call_lags.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
 #include <heddle/observe/impl/conditions.hpp>
 #include <heddle/observe/impl/flight_report.hpp>
 #include <heddle/observe/impl/heat_map.hpp>
+#include <heddle/observe/impl/linux_counters.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>

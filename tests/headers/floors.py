@@ -35,7 +35,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "search", "search_on_paper", "search_tables", "split_copies", "static_profile", "strategy_choice", "three_functions",
                    "three_functions_stage", "trainer_weights", "training_job", "weights", "whole_tensors"],
          "comm": ["flight_recorder"],
-         "observe": ["conditions", "flight_report", "heat_map"],
+         "observe": ["call_lags", "conditions", "flight_report", "heat_map", "linux_counters"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "frozen_reference", "group_advantages", "line_process", "objective_checks", "planned", "run",
                 "run_state", "save", "scored_batch", "scorer", "settings", "simulated"],
