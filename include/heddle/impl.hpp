@@ -47,6 +47,7 @@
 #include <heddle/infer/impl/sampling.hpp>
 #include <heddle/infer/impl/serve/request_queue.hpp>
 #include <heddle/infer/impl/serve/statistics.hpp>
+#include <heddle/infer/impl/serve/watch.hpp>
 #include <heddle/io/impl/background_save.hpp>
 #include <heddle/io/impl/checkpoint.hpp>
 #include <heddle/io/impl/corpus.hpp>

@@ -25,7 +25,7 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
 # time. Those who want them include them, as docs/tutorial/headers.md says.
 ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units", "hugging_face_model",
                    "paper/backend", "paper/memory", "paper/trace", "paper/world", "parameter_route", "with_model"],
-         "infer": ["any_model_runner", "families", "family_runner", "family_units"],
+         "infer": ["any_model_runner", "families", "family_runner", "family_units", "serve/watch"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches", "context_policies",
