@@ -220,6 +220,8 @@ TEST_CASE("a runbook has rows of a user's, says what is not seen, and refuses wh
        "there is no fault 'sun_spots'; there are admission_burst");
   says([] { (void)sim::serving_cluster({}, 1, {"stage_stall", 4, 0}); }, "has places 0 to 3, not 4");
   says([] { (void)sim::serving_cluster({.slower = {1, 2}}); }, "32 factors of ranks are needed or none, got 2");
+  const std::array<observe::condition, 1> beyond{{{"beyond", {observe::above(observe::own_signal(16), 1)}, ""}}};
+  says([&] { (void)observe::runbook({}, {}, beyond); }, "condition 'beyond' tests a signal that does not exist");
   // Every condition has a fault of its name.
   const auto faults = sim::serving_faults();
   REQUIRE(faults.size() == observe::catalogue.size());
