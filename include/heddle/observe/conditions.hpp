@@ -56,8 +56,10 @@ enum class signal : std::uint8_t {
 constexpr signal own_signal(int n) noexcept {
   return static_cast<signal>(static_cast<int>(signal::count) + n);
 }
+/// How many signals a user may have.
 inline constexpr int most_own_signals = 16;
 HEDDLE_INLINE std::string_view to_string(signal s) noexcept;
+/// What the places of this signal are.
 HEDDLE_INLINE place_kind kind_of(signal s) noexcept;
 
 /// How a test compares a window's mean of a signal with a number.
@@ -73,35 +75,45 @@ enum class comparison : std::uint8_t {
   faded,  ///< below `than` times its calm value, while the median of the others of its group keeps 0.8 of theirs
   joint   ///< no place faded in that way
 };
+/// A comparison of one signal with a number.
 struct condition_test {
   comparison how = comparison::none;
   signal of = signal::count;
   double than = 0;
 };
+/// Some place is above `factor` times its calm value.
 constexpr condition_test high(signal s, double factor) noexcept {
   return {comparison::high, s, factor};
 }
+/// Some place is below `factor` times its calm value.
 constexpr condition_test low(signal s, double factor) noexcept {
   return {comparison::low, s, factor};
 }
+/// Some place is above `value`.
 constexpr condition_test above(signal s, double value) noexcept {
   return {comparison::above, s, value};
 }
+/// No place is above `value`.
 constexpr condition_test under(signal s, double value) noexcept {
   return {comparison::under, s, value};
 }
+/// All places are within this factor of their calm values.
 constexpr condition_test calm(signal s, double factor = 1.25) noexcept {
   return {comparison::calm, s, factor};
 }
+/// Some place is above `factor` times the median of the others of its group.
 constexpr condition_test skew(signal s, double factor) noexcept {
   return {comparison::skew, s, factor};
 }
+/// No place is above `factor` times the median of the others of its group.
 constexpr condition_test even(signal s, double factor) noexcept {
   return {comparison::even, s, factor};
 }
+/// Some place falls below `factor` times its calm value, while the others of its group keep theirs.
 constexpr condition_test faded(signal s, double factor) noexcept {
   return {comparison::faded, s, factor};
 }
+/// No place fades in that way.
 constexpr condition_test joint(signal s, double factor) noexcept {
   return {comparison::joint, s, factor};
 }

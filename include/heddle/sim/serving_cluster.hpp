@@ -43,6 +43,7 @@ struct serving_fault {
   int place = 0;            ///< rank, node, stage, replica, link or channel, as the condition's
   std::int64_t from_window = 0;
 };
+/// The names of all faults, in the order of `observe::catalogue`.
 HEDDLE_INLINE std::vector<std::string_view> serving_faults();
 
 /// What one window of steps measured: means over the window. Names and places are those of `observe::signal`.

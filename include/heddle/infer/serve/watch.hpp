@@ -18,6 +18,7 @@
 
 namespace heddle::inline v0::infer {
 
+/// Settings of a `serve_watch`.
 struct watch_options {
   std::chrono::milliseconds period{1000};  ///< a window of the runbook
   std::int64_t most_running = 0;           ///< `engine_options::max_running`; 0: empty rows are not measured
