@@ -4,6 +4,7 @@
 #include <heddle/infer/json/generation_config.hpp>
 #include <heddle/infer/serve/httplib/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
+#include <heddle/infer/serve/watch.hpp>
 #include <heddle/io/tokenizer/folder.hpp>
 
 #include "model_ranks.hpp"
@@ -34,7 +35,7 @@ namespace {
 struct settings {
   fs::path model, tokenizer, keys;
   std::string name, chat_template;
-  bool bytes = false;
+  bool bytes = false, watch = false;
   std::int64_t cache_mib = 256, running = 32, waiting = 256;
   std::size_t set_mib = 64, table_mib = 64;
   model_ranks::options ranks{};
@@ -112,6 +113,8 @@ int run(settings s) {
   std::printf("listening on http://%s:%d\n", s.http.host.c_str(), server.port());
   say(s.http, ends, sampling.about);
   std::fflush(stdout);
+  inf::serve_watch watch(queue, {.most_running = s.running});
+  if (s.watch) watch.start();
   std::string failure;
   std::atomic<bool> ended{false};
   std::thread ranks([&] {
@@ -143,6 +146,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--tokenizer", s.tokenizer, "tokenizer.json, or its folder")->otherwise("the model's");
   app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
+  app.add_flag("--watch", s.watch, "conditions of the runbook on stderr and in /metrics");
   app.add_option("--chat-template", s.chat_template, "how conversations are rendered: " + inf::chat_format_names())
       ->otherwise("the folder's template");
   app.add_option("--name", s.name, "the model's name in calls")->otherwise("its folder's");

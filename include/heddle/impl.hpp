@@ -47,6 +47,7 @@
 #include <heddle/infer/impl/sampling.hpp>
 #include <heddle/infer/impl/serve/request_queue.hpp>
 #include <heddle/infer/impl/serve/statistics.hpp>
+#include <heddle/infer/impl/serve/watch.hpp>
 #include <heddle/io/impl/background_save.hpp>
 #include <heddle/io/impl/checkpoint.hpp>
 #include <heddle/io/impl/corpus.hpp>
@@ -83,9 +84,12 @@
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/model/impl/stage_layers.hpp>
+#include <heddle/observe/impl/call_lags.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
+#include <heddle/observe/impl/conditions.hpp>
 #include <heddle/observe/impl/flight_report.hpp>
 #include <heddle/observe/impl/heat_map.hpp>
+#include <heddle/observe/impl/linux_counters.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
@@ -136,6 +140,7 @@
 #include <heddle/sim/impl/gantt.hpp>
 #include <heddle/sim/impl/lanes.hpp>
 #include <heddle/sim/impl/rl_flow.hpp>
+#include <heddle/sim/impl/serving_cluster.hpp>
 #include <heddle/sim/impl/visits_svg.hpp>
 #include <heddle/sim/impl/world_step.hpp>
 #include <heddle/tensor/impl/expected_memory.hpp>

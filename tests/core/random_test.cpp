@@ -62,3 +62,34 @@ TEST_CASE("uniform and normal numbers have the moments of their distributions", 
   CHECK(normal_squares / n == Approx(1).margin(6 * std::sqrt(2.0 / n)));
   CHECK(normal_fourth / n == Approx(3).margin(6 * std::sqrt(96.0 / n)));
 }
+
+TEST_CASE("random numbers that are drawn by rank, or with one stream for all, are told from those by element",
+          "[core][law]") {
+  // Eight elements on one rank, and on two ranks with four each. Numbers belong to elements: the cut does not matter.
+  constexpr std::uint64_t elements = 8;
+  const auto whole = [](std::uint64_t i) { return counter_random(5, 1).integer(i); };
+  const auto drawn = [](std::uint64_t ranks, auto&& number) {
+    std::set<std::uint64_t> seen;
+    std::uint64_t equal = 0;
+    for (std::uint64_t r = 0; r < ranks; ++r)
+      for (std::uint64_t i = 0; i < elements / ranks; ++i) {
+        const std::uint64_t n = number(r, i, ranks);
+        seen.insert(n);
+        if (n == counter_random(5, 1).integer(r * (elements / ranks) + i)) ++equal;
+      }
+    return std::array<std::uint64_t, 2>{seen.size(), equal};  // different ones, those of one rank
+  };
+  using pair = std::array<std::uint64_t, 2>;
+  const auto by_element = [&](std::uint64_t r, std::uint64_t i, std::uint64_t ranks) {
+    return whole(r * (elements / ranks) + i);
+  };
+  for (const std::uint64_t ranks : {1, 2, 4, 8}) CHECK(drawn(ranks, by_element) == pair{elements, elements});
+  // Negative controls. One seed for all ranks, indices from 0 on each: halves are equal where they should differ.
+  const auto one_seed = [&](std::uint64_t, std::uint64_t i, std::uint64_t) { return whole(i); };
+  CHECK(drawn(2, one_seed) == pair{elements / 2, elements / 2});
+  // A stream for each rank: all differ, but they are other numbers than those of one rank.
+  const auto by_rank = [](std::uint64_t r, std::uint64_t i, std::uint64_t) {
+    return counter_random(5, 100 + r).integer(i);
+  };
+  CHECK(drawn(2, by_rank) == pair{elements, 0});
+}

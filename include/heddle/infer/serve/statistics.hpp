@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::infer {
@@ -45,6 +46,8 @@ class serve_statistics {
   void refused();
   void publish(const engine_counts& counts);
   engine_counts counts() const;
+  /// Conditions that are watched for, by name, and whether they hold now: `condition` in the text (`serve_watch`).
+  void set_conditions(std::vector<std::pair<std::string, bool>> conditions);
   /// Requests that ended with a reason.
   std::int64_t ended(finish_reason reason) const;
   /// Text in Prometheus' exposition format 0.0.4. Names are vLLM's with the prefix `heddle:`. `waiting`: requests that did not begin.
@@ -55,6 +58,7 @@ class serve_statistics {
   engine_counts counts_{};
   std::array<std::int64_t, 5> reasons_{};  // by finish_reason
   std::int64_t refused_ = 0;
+  std::vector<std::pair<std::string, bool>> conditions_{};
   histogram first_{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
   histogram next_{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10};
   histogram whole_{0.01, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240};

@@ -193,7 +193,9 @@ HEDDLE_INLINE rank_flight read_flight(std::span<const std::byte> file, std::stri
     r.what = what;
     if (c.mark >= 0) r.operation += " in step " + std::to_string(c.mark);
     const std::int64_t last = c.left_ns != 0 ? c.left_ns : c.entered_ns;
-    all.last_ns = (std::max)(all.last_ns, last + h.clock_ahead_ns);
+    // As unsigned numbers: times of a damaged file may be anything.
+    const std::uint64_t there = static_cast<std::uint64_t>(last) + static_cast<std::uint64_t>(h.clock_ahead_ns);
+    all.last_ns = (std::max)(all.last_ns, static_cast<std::int64_t>(there));
   }
   return all;
 }

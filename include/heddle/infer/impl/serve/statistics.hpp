@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace heddle::inline v0::infer {
 
@@ -57,6 +59,11 @@ HEDDLE_INLINE void serve_statistics::publish(const engine_counts& counts) {
 HEDDLE_INLINE engine_counts serve_statistics::counts() const {
   const std::scoped_lock lock(mutex_);
   return counts_;
+}
+
+HEDDLE_INLINE void serve_statistics::set_conditions(std::vector<std::pair<std::string, bool>> conditions) {
+  const std::scoped_lock lock(mutex_);
+  conditions_ = std::move(conditions);
 }
 
 HEDDLE_INLINE std::int64_t serve_statistics::ended(finish_reason reason) const {
@@ -154,6 +161,10 @@ HEDDLE_INLINE std::string serve_statistics::to_text(std::string_view model, std:
        {finish_reason::stop, finish_reason::length, finish_reason::cancelled, finish_reason::error})
     out.line("request_success_total", reasons_.at(static_cast<std::size_t>(r)),
              ",finished_reason=\"" + std::string(infer::to_string(r)) + "\"");
+  if (!conditions_.empty()) {
+    out.head("condition", "gauge", "Whether a condition of the runbook holds.");
+    for (const auto& [name, holds] : conditions_) out.line("condition", holds ? 1 : 0, ",name=\"" + name + "\"");
+  }
   out.metric("time_to_first_token_seconds", "Time from submission to the first token.", first_);
   out.metric("inter_token_latency_seconds", "Time between tokens of a request.", next_);
   out.metric("e2e_request_latency_seconds", "Time from submission to the end of a request.", whole_);
