@@ -36,6 +36,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "saved_frozen", "saved_stage", "search", "search_on_paper", "search_tables", "split_copies", "static_profile", "strategy_choice",
                    "three_functions", "three_functions_stage", "trainer_weights", "training_job", "weights", "whole_tensors"],
          "comm": ["flight_recorder"],
+         "layout": ["choose"],
          "observe": ["flight_report", "heat_map"],
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "critic", "forecast", "frozen_reference", "group_advantages", "line_process",
