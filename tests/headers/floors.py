@@ -46,7 +46,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/minhash", "tokens/prefetched_source",
                 "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source", "tokens/token_store"],
          "sim": ["lanes", "levels", "reliability", "transformer_step", "world_step"],
-         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
+         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
          "compute": ["launched_pixelize", "pixelize", "pixelized", "watched_choices"],
