@@ -218,6 +218,7 @@ TEST_CASE("uneven traffic in a step takes no longer than plan_traffic's ways", "
     CHECK(made.fixed <= alone.seconds_of[0] * (1 + 1e-12));  // shifts on the first topology are among the ways
     const double least = std::min({alone.seconds_of[0], alone.seconds_of[1], alone.seconds_of[3]});
     CHECK(made.seconds <= least * (1 + 1e-12));
+    CHECK(step.all_to_all_v<tp>(traffic).plan().states.size() == made.states.size());
     // Each round alone is at least as long as its longest message at the bandwidth of a rank.
     CHECK(made.seconds >= static_cast<double>(traffic.most_bytes()) / optics.bytes_per_second);
   }

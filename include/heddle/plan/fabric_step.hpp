@@ -139,6 +139,13 @@ class fabric_step {
     if (traffic.ranks() != static_cast<int>(groups[0].size()))
       throw config_error("heddle: fabric_step: traffic of " + std::to_string(traffic.ranks()) + " ranks over axis " +
                          std::to_string(Mesh::template position<Axis>) + " of " + std::to_string(groups[0].size()));
+    constexpr std::size_t axis = Mesh::template position<Axis>;
+    for (const known_traffic& k : traffic_)
+      if (k.axis == axis && k.bytes == traffic.bytes()) {
+        step_.calls.push_back({k.kind, std::exchange(step_.compute, 0.0)});
+        return *this;
+      }
+    traffic_.push_back({axis, step_.kinds.size(), traffic.bytes()});
     std::int64_t bytes = 0;
     for (const std::int64_t b : traffic.bytes()) bytes += b;
     add({"all_to_all_v over axis " + std::to_string(Mesh::template position<Axis>) + ", " + std::to_string(bytes) +
@@ -222,10 +229,16 @@ class fabric_step {
     step_.calls.push_back({step_.kinds.size() - 1, std::exchange(step_.compute, 0.0)});
   }
 
+  struct known_traffic {
+    std::size_t axis, kind;
+    std::vector<std::int64_t> bytes;
+  };
+
   Mesh mesh_;
   topology start_;
   circuit_switch fabric_;
   std::vector<offered> offered_;
+  std::vector<known_traffic> traffic_;
   detail::fabric_calls step_;
 };
 
