@@ -50,7 +50,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                   "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
          "compute": ["launched_pixelize", "pixelize", "pixelized", "watched_choices"],
-         "schedule": ["lower/reorder", "text/derive"]}
+         "schedule": ["actor/actor_ranks", "lower/reorder", "text/derive"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",
