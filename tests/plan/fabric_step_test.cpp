@@ -41,7 +41,7 @@ hd::topology fabric_at_random(std::mt19937& random, const plan::circuit_switch& 
   std::vector<int> order{0, 1, 2, 3, 4, 5, 6, 7};
   for (std::size_t i = 7; i > 0; --i) std::swap(order[i], order[random() % (i + 1)]);
   for (std::size_t i = 0; i < 8; ++i) t.add_link(order[i], order[(i + 1) % 8], optics.port());
-  for (unsigned k = random() % 12; k > 0; --k)
+  for (auto k = random() % 12; k > 0; --k)
     if (const int a = static_cast<int>(random() % 8), b = static_cast<int>(random() % 8); a != b)
       t.add_link(a, b, optics.port());
   return t;
@@ -51,7 +51,7 @@ any_step step_at_random(std::mt19937& random, double switching) {
   any_step step(random() % 2 == 0 ? any_mesh(2, 4) : any_mesh(4, 2), fabric_at_random(random, optics), optics);
   step.offer<algo::rabenseifner, algo::ring>();
   const char* names[]{"all_reduce", "all_gather", "reduce_scatter"};
-  for (unsigned k = 1 + random() % 6; k > 0; --k) {
+  for (auto k = 1 + random() % 6; k > 0; --k) {
     step.compute(random() % 2 == 0 ? 0 : 1e-4);
     call(step, names[random() % 3], static_cast<int>(random() % 2), std::int64_t{1} << (12 + random() % 14));
   }
