@@ -7,6 +7,8 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -105,6 +107,35 @@ TEST_CASE("a loss without axes and layouts fits weights of any layout", "[comput
     same(run<row, column, any_loss>(mesh, x, calls));
     same(run<column, column, any_loss>(mesh, x, calls));
   }
+}
+
+// PPO's objective of an element: the smaller of ratio and clipped ratio, times the advantage.
+struct clipped {
+  static double bounded(double r) { return r < 0.8 ? 0.8 : r > 1.2 ? 1.2 : r; }
+  static double value(double r, double a) { return std::min(r * a, bounded(r) * a); }
+  static std::array<double, 2> gradient(double r, double a) {
+    const bool free = r * a <= bounded(r) * a;
+    return {free ? a : 0, free ? r : bounded(r)};
+  }
+};
+
+TEST_CASE("a map of two operands has the gradients of central differences", "[compute][gradient]") {
+  std::vector<numbers> x{random_numbers(b * o, 5, 0.9), random_numbers(b * o, 6)};
+  for (double& r : x[0]) r = 1 + (std::abs(std::abs(r) - 0.2) < 0.01 ? 0.5 : r);  // not at the corners
+  const loss_function loss = [](const std::vector<numbers>& p) {
+    double sum = 0;
+    for (std::size_t k = 0; k < p[0].size(); ++k) sum += clipped::value(p[0][k], p[1][k]);
+    return sum / (b * o);
+  };
+  check(loss, x, [&](flexible mesh) {
+    return on_all(mesh, [&](auto& backend, auto& world) {
+      const auto r = spread<rows<flexible>>(x[0], hd::shape<b, o>{}).part(rows<flexible>{mesh}, world.rank());
+      const auto a = spread<column<flexible>>(x[1], hd::shape<b, o>{}).part(column<flexible>{mesh}, world.rank());
+      return hd::value_and_gradient<hd::reduced_gradients>(
+          backend, world,
+          [](auto p, auto q) { return hd::mean(hd::apply<op::map<clipped>>(hd::auto_redistribute{}, p, q)); }, r, a);
+    });
+  });
 }
 
 }  // namespace fitted_losses
