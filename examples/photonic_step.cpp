@@ -1,4 +1,4 @@
-// A training step on optical circuits: all collectives of 32 layers planned together, and what switching and hiding it gain.
+// A training step on optical circuits: the collectives of 32 layers planned together, and what that gains.
 // run:
 // prints: switch of     1 us: first topology 495.5 ms, planned together 298.8 ms, 1.66 times faster
 // prints: switch of 10000 us: first topology 495.5 ms, planned together 476.7 ms, 1.04 times faster
@@ -45,7 +45,7 @@ plan::rank_traffic tokens_of_experts() {
   return {16, bytes};
 }
 
-// 32 layers of width 8,192, 2,048 tokens a group, 400 TFLOP/s a rank; with `moe` an exchange of tokens after each layer.
+// 32 layers of width 8,192, 2,048 tokens a group, 400 TFLOP/s a rank; with `moe` tokens are exchanged after each layer.
 plan::fabric_step<mesh> step_of(double switching, bool moe) {
   const plan::circuit_switch optics{3e-6, 100e9, 4, switching};
   plan::fabric_step step(mesh{}, hd::topologies::torus({8, 16}, optics.port()), optics);
@@ -67,7 +67,8 @@ void print(double switching, bool moe) {
   const plan::fabric_step<mesh> step = step_of(switching, moe);
   const plan::fabric_plan made = step.plan();
   std::printf(
-      "switch of %5.0f us: first topology %.1f ms, planned together %.1f ms, %.2f times faster; call by call %.1f ms\n",
+      "switch of %5.0f us: first topology %.1f ms, planned together %.1f ms, %.2f times faster; "
+      "call by call %.1f ms\n",
       switching * 1e6, made.fixed * 1e3, made.seconds * 1e3, made.fixed / made.seconds, made.call_by_call * 1e3);
   const plan::fabric_plan hidden = step.plan({.hide_behind_computation = true});
   std::printf("  hidden behind computation: %.1f ms, %.2f times faster; %d switches\n", hidden.seconds * 1e3,

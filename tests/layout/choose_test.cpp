@@ -1,4 +1,4 @@
-// tests/layout/choose_test.cpp: signatures of all operators: brute force, OneFlow's greedy, a transformer block, budgets, bad input.
+// tests/layout/choose_test.cpp: signatures of all operators: brute force, OneFlow's greedy search, a transformer block.
 #include "catch.hpp"
 
 #include <heddle/layout/choose.hpp>
@@ -189,8 +189,8 @@ TEST_CASE("a transformer block over tp gets columns then rows and two all_reduce
 }
 
 TEST_CASE("layouts of a small model cost what brute force over its signatures finds", "[layout][choose]") {
-  // One product "bi,io->bo" over two ranks, operands given as copies, the result asked for as copies: of the signatures of OneFlow's
-  // table 1 splitting b or o costs half of the work and an all_gather, splitting i half and an all_reduce.
+  // One product "bi,io->bo" over two ranks, operands given as copies, the result asked for as copies: of the signatures
+  // of OneFlow's table 1 splitting b or o costs half of the work and an all_gather, splitting i half and an all_reduce.
   hd::layout_program<hd::mesh<hd::axis<hd::tp, 2>>> p;
   const auto x = p.input<sbp::B>("x", {64, 256});
   const auto w = p.weight<sbp::B>("w", {256, 128});
@@ -201,8 +201,8 @@ TEST_CASE("layouts of a small model cost what brute force over its signatures fi
   CHECK(p.choose(costs).seconds == Approx(least(work)).epsilon(1e-12));
   costs.bytes_per_second = 1e13;
   CHECK(p.choose(costs).seconds == Approx(work / 2 + result / 2 / 1e4).epsilon(1e-12));
-  // With gradients: three times the work; x's are not asked for, w's are gathered where o is split, and the result's, which are
-  // contributions where the result is copies, are summed into parts.
+  // With gradients: three times the work; x's are not asked for, w's are gathered where o is split, and the result's,
+  // which are contributions where the result is copies, are summed into parts.
   costs.backward = true;
   const double weight = 256.0 * 128 * 4 / 1e13;
   CHECK(p.choose(costs).seconds == Approx(3 * work / 2 + result / 1e4 + weight / 2).epsilon(1e-12));

@@ -1,4 +1,4 @@
-// tests/plan/fabric_step_test.cpp: steps on switched fabrics against networkx, one collective's plan, published ratios, laws.
+// tests/plan/fabric_step_test.cpp: steps on switched fabrics against networkx, one collective's plan, computed ratios.
 #include "catch.hpp"
 
 #include <heddle/collective/algorithm/bidirectional_ring.hpp>

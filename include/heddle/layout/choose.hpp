@@ -19,8 +19,8 @@
 
 namespace heddle::inline v0 {
 
-/// Costs of the states of some variables together: an entry for each combination, the last variable's state changes first.
-/// Infinity forbids a combination.
+/// Costs of the states of some variables together: an entry for each combination, the last variable's state changes
+/// first. Infinity forbids a combination.
 struct choice_factor {
   std::vector<int> variables;
   std::shared_ptr<const std::vector<double>> costs;
@@ -39,16 +39,18 @@ struct choice_states {
 };
 /// What states cost together.
 [[nodiscard]] HEDDLE_INLINE double cost_of(const choice_graph& graph, const std::vector<int>& states);
-/// The cheapest states on any graph, cycles too: variables are eliminated one after the other, that whose neighbours have
-/// the fewest combinations first. Where a table would have more than `most_entries`, the variable with the most
-/// neighbours is fixed where it alone is cheapest, and the result is not `proven`; variables are then improved one by one.
+/// The cheapest states on any graph, cycles too: variables are eliminated one after the other, that whose neighbours
+/// have the fewest combinations first. Where a table would have more than `most_entries`, the variable with the most
+/// neighbours is fixed where it alone is cheapest, and the result is not `proven`; variables are then improved one by
+/// one.
 /// Errors: `config_error` for a variable without states, one that is not there or twice in a factor, tables of another
 /// size, costs that are NaN. Source: nonserial dynamic programming, Bertele and Brioschi 1972.
 [[nodiscard]] HEDDLE_INLINE choice_states cheapest_states(const choice_graph& graph,
                                                           std::size_t most_entries = std::size_t{1} << 26);
 
 /// What `layout_program::choose` weighs. Operators that multiply and sum count two operations for each combination of
-/// their letters, others one per element. Inputs and weights are held. Units: floating-point operations, bytes and seconds of one rank.
+/// their letters, others one per element. Inputs and weights are held. Units: floating-point operations, bytes and
+/// seconds of one rank.
 struct layout_costs {
   double flops_per_second = 100e12;
   double bytes_per_second = 100e9;  ///< what a rank sends
@@ -130,7 +132,8 @@ struct program_node {
   double operations = 0;
   enum class role : unsigned char { input, weight, result, output } is = role::result;
 };
-// The core that needs no types: seconds per node and state, bytes held, edges; raises the price of a byte until all fits.
+// The core that needs no types: seconds per node and state, bytes held, edges; raises the price of a byte until all
+// fits.
 struct priced_choice {
   choice_states found;
   double price = 0;

@@ -23,8 +23,8 @@ namespace heddle::inline v0::plan {
 
 /// How a step is planned.
 struct step_options {
-  /// Circuits are switched while ranks compute: the first switch of a call takes only what the computation before it does not
-  /// cover.
+  /// Circuits are switched while ranks compute: the first switch of a call takes only what the computation before it
+  /// does not cover.
   bool hide_behind_computation = false;
 };
 
@@ -80,16 +80,16 @@ HEDDLE_INLINE fabric_plan planned(const fabric_calls& step, const topology& star
 
 }  // namespace detail
 
-/// The computation and the calls of a step on a fabric whose circuits can be switched. Rank r of the mesh stands where rank r
-/// of the topology does; all groups of an axis call at the same time.
+/// The computation and the calls of a step on a fabric whose circuits can be switched. Rank r of the mesh stands where
+/// rank r of the topology does; all groups of an axis call at the same time.
 ///
 ///     plan::fabric_step step(mesh, topologies::torus({8, 16}, optics.port()), optics);
 ///     step.offer<algo::rabenseifner, algo::ring>();
 ///     for (int l = 0; l < 32; ++l) step.compute(1e-3).all_reduce<tp>(33'554'432);
 ///     const plan::fabric_plan plan = step.plan({.hide_behind_computation = true});
 ///
-/// Source: Vijaya Kumar, Devraj and Singh 2025, arXiv:2509.15450, for the cost of a round and of switching; planning calls
-/// together and hiding are ours.
+/// Source: Vijaya Kumar, Devraj and Singh 2025, arXiv:2509.15450, for the cost of a round and of switching; planning
+/// calls together and hiding are ours.
 template <mesh_like Mesh>
 class fabric_step {
  public:
@@ -154,8 +154,9 @@ class fabric_step {
     return *this;
   }
 
-  /// The plan that takes the least time: a shortest path through (call, algorithm, round, state of the fabric). States are the
-  /// first topology and the circuits of every round of every way for which the ports suffice; the fabric may stay in the last.
+  /// The plan that takes the least time: a shortest path through (call, algorithm, round, state of the fabric). States
+  /// are the first topology and the circuits of every round of every way for which the ports suffice; the fabric may
+  /// stay in the last.
   /// Errors: `config_error` if a call finds no way in any state.
   [[nodiscard]] fabric_plan plan(const step_options& options = {}) const {
     return detail::planned(step_, start_, fabric_, options);

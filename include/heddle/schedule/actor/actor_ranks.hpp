@@ -27,8 +27,8 @@ struct rank_actor_call {
 
 namespace detail {
 
-// Actors of one rank, their slots, and the messages to and from other ranks. Tags: 2 r for what register r holds and its
-// end, 2 r + 1 for its acknowledgements.
+// Actors of one rank, their slots, and the messages to and from other ranks. Tags: 2 r for what register r holds and
+// its end, 2 r + 1 for its acknowledgements.
 template <class Comm>
 class actors_of_rank {
  public:
@@ -222,13 +222,15 @@ class actors_of_rank {
 
 }  // namespace detail
 
-/// Runs a graph over the ranks of a communicator for `rounds` rounds: queue q is rank q, ranks beyond the queues have nothing to
-/// do. All ranks call it with the same graph. A register that is read on another rank is sent there by value, once for all its
-/// readers on that rank; credits come back as messages, so a rank is never more rounds ahead than the register has
-/// slots. `bytes[r]` is the size of a slot of register r; `begin(r, slot, bytes)` fills slots that hold a value from the start, on
-/// each rank that has them; `kernel(rank_actor_call)` runs an actor. Tags 0 to twice the number of registers are used.
-/// Errors: `schedule_error` if the graph is wrong, `rounds` negative, there are too few ranks or sizes; where a kernel throws, a
-/// `schedule_error` names actor, round and rank and nests the exception; the other ranks end as launch ends them.
+/// Runs a graph over the ranks of a communicator for `rounds` rounds: queue q is rank q, ranks beyond the queues have
+/// nothing to do. All ranks call it with the same graph. A register that is read on another rank is sent there by
+/// value, once for all its readers on that rank; credits come back as messages, so a rank is never more rounds ahead
+/// than the register has slots. `bytes[r]` is the size of a slot of register r; `begin(r, slot, bytes)` fills slots
+/// that hold a value from the start, on each rank that has them; `kernel(rank_actor_call)` runs an actor. Tags 0 to
+/// twice the number of registers are used.
+/// Errors: `schedule_error` if the graph is wrong, `rounds` negative, there are too few ranks or sizes; where a kernel
+/// throws, a `schedule_error` names actor, round and rank and nests the exception; the other ranks end as launch ends
+/// them.
 /// Source: Yuan et al. 2021, arXiv:2110.15032, section 5.
 template <class Comm, class Begin, class Kernel>
 void run_actors(Comm& comm, const actor_graph_view& graph, int rounds, std::span<const std::size_t> bytes,
