@@ -38,6 +38,7 @@
 #include <heddle/collective/measured_decisions.hpp>
 #include <heddle/collective/pass_states.hpp>
 #include <heddle/collective/round_cost.hpp>
+#include <heddle/collective/round_groups.hpp>
 #include <heddle/collective/round_load.hpp>
 #include <heddle/collective/round_program.hpp>
 #include <heddle/collective/rounds.hpp>

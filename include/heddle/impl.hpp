@@ -68,6 +68,7 @@
 #include <heddle/io/impl/tokens/megatron_index.hpp>
 #include <heddle/io/impl/tokens/shard_cache.hpp>
 #include <heddle/io/impl/tokens/shard_order.hpp>
+#include <heddle/layout/impl/choose.hpp>
 #include <heddle/layout/impl/describe.hpp>
 #include <heddle/layout/impl/describe_plan.hpp>
 #include <heddle/layout/impl/describe_svg.hpp>
@@ -98,6 +99,7 @@
 #include <heddle/plan/impl/co_clustering.hpp>
 #include <heddle/plan/impl/document_waves.hpp>
 #include <heddle/plan/impl/experts_svg.hpp>
+#include <heddle/plan/impl/fabric_step.hpp>
 #include <heddle/plan/impl/flex_groups.hpp>
 #include <heddle/plan/impl/gain_map.hpp>
 #include <heddle/plan/impl/galvatron_costs.hpp>

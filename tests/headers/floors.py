@@ -50,11 +50,12 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "tokens/prefetched_source", "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source",
                 "tokens/token_store", "torch/metadata", "torch/pickle", "torch/stored_tensor", "torch/tensor"],
          "sim": ["diffusion_cost", "lanes", "levels", "reliability", "serving_cluster", "transformer_step", "world_step"],
-         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "galvatron_costs", "improve_schedule", "level_bytes", "nano_batches",
-                  "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
+         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes",
+                  "nano_batches", "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
          "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
-         "schedule": ["lower/reorder", "text/derive"]}
+         "schedule": ["actor/actor_ranks", "lower/reorder", "text/derive"],
+         "layout": ["choose"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

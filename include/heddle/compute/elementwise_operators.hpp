@@ -8,6 +8,7 @@
 #include <span>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0 {
 namespace op {
@@ -26,11 +27,10 @@ struct gated : elementwise {
   static constexpr int least = 2;
   static constexpr int most = 2;
 };
-/// A function of one element of one's own: `F::value(x)` and `F::derivative(x)`, static.
+/// A function of elements of one's own, static: of one operand `F::value(x)` and `F::derivative(x)`; of two to eight of one shape
+/// `F::value(x, y)` and `F::gradient(x, y)`, a `std::array` with the derivative by each.
 template <class F>
-struct map : elementwise {
-  static constexpr int most = 1;
-};
+struct map : elementwise {};
 
 }  // namespace op
 namespace compute {
@@ -100,7 +100,7 @@ struct operator_kernel<op::silu> : elementwise_operator {
 
 template <class F>
 struct operator_kernel<op::map<F>> : elementwise_operator {
-  static constexpr unsigned reads = 1;
+  static constexpr unsigned reads = 0xff;
   template <class B, class T>
   static constexpr bool runs_on = true;
   template <class C, class S, class Y, class X>
@@ -116,6 +116,29 @@ struct operator_kernel<op::map<F>> : elementwise_operator {
       const auto from = dy.elements();
       const auto to = std::get<0>(g).elements();
       for (std::size_t i = 0; i < in.size(); ++i) to[i] = from[i] * F::derivative(in[i]);
+    }
+  }
+  template <class C, class S, class Y, class... X>
+    requires(sizeof...(X) > 1)
+  static void forward(C&, S&, Y& y, const X&... x) {
+    const auto out = y.elements();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = F::value(x.elements()[i]...);
+  }
+  template <class C, class S, class Y, class G, class... X>
+    requires(sizeof...(X) > 1)
+  static void backward(C&, S&, const auto& dy, const Y&, G& g, const X&... x) {
+    const auto from = dy.elements();
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const auto derivatives = F::gradient(x.elements()[i]...);
+      static_assert(std::tuple_size_v<std::remove_const_t<decltype(derivatives)>> == sizeof...(X),
+                    "heddle: op::map<F>: F::gradient(x, y, ...) returns one derivative for each operand");
+      [&]<std::size_t... K>(std::index_sequence<K...>) {
+        const auto give = [&](auto& to, auto derivative) {
+          if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(to)>, no_gradient>)
+            to.elements()[i] = from[i] * derivative;
+        };
+        (give(std::get<K>(g), derivatives[K]), ...);
+      }(std::index_sequence_for<X...>{});
     }
   }
 };

@@ -88,6 +88,32 @@ constexpr auto apply(const First& first, const Args&... args) {
   }
 }
 
+namespace compute::detail {
+template <layout_like To, expression X>
+constexpr auto brought_to(const X& x) {
+  if constexpr (std::is_same_v<To, typename X::layout_type>)
+    return x;
+  else
+    return expression_of<moved_to<To>, default_setting, X>(default_setting{}, x);
+}
+template <class Op, class... To, class... X>
+constexpr auto apply_to_brought(type_list<To...>, const X&... x) {
+  return apply<Op>(brought_to<To>(x)...);
+}
+}  // namespace compute::detail
+
+/// The same; operands whose layouts do not fit are redistributed first, as `repaired` says, and their gradients go the way
+/// back. A function that names no layout so fits any.
+template <operation Op, expression... X>
+constexpr auto apply(auto_redistribute, const X&... x) {
+  return compute::detail::apply_to_brought<Op>(typename repaired<Op, typename X::layout_type...>::operands{}, x...);
+}
+/// A product by formula whose operands are redistributed where they do not fit.
+template <fixed_string Formula, expression... X>
+constexpr auto einsum(auto_redistribute fit, const X&... x) {
+  return apply<op::einsum<Formula>>(fit, x...);
+}
+
 /// A product of tensors by formula: `einsum<"bi,io->bo">(x, w)`.
 template <fixed_string Formula, expression... X>
 constexpr auto einsum(const X&... x) {
