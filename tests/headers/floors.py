@@ -26,7 +26,7 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
 ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "families", "family_stage", "family_units",
                    "hugging_face_model", "layers/gated_linear_attention", "mistral", "paper/backend", "paper/memory", "paper/trace", "paper/world",
                    "parameter_route", "spiking_brain", "spiking_brain_config", "with_model"],
-         "infer": ["any_model_runner", "families", "family_runner", "family_units", "windowed"],
+         "infer": ["any_model_runner", "families", "family_runner", "family_units", "move_cache", "pools", "windowed"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",

@@ -97,7 +97,8 @@ void pools_round(std::mt19937& random, bool never, std::int64_t& preempted, std:
       if (ends && had_ended) throw hd::error("a request ended twice");
     }
     if (fake::between(random, 0, 9) == 0) (fake::between(random, 0, 1) == 0 ? from : to).fail_next = true;
-    if (fake::between(random, 0, 9) == 0) pools.weights_changed(fake::between(random, 0, 1) == 0 ? inf::kv::keep : inf::kv::recompute);
+    if (fake::between(random, 0, 9) == 0)
+      pools.weights_changed(fake::between(random, 0, 1) == 0 ? inf::kv::keep : inf::kv::recompute);
     link.stuck = never && fake::between(random, 0, 1) == 0;
     try {
       pools_take(pools, got);
@@ -158,7 +159,9 @@ TEST_CASE("pools give the tokens of one engine and free every block, whatever co
   pools_rounds(400, 44'100);
 }
 
-TEST_CASE("ten thousand orders of requests in pools", "[infer][slow]") { pools_rounds(10'000, 44'101); }
+TEST_CASE("ten thousand orders of requests in pools", "[infer][slow]") {
+  pools_rounds(10'000, 44'101);
+}
 
 TEST_CASE("rows that never arrive end their request with what is missing", "[infer]") {
   std::mt19937 random(1);
@@ -176,8 +179,7 @@ TEST_CASE("rows that never arrive end their request with what is missing", "[inf
   CHECK(events[1].id == id);
   CHECK(events[1].index == 1);
   CHECK(events[1].finish == inf::finish_reason::error);
-  CHECK(events[1].message ==
-        "heddle: request 1: 0 of 11 rows of layer 2 have come to the pool of answers within 1 ms");
+  CHECK(events[1].message == "heddle: request 1: 0 of 11 rows of layer 2 have come to the pool of answers within 1 ms");
   CHECK(prefill.counts().cache.used == 0);
   CHECK(decode.counts().cache.used == 0);
 }
@@ -186,10 +188,12 @@ TEST_CASE("pools of other models and other settings are refused", "[infer]") {
   std::mt19937 random(1);
   inf::step_limits other = fake::small_limits;
   other.vocabulary = 14;
-  fake::runner from, words(other), few({.vocabulary = 13, .context = 40, .block_rows = 4, .blocks = 60, .max_rows = 24});
+  fake::runner from, words(other),
+      few({.vocabulary = 13, .context = 40, .block_rows = 4, .blocks = 60, .max_rows = 24});
   inf::engine<fake::runner> prefill(from), of_words(words), of_few(few), ends(from, {.end_tokens = {2}});
   pools_slow_link link(from, from, random);
-  CHECK_THROWS_WITH(inf::pools(prefill, of_words, link), Contains("the vocabulary of prompts is 13, that of answers 14"));
+  CHECK_THROWS_WITH(inf::pools(prefill, of_words, link),
+                    Contains("the vocabulary of prompts is 13, that of answers 14"));
   CHECK_THROWS_WITH(inf::pools(prefill, of_few, link), Contains("the context of prompts is 48, that of answers 40"));
   CHECK_THROWS_AS(inf::pools(prefill, ends, link), hd::config_error);
 }

@@ -53,7 +53,7 @@ class mover_link {
   void begin(const row_transfer& t) {
     prefill_->interrupt();
     decode_->interrupt();
-    mover_->lead(t.from, t.to);
+    mover_->lead(t.from, t.to, t.from_state, t.to_state);
     rows_ += std::ssize(t.from);
   }
   row_progress progress(request_id) const noexcept { return {.all = true}; }
@@ -135,7 +135,8 @@ class pools {
   engine_counts counts() const {
     engine_counts c = prefill_->counts();
     const engine_counts d = decode_->counts();
-    c.running += d.running + std::count_if(away_.begin(), away_.end(), [](const away& a) { return a.at != place::running; });
+    c.running +=
+        d.running + std::count_if(away_.begin(), away_.end(), [](const away& a) { return a.at != place::running; });
     c.waiting += d.waiting;
     c.ended += d.ended + ended_;
     c.preemptions += d.preemptions;
@@ -182,7 +183,8 @@ class pools {
       if (a.at != place::waiting) continue;
       const auto adopted = decode_->adopt(a.handed);
       if (!adopted) return;
-      row_transfer t{.id = a.handed.id, .from_state = a.handed.state, .to_state = adopted->state};
+      row_transfer t{.id = a.handed.id};
+      if (a.handed.computed > 0) t.from_state = a.handed.state, t.to_state = adopted->state;
       t.from = rows_of(a.handed.blocks, prefill_->limits().block_rows, a.handed.computed);
       t.to = rows_of(adopted->blocks, decode_->limits().block_rows, a.handed.computed);
       a.adopted = adopted->id;
