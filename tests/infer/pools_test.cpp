@@ -3,6 +3,7 @@
 #include "fake_runner.hpp"
 
 #include <heddle/infer/pools.hpp>
+#include <heddle/infer/serve/run_engine.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace hd = heddle;
@@ -196,6 +198,31 @@ TEST_CASE("pools of other models and other settings are refused", "[infer]") {
                     Contains("the vocabulary of prompts is 13, that of answers 14"));
   CHECK_THROWS_WITH(inf::pools(prefill, of_few, link), Contains("the context of prompts is 48, that of answers 40"));
   CHECK_THROWS_AS(inf::pools(prefill, ends, link), hd::config_error);
+}
+
+TEST_CASE("pools are served as an engine is", "[infer]") {
+  const fake::language of{};
+  std::mt19937 random(5);
+  fake::runner from(fake::small_limits, of), to(fake::small_limits, of);
+  inf::engine<fake::runner> prefill(from), decode(to);
+  pools_slow_link link(from, to, random);
+  inf::pools pools(prefill, decode, link);
+  inf::request_queue queue;
+  std::thread engine([&] { inf::run_engine(pools, pools.limits().vocabulary, queue); });
+  while (queue.state() == inf::queue_state::loading) std::this_thread::yield();
+  const std::vector<inf::request> requests{pools_request(9, 6), pools_request(30, 4)};
+  const auto channel = queue.submit(requests);
+  std::vector<std::vector<std::int32_t>> got(2);
+  std::vector<inf::choice_event> events;
+  for (int ended = 0; ended < 2 && channel->take(events, std::chrono::seconds(30));)
+    for (const inf::choice_event& e : events) {
+      if (e.what.token) got[e.choice].push_back(*e.what.token);
+      ended += e.what.finish != inf::finish_reason::none;
+    }
+  queue.drain();
+  engine.join();
+  for (std::size_t i = 0; i < 2; ++i) CHECK(got[i] == fake::alone(requests[i], of, 48).tokens);
+  CHECK(pools.counts().cache.used == 0);
 }
 
 TEST_CASE("an engine keeps the blocks of a request that left until they were read", "[infer]") {

@@ -1,4 +1,4 @@
-// refuse: heddle: engine::adopt: rows that arrive are written to blocks of their request alone, which stay where they are; take the cache paged or contiguous, and no temporal_fusion
+// refuse: heddle: engine::adopt: rows that arrive are written to blocks of their request alone, which stay where they are; take the cache paged or contiguous, no temporal_fusion and no diffusion
 #include <heddle/infer/engine.hpp>
 
 namespace inf = heddle::infer;

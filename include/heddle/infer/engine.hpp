@@ -104,7 +104,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   /// Between two steps: takes out a request whose prompt is computed, so that it goes on in another engine of the same model (`adopt`). Its blocks stay as they are until
   /// `handed`. None if it ended, or its prompt is not computed yet.
   std::optional<handed_sequence> hand_over(request_id id) {
-    static_assert(!fuses, "heddle: engine::hand_over: slots of a window move between steps; take no temporal_fusion");
+    static_assert(stays_in_place,
+                  "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
+                  "change; take no temporal_fusion and no diffusion");
     const auto at = with_id(running_, id);
     if (at == running_.end() || (*at)->pending() != 1) return std::nullopt;
     sequence& q = **at;
@@ -128,9 +130,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   /// there is no room, or requests that this engine sent back wait. Its tokens are those that the other engine would have drawn.
   /// Errors: `context_error`, `request_error` (`require_request`).
   std::optional<adopted_sequence> adopt(const handed_sequence& h) {
-    static_assert(detail::adopts_into_own_blocks<typename cache::blocks> && !fuses,
+    static_assert(detail::adopts_into_own_blocks<typename cache::blocks> && stays_in_place,
                   "heddle: engine::adopt: rows that arrive are written to blocks of their request alone, which stay "
-                  "where they are; take the cache paged or contiguous, and no temporal_fusion");
+                  "where they are; take the cache paged or contiguous, no temporal_fusion and no diffusion");
     static_assert(!detail::reads_streams<decoding>,
                   "heddle: engine::adopt: this decoding policy reads the residual stream of the whole text, of which "
                   "the rows of the cache know nothing; take one_token, n-grams or a draft model");
@@ -225,6 +227,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   const decoding& decoder() const noexcept { return decoding_; }
 
  private:
+  // Whether rows that are computed stay as and where they are.
+  static constexpr bool stays_in_place = !fuses && !requires { requires decoding::windows; };
+
   static auto with_id(auto& sequences, request_id id) {
     return std::find_if(sequences.begin(), sequences.end(), [&](const sequence_pointer& s) { return s->id == id; });
   }
