@@ -26,6 +26,7 @@
 #include <heddle/infer/falcon_calibration.hpp>
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/finish_reason.hpp>
+#include <heddle/infer/hand_over.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
 #include <heddle/infer/kv.hpp>

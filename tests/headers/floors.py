@@ -28,7 +28,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "paper/profile", "paper/timed", "paper/trace", "paper/world", "parameter_route", "spiking_brain", "spiking_brain_config",
                    "with_model"],
          "infer": ["any_model_runner", "diffusion", "diffusion_caches", "diffusion_rules", "families", "family_runner", "family_units",
-                   "serve/watch", "windowed"],
+                   "move_cache", "pools", "serve/watch", "windowed"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",

@@ -110,6 +110,9 @@ class runner {
   /// Of each wanted row its token, and the tokens up to it.
   std::span<const double> streams() const { return streams_; }
 
+  /// The tokens that rows of the cache hold.
+  std::vector<std::int32_t>& cached() { return cache_; }
+
   std::int64_t moves = 0, steps = 0, most_rows = 0, copies = 0;
   bool fail_next = false;  ///< before the cache changes
   bool fail_late = false;  ///< after rows were moved and written

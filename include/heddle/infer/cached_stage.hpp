@@ -261,6 +261,47 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
       });
     }
   }
+  /// The same of what layers keep of sequences whatever their length. Shapes: the view is [states, columns of this rank], of `sum_of_type` of the model's.
+  template <class F>
+  void visit_states(F&& f) {
+    if constexpr (keeps::has_states)
+      for (int l = 0; l < part_.count; ++l) {
+        int at = 0;
+        auto* const begin = states_.address() + states_at_[static_cast<std::size_t>(l)];
+        at_.with_block(part_.first + l, [&](const auto& block) {
+          each_state(block, [&](const auto& tensor) {
+            f(part_.first + l, at++,
+              matrix_view<typename types::sum, space>(begin + tensor.first * cache_.states,
+                                                      dynamic_shape<2>(cache_.states, tensor.columns)));
+          });
+        });
+      }
+  }
+  /// Of each tensor of `visit_cache`, or `OfStates` of `visit_states`, in the same order, f(layer, tensor, extents of a row's columns on all ranks together, those of
+  /// this rank, where these begin).
+  template <bool OfStates = false, class F>
+  void visit_cached_columns(F&& f) const {
+    const auto mesh = model::make_stage_mesh<mesh_type>(world_->mesh());
+    const int rank = model::rank_in_stage_mesh<mesh_type>(world_->mesh(), world_->rank());
+    for (int l = 0; l < part_.count; ++l) {
+      int at = 0;
+      description_.with_block(part_.first + l, [&](const auto& block) {
+        each_described<OfStates>(block, [&]<class Described>(const Described& tensor) {
+          const typename layouts::template parameter<typename Described::own> placement{mesh};
+          const auto whole = make_shape(tensor.extents);
+          const auto local = placement.local_shape(whole, rank);
+          const auto first = placement.local_offset(whole, rank);
+          std::vector<std::int64_t> extents, begins;
+          for (std::size_t d = 0; d < tensor.extents.size(); ++d) {
+            extents.push_back(local.extent(d));
+            begins.push_back(first[d]);
+          }
+          f(part_.first + l, at++, std::vector<std::int64_t>(tensor.extents.begin(), tensor.extents.end()), extents,
+            begins);
+        });
+      });
+    }
+  }
   /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave. On a device all that the queue was
   /// given before the last `forward` must be done; where kernels run on the host `rows` and `tokens` must live until the step is.
   /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
@@ -371,6 +412,20 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static void each_cached(const model::layers::placed<Layer>& at, const F& f) {
     for (const auto& tensor : at.cached) f(tensor);
     at.children.each([&](auto, const auto& child) { each_cached(child, f); });
+  }
+  template <class Layer, class F>
+  static void each_state(const model::layers::placed<Layer>& at, const F& f) {
+    for (const auto& tensor : at.states) f(tensor);
+    at.children.each([&](auto, const auto& child) { each_state(child, f); });
+  }
+  template <bool OfStates, class Layer, class F>
+  static void each_described(const Layer& layer, const F& f) {
+    const auto take = [&](auto, const auto& tensor) { f(tensor); };
+    if constexpr (OfStates)
+      model::layers::detail::state_list(layer).each(take);
+    else
+      model::layers::detail::cached_list(layer).each(take);
+    layer.children().each([&](auto, const auto& child) { each_described<OfStates>(child, f); });
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
   T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }

@@ -9,6 +9,7 @@
 #include <heddle/infer/engine_results.hpp>
 #include <heddle/infer/engine_sequence.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/hand_over.hpp>
 #include <heddle/infer/kv.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/step.hpp>
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,7 +36,7 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   using base = detail::engine_results<Runner, engine_policies<Runner, Policies...>>;
   using typename base::scheduled, typename base::sequence;
   using sequence_pointer = detail::sequence_pointer;
-  using base::blocks_, base::counts_, base::decoding_, base::events_, base::fuses, base::form, base::limits_,
+  using base::blocks_, base::counts_, base::decoding_, base::events_, base::free_states_, base::fuses, base::form, base::limits_,
       base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_, base::rows_per_step_,
       base::runner_, base::running_, base::scheduled_, base::send_back_youngest, base::slot_copies_, base::step_,
       base::step_results_, base::take_results, base::waiting_;
@@ -102,12 +104,75 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   /// As `cancel`, with the reason `stop`: for a caller that finds the end in the text.
   bool finish(request_id id) { return end_from_outside(id, finish_reason::stop); }
 
+  /// Between two steps: takes out a request whose prompt is computed, so that it goes on in another engine of the same model (`adopt`). Its blocks stay as they are until
+  /// `handed`. None if it ended, or its prompt is not computed yet.
+  std::optional<handed_sequence> hand_over(request_id id) {
+    static_assert(stays_in_place,
+                  "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
+                  "change; take no temporal_fusion and no diffusion");
+    const auto at = with_id(running_, id);
+    if (at == running_.end() || (*at)->pending() != 1) return std::nullopt;
+    sequence& q = **at;
+    handed_sequence h{.id = id,
+                      .asked = q.asked,
+                      .seed = q.seed,
+                      .tokens = q.tokens,
+                      .computed = q.computed,
+                      .cached_prompt_tokens = q.cached_prompt_tokens,
+                      .blocks = q.blocks.blocks,
+                      .state = q.state};
+    decoding_.ended(id);
+    q.ended = true;
+    held_.push_back(std::move(*at));
+    running_.erase(at);
+    return h;
+  }
+  /// The rows of a request that left have been read, or never will be: its blocks are free.
+  void handed(request_id id) { end_hold(id); }
+  /// Gives a request of another engine blocks for its text, which somebody fills with its first `computed` rows; it runs after `arrived`. None, and nothing has changed, while
+  /// there is no room, or requests that this engine sent back wait. Its tokens are those that the other engine would have drawn.
+  /// Errors: `context_error`, `request_error` (`require_request`).
+  std::optional<adopted_sequence> adopt(const handed_sequence& h) {
+    static_assert(detail::adopts_into_own_blocks<typename cache::blocks> && stays_in_place,
+                  "heddle: engine::adopt: rows that arrive are written to blocks of their request alone, which stay "
+                  "where they are; take the cache paged or contiguous, no temporal_fusion and no diffusion");
+    static_assert(!detail::reads_streams<decoding>,
+                  "heddle: engine::adopt: this decoding policy reads the residual stream of the whole text, of which "
+                  "the rows of the cache know nothing; take one_token, n-grams or a draft model");
+    require_request(h.asked, limits_.vocabulary, context());
+    if (!waiting_.empty() || std::ssize(running_) + std::ssize(held_) >= most_running_) return std::nullopt;
+    if (limits_.states > 0 && free_states_.empty()) return std::nullopt;
+    auto s = std::make_unique<sequence>();
+    if (!blocks_.start(s->blocks, h.tokens, std::ssize(running_) + std::ssize(held_))) return std::nullopt;
+    if (limits_.states > 0) {
+      s->state = free_states_.back();
+      free_states_.pop_back();
+    }
+    s->id = ++last_id_;
+    s->asked = h.asked;
+    s->seed = h.seed;
+    s->tokens = h.tokens;
+    s->computed = h.computed;
+    s->cached_prompt_tokens = h.cached_prompt_tokens;
+    s->began = true;
+    if (has_penalties(h.asked.sampling)) {
+      s->counts.add_prompt(h.asked.prompt);
+      for (const std::int32_t t : s->answer()) s->counts.add_answer(t);
+    }
+    held_.push_back(std::move(s));
+    return adopted_sequence{last_id_, held_.back()->blocks.blocks, held_.back()->state};
+  }
+  /// The rows of an adopted request are there, so that it runs from the next step on; or they never will be, after `cancel`: its blocks are free. Whether it runs.
+  bool arrived(request_id id) { return end_hold(id); }
+
   /// Between two steps, after the runner's weights were written: no later prompt finds rows of the cache that the old ones computed, and what runs goes on
   /// as `what` says. Tokens that were drawn stay, no request ends, and a request that is computed again counts among `preemptions`.
   void weights_changed(kv what) {
     if constexpr (requires { blocks_.forget(); }) blocks_.forget();
     if (what == kv::recompute)
       while (!running_.empty()) send_back_youngest();
+    if (what == kv::recompute)
+      for (const auto& s : held_) s->computed = 0;
   }
 
   /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
@@ -165,26 +230,45 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   const decoding& decoder() const noexcept { return decoding_; }
 
  private:
+  // Whether rows that are computed stay as and where they are.
+  static constexpr bool stays_in_place = !fuses && !requires { requires decoding::windows; };
+
+  static auto with_id(auto& sequences, request_id id) {
+    return std::find_if(sequences.begin(), sequences.end(), [&](const sequence_pointer& s) { return s->id == id; });
+  }
+  bool end_hold(request_id id) {
+    const auto at = with_id(held_, id);
+    if (at == held_.end()) return false;
+    const bool runs = !(*at)->ended;
+    if (runs)
+      running_.insert(std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id > id; }),
+                      std::move(*at));
+    else
+      release(**at);
+    held_.erase(at);
+    return runs;
+  }
   bool end_from_outside(request_id id, finish_reason reason) {
-    const auto with_id = [&](const sequence_pointer& s) { return s->id == id; };
-    const auto end = [&](auto& sequences) {
-      const auto at = std::find_if(sequences.begin(), sequences.end(), with_id);
-      if (at == sequences.end()) return false;
+    const auto end = [&](auto& sequences, bool holds = false) {
+      const auto at = with_id(sequences, id);
+      if (at == sequences.end() || (*at)->ended) return false;
       sequence& q = **at;
-      release(q);
+      if (!holds) release(q);
       decoding_.ended(id);
       ended_.push_back(
           {.id = id, .index = q.answered(), .finish = reason, .cached_prompt_tokens = q.cached_prompt_tokens});
       ++counts_.ended;
-      sequences.erase(at);
+      q.ended = true;
+      if (!holds) sequences.erase(at);
       return true;
     };
-    return end(running_) || end(waiting_);
+    return end(running_) || end(waiting_) || end(held_, true);
   }
 
   bool failed_ = false;
   request_id last_id_ = 0;
   std::vector<event> ended_{};
+  std::vector<sequence_pointer> held_{};  // that left, or whose rows have not arrived: somebody reads or writes their blocks
 };
 
 }  // namespace heddle::inline v0::infer

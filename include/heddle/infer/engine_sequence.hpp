@@ -35,6 +35,10 @@ struct engine_sequence {
     return std::span<const std::int32_t>(tokens).subspan(asked.prompt.size());
   }
 };
+// Whether blocks that a cache gives to a sequence are of nobody else, and hold all of its rows.
+template <class Blocks>
+inline constexpr bool adopts_into_own_blocks = !requires(Blocks& b) { b.forget(); } && !requires { &Blocks::most_held; };
+
 using sequence_pointer = std::unique_ptr<engine_sequence>;
 
 // A sequence with rows in the step; tokens `first_proposed` and on of the step's proposals are its last ones.

@@ -1,0 +1,253 @@
+// Pools of prompts and of answers: tokens are those of one engine whatever comes, ends and fails, and no block is lost.
+#include "catch.hpp"
+#include "fake_runner.hpp"
+
+#include <heddle/infer/pools.hpp>
+#include <heddle/infer/serve/run_engine.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+namespace inf = heddle::infer;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// Carries rows in any order and at any pace; what it was told to end it does not touch again.
+class pools_slow_link {
+ public:
+  pools_slow_link(fake::runner& from, fake::runner& to, std::mt19937& random)
+      : from_(&from), to_(&to), random_(&random) {}
+  void begin(const inf::row_transfer& t) {
+    if (t.from.size() != t.to.size()) throw hd::error("a transfer has rows without places");
+    transfers_[t.id] = {t, 0};
+    for (const std::int64_t r : t.to) to_->cached()[static_cast<std::size_t>(r)] = 77;  // what comes must be seen
+  }
+  inf::row_progress progress(inf::request_id id) {
+    auto& [t, done] = transfers_.at(id);
+    const std::size_t n = stuck ? 0 : static_cast<std::size_t>(fake::between(*random_, 0, 9));
+    for (std::size_t i = 0; i < n && done < t.from.size(); ++i, ++done)
+      to_->cached()[static_cast<std::size_t>(t.to[done])] = from_->cached()[static_cast<std::size_t>(t.from[done])];
+    const bool all = done == t.from.size();
+    return {.all = all, .layer = 2, .arrived = std::int64_t(done), .announced = std::ssize(t.from)};
+  }
+  void end(inf::request_id id) { transfers_.erase(id); }
+  std::size_t under_way() const { return transfers_.size(); }
+
+  bool stuck = false;
+
+ private:
+  fake::runner *from_, *to_;
+  std::mt19937* random_;
+  std::map<inf::request_id, std::pair<inf::row_transfer, std::size_t>> transfers_{};
+};
+
+template <class Engine>
+void pools_take(Engine& e, std::map<inf::request_id, fake::answer>& all) {
+  for (const inf::event& x : e.step()) {
+    fake::answer& a = all[x.id];
+    if (a.finish != inf::finish_reason::none) throw hd::error("an event came behind the last one");
+    if (x.token) a.tokens.push_back(*x.token);
+    if (x.log_probability) a.log_probabilities.push_back(*x.log_probability);
+    if (x.index != std::ssize(a.tokens) - (x.token ? 1 : 0)) throw hd::error("an event has another index");
+    a.finish = x.finish;
+  }
+}
+
+inf::step_limits pools_limits(std::mt19937& random) {
+  inf::step_limits l = fake::small_limits;
+  l.block_rows = fake::between(random, 1, 6);
+  l.blocks = (l.context + l.block_rows - 1) / l.block_rows + fake::between(random, 0, 8);
+  l.max_rows = fake::between(random, 3, 16);
+  return l;
+}
+
+// Some requests in any order with cancellations, steps that fail and rows that do not come.
+template <class Prefill, class Decode>
+void pools_round(std::mt19937& random, bool never, std::int64_t& preempted, std::int64_t& late, std::int64_t& failed) {
+  const fake::language of{.habit = 2, .broken_after = fake::between(random, 0, 3) == 0 ? 5 : -1};
+  const inf::step_limits l = pools_limits(random), m = pools_limits(random);
+  fake::runner from(l, of), to(m, of);
+  const inf::engine_options options{.max_running = fake::between(random, 1, 5), .end_tokens = {3}};
+  inf::engine<fake::runner, Prefill> prefill(from, options);
+  inf::engine<fake::runner, Decode> decode(to, options);
+  pools_slow_link link(from, to, random);
+  inf::pools pools(prefill, decode, link, {.arrival_timeout = std::chrono::milliseconds(never ? 0 : 100'000)});
+  std::map<inf::request_id, inf::request> asked;
+  std::map<inf::request_id, fake::answer> got;
+  std::vector<inf::request_id> gone;
+  const std::int64_t requests = fake::between(random, 1, 12);
+  for (std::int64_t steps = 0; std::ssize(asked) < requests || !pools.idle(); ++steps) {
+    if (steps > 3000) throw hd::error("the pools do not come to an end");
+    while (std::ssize(asked) < requests && fake::between(random, 0, 2) > 0) {
+      const inf::request r = fake::any_request(random, 28);
+      asked[pools.submit(r)] = r;
+    }
+    if (!asked.empty() && fake::between(random, 0, 5) == 0) {
+      const auto id = static_cast<inf::request_id>(fake::between(random, 1, std::ssize(asked)));
+      const bool had_ended = got[id].finish != inf::finish_reason::none;
+      const bool ends = pools.cancel(id);
+      if (ends) gone.push_back(id);
+      if (ends && had_ended) throw hd::error("a request ended twice");
+    }
+    if (fake::between(random, 0, 9) == 0) (fake::between(random, 0, 1) == 0 ? from : to).fail_next = true;
+    if (fake::between(random, 0, 9) == 0)
+      pools.weights_changed(fake::between(random, 0, 1) == 0 ? inf::kv::keep : inf::kv::recompute);
+    link.stuck = never && fake::between(random, 0, 1) == 0;
+    try {
+      pools_take(pools, got);
+    } catch (const std::runtime_error& e) {
+      if (std::string(e.what()) != "the runner failed") throw;
+      ++failed;
+    }
+  }
+  for (const auto& [id, r] : asked) {
+    const fake::answer whole = fake::alone(r, of, l.context, {3});
+    fake::answer& a = got[id];
+    const bool cut = a.finish == inf::finish_reason::cancelled || (a.finish == inf::finish_reason::error && a != whole);
+    CAPTURE(id, a.tokens, whole.tokens, a.finish);
+    if (cut) {  // all that came is right
+      CHECK((never || std::ranges::count(gone, id) == 1));
+      late += a.finish == inf::finish_reason::error;
+      REQUIRE(a.tokens.size() <= whole.tokens.size());
+      CHECK(std::equal(a.tokens.begin(), a.tokens.end(), whole.tokens.begin()));
+    } else {
+      CHECK(a.finish == whole.finish);
+      CHECK(a.tokens == whole.tokens);
+      CHECK(a.log_probabilities == whole.log_probabilities);
+    }
+  }
+  CHECK(prefill.counts().cache.used == 0);
+  CHECK(decode.counts().cache.used == 0);
+  CHECK(link.under_way() == 0);
+  CHECK(pools.counts().running == 0);
+  CHECK(pools.counts().ended == pools.counts().submitted);
+  preempted += pools.counts().preemptions;
+}
+
+void pools_rounds(int rounds, std::uint32_t seed) {
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::int64_t preempted = 0, late = 0, failed = 0;
+  for (int round = 0; round < rounds; ++round) {
+    CAPTURE(round);
+    if (round % 2 == 0)
+      pools_round<inf::paged, inf::paged>(random, round % 4 == 0, preempted, late, failed);
+    else
+      pools_round<inf::prefix_shared, inf::paged>(random, round % 3 == 0, preempted, late, failed);
+  }
+  CHECK(preempted > 0);
+  CHECK(late > 0);
+  CHECK(failed > 0);
+}
+
+inf::request pools_request(std::int64_t prompt, std::int64_t tokens) {
+  inf::request r{.max_tokens = tokens, .sampling = {.temperature = 0}};
+  for (std::int64_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<std::int32_t>(i * 5 % 13));
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("pools give the tokens of one engine and free every block, whatever comes, ends and fails", "[infer][law]") {
+  pools_rounds(400, 44'100);
+}
+
+TEST_CASE("ten thousand orders of requests in pools", "[infer][slow]") {
+  pools_rounds(10'000, 44'101);
+}
+
+TEST_CASE("rows that never arrive end their request with what is missing", "[infer]") {
+  std::mt19937 random(1);
+  fake::runner from, to;
+  inf::engine<fake::runner> prefill(from), decode(to);
+  pools_slow_link link(from, to, random);
+  link.stuck = true;
+  inf::pools pools(prefill, decode, link, {.arrival_timeout = std::chrono::milliseconds(1)});
+  const inf::request_id id = pools.submit(pools_request(11, 5));
+  std::vector<inf::event> events;
+  while (!pools.idle())
+    for (const inf::event& e : pools.step()) events.push_back(e);
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].token);
+  CHECK(events[1].id == id);
+  CHECK(events[1].index == 1);
+  CHECK(events[1].finish == inf::finish_reason::error);
+  CHECK(events[1].message == "heddle: request 1: 0 of 11 rows of layer 2 have come to the pool of answers within 1 ms");
+  CHECK(prefill.counts().cache.used == 0);
+  CHECK(decode.counts().cache.used == 0);
+}
+
+TEST_CASE("pools of other models and other settings are refused", "[infer]") {
+  std::mt19937 random(1);
+  inf::step_limits other = fake::small_limits;
+  other.vocabulary = 14;
+  fake::runner from, words(other),
+      few({.vocabulary = 13, .context = 40, .block_rows = 4, .blocks = 60, .max_rows = 24});
+  inf::engine<fake::runner> prefill(from), of_words(words), of_few(few), ends(from, {.end_tokens = {2}});
+  pools_slow_link link(from, from, random);
+  CHECK_THROWS_WITH(inf::pools(prefill, of_words, link),
+                    Contains("the vocabulary of prompts is 13, that of answers 14"));
+  CHECK_THROWS_WITH(inf::pools(prefill, of_few, link), Contains("the context of prompts is 48, that of answers 40"));
+  CHECK_THROWS_AS(inf::pools(prefill, ends, link), hd::config_error);
+}
+
+TEST_CASE("pools are served as an engine is", "[infer]") {
+  const fake::language of{};
+  std::mt19937 random(5);
+  fake::runner from(fake::small_limits, of), to(fake::small_limits, of);
+  inf::engine<fake::runner> prefill(from), decode(to);
+  pools_slow_link link(from, to, random);
+  inf::pools pools(prefill, decode, link);
+  inf::request_queue queue;
+  std::thread engine([&] { inf::run_engine(pools, pools.limits().vocabulary, queue); });
+  while (queue.state() == inf::queue_state::loading) std::this_thread::yield();
+  const std::vector<inf::request> requests{pools_request(9, 6), pools_request(30, 4)};
+  const auto channel = queue.submit(requests);
+  std::vector<std::vector<std::int32_t>> got(2);
+  std::vector<inf::choice_event> events;
+  for (int ended = 0; ended < 2 && channel->take(events, std::chrono::seconds(30));)
+    for (const inf::choice_event& e : events) {
+      if (e.what.token) got[e.choice].push_back(*e.what.token);
+      ended += e.what.finish != inf::finish_reason::none;
+    }
+  queue.drain();
+  engine.join();
+  for (std::size_t i = 0; i < 2; ++i) CHECK(got[i] == fake::alone(requests[i], of, 48).tokens);
+  CHECK(pools.counts().cache.used == 0);
+}
+
+TEST_CASE("an engine keeps the blocks of a request that left until they were read", "[infer]") {
+  fake::runner from, to;
+  inf::engine<fake::runner> a(from), b(to);
+  const inf::request_id id = a.submit(pools_request(9, 4));
+  CHECK(!a.hand_over(id));  // its prompt is not computed
+  static_cast<void>(a.step());
+  const auto handed = a.hand_over(id);
+  REQUIRE(handed);
+  CHECK(handed->computed == 9);
+  CHECK(handed->tokens.size() == 10);
+  CHECK(!a.cancel(id));
+  CHECK(a.idle());
+  CHECK(a.counts().cache.used == 3);
+  const auto adopted = b.adopt(*handed);
+  REQUIRE(adopted);
+  CHECK(b.step().empty());  // nothing runs on rows that have not arrived
+  CHECK(to.steps == 0);
+  CHECK(b.cancel(adopted->id));
+  CHECK(!b.cancel(adopted->id));
+  CHECK(b.step().front().finish == inf::finish_reason::cancelled);
+  CHECK(b.counts().cache.used == 3);  // somebody may still write them
+  CHECK(!b.arrived(adopted->id));
+  a.handed(id);
+  CHECK(a.counts().cache.used == 0);
+  CHECK(b.counts().cache.used == 0);
+}
