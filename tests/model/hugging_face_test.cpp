@@ -81,6 +81,10 @@ struct found_family {
     return Tied ? "tied mistral" : "mistral";
   }
   template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::qwen3_moe<T, How, Tied>>, const md::qwen3_moe_config&) const {
+    return Tied ? "tied qwen3_moe" : "qwen3_moe";
+  }
+  template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
   }
@@ -159,6 +163,25 @@ TEST_CASE("configurations of Mistral that transformers wrote", "[model][hugging_
   CHECK(std::get<md::mistral_config>(md::from_config({{"model_type", "mistral"}}).config).kv_heads == 8);
   CHECK_THROWS_WITH(md::from_config(with(written, "sliding_window", 0)),
                     Catch::Matchers::Contains("window must be 1 to 16777216, got 0"));
+}
+TEST_CASE("configurations of Qwen-3 with experts that transformers wrote", "[model][hugging_face][qwen]") {
+  const json written = config_of("qwen3_moe");
+  const auto about = md::from_config(written);
+  CHECK(about.family() == "qwen3_moe");
+  CHECK(md::with_model<float>(about, found_family{}) == "qwen3_moe");
+  const auto config = std::get<md::qwen3_moe_config>(about.config);
+  CHECK(config.normed);
+  CHECK(std::tuple(config.ffn, config.experts, config.chosen, config.head_dim()) == std::tuple(11, 5, 2, 6));
+  CHECK(to_string(config).find("qwen3_moe layers=3 heads=4 ") == 0);
+  CHECK(md::with_model<float>(md::from_config(config_of("qwen3_moe_plain")), found_family{}) == "tied qwen3_moe");
+  // transformers' own sizes where a file says none; experts under their other name.
+  const auto plain = std::get<md::qwen3_moe_config>(md::from_config({{"model_type", "qwen3_moe"}, {"num_experts", 7}, {"num_experts_per_tok", 3}}).config);
+  CHECK(std::tuple(plain.layers, plain.heads, plain.kv_heads, plain.width, plain.ffn, plain.experts, plain.normed) ==
+        std::tuple(24, 32, 4, 2048, 768, 7, false));
+  CHECK(to_string(plain).find(" normed=false") != std::string::npos);
+  CHECK(refusal(with(written, "num_experts", 6)).find("key 'num_experts': expected 5, got 6") != std::string::npos);
+  CHECK(refusal(with(written, "decoder_sparse_step", 2)).find("'decoder_sparse_step': expected 1, got 2") != std::string::npos);
+  CHECK(refusal(with(written, "mlp_only_layers", {0})).find("'mlp_only_layers': expected [], got [0]") != std::string::npos);
 }
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
@@ -546,9 +569,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},

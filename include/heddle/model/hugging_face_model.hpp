@@ -6,6 +6,7 @@
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/mistral_config.hpp>
 #include <heddle/model/mixtral_config.hpp>
+#include <heddle/model/qwen3_moe_config.hpp>
 #include <heddle/model/qwen_config.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
@@ -28,7 +29,8 @@ namespace heddle::inline v0::model {
 
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
-  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config>
+  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
+               qwen3_moe_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -36,10 +38,10 @@ struct hugging_face_model {
   std::optional<scale_blocks>
       scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2" or "mistral".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral" or "qwen3_moe".
   std::string_view family() const noexcept {
     constexpr std::string_view names[] = {"gpt2",    "llama",       "qwen2",  "qwen3",
-                                          "mixtral", "deepseek_v3", "mistral"};
+                                          "mixtral", "deepseek_v3", "mistral", "qwen3_moe"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }

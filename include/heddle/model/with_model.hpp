@@ -9,6 +9,7 @@
 #include <heddle/model/mistral.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
+#include <heddle/model/qwen3_moe.hpp>
 
 #include <type_traits>
 #include <variant>
@@ -48,6 +49,9 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<mistral_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_mistral<T, How>>{}, *config)
                   : f(std::type_identity<mistral<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<qwen3_moe_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_qwen3_moe<T, How>>{}, *config)
+                  : f(std::type_identity<qwen3_moe<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }
