@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin,
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin,
 deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
+import json
 import os
 import sys
 
@@ -28,6 +29,8 @@ SIZES = {
     "mistral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False, window=4),
     "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
     "qwen3_moe": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, experts=5, chosen=2),
+    "smollm3": dict(layers=3, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
+    "granite": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
                      router=dict(n_shared_experts=2, n_group=3, topk_group=2)),
@@ -50,9 +53,13 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
            "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+           "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
+           "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
+# Files with a record of config.json, for tests that know no family by its type.
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite")
 
 
 def make_model(family):
@@ -61,6 +68,10 @@ def make_model(family):
     more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
     if family == "qwen3_moe":
         more = dict(num_experts=s["experts"], num_experts_per_tok=s["chosen"], moe_intermediate_size=s["ffn"], norm_topk_prob=True)
+    if family == "smollm3":
+        more = dict(no_rope_layer_interval=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    if family == "granite":
+        more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
     if "window" in s:
         more["sliding_window"] = s["window"]
     deepseek = family.startswith("deepseek")
@@ -148,6 +159,9 @@ def make_records(family):
                                        [*s.get("latent", {}).values(), *s.get("router", {}).values(), *s.get("dense", {}).values()], dtype=torch.int32)),
                ("rotary", torch.tensor([THETA, NORM_EPS.get(family, 1e-6)], dtype=torch.float64)),
                ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
+    if family in WITH_CONFIG:
+        text = json.dumps(dict(json.loads(model.config.to_json_string(use_diff=False)), architectures=[type(model).__name__]))
+        records.append(("config.json", torch.tensor(list(text.encode()), dtype=torch.int32)))
     for step, (tokens, targets) in enumerate(batches(family), start=1):
         records.append((f"step{step}.tokens", tokens.to(torch.int32)))
         records.append((f"step{step}.targets", targets.to(torch.int32)))
