@@ -29,7 +29,7 @@ SIZES = {
     "mistral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False, window=4),
     "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
     "qwen3_moe": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, experts=5, chosen=2),
-    "smollm3": dict(layers=3, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
+    "smollm3": dict(layers=3, heads=6, kv_heads=2, width=24, ffn=28, context=9, vocabulary=37, head_dim=4, tied=True),
     "granite": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
@@ -69,7 +69,7 @@ def make_model(family):
     if family == "qwen3_moe":
         more = dict(num_experts=s["experts"], num_experts_per_tok=s["chosen"], moe_intermediate_size=s["ffn"], norm_topk_prob=True)
     if family == "smollm3":
-        more = dict(no_rope_layer_interval=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+        more = dict(no_rope_layer_interval=2, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     if family == "granite":
         more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
     if "window" in s:

@@ -53,7 +53,7 @@ MODELS = {
     # Layer 2 without rotary positions.
     "smollm3": (SmolLM3ForCausalLM,
                 SmolLM3Config(hidden_size=24, intermediate_size=17, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
-                              vocab_size=43, max_position_embeddings=32, no_rope_layer_interval=3, pad_token_id=0, bos_token_id=1,
+                              vocab_size=43, max_position_embeddings=32, no_rope_layer_interval=3, pad_token_id=None, bos_token_id=1,
                               eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     # Multipliers of embeddings, scores, what blocks add and logits, none of them 1.
     "granite": (GraniteForCausalLM,
