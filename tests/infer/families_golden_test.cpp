@@ -81,7 +81,8 @@ template <class Stage>
 void load_golden(Stage& stage, const golden_file& golden) {
   for (const md::parameter& p : stage.parameters()) {
     const auto& values = golden.at("initial." + p.name).values;
-    each_place(p, [&](std::size_t whole, std::size_t own) { stage.weights()[own] = static_cast<float>(values[whole]); });
+    each_place(p,
+               [&](std::size_t whole, std::size_t own) { stage.weights()[own] = static_cast<float>(values[whole]); });
   }
 }
 
@@ -121,7 +122,8 @@ TEST_CASE("families without their types: logits, loss and gradients are those of
       evaluated = stage->forward_only(batch, {}, {}) / static_cast<double>(targets.size());
       stage->backward(0, batch, {}, {});
       for (const md::parameter& p : stage->parameters())
-        errors.emplace_back(p.name, error_of_part(p, stage->gradients(), golden.values("f32.step1.gradient." + p.name)));
+        errors.emplace_back(p.name,
+                            error_of_part(p, stage->gradients(), golden.values("f32.step1.gradient." + p.name)));
     });
     CHECK(relative_error(logits, golden.values("f32.step1.last_logits")) < 1e-5);
     CHECK(loss == Approx(golden.values("f32.step1.loss")[0]).epsilon(1e-5));
@@ -167,7 +169,8 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
         }
         double worst = 0;
         for (const md::parameter& p : trainer.stage(0).parameters())
-          worst = (std::max)(worst, error_of_part(p, trainer.stage(0).weights(), golden.values("f32.step2.weight." + p.name)));
+          worst = (std::max)(worst,
+                             error_of_part(p, trainer.stage(0).weights(), golden.values("f32.step2.weight." + p.name)));
         const std::lock_guard lock(mutex);
         losses = own_losses;
         norms = own_norms;

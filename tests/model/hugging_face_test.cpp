@@ -183,13 +183,16 @@ TEST_CASE("configurations of Qwen-3 with experts that transformers wrote", "[mod
   CHECK(to_string(config).find("qwen3_moe layers=3 heads=4 ") == 0);
   CHECK(md::with_model<float>(md::from_config(config_of("qwen3_moe_plain")), found_family{}) == "tied qwen3_moe");
   // transformers' own sizes where a file says none; experts under their other name.
-  const auto plain = std::get<md::qwen3_moe_config>(md::from_config({{"model_type", "qwen3_moe"}, {"num_experts", 7}, {"num_experts_per_tok", 3}}).config);
+  const auto plain = std::get<md::qwen3_moe_config>(
+      md::from_config({{"model_type", "qwen3_moe"}, {"num_experts", 7}, {"num_experts_per_tok", 3}}).config);
   CHECK(std::tuple(plain.layers, plain.heads, plain.kv_heads, plain.width, plain.ffn, plain.experts, plain.normed) ==
         std::tuple(24, 32, 4, 2048, 768, 7, false));
   CHECK(to_string(plain).find(" normed=false") != std::string::npos);
   CHECK(refusal(with(written, "num_experts", 6)).find("key 'num_experts': expected 5, got 6") != std::string::npos);
-  CHECK(refusal(with(written, "decoder_sparse_step", 2)).find("'decoder_sparse_step': expected 1, got 2") != std::string::npos);
-  CHECK(refusal(with(written, "mlp_only_layers", {0})).find("'mlp_only_layers': expected [], got [0]") != std::string::npos);
+  CHECK(refusal(with(written, "decoder_sparse_step", 2)).find("'decoder_sparse_step': expected 1, got 2") !=
+        std::string::npos);
+  CHECK(refusal(with(written, "mlp_only_layers", {0})).find("'mlp_only_layers': expected [], got [0]") !=
+        std::string::npos);
 }
 TEST_CASE("configurations of SmolLM3 and Granite that transformers wrote", "[model][hugging_face]") {
   const json written = config_of("smollm3");
@@ -200,10 +203,10 @@ TEST_CASE("configurations of SmolLM3 and Granite that transformers wrote", "[mod
   const auto left_out = md::from_config({{"model_type", "smollm3"}});
   CHECK(left_out.tied);
   CHECK(std::get<md::smollm3_config>(left_out.config).kv_heads == 4);
-  CHECK(refusal(with(written, "no_rope_layers", {1, 0, 1, 1, 1})).find("'no_rope_layers': expected 1 for each of 5 layers, and 0 for each 3-th") !=
-        std::string::npos);
-  CHECK(refusal(with(written, "no_rope_layer_interval", 0)).find("'no_rope_layer_interval': expected a whole number of 1 or more") !=
-        std::string::npos);
+  CHECK(refusal(with(written, "no_rope_layers", {1, 0, 1, 1, 1}))
+            .find("'no_rope_layers': expected 1 for each of 5 layers, and 0 for each 3-th") != std::string::npos);
+  CHECK(refusal(with(written, "no_rope_layer_interval", 0))
+            .find("'no_rope_layer_interval': expected a whole number of 1 or more") != std::string::npos);
   CHECK(refusal(with(written, "use_sliding_window", true)).find("'use_sliding_window'") != std::string::npos);
   md::smollm3_config wrong = md::smollm3_3b();
   wrong.still_every = 0;
@@ -213,10 +216,11 @@ TEST_CASE("configurations of SmolLM3 and Granite that transformers wrote", "[mod
   CHECK(md::with_model<float>(md::from_config(multiplied), found_family{}) == "granite");
   CHECK(md::with_model<float>(md::from_config(config_of("granite_tied")), found_family{}) == "tied granite");
   const auto granite = std::get<md::granite_config>(md::from_config(multiplied).config);
-  CHECK(std::tuple(granite.embedding_multiplier, granite.score_multiplier, granite.residual_multiplier, granite.logits_divisor) ==
-        std::tuple(3.5, 0.3, 0.6, 1.7));
+  CHECK(std::tuple(granite.embedding_multiplier, granite.score_multiplier, granite.residual_multiplier,
+                   granite.logits_divisor) == std::tuple(3.5, 0.3, 0.6, 1.7));
   CHECK(to_string(granite).find(" multipliers=3.5,0.3,0.6,1.7") != std::string::npos);
-  CHECK(refusal(with(multiplied, "logits_scaling", 0)).find("'logits_scaling': expected a positive number, got 0") != std::string::npos);
+  CHECK(refusal(with(multiplied, "logits_scaling", 0)).find("'logits_scaling': expected a positive number, got 0") !=
+        std::string::npos);
   md::granite_config zero = granite;
   zero.residual_multiplier = 0;
   CHECK_THROWS_WITH(zero.validate(), "heddle: granite_config.residual_multiplier must be positive and finite, got 0");

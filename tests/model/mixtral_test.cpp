@@ -149,8 +149,8 @@ void equals_on_ranks_of_experts(const std::string& name) {
     std::int64_t most_read = 0, most_held = 0, most_short = 0;
     hd::launch<hd::threads>(mesh, [&](auto& world) {
       backend kernels{1};
-      typename model::template stage<std::remove_cvref_t<decltype(world)>, backend> stage(config, world, kernels,
-                                                                        model::layers_of(config, 0, 1), 1, 1, 0);
+      typename model::template stage<std::remove_cvref_t<decltype(world)>, backend> stage(
+          config, world, kernels, model::layers_of(config, 0, 1), 1, 1, 0);
       const hd::io::safetensors_reader weights(folder);
       md::read_parameters(stage, weights);
       std::int64_t held = 0;
@@ -166,8 +166,8 @@ void equals_on_ranks_of_experts(const std::string& name) {
         std::vector<std::int32_t> next;
         if (some) next.assign(samples[i].begin() + 1, samples[i].end());
         if (some) next.push_back(-1);
-        const typename model::batch batch{some ? std::span(samples[i]) : std::span<const std::int32_t>{}, next, some ? 1 : 0, 1,
-                                 some ? static_cast<int>(samples[i].size()) : 1};
+        const typename model::batch batch{some ? std::span(samples[i]) : std::span<const std::int32_t>{}, next,
+                                          some ? 1 : 0, 1, some ? static_cast<int>(samples[i].size()) : 1};
         const double sum = stage.forward_only(batch, {}, {});
         std::vector<float> last(some ? static_cast<std::size_t>(config.vocabulary) : 0);
         stage.last_logits(batch, {}, {}, last);

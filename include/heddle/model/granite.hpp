@@ -1,4 +1,4 @@
-// heddle/model/granite.hpp: Granite, a Llama with multipliers, as a description of layers and as a model a trainer can be given.
+// heddle/model/granite.hpp: Granite, a Llama with multipliers, described and as a model.
 #pragma once
 
 #include <heddle/model/granite_config.hpp>
@@ -22,7 +22,8 @@ constexpr auto describe_granite(const granite_config& c, Adapter adapt = {}) {
   };
   const auto& norm = whole.out.norm;
   return language_model{
-      embedding<false, true>{whole.in.name, whole.in.tokens_name, "", c.vocabulary, d, c.context, c.initial_deviation, c.embedding_multiplier},
+      embedding<false, true>{whole.in.name, whole.in.tokens_name, "", c.vocabulary, d, c.context, c.initial_deviation,
+                             c.embedding_multiplier},
       whole.block_name, whole.count, sequence(d, added(first), added(whole.block.second)),
       language_head<multiplied<rms_norm<>>, Tied>(multiplied(norm, 1 / c.logits_divisor, d, norm.role), c.vocabulary,
                                                   whole.out.weight_name, c.initial_deviation)};

@@ -51,13 +51,33 @@ struct granite_config : llama_config {
 
 /// Granite 3.1 of 2 billion parameters: its head is the token embedding.
 constexpr granite_config granite3_2b() noexcept {
-  return {{.layers = 40, .heads = 32, .kv_heads = 8, .width = 2048, .ffn = 8192, .context = 131072, .vocabulary = 49155, .theta = 5000000},
-          12, 0.015625, 0.22, 8};
+  return {{.layers = 40,
+           .heads = 32,
+           .kv_heads = 8,
+           .width = 2048,
+           .ffn = 8192,
+           .context = 131072,
+           .vocabulary = 49155,
+           .theta = 5000000},
+          12,
+          0.015625,
+          0.22,
+          8};
 }
 /// Granite 3.1 of 8 billion parameters: its head is the token embedding.
 constexpr granite_config granite3_8b() noexcept {
-  return {{.layers = 40, .heads = 32, .kv_heads = 8, .width = 4096, .ffn = 12800, .context = 131072, .vocabulary = 49155, .theta = 10000000},
-          12, 0.0078125, 0.22, 16};
+  return {{.layers = 40,
+           .heads = 32,
+           .kv_heads = 8,
+           .width = 4096,
+           .ffn = 12800,
+           .context = 131072,
+           .vocabulary = 49155,
+           .theta = 10000000},
+          12,
+          0.0078125,
+          0.22,
+          16};
 }
 
 }  // namespace heddle::inline v0::model

@@ -42,8 +42,8 @@ struct hugging_face_model {
 
   /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3" or "granite".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2",    "llama",       "qwen2",  "qwen3",
-                                          "mixtral", "deepseek_v3", "mistral", "qwen3_moe", "smollm3", "granite"};
+    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",     "qwen3",   "mixtral",
+                                          "deepseek_v3", "mistral", "qwen3_moe", "smollm3", "granite"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }

@@ -1,4 +1,4 @@
-// heddle/model/qwen3_moe.hpp: Qwen-3 with experts as a description of layers, and as a model a trainer can be given.
+// heddle/model/qwen3_moe.hpp: Qwen-3 with experts, described and as a model.
 #pragma once
 
 #include <heddle/model/layers/experts.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/smollm3.hpp: SmolLM3, a Llama without rotary positions in some layers, as a description and as a model.
+// heddle/model/smollm3.hpp: SmolLM3, a Llama some of whose layers do not rotate.
 #pragma once
 
 #include <heddle/model/llama.hpp>
@@ -13,7 +13,12 @@ constexpr auto describe_smollm3(const smollm3_config& c, Adapter adapt = {}) {
   const auto whole = describe_llama<grouped_attention<>, Tied>(c, adapt);
   auto still = whole.block;
   still.first.f.rotates = false;
-  return language_model{whole.in, whole.block_name, whole.count, whole.block, whole.out, still,
+  return language_model{whole.in,
+                        whole.block_name,
+                        whole.count,
+                        whole.block,
+                        whole.out,
+                        still,
                         other_layers{.every = c.still_every, .first = c.still_every - 1}};
 }
 }  // namespace layers

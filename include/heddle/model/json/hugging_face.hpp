@@ -134,9 +134,16 @@ inline llama_config qwen_of(config_object& c, const llama_config& family, const 
 inline smollm3_config smollm3_of(config_object& c) {
   c.only("attention_bias", false);
   c.only("mlp_bias", false);
-  smollm3_config out = qwen_of(
-      c, {.layers = 36, .heads = 16, .width = 2048, .ffn = 11008, .context = 32768, .vocabulary = 128256, .theta = 2000000, .epsilon = 1e-6},
-      "SmolLM3ForCausalLM");
+  smollm3_config out = qwen_of(c,
+                               {.layers = 36,
+                                .heads = 16,
+                                .width = 2048,
+                                .ffn = 11008,
+                                .context = 32768,
+                                .vocabulary = 128256,
+                                .theta = 2000000,
+                                .epsilon = 1e-6},
+                               "SmolLM3ForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) out.kv_heads = 4;
   out.still_every = c.integer("no_rope_layer_interval", 4);
   if (out.still_every < 1) c.fail("no_rope_layer_interval", "a whole number of 1 or more");
@@ -166,8 +173,9 @@ inline llama_config dense_qwen_of(config_object& c, int head_elements, const cha
 // All blocks have experts: `intermediate_size` is of those that have none.
 inline qwen3_moe_config qwen3_moe_of(config_object& c) {
   c.only("attention_bias", false);
-  mixtral_config shape = qwen_of(c, {.layers = 24, .width = 2048, .ffn = 6144, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6},
-                                 "Qwen3MoeForCausalLM");
+  mixtral_config shape =
+      qwen_of(c, {.layers = 24, .width = 2048, .ffn = 6144, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6},
+              "Qwen3MoeForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 4;
   c.only("decoder_sparse_step", 1);
   c.only_unless_null("mlp_only_layers", nlohmann::json::array());
@@ -370,9 +378,9 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json",
                                       std::span<const std::string> ignored_keys = {}) {
   detail::config_object c(config, what, ignored_keys);
-  const std::string family =
-      c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3", "deepseek_v2", "qwen3_moe",
-                               "smollm3", "granite"});
+  const std::string family = c.text("model_type", "",
+                                    {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
+                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite"});
   hugging_face_model out;
   if (c.find_unless_null("quantization_config") != nullptr)
     out.scales = detail::read_quantization(c.inside("quantization_config"));

@@ -87,9 +87,9 @@ struct embedding {
     return list(gathered_rows<whole_out, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
   }
   static constexpr list<> children() { return {}; }
-  using needs = std::conditional_t<Multiplied,
-                                   compute::facet_list<compute::embedding_facet, compute::elementwise_facet>,
-                                   compute::facet_list<compute::embedding_facet>>;
+  using needs =
+      std::conditional_t<Multiplied, compute::facet_list<compute::embedding_facet, compute::elementwise_facet>,
+                         compute::facet_list<compute::embedding_facet>>;
   using needs_cached =
       std::conditional_t<LearnedPositions, compute::facet_list<compute::embedding_facet, compute::cache_facet>,
                          compute::facet_list<compute::embedding_facet>>;
