@@ -79,9 +79,9 @@ struct copied_model {
 }  // namespace
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
-  for (const char* model :
-       {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen3_moe_plain", "smollm3",
-        "granite", "granite_tied", "deepseek", "deepseek_dense", "deepseek_plain", "deepseek_fp8", "deepseek_v2", "deepseek_v2_lite", "qwen3_fp8", "bytes"}) {
+  for (const char* model : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen3_moe_plain",
+                            "smollm3", "granite", "granite_tied", "deepseek", "deepseek_dense", "deepseek_plain",
+                            "deepseek_fp8", "deepseek_v2", "deepseek_v2_lite", "qwen3_fp8", "bytes"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
     std::int64_t all_bytes = 0;
