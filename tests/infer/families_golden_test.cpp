@@ -45,7 +45,7 @@ using golden_backend = hd::compute::host<HEDDLE_GEMM>;
 
 constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite"};
 
-golden_file golden_of(const std::string& family) {
+golden_file family_golden(const std::string& family) {
   return golden_file(HEDDLE_SOURCE_DIR "/tests/golden/" + family + "_golden.bin");
 }
 md::any_config golden_config(const golden_file& golden) {
@@ -71,18 +71,18 @@ struct golden_samples {
 
 // This rank's part of a whole tensor, and back.
 template <class F>
-void each_place(const md::parameter& p, F&& f) {
+void each_golden_place(const md::parameter& p, F&& f) {
   md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
     for (std::int64_t i = 0; i < length; ++i)
       f(static_cast<std::size_t>(global + i), static_cast<std::size_t>(p.offset + local + i));
   });
 }
 template <class Stage>
-void load_golden(Stage& stage, const golden_file& golden) {
+void load_family_golden(Stage& stage, const golden_file& golden) {
   for (const md::parameter& p : stage.parameters()) {
     const auto& values = golden.at("initial." + p.name).values;
-    each_place(p,
-               [&](std::size_t whole, std::size_t own) { stage.weights()[own] = static_cast<float>(values[whole]); });
+    each_golden_place(
+        p, [&](std::size_t whole, std::size_t own) { stage.weights()[own] = static_cast<float>(values[whole]); });
   }
 }
 
@@ -90,7 +90,7 @@ void load_golden(Stage& stage, const golden_file& golden) {
 double error_of_part(const md::parameter& p, std::span<const float> own, const std::vector<double>& whole) {
   double worst = 0, greatest = 1e-300;
   for (const double x : whole) greatest = (std::max)(greatest, std::abs(x));
-  each_place(p, [&](std::size_t at, std::size_t mine) {
+  each_golden_place(p, [&](std::size_t at, std::size_t mine) {
     const double error = std::abs(static_cast<double>(own[mine]) - whole[at]);
     if (!(error <= worst)) worst = error;  // a NaN stays
   });
@@ -103,7 +103,7 @@ TEST_CASE("families without their types: logits, loss and gradients are those of
           "[infer][families][golden]") {
   for (const std::string family : golden_families) {
     CAPTURE(family);
-    const golden_file golden = golden_of(family);
+    const golden_file golden = family_golden(family);
     const md::any_config config = golden_config(golden);
     std::vector<std::pair<std::string, double>> errors;
     double loss = 0, evaluated = 0;
@@ -111,7 +111,7 @@ TEST_CASE("families without their types: logits, loss and gradients are those of
     hd::launch<hd::threads>(hd::parse_mesh<golden_mesh>(""), [&](golden_world& world) {
       golden_backend kernels(1);
       const auto stage = md::make_stage<float>(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 4);
-      load_golden(*stage, golden);
+      load_family_golden(*stage, golden);
       stage->weights_written();
       const auto tokens = golden.ids("step1.tokens"), targets = golden.ids("step1.targets");
       const md::batch<float> batch{tokens, targets, 4, 1.0f / static_cast<float>(targets.size())};
@@ -138,7 +138,7 @@ TEST_CASE("families without their types: logits, loss and gradients are those of
 TEST_CASE("families without their types: two steps on any mesh are those of transformers",
           "[infer][families][golden][ranks]") {
   for (const std::string family : golden_families) {
-    const golden_file golden = golden_of(family);
+    const golden_file golden = family_golden(family);
     for (const char* mesh_text : {"", "tp=2", "pp=2", "dp=2,tp=2"}) {
       CAPTURE(family, mesh_text);
       const auto mesh = hd::parse_mesh<golden_mesh>(mesh_text);
@@ -160,7 +160,7 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
         hd::train::trainer<md::any_model<float>, hd::strategy<golden_mesh, sc::tabled, hd::zero<1>, golden_backend>,
                            world_type>
             trainer(world, options, when);
-        load_golden(trainer.stage(0), golden);
+        load_family_golden(trainer.stage(0), golden);
         std::vector<double> own_losses, own_norms;
         for (int step = 0; step < 2; ++step) {
           const auto report = trainer.step(golden_samples{&golden, options.model.context});
@@ -206,7 +206,7 @@ TEST_CASE("families without their types generate greedily what transformers do",
         const hd::io::safetensors_reader weights(files);
         md::read_parameters(runner->stage(), weights, md::names_in(files));
         if (runner->leads()) {
-          made = infer_test::greedy(*runner, prompts, tokens[0].size());
+          made = infer_test::greedy_tokens(*runner, prompts, tokens[0].size());
           runner->finish();
         } else {
           runner->follow();

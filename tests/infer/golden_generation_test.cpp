@@ -68,7 +68,7 @@ void check(const std::string& name) {
       md::read_parameters(runner.stage(), weights, names);
       std::pair<token_lists, std::vector<int>> made;
       if (runner.leads()) {
-        made.first = greedy(runner, prompts, tokens[0].size());
+        made.first = greedy_tokens(runner, prompts, tokens[0].size());
         made.second = wrong_beams(runner, beams);
       } else {
         runner.follow();

@@ -14,7 +14,7 @@ using token_lists = std::vector<std::vector<std::int32_t>>;
 
 /// Appends `count` tokens to every prompt: all prompts in one step, then a row of each in a step.
 template <class Runner>
-token_lists greedy(Runner& runner, const token_lists& prompts, std::size_t count) {
+token_lists greedy_tokens(Runner& runner, const token_lists& prompts, std::size_t count) {
   const heddle::infer::step_limits limits = runner.limits();
   const auto words = static_cast<std::size_t>(limits.vocabulary);
   token_lists made(prompts.size());
