@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin,
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin,
 deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
+import json
 import os
 import sys
 
@@ -27,6 +28,9 @@ SIZES = {
     "qwen3": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False),
     "mistral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False, window=4),
     "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
+    "qwen3_moe": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, experts=5, chosen=2),
+    "smollm3": dict(layers=3, heads=6, kv_heads=2, width=24, ffn=28, context=9, vocabulary=37, head_dim=4, tied=True),
+    "granite": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
                      router=dict(n_shared_experts=2, n_group=3, topk_group=2)),
@@ -48,15 +52,26 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
+           "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+           "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
+           "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
+# Files with a record of config.json, for tests that know no family by its type.
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite")
 
 
 def make_model(family):
     s = SIZES[family]
     config_class, model_class = CLASSES[family]
     more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
+    if family == "qwen3_moe":
+        more = dict(num_experts=s["experts"], num_experts_per_tok=s["chosen"], moe_intermediate_size=s["ffn"], norm_topk_prob=True)
+    if family == "smollm3":
+        more = dict(no_rope_layer_interval=2, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+    if family == "granite":
+        more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
     if "window" in s:
         more["sliding_window"] = s["window"]
     deepseek = family.startswith("deepseek")
@@ -106,18 +121,18 @@ def batches(family):
     return result
 
 
-def by_name(named):
-    """Tensors by heddle's names: transformers keeps the experts of a block in two tensors, heddle in three of [experts * rows, columns]."""
+def by_name(named, plain_names):
+    """Tensors by heddle's names: transformers keeps the experts of a block in two tensors, heddle in three of [experts * rows, columns]. Of a Mixtral's
+    (not `plain_names`) files have other names."""
     result = {}
     for name, t in named.items():
         t = t.detach()
-        deepseek = any(".kv_b_proj." in other for other in named)
-        at = name if deepseek else name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
-        if deepseek and name.endswith(".experts.gate_up_proj"):
+        at = name if plain_names else name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+        if plain_names and name.endswith(".experts.gate_up_proj"):
             at = name.replace("experts.gate_up_proj", "experts.*.")
             for part, rows in zip(("gate_proj", "up_proj"), t.chunk(2, dim=1)):
                 result[at + part + ".weight"] = rows.flatten(0, 1).clone()
-        elif deepseek and name.endswith(".experts.down_proj"):
+        elif plain_names and name.endswith(".experts.down_proj"):
             result[name.replace("experts.down_proj", "experts.*.down_proj.weight")] = t.flatten(0, 1).clone()
         elif name.endswith(".experts.gate_up_proj"):
             at = name.replace(".mlp.experts.gate_up_proj", ".block_sparse_moe.experts.*")
@@ -135,6 +150,7 @@ def by_name(named):
 def make_records(family):
     s = SIZES[family]
     model = make_model(family)
+    plain_names = family != "mixtral"
     w = dict(model.named_parameters())
     assert ("lm_head.weight" in w) != s["tied"]
     records = [("config", torch.tensor([s["layers"], s["heads"], s["kv_heads"], s["width"], s["ffn"], s["context"],
@@ -143,10 +159,13 @@ def make_records(family):
                                        [*s.get("latent", {}).values(), *s.get("router", {}).values(), *s.get("dense", {}).values()], dtype=torch.int32)),
                ("rotary", torch.tensor([THETA, NORM_EPS.get(family, 1e-6)], dtype=torch.float64)),
                ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
+    if family in WITH_CONFIG:
+        text = json.dumps(dict(json.loads(model.config.to_json_string(use_diff=False)), architectures=[type(model).__name__]))
+        records.append(("config.json", torch.tensor(list(text.encode()), dtype=torch.int32)))
     for step, (tokens, targets) in enumerate(batches(family), start=1):
         records.append((f"step{step}.tokens", tokens.to(torch.int32)))
         records.append((f"step{step}.targets", targets.to(torch.int32)))
-    records += [("initial." + name, t) for name, t in by_name(w).items()]
+    records += [("initial." + name, t) for name, t in by_name(w, plain_names).items()]
     records += [("initial." + name, t.clone()) for name, t in selection_biases(model).items()]
     groups = [{"params": [t for t in w.values() if t.dim() >= 2], "weight_decay": WEIGHT_DECAY},
               {"params": [t for t in w.values() if t.dim() < 2], "weight_decay": 0.0}]
@@ -157,7 +176,7 @@ def make_records(family):
         logits = model(input_ids=tokens).logits
         loss = F.cross_entropy(logits.view(-1, s["vocabulary"]), targets.reshape(-1), ignore_index=-100)
         loss.backward()
-        gradients = by_name({name: t.grad for name, t in w.items()})
+        gradients = by_name({name: t.grad for name, t in w.items()}, plain_names)
         norm = torch.nn.utils.clip_grad_norm_(list(w.values()), MAX_NORM)
         assert norm > MAX_NORM, "the data must exercise clipping"
         optimizer.step()
@@ -166,7 +185,7 @@ def make_records(family):
         if step == 1:
             records.append((at + "last_logits", logits.detach()[:, -1].contiguous()))
         records += [(at + "gradient." + name, t) for name, t in gradients.items()]
-        records += [(at + "weight." + name, t) for name, t in by_name(w).items()]
+        records += [(at + "weight." + name, t) for name, t in by_name(w, plain_names).items()]
     return records
 
 

@@ -81,6 +81,18 @@ struct found_family {
     return Tied ? "tied mistral" : "mistral";
   }
   template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::qwen3_moe<T, How, Tied>>, const md::qwen3_moe_config&) const {
+    return Tied ? "tied qwen3_moe" : "qwen3_moe";
+  }
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::smollm3<T, How, Tied>>, const md::smollm3_config&) const {
+    return Tied ? "tied smollm3" : "smollm3";
+  }
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::granite<T, How, Tied>>, const md::granite_config&) const {
+    return Tied ? "tied granite" : "granite";
+  }
+  template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
   }
@@ -159,6 +171,59 @@ TEST_CASE("configurations of Mistral that transformers wrote", "[model][hugging_
   CHECK(std::get<md::mistral_config>(md::from_config({{"model_type", "mistral"}}).config).kv_heads == 8);
   CHECK_THROWS_WITH(md::from_config(with(written, "sliding_window", 0)),
                     Catch::Matchers::Contains("window must be 1 to 16777216, got 0"));
+}
+TEST_CASE("configurations of Qwen-3 with experts that transformers wrote", "[model][hugging_face][qwen]") {
+  const json written = config_of("qwen3_moe");
+  const auto about = md::from_config(written);
+  CHECK(about.family() == "qwen3_moe");
+  CHECK(md::with_model<float>(about, found_family{}) == "qwen3_moe");
+  const auto config = std::get<md::qwen3_moe_config>(about.config);
+  CHECK(config.normed);
+  CHECK(std::tuple(config.ffn, config.experts, config.chosen, config.head_dim()) == std::tuple(11, 5, 2, 6));
+  CHECK(to_string(config).find("qwen3_moe layers=3 heads=4 ") == 0);
+  CHECK(md::with_model<float>(md::from_config(config_of("qwen3_moe_plain")), found_family{}) == "tied qwen3_moe");
+  // transformers' own sizes where a file says none; experts under their other name.
+  const auto plain = std::get<md::qwen3_moe_config>(
+      md::from_config({{"model_type", "qwen3_moe"}, {"num_experts", 7}, {"num_experts_per_tok", 3}}).config);
+  CHECK(std::tuple(plain.layers, plain.heads, plain.kv_heads, plain.width, plain.ffn, plain.experts, plain.normed) ==
+        std::tuple(24, 32, 4, 2048, 768, 7, false));
+  CHECK(to_string(plain).find(" normed=false") != std::string::npos);
+  CHECK(refusal(with(written, "num_experts", 6)).find("key 'num_experts': expected 5, got 6") != std::string::npos);
+  CHECK(refusal(with(written, "decoder_sparse_step", 2)).find("'decoder_sparse_step': expected 1, got 2") !=
+        std::string::npos);
+  CHECK(refusal(with(written, "mlp_only_layers", {0})).find("'mlp_only_layers': expected [], got [0]") !=
+        std::string::npos);
+}
+TEST_CASE("configurations of SmolLM3 and Granite that transformers wrote", "[model][hugging_face]") {
+  const json written = config_of("smollm3");
+  const auto smol = md::from_config(written);
+  CHECK(md::with_model<float>(smol, found_family{}) == "tied smollm3");
+  CHECK(std::get<md::smollm3_config>(smol.config).still_every == 3);
+  CHECK(to_string(std::get<md::smollm3_config>(smol.config)).find(" still_every=3") != std::string::npos);
+  const auto left_out = md::from_config({{"model_type", "smollm3"}});
+  CHECK(left_out.tied);
+  CHECK(std::get<md::smollm3_config>(left_out.config).kv_heads == 4);
+  CHECK(refusal(with(written, "no_rope_layers", {1, 0, 1, 1, 1}))
+            .find("'no_rope_layers': expected 1 for each of 5 layers, and 0 for each 3-th") != std::string::npos);
+  CHECK(refusal(with(written, "no_rope_layer_interval", 0))
+            .find("'no_rope_layer_interval': expected a whole number of 1 or more") != std::string::npos);
+  CHECK(refusal(with(written, "use_sliding_window", true)).find("'use_sliding_window'") != std::string::npos);
+  md::smollm3_config wrong = md::smollm3_3b();
+  wrong.still_every = 0;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: smollm3_config.still_every must be at least 1, got 0");
+
+  const json multiplied = config_of("granite");
+  CHECK(md::with_model<float>(md::from_config(multiplied), found_family{}) == "granite");
+  CHECK(md::with_model<float>(md::from_config(config_of("granite_tied")), found_family{}) == "tied granite");
+  const auto granite = std::get<md::granite_config>(md::from_config(multiplied).config);
+  CHECK(std::tuple(granite.embedding_multiplier, granite.score_multiplier, granite.residual_multiplier,
+                   granite.logits_divisor) == std::tuple(3.5, 0.3, 0.6, 1.7));
+  CHECK(to_string(granite).find(" multipliers=3.5,0.3,0.6,1.7") != std::string::npos);
+  CHECK(refusal(with(multiplied, "logits_scaling", 0)).find("'logits_scaling': expected a positive number, got 0") !=
+        std::string::npos);
+  md::granite_config zero = granite;
+  zero.residual_multiplier = 0;
+  CHECK_THROWS_WITH(zero.validate(), "heddle: granite_config.residual_multiplier must be positive and finite, got 0");
 }
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
@@ -546,9 +611,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},

@@ -5,6 +5,7 @@
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/mixtral.hpp>
+#include <heddle/model/qwen3_moe.hpp>
 #include HEDDLE_GEMM_HEADER
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/safetensors.hpp>
@@ -122,16 +123,19 @@ TEST_CASE("configurations of Mixtral", "[model][mixtral]") {
 }
 
 #if __has_include(<nlohmann/json.hpp>)
-TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[model][mixtral][ranks]") {
+namespace {
+// A folder that transformers wrote, with its experts on ranks of their own.
+template <class model>
+void equals_on_ranks_of_experts(const std::string& name) {
+  CAPTURE(name);
   using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::ep>, hd::axis<hd::tp>>;
-  using model = md::mixtral<float, md::expert_parallel<>>;
-  const std::string path = HEDDLE_SOURCE_DIR "/tests/golden/models/mixtral";
+  const std::string path = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
   const auto read = [&](const char* file) {
     std::ifstream in(path + "/" + file);
     return nlohmann::json::parse(in);
   };
-  const auto expected = read("expected.json");
-  const auto config = std::get<md::mixtral_config>(md::from_config(read("config.json")).config);
+  const nlohmann::json expected = read("expected.json");
+  const auto config = std::get<typename model::config>(md::from_config(read("config.json")).config);
   const auto samples = expected["samples"].get<std::vector<std::vector<std::int32_t>>>();
   const hd::io::safetensors_folder folder(path);
   CHECK_NOTHROW(md::require_all_read(model::describe(config), folder.names(), md::hugging_face_names{},
@@ -146,8 +150,8 @@ TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[
     std::int64_t most_read = 0, most_held = 0, most_short = 0;
     hd::launch<hd::threads>(mesh, [&](auto& world) {
       backend kernels{1};
-      model::stage<std::remove_cvref_t<decltype(world)>, backend> stage(config, world, kernels,
-                                                                        model::layers_of(config, 0, 1), 1, 1, 0);
+      typename model::template stage<std::remove_cvref_t<decltype(world)>, backend> stage(
+          config, world, kernels, model::layers_of(config, 0, 1), 1, 1, 0);
       const hd::io::safetensors_reader weights(folder);
       md::read_parameters(stage, weights);
       std::int64_t held = 0;
@@ -163,8 +167,8 @@ TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[
         std::vector<std::int32_t> next;
         if (some) next.assign(samples[i].begin() + 1, samples[i].end());
         if (some) next.push_back(-1);
-        const model::batch batch{some ? std::span(samples[i]) : std::span<const std::int32_t>{}, next, some ? 1 : 0, 1,
-                                 some ? static_cast<int>(samples[i].size()) : 1};
+        const typename model::batch batch{some ? std::span(samples[i]) : std::span<const std::int32_t>{}, next,
+                                          some ? 1 : 0, 1, some ? static_cast<int>(samples[i].size()) : 1};
         const double sum = stage.forward_only(batch, {}, {});
         std::vector<float> last(some ? static_cast<std::size_t>(config.vocabulary) : 0);
         stage.last_logits(batch, {}, {}, last);
@@ -185,5 +189,13 @@ TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[
     CHECK(most_read == most_held);
     CHECK(most_short == 0);
   }
+}
+}  // namespace
+
+TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[model][mixtral][ranks]") {
+  equals_on_ranks_of_experts<md::mixtral<float, md::expert_parallel<>>>("mixtral");
+}
+TEST_CASE("Qwen-3 with experts that transformers wrote, with these on any ranks", "[model][qwen][ranks]") {
+  equals_on_ranks_of_experts<md::qwen3_moe<float, md::expert_parallel<>>>("qwen3_moe");
 }
 #endif

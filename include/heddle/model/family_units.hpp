@@ -28,6 +28,13 @@
 /// Models of Mixtral.
 #define HEDDLE_MODELS_mixtral(M, KIND, T) \
   M(KIND, model::mixtral<T, model::megatron<>>) M(KIND, model::tied_mixtral<T, model::megatron<>>)
+/// Models of Qwen3 with experts.
+#define HEDDLE_MODELS_qwen3_moe(M, KIND, T) \
+  M(KIND, model::qwen3_moe<T, model::megatron<>>) M(KIND, model::tied_qwen3_moe<T, model::megatron<>>)
+/// Models of SmolLM3.
+#define HEDDLE_MODELS_smollm3(M, KIND, T) M(KIND, model::smollm3<T>) M(KIND, model::tied_smollm3<T>)
+/// Models of Granite.
+#define HEDDLE_MODELS_granite(M, KIND, T) M(KIND, model::granite<T>) M(KIND, model::tied_granite<T>)
 /// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
   M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)

@@ -3,10 +3,13 @@
 
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/granite_config.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/mistral_config.hpp>
 #include <heddle/model/mixtral_config.hpp>
+#include <heddle/model/qwen3_moe_config.hpp>
 #include <heddle/model/qwen_config.hpp>
+#include <heddle/model/smollm3_config.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
 #include <heddle/tensor/tensor_source.hpp>
@@ -28,7 +31,8 @@ namespace heddle::inline v0::model {
 
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
-  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config>
+  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
+               qwen3_moe_config, smollm3_config, granite_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -36,10 +40,10 @@ struct hugging_face_model {
   std::optional<scale_blocks>
       scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2" or "mistral".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3" or "granite".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2",    "llama",       "qwen2",  "qwen3",
-                                          "mixtral", "deepseek_v3", "mistral"};
+    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",     "qwen3",   "mixtral",
+                                          "deepseek_v3", "mistral", "qwen3_moe", "smollm3", "granite"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }

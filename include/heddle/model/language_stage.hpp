@@ -605,7 +605,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     at_end(c, nullptr, nullptr);
     c.first_word = held_.first_input_word();
     call_type<in_layer>(at_.in, c).backward_weight(given_.inputs(slot, config_, b, c.extent),
-                                                   const_matrix(memory_.embedding_gradient(end), c.extent));
+                                                   matrix(memory_.embedding_gradient(end), c.extent));
   }
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
     return detail::checked_batch_of<out_layer>(config_, max_samples_, b, is_first(),

@@ -4,11 +4,14 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/granite.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mistral.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
+#include <heddle/model/qwen3_moe.hpp>
+#include <heddle/model/smollm3.hpp>
 
 #include <type_traits>
 #include <variant>
@@ -48,6 +51,15 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<mistral_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_mistral<T, How>>{}, *config)
                   : f(std::type_identity<mistral<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<qwen3_moe_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_qwen3_moe<T, How>>{}, *config)
+                  : f(std::type_identity<qwen3_moe<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<smollm3_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_smollm3<T, How>>{}, *config)
+                  : f(std::type_identity<smollm3<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<granite_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_granite<T, How>>{}, *config)
+                  : f(std::type_identity<granite<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM, GraniteConfig, GraniteForCausalLM)
 
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -40,6 +40,31 @@ MODELS = {
                 MixtralConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
                               vocab_size=43, max_position_embeddings=32, num_local_experts=5, num_experts_per_tok=2,
                               rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "qwen3_moe": (Qwen3MoeForCausalLM,
+                  Qwen3MoeConfig(hidden_size=20, intermediate_size=17, moe_intermediate_size=11, num_hidden_layers=3, num_attention_heads=4,
+                                 num_key_value_heads=2, head_dim=6, vocab_size=43, max_position_embeddings=32, num_experts=5,
+                                 num_experts_per_tok=2, norm_topk_prob=True, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Weights of choices as they are, not divided by their sum.
+    "qwen3_moe_plain": (Qwen3MoeForCausalLM,
+                        Qwen3MoeConfig(hidden_size=18, intermediate_size=17, moe_intermediate_size=7, num_hidden_layers=3, num_attention_heads=6,
+                                       num_key_value_heads=3, head_dim=4, vocab_size=41, max_position_embeddings=32, num_experts=6,
+                                       num_experts_per_tok=3, norm_topk_prob=False, tie_word_embeddings=True,
+                                       rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Layer 2 without rotary positions.
+    "smollm3": (SmolLM3ForCausalLM,
+                SmolLM3Config(hidden_size=24, intermediate_size=17, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
+                              vocab_size=43, max_position_embeddings=32, no_rope_layer_interval=3, pad_token_id=None, bos_token_id=1,
+                              eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Multipliers of embeddings, scores, what blocks add and logits, none of them 1.
+    "granite": (GraniteForCausalLM,
+                GraniteConfig(hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                              vocab_size=43, max_position_embeddings=32, embedding_multiplier=3.5, attention_multiplier=0.3,
+                              residual_multiplier=0.6, logits_scaling=1.7, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "granite_tied": (GraniteForCausalLM,
+                     GraniteConfig(hidden_size=20, intermediate_size=13, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                                   vocab_size=41, max_position_embeddings=32, embedding_multiplier=2.5, attention_multiplier=0.2,
+                                   residual_multiplier=0.4, logits_scaling=1.3, tie_word_embeddings=True,
+                                   rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     # Answers go far beyond the window.
     "mistral": (MistralForCausalLM,
                 MistralConfig(hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -85,8 +110,8 @@ MODELS = {
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mistral": 111, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mistral": [19, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
 
 
 NEW_TOKENS = 64

@@ -82,10 +82,10 @@ void read_any_rotary(config_object& c, Config& out, const Read& read) {
 
 // What Llama and its kin have in common; the family's own sizes are those that keys leave out.
 inline llama_config llama_of(config_object& c, const llama_config& family, const char* architecture) {
-  llama_config out{.layers = c.integer("num_hidden_layers", 32),
-                   .heads = c.integer("num_attention_heads", 32),
+  llama_config out{.layers = c.integer("num_hidden_layers", family.layers),
+                   .heads = c.integer("num_attention_heads", family.heads),
                    .kv_heads = 0,
-                   .width = c.integer("hidden_size", 4096),
+                   .width = c.integer("hidden_size", family.width),
                    .ffn = c.integer("intermediate_size", family.ffn),
                    .context = c.integer("max_position_embeddings", family.context),
                    .vocabulary = c.integer("vocab_size", family.vocabulary),
@@ -105,16 +105,21 @@ inline llama_config llama_of(config_object& c, const llama_config& family, const
   return out;
 }
 
+// With `output_router_logits` the loss has a term for the balance of experts.
+inline void without_balance(config_object& c) {
+  c.only("output_router_logits", false);
+  if (const nlohmann::json* const unused = c.find("router_aux_loss_coef"); unused != nullptr && !unused->is_number())
+    c.fail("router_aux_loss_coef", "a number");
+}
+
 inline llama_config plain_llama_of(config_object& c) {
   c.only("attention_bias", false);
   c.only("mlp_bias", false);
   return llama_of(c, {.context = 2048, .epsilon = 1e-6}, "LlamaForCausalLM");
 }
 // Qwen may have windows in some layers; these are refused.
-inline llama_config qwen_of(config_object& c, int head_elements, const char* architecture) {
-  const llama_config out = llama_of(
-      c, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
-      architecture);
+inline llama_config qwen_of(config_object& c, const llama_config& family, const char* architecture) {
+  const llama_config out = llama_of(c, family, architecture);
   c.only("use_sliding_window", false);
   for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
   if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
@@ -124,6 +129,67 @@ inline llama_config qwen_of(config_object& c, int head_elements, const char* arc
       c.fail("layer_types", "\"full_attention\" for each of " + std::to_string(out.layers) + " layers");
   }
   return out;
+}
+
+inline smollm3_config smollm3_of(config_object& c) {
+  c.only("attention_bias", false);
+  c.only("mlp_bias", false);
+  smollm3_config out = qwen_of(c,
+                               {.layers = 36,
+                                .heads = 16,
+                                .width = 2048,
+                                .ffn = 11008,
+                                .context = 32768,
+                                .vocabulary = 128256,
+                                .theta = 2000000,
+                                .epsilon = 1e-6},
+                               "SmolLM3ForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) out.kv_heads = 4;
+  out.still_every = c.integer("no_rope_layer_interval", 4);
+  if (out.still_every < 1) c.fail("no_rope_layer_interval", "a whole number of 1 or more");
+  // The list says the same, layer by layer: 0 where nothing rotates.
+  if (const nlohmann::json* const list = c.find_unless_null("no_rope_layers"); list != nullptr) {
+    bool same = list->is_array() && list->size() >= static_cast<std::size_t>(out.layers);
+    for (int layer = 0; same && layer < out.layers; ++layer)
+      same = (*list)[static_cast<std::size_t>(layer)] == ((layer + 1) % out.still_every == 0 ? 0 : 1);
+    if (!same)
+      c.fail("no_rope_layers", "1 for each of " + std::to_string(out.layers) + " layers, and 0 for each " +
+                                   std::to_string(out.still_every) + "-th, as no_rope_layer_interval says");
+  }
+  return out;
+}
+inline granite_config granite_of(config_object& c) {
+  c.only("attention_bias", false);
+  c.only("mlp_bias", false);
+  const llama_config shape = llama_of(c, {.context = 2048, .epsilon = 1e-6}, "GraniteForCausalLM");
+  return {shape, c.number("embedding_multiplier", 1), c.number("attention_multiplier", 1),
+          c.number("residual_multiplier", 1), c.number("logits_scaling", 1)};
+}
+inline llama_config dense_qwen_of(config_object& c, int head_elements, const char* architecture) {
+  return qwen_of(
+      c, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
+      architecture);
+}
+// All blocks have experts: `intermediate_size` is of those that have none.
+inline qwen3_moe_config qwen3_moe_of(config_object& c) {
+  c.only("attention_bias", false);
+  mixtral_config shape =
+      qwen_of(c, {.layers = 24, .width = 2048, .ffn = 6144, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6},
+              "Qwen3MoeForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 4;
+  c.only("decoder_sparse_step", 1);
+  c.only_unless_null("mlp_only_layers", nlohmann::json::array());
+  shape.ffn = c.integer("moe_intermediate_size", 768);
+  shape.chosen = c.integer("num_experts_per_tok", 8);
+  // Either of two names; transformers writes the second.
+  shape.experts = c.integer("num_experts", 128);
+  if (c.find("num_local_experts") != nullptr) {
+    const int experts = c.integer("num_local_experts");
+    c.only("num_experts", experts);
+    shape.experts = experts;
+  }
+  without_balance(c);
+  return {shape, c.flag("norm_topk_prob", false)};
 }
 
 // Versions without a window are Llamas.
@@ -144,9 +210,7 @@ inline mixtral_config mixtral_of(config_object& c) {
       llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .theta = 1000000}, "MixtralForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
   if (c.find_unless_null("sliding_window") != nullptr) c.fail("sliding_window", "null");
-  c.only("output_router_logits", false);  // with it the loss has a term for the balance of experts
-  if (const nlohmann::json* const unused = c.find("router_aux_loss_coef"); unused != nullptr && !unused->is_number())
-    c.fail("router_aux_loss_coef", "a number");
+  without_balance(c);
   c.only("router_jitter_noise", 0.0);
   return {shape, c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)};
 }
@@ -299,14 +363,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mistral, Mixtral,
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite,
 /// DeepSeek-V2 and V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MistralConfig`, `MixtralConfig`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -314,8 +378,9 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json",
                                       std::span<const std::string> ignored_keys = {}) {
   detail::config_object c(config, what, ignored_keys);
-  const std::string family =
-      c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3", "deepseek_v2"});
+  const std::string family = c.text("model_type", "",
+                                    {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
+                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite"});
   hugging_face_model out;
   if (c.find_unless_null("quantization_config") != nullptr)
     out.scales = detail::read_quantization(c.inside("quantization_config"));
@@ -324,22 +389,28 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
     out.config = detail::gpt2_of(c);
     out.tied = true;
   } else {
-    out.tied = c.flag("tie_word_embeddings", false);
+    out.tied = c.flag("tie_word_embeddings", family == "smollm3");
     if (family == "llama") {
       out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
-      out.config = qwen2_config(detail::qwen_of(c, 0, "Qwen2ForCausalLM"));
+      out.config = qwen2_config(detail::dense_qwen_of(c, 0, "Qwen2ForCausalLM"));
     } else if (family == "mistral") {
       detail::mistral_of(c, out);
     } else if (family == "mixtral") {
       out.config = detail::mixtral_of(c);
+    } else if (family == "qwen3_moe") {
+      out.config = detail::qwen3_moe_of(c);
+    } else if (family == "smollm3") {
+      out.config = detail::smollm3_of(c);
+    } else if (family == "granite") {
+      out.config = detail::granite_of(c);
     } else if (family == "deepseek_v3") {
       out.config = detail::deepseek_v3_of(c, out.more_blocks);
     } else if (family == "deepseek_v2") {
       out.config = detail::deepseek_v2_of(c);
     } else {
       c.only("attention_bias", false);
-      out.config = qwen3_config(detail::qwen_of(c, 128, "Qwen3ForCausalLM"));
+      out.config = qwen3_config(detail::dense_qwen_of(c, 128, "Qwen3ForCausalLM"));
     }
   }
   c.no_others();

@@ -63,13 +63,15 @@ void each_sequence(const B& b, matrix_view<T, Space> x, matrix_view<P, Space> po
 /// has; the rest is zero, and the sum over the axis that splits the vocabulary is the embedding.
 /// Shapes: tokens [samples, sequence], x [rows, width], table [vocabulary, width], positions [context, width].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
-template <bool LearnedPositions>
+/// `Multiplied`: x is `multiplier` times as much.
+template <bool LearnedPositions, bool Multiplied = false>
 struct embedding {
   const char* name;            ///< of the layer; the tables' names follow
   const char* tokens_name;     ///< as in "wte.weight"
   const char* positions_name;  ///< as in "wpe.weight"
   std::int64_t vocabulary, width, context;
   double deviation = 0;
+  double multiplier = 1;
 
   using table = parameter<tokens_table, dims<dim::vocabulary>, dims<dim::width>>;
 
@@ -85,7 +87,9 @@ struct embedding {
     return list(gathered_rows<whole_out, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
   }
   static constexpr list<> children() { return {}; }
-  using needs = compute::facet_list<compute::embedding_facet>;
+  using needs =
+      std::conditional_t<Multiplied, compute::facet_list<compute::embedding_facet, compute::elementwise_facet>,
+                         compute::facet_list<compute::embedding_facet>>;
   using needs_cached =
       std::conditional_t<LearnedPositions, compute::facet_list<compute::embedding_facet, compute::cache_facet>,
                          compute::facet_list<compute::embedding_facet>>;
@@ -119,7 +123,9 @@ struct embedding {
     return left;
   }
   template <class B>
-  void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const {
+  void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const
+    requires(!Multiplied)
+  {
     using l = laid<typename B::layouts>;
     const auto d = b.template gathered<dual<typename l::stream>, dual<typename l::made>>(whole_out{}, dx);
     compute::run<compute::ops::embedding_backward>(b.compute(), tokens, d, b.run().first_word,
@@ -133,6 +139,15 @@ struct embedding {
             compute::run<compute::ops::add_positions_backward>(b.compute(), rows, sequence, positions);
           });
   }
+  /// Multiplied: the gradient of x becomes that of the rows that were looked up.
+  template <class B>
+  void backward_weight(const B& b, typename B::token_ids tokens, typename B::view dx) const
+    requires Multiplied
+  {
+    b.compute().scale(elements_of(dx), static_cast<typename B::sum>(multiplier));
+    embedding<LearnedPositions>{name, tokens_name, positions_name, vocabulary, width, context}.backward_weight(
+        b, tokens, typename B::const_view(dx));
+  }
 
  private:
   template <class B>
@@ -142,6 +157,7 @@ struct embedding {
     const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
     compute::run<compute::ops::embedding>(b.compute(), tokens, b[tokens_table{}], b.run().first_word, sum);
     b.template settle<typename l::made, typename l::stream>(sum, x);
+    if constexpr (Multiplied) b.compute().scale(elements_of(x), static_cast<typename B::sum>(multiplier));
     return made<typename l::stream>{};
   }
 };

@@ -56,6 +56,39 @@ struct expert_router : detail::router_base {
   }
 };
 
+/// Rule of a router whose weights of choices are their parts of the softmax, over all experts or, `normed`, over the chosen: its value says which.
+struct softmax_choice {};
+
+/// logits = x W', and the choice by the greatest logits.
+/// Source: Yang et al. 2025, arXiv:2505.09388; Hugging Face `Qwen3MoeTopKRouter`, `norm_topk_prob`.
+template <>
+struct expert_router<softmax_choice> : detail::router_base {
+  using detail::router_base::router_base;
+  bool normed = true;
+  template <class Space>
+  static constexpr bool counts_on_host = false;
+
+  /// The experts of each row, and the weights of these choices.
+  template <class B>
+  void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
+              typename B::view weights) const {
+    if (normed)
+      b.compute().template top_k<compute::softmax_of_chosen>(logits, ids, weights);
+    else
+      b.compute().template top_k<compute::softmax_of_all>(logits, ids, weights);
+  }
+  /// Overwrites the gradient of the logits.
+  template <class B>
+  void choose_backward(const B& b, typename B::const_view logits,
+                       matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view weights,
+                       typename B::const_view d_weights, typename B::view d_logits) const {
+    if (normed)
+      b.compute().template top_k_backward<compute::softmax_of_chosen>(logits, ids, weights, d_weights, d_logits);
+    else
+      b.compute().template top_k_backward<compute::softmax_of_all>(logits, ids, weights, d_weights, d_logits);
+  }
+};
+
 /// logits = x W', and the choice by `rule` of their scores and a bias that is added for the choice alone. The bias gets no gradient:
 /// describe a model with `train_only<all_but_selection_bias>`, and update it between steps (`model::balance_experts`).
 /// A router without a bias (`biased`) has that parameter with no elements: files have no tensor of it.

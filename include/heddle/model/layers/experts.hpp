@@ -51,7 +51,8 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 }  // namespace detail
 
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
-/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`:
+/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, `softmax_choice` as Qwen3-MoE, or
+/// `grouped_scores` as DeepSeek-V3. `Limit`:
 /// `dropless`, no token is dropped whatever the router chooses, or `capacity`. `Dispatch`: `send_choices`, `gather_rows` or
 /// `send_to_nodes<Axes...>`, for axes that rows travel along.
 ///

@@ -5,6 +5,7 @@
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -28,7 +29,8 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
 /// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products. `Windowed`: rows see the last
-/// `window` tokens up to their own and no others (Mistral).
+/// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), and by what scores are
+/// multiplied (`score_scale`: Granite).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
@@ -58,6 +60,8 @@ struct grouped_attention {
   q_norm_layer q_norm{};
   k_norm_layer k_norm{};
   std::int64_t window = 0;  ///< `Windowed`: tokens that a row sees, itself among them
+  bool rotates = true;      ///< false: queries and keys are taken as they are
+  double score_scale = 0;   ///< of scores; 0: 1 / sqrt(head_size)
 
   static constexpr bool reads_sequences = true, norms_heads = HeadNorms, has_window = Windowed;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
@@ -105,7 +109,9 @@ struct grouped_attention {
   template <class B>
   void prepare(const B& b) const {
     using T = typename B::sum;
-    const compute::rotary_table<T> table(context, compute::rotary_frequencies(k.out[1], theta, scaling));
+    auto frequencies = compute::rotary_frequencies(k.out[1], theta, scaling);
+    if (!rotates) std::fill(frequencies.begin(), frequencies.end(), 0.0);  // cosines 1 and sines 0: not a bit changes
+    const compute::rotary_table<T> table(context, frequencies);
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
   }
@@ -214,7 +220,7 @@ struct grouped_attention {
   using d_product_of_keys = std::conditional_t<HeadNorms, d_raw_key, d_key>;
   template <class T>
   T scale() const {
-    return static_cast<T>(1.0 / std::sqrt(static_cast<double>(k.out[1])));
+    return static_cast<T>(score_scale > 0 ? score_scale : 1.0 / std::sqrt(static_cast<double>(k.out[1])));
   }
   template <class B>
   std::int64_t query_heads(const B& b) const {
