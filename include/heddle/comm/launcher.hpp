@@ -20,9 +20,9 @@ struct process_place {
 using environment_variables = const char* (*)(const char* name);
 
 /// Who started this process: HEDDLE_RANK, HEDDLE_RANKS, HEDDLE_LOCAL_RANK win, then torchrun (RANK, WORLD_SIZE,
-/// LOCAL_RANK, MASTER_ADDR), Open MPI's mpirun, MPICH's mpiexec, Slurm's srun. A launcher of one process yields to one of
-/// several; srun yields to all others, as it may have started them; a batch script of Slurm's is no launcher. They meet at
-/// HEDDLE_RENDEZVOUS, else at torchrun's MASTER_ADDR and MASTER_PORT, plus one where its agent holds that port.
+/// LOCAL_RANK, MASTER_ADDR), Open MPI's mpirun, MPICH's mpiexec, Slurm's srun. A launcher of one process yields to one
+/// of several; srun yields to all others, as it may have started them; a batch script of Slurm's is no launcher. They
+/// meet at HEDDLE_RENDEZVOUS, else at torchrun's MASTER_ADDR and MASTER_PORT, plus one where its agent holds that port.
 /// Errors: `config_error` naming the variable for half a set, what is no number, a rank outside the size, and two
 /// launchers that say different things.
 HEDDLE_INLINE process_place launcher_place(environment_variables from = nullptr);
@@ -40,8 +40,8 @@ HEDDLE_INLINE bool runs_alone(environment_variables from = nullptr);
 // "started as process 0 of 2 by mpirun".
 HEDDLE_INLINE std::string started_as(const process_place& place);
 
-// Errors: `config_error` where this process is one of several that a launcher started, and neither HEDDLE_ALONE=1 is set
-// nor MPI is initialised, whose programs know of each other.
+// Errors: `config_error` where this process is one of several that a launcher started, and neither HEDDLE_ALONE=1 is
+// set nor MPI is initialised, whose programs know of each other.
 HEDDLE_INLINE void require_alone(environment_variables from = nullptr);
 
 // Whether processes are joined by MPI; heddle/comm/mpi.hpp says how to ask.

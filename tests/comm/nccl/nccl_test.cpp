@@ -879,7 +879,7 @@ TEST_CASE("the environment says which rank a process is", "[nccl]") {
   set("HEDDLE_RENDEZVOUS", "somewhere");
   CHECK(contains(on_ranks(2, options_ms(5'000), one), "should be tcp://host:port or file:///folder"));
   set("HEDDLE_RANK", "zero");
-  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK should be a number, it is \"zero\""));
+  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK should be a number from 0 to 16777215, it is \"zero\""));
   set("HEDDLE_RANK", nullptr);
   set("HEDDLE_RANKS", nullptr);
   set("SLURM_PROCID", "3");

@@ -15,8 +15,8 @@
 
 namespace heddle::inline v0::detail {
 
-/// `launcher_place()`; rank -1 where this process runs all ranks: no launcher, HEDDLE_ALONE=1, MPI is initialised, or one
-/// process.
+/// `launcher_place()`; rank -1 where this process runs all ranks: no launcher, HEDDLE_ALONE=1, MPI is initialised,
+/// or one process.
 /// Errors: as `launcher_place`; `config_error` where several processes do not know where they meet.
 inline process_place place_from_environment() {
   process_place place = launcher_place();
