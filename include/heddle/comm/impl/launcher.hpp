@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -73,15 +72,15 @@ class launcher_reader {
     if (torch && text("MASTER_ADDR") == nullptr)
       return fault({"heddle: RANK and WORLD_SIZE are set, but MASTER_ADDR is not: where do the ranks meet?"});
     process_place place;
-    const std::optional<int> r = number(names.rank, 0), n = number(names.size, 1), local = number(names.local, 0);
-    if (!r || !n || (!local && text(names.local) != nullptr)) return {};
-    if (*r >= *n)
+    const int r = number(names.rank, 0), n = number(names.size, 1), local = number(names.local, 0);
+    if (r < 0 || n < 0 || (local < 0 && text(names.local) != nullptr)) return {};
+    if (r >= n)
       return fault({"heddle: the environment variable ", names.rank, " should be below ", names.size, ", which is ",
                     text(names.size), "; it is ", text(names.rank)});
     place.launcher = names.launcher;
-    place.rank = *r;
-    place.size = *n;
-    place.local_rank = local.value_or(-1);
+    place.rank = r;
+    place.size = n;
+    place.local_rank = local;
     return place;
   }
 
@@ -92,22 +91,23 @@ class launcher_reader {
     }
     const char* const agent = text("TORCHELASTIC_USE_AGENT_STORE");
     const bool held = agent != nullptr && (std::string_view(agent) == "True" || std::string_view(agent) == "1");
-    const std::optional<int> port = number("MASTER_PORT", 1, 65535 - (held ? 1 : 0));
-    if (!port) return {};
+    const int port = number("MASTER_PORT", 1, 65535 - (held ? 1 : 0));
+    if (port < 0) return {};
     std::string at = "tcp://";
-    ((at += text("MASTER_ADDR")) += ':') += std::to_string(*port + (held ? 1 : 0));
+    ((at += text("MASTER_ADDR")) += ':') += std::to_string(port + (held ? 1 : 0));
     return at;
   }
 
-  std::optional<int> number(const char* name, int least, int most = (1 << 24) - 1) const {
+  // -1 where it is not set, or is wrong and nobody is to be told.
+  int number(const char* name, int least, int most = (1 << 24) - 1) const {
     const char* const value = text(name);
-    if (value == nullptr) return std::nullopt;
+    if (value == nullptr) return -1;
     char* end = nullptr;
     const long found = std::strtol(value, &end, 10);
     if (*end == '\0' && found >= least && found <= most) return static_cast<int>(found);
     fault({"heddle: the environment variable ", name, " should be a number from ", least, " to ", most, ", it is \"",
            value, '"'});
-    return std::nullopt;
+    return -1;
   }
 
   process_place fault(std::initializer_list<text_part> parts) const {
