@@ -10,6 +10,7 @@
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/launch_order.hpp>
+#include <heddle/comm/launcher.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/split_part.hpp>

@@ -13,6 +13,7 @@
 #include <heddle/comm/impl/call_info.hpp>
 #include <heddle/comm/impl/flight_recorder.hpp>
 #include <heddle/comm/impl/launch_order.hpp>
+#include <heddle/comm/impl/launcher.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
 #include <heddle/comm/impl/split_part.hpp>
 #include <heddle/comm/impl/threads.hpp>

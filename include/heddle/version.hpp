@@ -1,6 +1,10 @@
 // heddle/version.hpp: the version of these headers, written once, readable by the preprocessor and by CMake.
 #pragma once
 
+#if defined(HEDDLE_SINGLE_HEADER) && defined(HEDDLE_VERSION_MAJOR)
+#error "heddle: a header of heddle meets the single header in one unit: include one of them"
+#endif
+
 /// The first number of the version.
 #define HEDDLE_VERSION_MAJOR 0
 /// The second number of the version.

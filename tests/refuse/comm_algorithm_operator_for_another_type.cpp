@@ -1,4 +1,4 @@
-// refuse: the operator of a reduction takes two elements and returns one
+// refuse: the operator of a reduction takes two elements and returns one: T operator()(const T&, const T&) const; if it declares
 #include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 

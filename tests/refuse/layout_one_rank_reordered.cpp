@@ -1,4 +1,4 @@
-// refuse: heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads
+// refuse: heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads the elements of one part; leave
 #include <heddle/layout/redistribution.hpp>
 
 namespace hd = heddle;

@@ -16,6 +16,19 @@
 
 namespace heddle::inline v0 {
 
+namespace detail {
+
+// Of a process that is alone in MPI. Errors: `config_error` where a launcher says that it is one of several.
+inline void require_known_to_mpi() {
+  const process_place place = launcher_seen();
+  if (virtual_ranks || place.size <= 1 || runs_alone()) return;
+  throw config_error(text_of({"heddle: ", started_as(place),
+                              ", but MPI sees one process: start the program with the mpirun or "
+                              "srun of its MPI, or set HEDDLE_ALONE=1 to run a job in each"}));
+}
+
+}  // namespace detail
+
 /// Ranks as processes that `mpirun` has started: all of them call `launch<hd::mpi>`, and the ranks of the mesh are those
 /// of `MPI_COMM_WORLD`. MPI is initialised by the first launch unless somebody has done so, and then finalised at the
 /// end of the process (`mpi_session`). The world's messages never meet those of the rest of the program.
@@ -63,6 +76,7 @@ struct mpi {
     std::exception_ptr problem;
     try {
       if (options.ranks != 0) require_world_size(mesh, options.ranks);
+      if (comm == MPI_COMM_WORLD && ranks == 1) detail::require_known_to_mpi();
       require_world_size(mesh, ranks);
     } catch (...) {
       problem = std::current_exception();

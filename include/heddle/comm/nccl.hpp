@@ -25,8 +25,8 @@ namespace heddle::inline v0 {
 /// Ranks with a GPU each, started by `launch`; see `nccl_communicator` for what its calls mean.
 ///
 /// Where the environment says that this process is one of several (`HEDDLE_RANK`, `HEDDLE_RANKS`, `HEDDLE_RENDEZVOUS`,
-/// optionally `HEDDLE_LOCAL_RANK`), it is that rank, on GPU `HEDDLE_LOCAL_RANK`, else rank modulo the number of GPUs.
-/// Otherwise the ranks are threads of this process, one per GPU. `run_over` starts from a communicator that is there.
+/// optionally `HEDDLE_LOCAL_RANK`; torchrun's variables; see `launcher_place`), it is that rank, on the GPU of its local
+/// rank, else rank modulo the number of GPUs. Otherwise the ranks are threads of this process, one per GPU. `run_over` starts from a communicator that is there.
 ///
 /// Tensors go over NCCL; the control plane is in host memory, over the rendezvous (`rendezvous_control`).
 ///
@@ -70,11 +70,11 @@ struct basic_nccl {
   static void run(const Mesh& mesh, const launch_options& options, int, char**, Body& body) {
     if (options.ranks != 0) require_world_size(mesh, options.ranks);
     detail::require_nccl_version();
-    const detail::process_place place = detail::place_from_environment();
+    const process_place place = detail::place_from_environment();
     if (place.rank >= 0) {
       require_world_size(mesh, place.size);
       const int devices = count_devices(1);
-      run_rank(mesh, options, make_rendezvous(place, options.timeout),
+      run_rank(mesh, options, detail::make_rendezvous(place, options.timeout),
                (place.local_rank >= 0 ? place.local_rank : place.rank) % devices, body);
     } else {
       run_threads(mesh, options, body);

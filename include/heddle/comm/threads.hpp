@@ -23,13 +23,17 @@ struct rank_body {
 
 // Runs the body on every rank of the world, rank 0 on the calling thread, and returns when all have returned. Threads are
 // bound to cores as `launch_options::bind` and the environment variable HEDDLE_BIND say.
-// Errors: `config_error` for another word in that variable; the first error of a rank, see `rethrow_of_rank`.
+// Errors: `config_error` for another word in that variable, and where a launcher has started several such processes
+// (`require_alone`); the first error of a rank, see `rethrow_of_rank`.
 HEDDLE_INLINE void run_ranks(world_state& state, const launch_options& options, const rank_body& body);
 
 }  // namespace detail
 
 /// Ranks as threads of this process, started by `launch`; rank 0 runs on the calling thread. There may be more ranks
 /// than cores: waiting ranks sleep. Several worlds may run at once, also one inside another.
+///
+/// A process that mpirun, srun or torchrun has started as one of several is refused with a `config_error`, as each would
+/// run the whole job; HEDDLE_ALONE=1 allows it, and so does MPI where it is initialised.
 ///
 /// Ranks are bound to cores when there are enough, as `mpirun` does (`launch_options::bind`), by the first of several
 /// worlds; one inside another stays on the cores of its rank. The calling thread keeps its cores, and with it all threads

@@ -9,6 +9,15 @@
 #error "heddle needs C++20: g++ -std=c++20, clang++ -std=c++20, nvcc -std=c++20"
 #endif
 
+// What older ones say instead is errors about types that are not literal, or about arguments that are not deduced.
+#if defined(__clang__)
+#if !defined(__apple_build_version__) && __clang_major__ < 17
+#error "heddle needs g++ 12 or clang 17, or a later one: this clang is older"
+#endif
+#elif defined(__GNUC__) && __GNUC__ < 12
+#error "heddle needs g++ 12 or clang 17, or a later one: this g++ is older"
+#endif
+
 /// Whether indices are checked where views and buffers are read by index: `-DHEDDLE_CHECK_BOUNDS=1`. An index out of range is
 /// then a `layout_error`, otherwise undefined. Off unless it is defined, and then no instruction of it is there. It changes
 /// inline functions, so all files of one program must agree (the one definition rule).

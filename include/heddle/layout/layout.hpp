@@ -60,7 +60,7 @@ struct layout_facts : layout_tag {
     return false;
   }();
 
- private:
+  // Public, as clang 17 and 18 ask for in an alias with a requirement.
   template <class Axis>
   static constexpr axis_use use_of = [] {
     if constexpr (Mesh::template has<Axis>)
@@ -69,7 +69,6 @@ struct layout_facts : layout_tag {
       return axis_use{};
   }();
 
- public:
   /// Whether the axis splits a dimension. An axis the mesh does not have splits nothing.
   template <class Axis>
   static constexpr bool is_sharded_on = use_of<Axis>.role == axis_role::sharded;

@@ -879,14 +879,19 @@ TEST_CASE("the environment says which rank a process is", "[nccl]") {
   set("HEDDLE_RENDEZVOUS", "somewhere");
   CHECK(contains(on_ranks(2, options_ms(5'000), one), "should be tcp://host:port or file:///folder"));
   set("HEDDLE_RANK", "zero");
-  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK should be a number, it is \"zero\""));
+  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK should be a number from 0 to 16777215, it is \"zero\""));
   set("HEDDLE_RANK", nullptr);
   set("HEDDLE_RANKS", nullptr);
   set("SLURM_PROCID", "3");
-  set("SLURM_NTASKS", "8");
+  set("SLURM_STEP_NUM_TASKS", "8");
   set("SLURM_LOCALID", "1");
   CHECK((read().rank == 3 && read().size == 8 && read().local_rank == 1));
-  for (const char* name : {"HEDDLE_RENDEZVOUS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) set(name, nullptr);
+  set("HEDDLE_RENDEZVOUS", nullptr);
+  CHECK(
+      contains(on_ranks(8, options_ms(5'000), one), "started as process 3 of 8 by srun, but not where the ranks meet"));
+  set("HEDDLE_ALONE", "1");
+  CHECK(read().rank == -1);
+  for (const char* name : {"HEDDLE_ALONE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}) set(name, nullptr);
 }
 
 TEST_CASE("a world of another transport hands round what NCCL needs", "[nccl]") {

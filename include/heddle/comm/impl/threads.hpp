@@ -3,6 +3,7 @@
 
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/flight_recorder.hpp>
+#include <heddle/comm/launcher.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/threads/shared_state.hpp>
 #include <heddle/core/cores.hpp>
@@ -86,6 +87,7 @@ class rank_binding {
 };
 
 HEDDLE_INLINE void run_ranks(world_state& state, const launch_options& options, const rank_body& body) {
+  require_alone();
   const rank_binding cores(options, state.size());
   const auto rank_main = [&](int rank) {
     try {

@@ -5,6 +5,7 @@
 #error "heddle/comm/mpi.hpp needs MPI: install Open MPI or MPICH and link heddle::mpi (CMake), or compile with mpicxx"
 #endif
 
+#include <heddle/comm/launcher.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 
@@ -84,6 +85,12 @@ inline void mpi_start_all_reduce(const void* in, void* out, int count, MPI_Datat
   mpi_check(MPI_Iallreduce(in, out, count, type, op, comm, request), "MPI_Iallreduce");
 #endif
 }
+
+// Processes of MPI know of each other: ranks that are threads of one of them are no job of their own.
+inline const bool mpi_says_joined = (processes_are_joined = [] {
+  int yes = 0;
+  return MPI_Initialized(&yes) == MPI_SUCCESS && yes != 0;
+}, true);
 
 inline bool mpi_usable() {
   int yes = 0, no = 0;

@@ -1,0 +1,43 @@
+# cmake -DPYTHON=python3 -DCXX=g++ -DSOURCE=repository -DFOLDER=scratch -P single_header.cmake: the single header is made, the
+# README's program compiles with it and prints its lines, and what must be refused is.
+cmake_minimum_required(VERSION 3.25)
+file(REMOVE_RECURSE "${FOLDER}")
+file(MAKE_DIRECTORY "${FOLDER}")
+function(run expected text)  # the command ends with this status, and says this
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE rc OUTPUT_VARIABLE out ERROR_VARIABLE err WORKING_DIRECTORY "${FOLDER}")
+  string(FIND "${out}${err}" "${text}" at)
+  if(NOT rc EQUAL expected OR at EQUAL -1)
+    message(FATAL_ERROR "${ARGN}: status ${rc}, expected ${expected} and \"${text}\":\n${out}${err}")
+  endif()
+endfunction()
+run(0 "headers" "${PYTHON}" "${SOURCE}/scripts/single_header" "${SOURCE}" heddle.hpp)
+file(READ "${SOURCE}/examples/two_layers.cpp" program)
+string(REGEX MATCHALL "// prints: [^\n]*" prints "${program}")
+string(REPLACE "#include <heddle/heddle.hpp>" "#include \"heddle.hpp\"" single "${program}")
+if(single STREQUAL program)
+  message(FATAL_ERROR "the program does not include heddle/heddle.hpp")
+endif()
+file(WRITE "${FOLDER}/program.cpp" "${single}")
+run(0 "" "${CXX}" -std=c++20 -Wall -Wextra -Werror program.cpp -o program -pthread)
+if(NOT prints)
+  message(FATAL_ERROR "the program does not say what it prints")
+endif()
+foreach(line IN LISTS prints)
+  string(REPLACE "// prints: " "" line "${line}")
+  run(0 "${line}" "${FOLDER}/program")
+endforeach()
+
+# Two ways to include in one unit, and separate compilation.
+file(WRITE "${FOLDER}/both.cpp" "#include <heddle/version.hpp>\n#include \"heddle.hpp\"\n")
+run(1 "meets other headers of heddle in one unit" "${CXX}" -std=c++20 -E "-I${SOURCE}/include" both.cpp -o both.ii)
+file(WRITE "${FOLDER}/back.cpp" "#include \"heddle.hpp\"\n#include <heddle/version.hpp>\n")
+run(1 "meets the single header" "${CXX}" -std=c++20 -E "-I${SOURCE}/include" back.cpp -o back.ii)
+run(1 "is not for HEDDLE_SEPARATE_COMPILATION" "${CXX}" -std=c++20 -E -DHEDDLE_SEPARATE_COMPILATION program.cpp -o separate.ii)
+
+# A header that is not there, and one that only some programs would have.
+file(COPY "${SOURCE}/include/heddle/version.hpp" DESTINATION "${FOLDER}/loom/include/heddle")
+file(WRITE "${FOLDER}/loom/include/heddle/heddle.hpp" "#pragma once\n#include <heddle/loom.hpp>\n")
+run(1 "heddle/heddle.hpp:2 includes heddle/loom.hpp, which is not there" "${PYTHON}" "${SOURCE}/scripts/single_header" loom loom.hpp)
+file(WRITE "${FOLDER}/loom/include/heddle/loom.hpp" "#pragma once\n")
+file(WRITE "${FOLDER}/loom/include/heddle/heddle.hpp" "#if defined(LOOM)\n#include <heddle/loom.hpp>\n#endif\n#include <heddle/loom.hpp>\n")
+run(1 "which is there only under" "${PYTHON}" "${SOURCE}/scripts/single_header" loom loom.hpp)
