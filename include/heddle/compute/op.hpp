@@ -163,6 +163,7 @@ using inout = detail::tensor_argument<true, true, detail::own_element, Dims...>;
 /// Rows of heads that are read, or overwritten: `in_heads<rows, heads, columns>`, with the columns of a head.
 template <class Rows, class Heads, class Columns>
 using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
+/// Rows of heads that are overwritten.
 template <class Rows, class Heads, class Columns>
 using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
@@ -180,6 +181,7 @@ using in_ids = detail::tensor_argument<true, false, detail::element_that_is<std:
 /// A tensor of another element type E that is read, or overwritten.
 template <class E, class... Dims>
 using in_of = detail::tensor_argument<true, false, detail::element_that_is<E>, Dims...>;
+/// A tensor of another element type E that is overwritten.
 template <class E, class... Dims>
 using out_of = detail::tensor_argument<false, true, detail::element_that_is<E>, Dims...>;
 /// A number of `sum_of_type<T>`.

@@ -94,6 +94,7 @@ struct twos_complement_spikes {
   }
 };
 
+/// A coding of integers as spikes: how many steps it takes, what a spike weighs in each, and where the spikes are.
 template <class C>
 concept spike_coding = requires(std::int32_t n, std::int64_t t) {
   { C::steps(t) } -> std::same_as<std::int64_t>;

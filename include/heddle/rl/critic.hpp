@@ -43,6 +43,7 @@ struct value_loss {
   /// Errors: `config_error`.
   void validate() const { detail::require(clip >= 0, "value_loss.clip", clip, "at least 0 (0: no clip)"); }
 };
+/// `"value loss clip=0.2"`.
 inline std::string to_string(const value_loss& o) {
   return "value loss clip=" + number_text(o.clip);
 }

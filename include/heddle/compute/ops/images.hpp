@@ -67,6 +67,7 @@ struct mean_of_rows : mean_operation {
   using takes = signature<in<rows, columns>, index, out<groups, columns>>;
   static void check(const dims& n, const void*, std::int64_t group, const void*) { check_groups(name, n, group); }
 };
+/// The gradient of `mean_of_rows`: each row gets its group's, divided by the rows of the group.
 struct mean_of_rows_backward : mean_operation {
   static constexpr const char* name = "mean_of_rows_backward";
   static constexpr const char* arguments[] = {"dy", "group", "dx"};

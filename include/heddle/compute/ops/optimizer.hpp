@@ -49,6 +49,7 @@ struct master_adamw_operation : element_operation {
   static constexpr const char* arguments[] = {"master", "weights", "g", "m", "v", "step", "rounding"};
   static constexpr std::int64_t flops(const dims& n) { return 16 * n.product(); }
 };
+/// A step of AdamW on master weights, of which weights of type W are rounded; gradients are of type G.
 template <class W, class G>
 struct master_adamw : master_adamw_operation {
   using takes = signature<inout<elements>, out_of<W, elements>, in_of<G, elements>, inout<elements>, inout<elements>,

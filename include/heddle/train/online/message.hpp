@@ -29,6 +29,7 @@ struct online_header {
   std::uint32_t inputs = 0, targets = 0;
 };
 static_assert(sizeof(online_header) == 24);
+/// The step of a message that ends a simulation.
 inline constexpr std::uint32_t end_of_simulation = 0xffffffffu;
 
 /// The bytes of a message.

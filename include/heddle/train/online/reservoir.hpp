@@ -221,10 +221,13 @@ class basic_buffer {
   buffer_counters counters_{};
 };
 
+/// A buffer that gives each sample once, the oldest first.
 template <class Sample>
 using fifo = basic_buffer<Sample, buffer_kind::fifo>;
+/// A buffer that gives each sample once, in random order.
 template <class Sample>
 using firo = basic_buffer<Sample, buffer_kind::firo>;
+/// A buffer that gives samples at random, again and again, until new ones take their place.
 template <class Sample>
 using reservoir = basic_buffer<Sample, buffer_kind::reservoir>;
 
