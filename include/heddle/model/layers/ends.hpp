@@ -144,7 +144,7 @@ struct embedding {
   void backward_weight(const B& b, typename B::token_ids tokens, typename B::view dx) const
     requires Multiplied
   {
-    b.compute().scale(elements_of(dx), static_cast<typename B::sum>(multiplier));
+    compute::run<compute::ops::scale>(b.compute(), elements_of(dx), static_cast<typename B::sum>(multiplier));
     embedding<LearnedPositions>{name, tokens_name, positions_name, vocabulary, width, context}.backward_weight(
         b, tokens, typename B::const_view(dx));
   }
@@ -157,7 +157,7 @@ struct embedding {
     const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
     compute::run<compute::ops::embedding>(b.compute(), tokens, b[tokens_table{}], b.run().first_word, sum);
     b.template settle<typename l::made, typename l::stream>(sum, x);
-    if constexpr (Multiplied) b.compute().scale(elements_of(x), static_cast<typename B::sum>(multiplier));
+    if constexpr (Multiplied) compute::run<compute::ops::scale>(b.compute(), elements_of(x), static_cast<typename B::sum>(multiplier));
     return made<typename l::stream>{};
   }
 };

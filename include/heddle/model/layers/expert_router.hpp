@@ -73,9 +73,9 @@ struct expert_router<softmax_choice> : detail::router_base {
   void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
               typename B::view weights) const {
     if (normed)
-      b.compute().template top_k<compute::softmax_of_chosen>(logits, ids, weights);
+      compute::run<compute::ops::top_k<compute::softmax_of_chosen>>(b.compute(), logits, ids, weights);
     else
-      b.compute().template top_k<compute::softmax_of_all>(logits, ids, weights);
+      compute::run<compute::ops::top_k<compute::softmax_of_all>>(b.compute(), logits, ids, weights);
   }
   /// Overwrites the gradient of the logits.
   template <class B>
@@ -83,9 +83,11 @@ struct expert_router<softmax_choice> : detail::router_base {
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view weights,
                        typename B::const_view d_weights, typename B::view d_logits) const {
     if (normed)
-      b.compute().template top_k_backward<compute::softmax_of_chosen>(logits, ids, weights, d_weights, d_logits);
+      compute::run<compute::ops::top_k_backward<compute::softmax_of_chosen>>(b.compute(), logits, ids, weights,
+                                                                             d_weights, d_logits);
     else
-      b.compute().template top_k_backward<compute::softmax_of_all>(logits, ids, weights, d_weights, d_logits);
+      compute::run<compute::ops::top_k_backward<compute::softmax_of_all>>(b.compute(), logits, ids, weights, d_weights,
+                                                                          d_logits);
   }
 };
 

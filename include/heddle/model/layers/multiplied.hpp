@@ -33,15 +33,18 @@ struct multiplied {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     auto [inner] = b.children();
     const auto left = inner.forward(x, y);
-    b.give(y, [&](auto v) { b.compute().scale(elements_of(v), static_cast<typename B::sum>(multiplier)); });
+    b.give(y, [&](auto v) {
+      compute::run<compute::ops::scale>(b.compute(), elements_of(v), static_cast<typename B::sum>(multiplier));
+    });
     return left;
   }
   template <class B, class... Add>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       Add... add) const {
     auto [inner] = b.children();
-    b.compute().copy(elements_of(dy), elements_of(b[d_multiplied{}]));
-    b.compute().scale(elements_of(b[d_multiplied{}]), static_cast<typename B::sum>(multiplier));
+    compute::run<compute::ops::copy>(b.compute(), elements_of(dy), elements_of(b[d_multiplied{}]));
+    compute::run<compute::ops::scale>(b.compute(), elements_of(b[d_multiplied{}]),
+                                      static_cast<typename B::sum>(multiplier));
     return inner.backward_input(x, b[d_multiplied{}], dx, add...);
   }
   template <class B>
