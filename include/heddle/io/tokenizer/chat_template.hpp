@@ -1,0 +1,46 @@
+// heddle/io/tokenizer/chat_template.hpp: renders the chat templates of published models from their source.
+#pragma once
+
+#include <heddle/io/tokenizer/jinja_parse.hpp>
+#include <heddle/io/tokenizer/jinja_value.hpp>
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace heddle::inline v0::io {
+
+/// What a rendering may take. Beyond it, it ends with a `template_error`.
+struct chat_template_limits {
+  std::int64_t steps = 1'000'000;             ///< expressions, statements, turns of loops, and 256 bytes that are looked through
+  std::int64_t bytes = std::int64_t{1} << 28;  ///< of all texts, lists and dictionaries that it makes, the answer among them
+};
+
+/// A chat template: the part of Jinja that templates of published models use, with the settings of transformers' `apply_chat_template`.
+/// Statements if, for, set, macro, call, filter, with, generation, break, continue, raw; filters, tests and methods of str, list
+/// and dict as Python has them. A template reaches what it is given and nothing else: no file, no attribute beyond data, no clock but
+/// `strftime_now`. Source: the template documentation of Jinja 3.1, and `transformers/utils/chat_template_utils.py` of 5.24.
+class chat_template {
+ public:
+  /// Errors: `template_error` for a source that is no template, of more than 1 MiB, or nested in more than 120 levels.
+  explicit chat_template(std::string_view source);
+
+  /// The text that the template makes of the members of an object: `messages`, `tools`, `add_generation_prompt`, `bos_token` and so on.
+  /// `now`: what `strftime_now` writes, in the zone of this machine, in seconds since 1970.
+  /// Errors: `template_error` where it uses what is not there, raises an exception, or takes more than `limits`; `config_error`
+  /// if `data` is no object.
+  std::string render(const nlohmann::ordered_json& data, std::time_t now = std::time(nullptr),
+                     const chat_template_limits& limits = {}) const;
+
+  const std::string& source() const noexcept { return source_; }
+
+ private:
+  std::string source_;
+  std::shared_ptr<const detail::jinja_node> root_{};
+};
+
+}  // namespace heddle::inline v0::io
+
+#include <heddle/io/tokenizer/jinja_run.hpp>
