@@ -14,8 +14,9 @@ namespace heddle::inline v0::io {
 
 /// What a rendering may take. Beyond it, it ends with a `template_error`.
 struct chat_template_limits {
-  std::int64_t steps = 1'000'000;             ///< expressions, statements, turns of loops, and 256 bytes that are looked through
-  std::int64_t bytes = std::int64_t{1} << 28;  ///< of all texts, lists and dictionaries that it makes, the answer among them
+  std::int64_t steps = 1'000'000;  ///< expressions, statements, turns of loops, and 256 bytes that are looked through
+  std::int64_t bytes =
+      std::int64_t{1} << 28;  ///< of all texts, lists and dictionaries that it makes, the answer among them
 };
 
 /// A chat template: the part of Jinja that templates of published models use, with the settings of transformers' `apply_chat_template`.

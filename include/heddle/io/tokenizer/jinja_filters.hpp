@@ -139,11 +139,11 @@ class jinja_library {
 
   // ---- members ----
   static bool is_method(const jinja_value& v, std::string_view name) {
-    constexpr std::string_view of_text[] = {"strip",   "lstrip",       "rstrip",       "split",      "rsplit",  "startswith",
-                                            "endswith", "replace",      "upper",        "lower",      "title",   "capitalize",
-                                            "find",    "rfind",        "index",        "count",      "join",    "splitlines",
-                                            "isdigit", "isnumeric",    "isalpha",      "isspace",    "isupper", "islower",
-                                            "isalnum", "removeprefix", "removesuffix", "partition",  "rpartition", "zfill"};
+    constexpr std::string_view of_text[] = {
+        "strip",   "lstrip",       "rstrip",       "split",      "rsplit",     "startswith", "endswith", "replace",
+        "upper",   "lower",        "title",        "capitalize", "find",       "rfind",      "index",    "count",
+        "join",    "splitlines",   "isdigit",      "isnumeric",  "isalpha",    "isspace",    "isupper",  "islower",
+        "isalnum", "removeprefix", "removesuffix", "partition",  "rpartition", "zfill"};
     constexpr std::string_view of_dict[] = {"items", "keys", "values", "get", "copy"};
     constexpr std::string_view of_list[] = {"index", "count", "copy"};
     if (v.is(jinja_kind::text)) return std::ranges::count(of_text, name) > 0;
@@ -315,7 +315,8 @@ class jinja_library {
         return jinja_list(std::move(all), of.object->tuple);
       }
     }
-    throw io_error("unsupported operand types for " + op + ": '" + jinja_type_name(a) + "' and '" + jinja_type_name(b) + "'");
+    throw io_error("unsupported operand types for " + op + ": '" + jinja_type_name(a) + "' and '" + jinja_type_name(b) +
+                   "'");
   }
   static jinja_value arithmetic(const std::string& op, const jinja_value& a, const jinja_value& b) {
     const bool zero = b.number() == 0;
@@ -325,8 +326,9 @@ class jinja_library {
       const std::int64_t x = a.integer, y = b.integer;
       std::int64_t out = 0;
       if (op == "**") return power_of(x, y);
-      if (op == "+" ? __builtin_add_overflow(x, y, &out)
-                    : op == "-" ? __builtin_sub_overflow(x, y, &out) : op == "*" && __builtin_mul_overflow(x, y, &out))
+      if (op == "+"   ? __builtin_add_overflow(x, y, &out)
+          : op == "-" ? __builtin_sub_overflow(x, y, &out)
+                      : op == "*" && __builtin_mul_overflow(x, y, &out))
         too_great();
       if (op == "+" || op == "-" || op == "*") return out;
       if (y == -1) {
@@ -512,10 +514,12 @@ class jinja_library {
   const std::string& text_argument(const jinja_arguments& a, std::size_t i, std::string_view name) {
     const jinja_value& v = a.at(i, name);
     require_defined(v);
-    if (!v.is(jinja_kind::text)) throw io_error("'" + std::string(name) + "' should be a str, got " + jinja_type_name(v));
+    if (!v.is(jinja_kind::text))
+      throw io_error("'" + std::string(name) + "' should be a str, got " + jinja_type_name(v));
     return v.str();
   }
-  static std::int64_t number_argument(const jinja_arguments& a, std::size_t i, std::string_view name, std::int64_t other) {
+  static std::int64_t number_argument(const jinja_arguments& a, std::size_t i, std::string_view name,
+                                      std::int64_t other) {
     const jinja_value* v = a.find(i, name);
     return v == nullptr ? other : whole(*v, "arguments");
   }
@@ -616,8 +620,7 @@ class jinja_library {
       if (mark.empty()) throw io_error("empty separator");
       look(s.size() * (1 + mark.size() / 64));
       const std::size_t at = name == "partition" ? s.find(mark) : s.rfind(mark);
-      if (at == std::string::npos)
-        return name == "partition" ? texts({s, "", ""}, true) : texts({"", "", s}, true);
+      if (at == std::string::npos) return name == "partition" ? texts({s, "", ""}, true) : texts({"", "", s}, true);
       return texts({s.substr(0, at), mark, s.substr(at + mark.size())}, true);
     }
     if (name == "zfill") {
@@ -636,7 +639,8 @@ class jinja_library {
     for (std::size_t i = 0; i < s.size(); i += sequence_length(s[i])) {
       const std::uint32_t c = code_point_at(s, i);
       const auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-      const bool digit = kind == UTF8PROC_CATEGORY_ND, letter = kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
+      const bool digit = kind == UTF8PROC_CATEGORY_ND,
+                 letter = kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
       const bool up = kind == UTF8PROC_CATEGORY_LU, low = kind == UTF8PROC_CATEGORY_LL;
       some = some || (name == "isupper" ? up : low);
       if (name == "isdigit" || name == "isnumeric") all = all && digit;
@@ -694,9 +698,9 @@ class jinja_library {
       return v.object || a.at(0, "other").object ? v.object == a.at(0, "other").object
                                                  : v.kind == a.at(0, "other").kind && jinja_equal(v, a.at(0, "other"));
     constexpr std::pair<std::string_view, const char*> same[] = {
-        {"eq", "=="},       {"==", "=="},          {"equalto", "=="},  {"ne", "!="},       {"!=", "!="},
-        {"lt", "<"},        {"lessthan", "<"},     {"le", "<="},       {"gt", ">"},        {"greaterthan", ">"},
-        {"ge", ">="},       {"<", "<"},            {">", ">"},         {"<=", "<="},       {">=", ">="}};
+        {"eq", "=="}, {"==", "=="},      {"equalto", "=="}, {"ne", "!="}, {"!=", "!="},
+        {"lt", "<"},  {"lessthan", "<"}, {"le", "<="},      {"gt", ">"},  {"greaterthan", ">"},
+        {"ge", ">="}, {"<", "<"},        {">", ">"},        {"<=", "<="}, {">=", ">="}};
     for (const auto& [n, op] : same)
       if (n == name) return compare(op, v, a.at(0, "other"));
     throw io_error("there is no test '" + name + "'");
@@ -722,7 +726,8 @@ class jinja_library {
     std::vector<jinja_value> out;
     for (const jinja_value& one : items(v)) {
       const jinja_value what = of_member ? by_path(one, a.at(0, "attribute")) : one;
-      const bool is = a.values.size() > at ? test(text_argument(a, at, "test"), what, a.from(at + 1)) : jinja_truth(what);
+      const bool is =
+          a.values.size() > at ? test(text_argument(a, at, "test"), what, a.from(at + 1)) : jinja_truth(what);
       if (is == keep) out.push_back(one);
     }
     return jinja_list(std::move(out));
@@ -745,12 +750,14 @@ class jinja_library {
   // Places of values in order; equal ones stay as they are.
   std::vector<std::size_t> sorted(const std::vector<jinja_value>& keys, bool cased_order, bool reverse) {
     std::vector<jinja_value> by;
-    for (const jinja_value& k : keys) by.push_back(k.is(jinja_kind::text) && !cased_order ? jinja_value(lower(k.str())) : k);
+    for (const jinja_value& k : keys)
+      by.push_back(k.is(jinja_kind::text) && !cased_order ? jinja_value(lower(k.str())) : k);
     std::vector<std::size_t> at(keys.size());
     std::iota(at.begin(), at.end(), std::size_t{0});
     // Checked beforehand, as a comparison must not throw half way: all of one kind.
     for (const jinja_value& k : by) {
-      if (!k.is_number() && !k.is(jinja_kind::text)) throw io_error("sort takes numbers or texts, got " + std::string(jinja_type_name(k)));
+      if (!k.is_number() && !k.is(jinja_kind::text))
+        throw io_error("sort takes numbers or texts, got " + std::string(jinja_type_name(k)));
       if (k.is_number() != by[0].is_number()) static_cast<void>(order("<", by[0], k));
       look(static_cast<std::size_t>(16 * jinja_weight(k)));
     }
@@ -764,7 +771,8 @@ class jinja_library {
     const std::vector<jinja_value> all = items(v);
     const jinja_value* path = a.find(2, "attribute");
     std::vector<jinja_value> keys, out;
-    for (const jinja_value& one : all) keys.push_back(path == nullptr || path->is(jinja_kind::none) ? one : by_path(one, *path));
+    for (const jinja_value& one : all)
+      keys.push_back(path == nullptr || path->is(jinja_kind::none) ? one : by_path(one, *path));
     for (const std::size_t i : sorted(keys, a.truth(1, "case_sensitive"), a.truth(0, "reverse"))) out.push_back(all[i]);
     return jinja_list(std::move(out));
   }
@@ -806,7 +814,9 @@ class jinja_library {
     if (width != nullptr && width->is(jinja_kind::text))
       by = width->str();
     else
-      by = std::string(static_cast<std::size_t>(std::clamp(number_argument(a, 0, "width", 4), std::int64_t{0}, std::int64_t{100})), ' ');
+      by = std::string(
+          static_cast<std::size_t>(std::clamp(number_argument(a, 0, "width", 4), std::int64_t{0}, std::int64_t{100})),
+          ' ');
     const bool blank = a.truth(2, "blank");
     std::string out = a.truth(1, "first") ? by : "";
     bool begun = false;
@@ -825,10 +835,12 @@ class jinja_library {
     if (const jinja_value* indent = a.find(1, "indent"); indent != nullptr && !indent->is(jinja_kind::none)) {
       style.lines = true;
       style.comma = ",";
-      style.indent = indent->is(jinja_kind::text)
-                         ? indent->str()
-                         : std::string(static_cast<std::size_t>(std::clamp(whole(*indent, "indents"), std::int64_t{0},
-                                                                           std::int64_t{64})), ' ');
+      style.indent =
+          indent->is(jinja_kind::text)
+              ? indent->str()
+              : std::string(
+                    static_cast<std::size_t>(std::clamp(whole(*indent, "indents"), std::int64_t{0}, std::int64_t{64})),
+                    ' ');
     }
     if (const jinja_value* marks = a.find(2, "separators"); marks != nullptr && !marks->is(jinja_kind::none)) {
       const std::vector<jinja_value> two = items(*marks);
@@ -853,7 +865,9 @@ class jinja_library {
   jinja_value as_number(const std::string& name, const jinja_value& v, const jinja_arguments& a) {
     require_defined(v);
     const jinja_value* other = a.find(0, "default");
-    const auto fallback = [&] { return other != nullptr ? *other : name == "int" ? jinja_value(std::int64_t{0}) : jinja_value(0.0); };
+    const auto fallback = [&] {
+      return other != nullptr ? *other : name == "int" ? jinja_value(std::int64_t{0}) : jinja_value(0.0);
+    };
     std::optional<double> d = v.is_number() ? std::optional(v.number()) : std::nullopt;
     if (v.is(jinja_kind::text)) d = number_in(v.str());
     if (!d) return fallback();
@@ -862,7 +876,9 @@ class jinja_library {
     if (v.is(jinja_kind::text)) {
       std::string_view s = stripped(v.str());
       std::int64_t i = 0;
-      if (const auto got = std::from_chars(s.data(), s.data() + s.size(), i); got.ec == std::errc() && got.ptr == s.data() + s.size()) return i;
+      if (const auto got = std::from_chars(s.data(), s.data() + s.size(), i);
+          got.ec == std::errc() && got.ptr == s.data() + s.size())
+        return i;
     }
     if (!std::isfinite(*d)) return fallback();
     if (!(std::abs(*d) < 0x1p63)) too_great();
@@ -919,7 +935,8 @@ class jinja_library {
       for (std::size_t i = 0; i < s.size();) {  // words, and what is between them
         const bool mark = std::string_view("-({[< \t\n\r\f\v").find(s[i]) != std::string_view::npos;
         std::size_t end = i;
-        while (end < s.size() && (std::string_view("-({[< \t\n\r\f\v").find(s[end]) != std::string_view::npos) == mark) ++end;
+        while (end < s.size() && (std::string_view("-({[< \t\n\r\f\v").find(s[end]) != std::string_view::npos) == mark)
+          ++end;
         out += cased(s.substr(i, end - i), [](bool, bool first) { return first; });
         i = end;
       }
@@ -952,7 +969,8 @@ class jinja_library {
     if (name == "round") {
       require_defined(v);
       if (!v.is_number()) throw io_error("round takes a number, got " + std::string(jinja_type_name(v)));
-      const double scale = std::pow(10.0, static_cast<double>(std::clamp(number_argument(a, 0, "precision", 0), std::int64_t{-15}, std::int64_t{15})));
+      const double scale = std::pow(10.0, static_cast<double>(std::clamp(number_argument(a, 0, "precision", 0),
+                                                                         std::int64_t{-15}, std::int64_t{15})));
       const jinja_value* how = a.find(1, "method");
       const std::string by = how != nullptr ? text(*how) : "common";
       const double x = v.number() * scale;
@@ -961,7 +979,12 @@ class jinja_library {
     if (name == "escape" || name == "e") {
       std::string out;
       for (const char c : text(v))
-        out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : std::string(1, c);
+        out += c == '&'    ? "&amp;"
+               : c == '<'  ? "&lt;"
+               : c == '>'  ? "&gt;"
+               : c == '\'' ? "&#39;"
+               : c == '"'  ? "&#34;"
+                           : std::string(1, c);
       made(out.size());
       return out;
     }

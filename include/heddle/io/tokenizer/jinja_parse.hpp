@@ -17,10 +17,45 @@ namespace heddle::inline v0::io::detail {
 
 enum class jinja_op {
   // expressions
-  constant, name, list, tuple, dict, attribute, item, slice, call, filter, test, negate, plus, invert, choose, both, either, compare,
-  binary, concatenate, keyword, spread, spread_names, absent,
+  constant,
+  name,
+  list,
+  tuple,
+  dict,
+  attribute,
+  item,
+  slice,
+  call,
+  filter,
+  test,
+  negate,
+  plus,
+  invert,
+  choose,
+  both,
+  either,
+  compare,
+  binary,
+  concatenate,
+  keyword,
+  spread,
+  spread_names,
+  absent,
   // statements
-  data, output, block, condition, loop, assign, assign_block, macro, call_block, filter_block, with, leave, next, scoped,
+  data,
+  output,
+  block,
+  condition,
+  loop,
+  assign,
+  assign_block,
+  macro,
+  call_block,
+  filter_block,
+  with,
+  leave,
+  next,
+  scoped,
 };
 
 // A node: `text` is a name, an operator or data; `parts` depend on the kind.
@@ -32,7 +67,19 @@ struct jinja_node {
   std::vector<jinja_node> parts{};
 };
 
-enum class jinja_token_kind { end, data, name, text, whole, real, sign, output_begin, output_end, block_begin, block_end };
+enum class jinja_token_kind {
+  end,
+  data,
+  name,
+  text,
+  whole,
+  real,
+  sign,
+  output_begin,
+  output_end,
+  block_begin,
+  block_end
+};
 
 struct jinja_token {
   jinja_token_kind kind = jinja_token_kind::end;
@@ -40,7 +87,9 @@ struct jinja_token {
   std::string text{};
 };
 
-inline bool is_jinja_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f'); }
+inline bool is_jinja_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
+}
 
 // What a string between quotes means: Python's escapes.
 inline std::string jinja_unescaped(std::string_view s, int line) {
@@ -127,7 +176,8 @@ class jinja_lexer {
            (open + 1 == s_.size() || (s_[open + 1] != '{' && s_[open + 1] != '%' && s_[open + 1] != '#')))
       open = s_.find('{', open + 1);
     if (open == std::string::npos) return data(s_.size(), '+', false);
-    const char kind = s_[open + 1], sign = open + 2 < s_.size() && (s_[open + 2] == '-' || s_[open + 2] == '+') ? s_[open + 2] : ' ';
+    const char kind = s_[open + 1],
+               sign = open + 2 < s_.size() && (s_[open + 2] == '-' || s_[open + 2] == '+') ? s_[open + 2] : ' ';
     data(open, sign, kind != '{');
     const int begun = line_;
     skip(sign == ' ' ? 2 : 3);
@@ -248,6 +298,17 @@ class jinja_lexer {
       while (end < s_.size() && ((s_[end] >= '0' && s_[end] <= '9') || s_[end] == '_')) ++end;
     };
     const auto digit = [&](std::size_t i) { return i < s_.size() && s_[i] >= '0' && s_[i] <= '9'; };
+    if (s_[at_] == '0' && at_ + 1 < s_.size())
+      if (const std::size_t kind = std::string_view("xXoObB").find(s_[at_ + 1]); kind != std::string_view::npos) {
+        std::uint64_t i = 0;
+        const auto got = std::from_chars(s_.data() + at_ + 2, s_.data() + s_.size(), i,
+                                         kind < 2   ? 16
+                                         : kind < 4 ? 8
+                                                    : 2);
+        if (got.ec != std::errc() || (i >> 63) != 0) throw template_error(line_, "a number that cannot be read");
+        out_.push_back({jinja_token_kind::whole, line_, std::to_string(i)});
+        return skip(static_cast<std::size_t>(got.ptr - (s_.data() + at_)));
+      }
     digits();
     bool real = false;
     if (end < s_.size() && s_[end] == '.' && digit(end + 1) && !(!out_.empty() && out_.back().text == ".")) {
@@ -451,8 +512,9 @@ class jinja_parser {
       end_block();
       return node(name == "break" ? jinja_op::leave : jinja_op::next);
     }
-    throw template_error(now().line, "there is no statement '" + name +
-                                         "'; there are if, for, set, macro, call, filter, with, generation, break, continue and raw");
+    throw template_error(
+        now().line, "there is no statement '" + name +
+                        "'; there are if, for, set, macro, call, filter, with, generation, break, continue and raw");
   }
   jinja_node condition() {
     std::vector<jinja_node> parts;  // condition, body, condition, body, ..., else
@@ -597,9 +659,8 @@ class jinja_parser {
     std::vector<jinja_node> parts;  // keywords: operator and operand
     while (true) {
       std::string op;
-      if (now().kind == jinja_token_kind::sign &&
-          (now().text == "==" || now().text == "!=" || now().text == "<" || now().text == "<=" || now().text == ">" ||
-           now().text == ">="))
+      if (now().kind == jinja_token_kind::sign && (now().text == "==" || now().text == "!=" || now().text == "<" ||
+                                                   now().text == "<=" || now().text == ">" || now().text == ">="))
         op = take().text;
       else if (skip_name("in"))
         op = "in";
@@ -675,7 +736,8 @@ class jinja_parser {
         take();
         std::int64_t i = 0;
         const auto got = std::from_chars(t.text.data(), t.text.data() + t.text.size(), i);
-        if (got.ec != std::errc() || got.ptr != t.text.data() + t.text.size()) fail("a number beyond 64 bits: " + t.text);
+        if (got.ec != std::errc() || got.ptr != t.text.data() + t.text.size())
+          fail("a number beyond 64 bits: " + t.text);
         return constant(i);
       }
       case jinja_token_kind::real: {
@@ -762,7 +824,8 @@ class jinja_parser {
         out.push_back(node(jinja_op::spread, "", expression()));
       } else if (skip_sign("**")) {
         out.push_back(node(jinja_op::spread_names, "", expression()));
-      } else if (now().kind == jinja_token_kind::name && ahead().kind == jinja_token_kind::sign && ahead().text == "=") {
+      } else if (now().kind == jinja_token_kind::name && ahead().kind == jinja_token_kind::sign &&
+                 ahead().text == "=") {
         std::string name = take().text;
         take();
         out.push_back(node(jinja_op::keyword, std::move(name), expression()));

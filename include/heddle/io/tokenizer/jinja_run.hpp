@@ -24,7 +24,8 @@ struct jinja_scope {
 
 class jinja_run : private jinja_library {
  public:
-  jinja_run(std::time_t now, const chat_template_limits& limits) : jinja_library(limits.steps, limits.bytes), now_(now) {}
+  jinja_run(std::time_t now, const chat_template_limits& limits)
+      : jinja_library(limits.steps, limits.bytes), now_(now) {}
   jinja_run(const jinja_run&) = delete;
   jinja_run& operator=(const jinja_run&) = delete;
   ~jinja_run() override {  // namespaces and macros may hold each other
@@ -406,7 +407,8 @@ class jinja_run : private jinja_library {
         assign(*scope_, p.text, a.values[i - 1]);
       else if (a.find(p.text) == nullptr)
         assign(*scope_, p.text,
-               p.parts.empty() ? jinja_value::undefined("parameter '" + p.text + "' was not provided") : value(p.parts[0]));
+               p.parts.empty() ? jinja_value::undefined("parameter '" + p.text + "' was not provided")
+                               : value(p.parts[0]));
     }
     for (std::size_t i = m.parts.size() - 1; i < a.values.size(); ++i) more.push_back(a.values[i]);
     assign(*scope_, "varargs", jinja_list(std::move(more), true));
@@ -455,8 +457,8 @@ namespace heddle::inline v0::io {
 inline chat_template::chat_template(std::string_view source) : source_(source) {
   constexpr std::size_t most = std::size_t{1} << 20;
   if (source.size() > most)
-    throw template_error(1, "a source should have at most " + std::to_string(most) + " bytes, got " +
-                                std::to_string(source.size()));
+    throw template_error(
+        1, "a source should have at most " + std::to_string(most) + " bytes, got " + std::to_string(source.size()));
   root_ = std::make_shared<const detail::jinja_node>(detail::jinja_parser(source).parse());
 }
 

@@ -374,7 +374,9 @@ inline void jinja_dumps(const jinja_value& v, const jinja_json_style& style, std
       out += std::to_string(v.integer);
       break;
     case jinja_kind::real:
-      out += std::isnan(v.real) ? "NaN" : std::isinf(v.real) ? (v.real < 0 ? "-Infinity" : "Infinity") : jinja_real(v.real);
+      out += std::isnan(v.real)   ? "NaN"
+             : std::isinf(v.real) ? (v.real < 0 ? "-Infinity" : "Infinity")
+                                  : jinja_real(v.real);
       break;
     case jinja_kind::text:
       jinja_json_text(v.str(), style.ascii, out);
@@ -417,8 +419,9 @@ inline void jinja_dumps(const jinja_value& v, const jinja_json_style& style, std
       break;
     }
     default:
-      throw io_error(v.is(jinja_kind::undefined) ? "Object of type Undefined is not JSON serializable: '" + v.str() + "'"
-                                                 : "a namespace or function is not JSON serializable");
+      throw io_error(v.is(jinja_kind::undefined)
+                         ? "Object of type Undefined is not JSON serializable: '" + v.str() + "'"
+                         : "a namespace or function is not JSON serializable");
   }
 }
 
