@@ -135,6 +135,8 @@ TEST_CASE("a chat template that fails says the line and the reason", "[tokenizer
   } catch (const io::template_error& e) {
     CHECK(e.line() == 3);
   }
+  CHECK_THAT(template_fault("a\n\xff"), Contains("line 2: byte 2 is no UTF-8"));
+  CHECK_THAT(template_fault("{{ a }}", {}, {{"a", "\xc3"}}), Contains("a text that is no UTF-8"));
   CHECK_THROWS_AS(io::chat_template("x").render(nlohmann::ordered_json::array()), hd::config_error);
   CHECK_THAT(template_fault(std::string((1 << 20) + 1, 'x')), Contains("at most 1048576 bytes, got 1048577"));
 }

@@ -459,6 +459,9 @@ inline chat_template::chat_template(std::string_view source) : source_(source) {
   if (source.size() > most)
     throw template_error(
         1, "a source should have at most " + std::to_string(most) + " bytes, got " + std::to_string(source.size()));
+  if (const std::size_t valid = detail::valid_prefix(source); valid != source.size())
+    throw template_error(static_cast<int>(1 + std::ranges::count(source.substr(0, valid), '\n')),
+                         "byte " + std::to_string(valid) + " is no UTF-8");
   root_ = std::make_shared<const detail::jinja_node>(detail::jinja_parser(source).parse());
 }
 

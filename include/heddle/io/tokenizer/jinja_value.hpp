@@ -146,7 +146,11 @@ inline jinja_value to_jinja(const nlohmann::ordered_json& j, int level = 0) {
     throw io_error("a whole number beyond 64 bits: " + j.dump());
   if (j.is_number_integer()) return j.get<std::int64_t>();
   if (j.is_number_float()) return j.get<double>();
-  if (j.is_string()) return j.get<std::string>();
+  if (j.is_string()) {
+    const auto& s = j.get_ref<const std::string&>();
+    if (valid_prefix(s) != s.size()) throw io_error("a text that is no UTF-8");
+    return s;
+  }
   if (j.is_array()) {
     std::vector<jinja_value> items;
     items.reserve(j.size());
@@ -155,7 +159,7 @@ inline jinja_value to_jinja(const nlohmann::ordered_json& j, int level = 0) {
   }
   if (j.is_object()) {
     std::vector<std::pair<jinja_value, jinja_value>> members;
-    for (const auto& [name, one] : j.items()) members.emplace_back(std::string(name), to_jinja(one, level + 1));
+    for (const auto& [name, one] : j.items()) members.emplace_back(to_jinja(nlohmann::ordered_json(name)), to_jinja(one, level + 1));
     return jinja_dict(std::move(members));
   }
   return jinja_value::none();
