@@ -1,23 +1,20 @@
 // heddle/io/tokenizer/chat_template.hpp: renders the chat templates of published models from their source.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/io/tokenizer/jinja_parse.hpp>
+#include <heddle/io/tokenizer/jinja_run.hpp>
 #include <heddle/io/tokenizer/jinja_value.hpp>
+#include <heddle/io/tokenizer/utf8.hpp>
 
-#include <cstdint>
+#include <algorithm>
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
 
 namespace heddle::inline v0::io {
-
-/// What a rendering may take. Beyond it, it ends with a `template_error`.
-struct chat_template_limits {
-  std::int64_t steps = 1'000'000;  ///< expressions, statements, turns of loops, and 256 bytes that are looked through
-  std::int64_t bytes =
-      std::int64_t{1} << 28;  ///< of all texts, lists and dictionaries that it makes, the answer among them
-};
 
 /// A chat template: the part of Jinja that templates of published models use, with the settings of transformers' `apply_chat_template`.
 /// Statements if, for, set, macro, call, filter, with, generation, break, continue, raw; filters, tests and methods of str, list
@@ -42,6 +39,22 @@ class chat_template {
   std::shared_ptr<const detail::jinja_node> root_{};
 };
 
-}  // namespace heddle::inline v0::io
+inline chat_template::chat_template(std::string_view source) : source_(source) {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  if (source.size() > most)
+    throw template_error(
+        1, "a source should have at most " + std::to_string(most) + " bytes, got " + std::to_string(source.size()));
+  if (const std::size_t valid = detail::valid_prefix(source); valid != source.size())
+    throw template_error(static_cast<int>(1 + std::ranges::count(source.substr(0, valid), '\n')),
+                         "byte " + std::to_string(valid) + " is no UTF-8");
+  root_ = std::make_shared<const detail::jinja_node>(detail::jinja_parser(source).parse());
+}
 
-#include <heddle/io/tokenizer/jinja_run.hpp>
+inline std::string chat_template::render(const nlohmann::ordered_json& data, std::time_t now,
+                                         const chat_template_limits& limits) const {
+  if (!data.is_object())
+    throw config_error("heddle: a chat template is given an object, got " + std::string(data.type_name()));
+  return detail::jinja_run(now, limits).text_of(*root_, data);
+}
+
+}  // namespace heddle::inline v0::io

@@ -1,12 +1,14 @@
 // heddle/io/tokenizer/jinja_run.hpp: runs the statements of a chat template in bounded steps and memory.
 #pragma once
 
-#include <heddle/io/tokenizer/chat_template.hpp>
 #include <heddle/io/tokenizer/jinja_filters.hpp>
+#include <heddle/io/tokenizer/jinja_parse.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -451,25 +453,3 @@ class jinja_run : private jinja_library {
 };
 
 }  // namespace heddle::inline v0::io::detail
-
-namespace heddle::inline v0::io {
-
-inline chat_template::chat_template(std::string_view source) : source_(source) {
-  constexpr std::size_t most = std::size_t{1} << 20;
-  if (source.size() > most)
-    throw template_error(
-        1, "a source should have at most " + std::to_string(most) + " bytes, got " + std::to_string(source.size()));
-  if (const std::size_t valid = detail::valid_prefix(source); valid != source.size())
-    throw template_error(static_cast<int>(1 + std::ranges::count(source.substr(0, valid), '\n')),
-                         "byte " + std::to_string(valid) + " is no UTF-8");
-  root_ = std::make_shared<const detail::jinja_node>(detail::jinja_parser(source).parse());
-}
-
-inline std::string chat_template::render(const nlohmann::ordered_json& data, std::time_t now,
-                                         const chat_template_limits& limits) const {
-  if (!data.is_object())
-    throw config_error("heddle: a chat template is given an object, got " + std::string(data.type_name()));
-  return detail::jinja_run(now, limits).text_of(*root_, data);
-}
-
-}  // namespace heddle::inline v0::io

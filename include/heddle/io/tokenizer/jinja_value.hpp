@@ -29,6 +29,13 @@ struct template_error : error {
   int line_;
 };
 
+/// What a rendering may take. Beyond it, it ends with a `template_error`.
+struct chat_template_limits {
+  std::int64_t steps = 1'000'000;  ///< expressions, statements, turns of loops, and 256 bytes that are looked through
+  std::int64_t bytes =
+      std::int64_t{1} << 28;  ///< of all texts, lists and dictionaries that it makes, the answer among them
+};
+
 }  // namespace heddle::inline v0::io
 
 namespace heddle::inline v0::io::detail {
@@ -159,7 +166,8 @@ inline jinja_value to_jinja(const nlohmann::ordered_json& j, int level = 0) {
   }
   if (j.is_object()) {
     std::vector<std::pair<jinja_value, jinja_value>> members;
-    for (const auto& [name, one] : j.items()) members.emplace_back(to_jinja(nlohmann::ordered_json(name)), to_jinja(one, level + 1));
+    for (const auto& [name, one] : j.items())
+      members.emplace_back(to_jinja(nlohmann::ordered_json(name)), to_jinja(one, level + 1));
     return jinja_dict(std::move(members));
   }
   return jinja_value::none();

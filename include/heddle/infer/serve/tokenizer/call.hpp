@@ -5,6 +5,7 @@
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/json/api_error.hpp>
 #include <heddle/infer/serve/json/foreign_members.hpp>
+#include <heddle/infer/serve/json/tool_messages.hpp>
 #include <heddle/io/json/member_text.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
@@ -190,26 +191,6 @@ inline std::string read_content(const std::string& name, const nlohmann::json& m
   return out;
 }
 
-// What no server here does: calls of functions as they were before tools.
-inline void refuse_old_calls(const std::string& name, const nlohmann::json& message) {
-  const auto at = message.find("function_call");
-  if (at != message.end() && !at->is_null() && *at != "")
-    throw invalid_param(name + ".function_call", "is not supported by this server; use 'tool_calls'",
-                        "unsupported_parameter");
-  if (message["role"] == "function")
-    throw invalid_param(name + ".role", "should not be function: results of tools have the role tool",
-                        "unsupported_parameter");
-}
-
-// A member of a message that only a folder's own template renders.
-inline std::string member_of_templates(const nlohmann::json& message) {
-  for (const char* member : {"tool_calls", "tool_call_id", "reasoning_content", "reasoning"}) {
-    const auto at = message.find(member);
-    if (at != message.end() && !at->is_null() && !(at->is_array() && at->empty()) && *at != "") return member;
-  }
-  return message["role"] == "tool" ? "role" : "";
-}
-
 inline std::vector<io::chat_message> read_messages(const call_reader& in, completion_call& c) {
   const nlohmann::json* v = in.find("messages");
   if (v == nullptr) throw invalid_param("messages", "is missing", "missing_required_parameter");
@@ -239,29 +220,6 @@ inline nlohmann::ordered_json ordered_member(const call_reader& in, std::string_
   if (v == nullptr) return {};
   const std::optional<std::string_view> cut = text.empty() ? std::nullopt : io::member_text(text, name);
   return nlohmann::ordered_json::parse(cut ? std::string(*cut) : v->dump());
-}
-
-// Calls of tools of an earlier turn, as templates take them: arguments are values, which clients send as text.
-inline void read_tool_calls(const std::string& name, nlohmann::ordered_json& calls) {
-  if (!calls.is_array()) throw invalid_param(name, "should be an array of calls", "invalid_type");
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const std::string one = name + "[" + std::to_string(i) + "].function";
-    auto& call = calls[i];
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
-        !call["function"].contains("name") || !call["function"]["name"].is_string())
-      throw invalid_param(one, "should be an object with 'name' and 'arguments'", "invalid_type");
-    auto& arguments = call["function"]["arguments"];
-    if (arguments.is_string()) {
-      const auto text = arguments.get<std::string>();
-      try {
-        static_cast<void>(io::parse_json(text, "the arguments"));
-      } catch (const io_error&) {
-        throw invalid_param(one + ".arguments", "should be the text of an object");
-      }
-      arguments = nlohmann::ordered_json::parse(text);
-    }
-    if (!arguments.is_object()) throw invalid_param(one + ".arguments", "should be the text of an object");
-  }
 }
 
 // What a chat template is given of a call.
