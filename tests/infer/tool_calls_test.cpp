@@ -1,4 +1,4 @@
-// tests/infer/tool_calls_test.cpp: calls of tools and thoughts are told from an answer's content, however it comes; conversations with tools become a template's tokens.
+// tests/infer/tool_calls_test.cpp: calls of tools and thoughts in answers, and conversations with tools as tokens.
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)

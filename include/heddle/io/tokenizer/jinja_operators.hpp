@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/jinja_operators.hpp: members, slices, comparisons and arithmetic of chat templates, as Python has them, counted in steps and bytes.
+// heddle/io/tokenizer/jinja_operators.hpp: members, slices and arithmetic of chat templates, counted in steps.
 #pragma once
 
 #include <heddle/io/tokenizer/jinja_value.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/jinja_parse.hpp: reads the source of a chat template into statements and expressions, as jinja2 does.
+// heddle/io/tokenizer/jinja_parse.hpp: reads the source of a chat template into statements and expressions.
 #pragma once
 
 #include <heddle/io/tokenizer/jinja_lexer.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/jinja_value.hpp: the values of chat templates, as Python's, and their texts by str, repr and json.dumps.
+// heddle/io/tokenizer/jinja_value.hpp: the values of chat templates, and their texts as Python writes them.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/tokenizer/answer_sections.hpp: tells an answer's content from its thoughts and its calls of tools, as it comes.
+// heddle/infer/serve/tokenizer/answer_sections.hpp: an answer as content, thoughts and calls of tools.
 #pragma once
 
 #include <heddle/io/json/strict.hpp>
