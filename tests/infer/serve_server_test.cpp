@@ -826,15 +826,12 @@ TEST_CASE("a server renders the folder's template, tells calls of tools, and liv
   served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
   inf::request_queue& queue = s.queue;
   inf::server own(queue, served::golden_tokenizer(), o);
-  const auto post = [&](const json& body) {
-    httplib::Client c("127.0.0.1", own.port());
-    c.set_read_timeout(20, 0);
-    return c.Post(chats, body.dump(), "application/json");
-  };
+  httplib::Client client("127.0.0.1", own.port());
+  client.set_read_timeout(20, 0);
   json call{{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})},
             {"tools", json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}})},
             {"regex", "<tool_call>\\{\"name\":\"f\"\\}</tool_call>"}};
-  const httplib::Result whole = post(call);
+  const httplib::Result whole = client.Post(chats, call.dump(), "application/json");
   REQUIRE(whole);
   CAPTURE(whole->body);
   REQUIRE(whole->status == 200);
@@ -844,7 +841,7 @@ TEST_CASE("a server renders the folder's template, tells calls of tools, and liv
   CHECK(choice["message"]["tool_calls"][0]["function"] == json{{"name", "f"}, {"arguments", "{}"}});
   CHECK(choice["message"]["tool_calls"][0]["id"].get<std::string>().size() == 9);
   call["stream"] = true;
-  const httplib::Result streamed = post(call);
+  const httplib::Result streamed = client.Post(chats, call.dump(), "application/json");
   REQUIRE(streamed);
   json calls = json::array();
   std::string content, finish;
@@ -859,13 +856,13 @@ TEST_CASE("a server renders the folder's template, tells calls of tools, and liv
   CHECK(calls[0]["function"]["name"] == "f");
   CHECK(content.empty());
   CHECK(finish == "tool_calls");
-  call["messages"].push_back(call["messages"][0]);
-  const httplib::Result refused = post(call);
+  call["messages"].push_back({{"role", "user"}, {"content", "again"}});
+  const httplib::Result refused = client.Post(chats, call.dump(), "application/json");
   REQUIRE(refused);
   CHECK(refused->status == 400);
   CHECK_THAT(refused->body, Contains("chat template, line 2: the template refuses: one") && Contains("chat_template_error"));
   call["messages"].erase(1);
-  CHECK(post(call)->status == 200);
+  CHECK(client.Post(chats, call.dump(), "application/json")->status == 200);
 }
 
 TEST_CASE("a client of HTTP/1.0 is told that it cannot have a stream", "[infer][serve]") {
