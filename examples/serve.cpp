@@ -58,7 +58,7 @@ void say(const inf::server_options& http, const inf::end_token_list& ends, const
   std::printf("sampling by default: %s\n", sampling.empty()
                                                ? "temperature 1, as no generation_config.json says otherwise"
                                                : (sampling + " (generation_config.json)").c_str());
-  std::printf("/v1/chat/completions %s: %s\n", http.chat.format ? "renders by" : "answers 400",
+  std::printf("/v1/chat/completions %s: %s\n", http.chat.renders() ? "renders by" : "answers 400",
               http.chat.about.c_str());
 }
 

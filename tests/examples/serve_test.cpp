@@ -297,9 +297,10 @@ TEST_CASE("serve renders by the folder's template where it knows it, and samples
 
   fs::copy_file(golden + "tokenizer/qwen2.json", folder / "tokenizer.json");
   CHECK_THAT(says(served({}).second), Contains("has no chat template"));
-  std::ofstream(folder / "chat_template.jinja") << template_source << "{# and more #}";
-  CHECK_THAT(says(served({}).second),
-             Contains("is none that heddle knows, and templates are not rendered from their source; one can be named"));
+  std::ofstream(folder / "chat_template.jinja") << template_source << "{# and more";
+  CHECK_THAT(says(served({}).second), Contains("a comment has no end #}; one can be named"));
+  std::ofstream(folder / "chat_template.jinja") << template_source << "{# and more #}{{ raise_exception('not so') }}";
+  CHECK_THAT(says(served({}).second), Contains("the template refuses: not so"));
   std::ofstream(folder / "generation_config.json") << R"({"do_sample": false, "temperature": 0.7})";
   std::ofstream(folder / "chat_template.jinja") << template_source << "\n";
   const heddle::io::tokenizer t = heddle::io::load_tokenizer(folder);

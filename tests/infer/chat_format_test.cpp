@@ -120,12 +120,16 @@ TEST_CASE("a folder's template is found where transformers finds it, or the reas
   folder.put("tokenizer_config.json", {{"chat_template", several}});
   CHECK(system() == "Three.");
   folder.put("tokenizer_config.json", {{"chat_template", json::array({several[0]})}});
-  CHECK_THAT(refused(qwen), Contains("tokenizer_config.json' is none that heddle knows"));
+  CHECK_THAT(refused(qwen), Contains("tokenizer_config.json' has none with the name 'default'"));
   folder.put_text("chat_template.jinja", chatml_source("Four.", "\n") + "\n");
   CHECK(system() == "Four.");
   CHECK_THAT(refused(llama), Contains("no special token '<|im_start|>'"));
   folder.put_text("chat_template.jinja", chatml_source("Four.", "\n") + "{{ eos_token }}");
-  CHECK_THAT(refused(qwen), Contains("chat_template.jinja' is none that heddle knows"));
+  CHECK_FALSE(chosen(qwen).format);
+  CHECK(chosen(qwen).renders());
+  folder.put_text("chat_template.jinja", "a\n{% for m in messages %}");
+  CHECK_THAT(refused(qwen), Contains("chat_template.jinja': chat template, line 2: the template ends where"));
+  CHECK_FALSE(chosen(qwen).renders());
 
   // A template that takes its beginning from the tokenizer's files means another one where these have another beginning.
   folder.put_text("chat_template.jinja", llama3_source);

@@ -197,24 +197,40 @@ TEST_CASE("members of a wrong type or out of range are refused by name", "[infer
   CHECK_THROWS_WITH(inf::parse_completion(json::object()), Contains("'prompt' is missing"));
 }
 
-TEST_CASE("calls of tools and what they gave are refused, not left out of a conversation", "[infer][serve]") {
-  const auto message = [&](const json& m) {
+TEST_CASE("calls of tools and what they gave need the folder's own template, and are not left out of a conversation",
+          "[infer][serve]") {
+  const auto with = [](const json& m) {
     json messages = json::array({{{"role", "user"}, {"content", "hi"}}});
     messages.push_back(m);
-    return refusal([](const json& more) { chat(more); }, json{{"messages", messages}})["param"].get<std::string>();
+    return json{{"messages", messages}};
+  };
+  const auto needs = [&](const json& m) { return chat(with(m)).needs_template; };
+  const auto message = [&](const json& m) {
+    return refusal([](const json& more) { chat(more); }, with(m))["param"].get<std::string>();
   };
   const json calls = json::parse(R"([{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}])");
-  CHECK(message({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}}) == "messages[1].tool_calls");
-  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"tool_calls", calls}}) == "messages[1].tool_calls");
+  CHECK(needs({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}}) == "messages[1].tool_calls");
+  CHECK(needs({{"role", "assistant"}, {"content", "a"}, {"reasoning_content", "t"}}) == "messages[1].reasoning_content");
+  CHECK(needs({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "3"}}) == "messages[1].tool_call_id");
+  CHECK(needs({{"role", "tool"}, {"content", "3"}}) == "messages[1].role");
+  CHECK(needs({{"role", "assistant"}, {"content", "a"}, {"tool_calls", json::array()}, {"function_call", nullptr}}).empty());
   CHECK(message({{"role", "assistant"}, {"function_call", {{"name", "f"}, {"arguments", "{}"}}}}) ==
         "messages[1].function_call");
-  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"reasoning_content", "t"}}) ==
-        "messages[1].reasoning_content");
-  CHECK(message({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "3"}}) == "messages[1].tool_call_id");
-  CHECK(message({{"role", "tool"}, {"content", "3"}}) == "messages[1].role");
   CHECK(message({{"role", "function"}, {"name", "f"}, {"content", "3"}}) == "messages[1].role");
-  CHECK(message({{"role", "assistant"}, {"content", "a"}, {"tool_calls", json::array()}, {"function_call", nullptr}}) ==
-        "accepted");
+  json wrong = calls;
+  wrong[0]["function"]["arguments"] = "[1";
+  CHECK(message({{"role", "assistant"}, {"tool_calls", wrong}}) == "messages[1].tool_calls[0].function.arguments");
+  wrong[0].erase("function");
+  CHECK(message({{"role", "assistant"}, {"tool_calls", wrong}}) == "messages[1].tool_calls[0].function");
+  CHECK(message({{"role", "assistant"}, {"tool_calls", "x"}}) == "messages[1].tool_calls");
+  // Arguments come as text, and templates take values, in the order that the client wrote.
+  const inf::completion_call c = inf::parse_call(
+      R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}],
+          "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "y": 2}}}]})",
+      true);
+  CHECK(c.calls_tools);
+  CHECK(c.conversation["tools"].dump() == R"([{"type":"function","function":{"name":"f","parameters":{"z":1,"y":2}}}])");
+  CHECK(c.conversation["messages"][0]["tool_calls"][0]["function"]["arguments"].dump() == R"({"b":1,"a":2})");
 }
 
 TEST_CASE("what a call does not say of sampling is as the server has it", "[infer][serve]") {

@@ -816,6 +816,55 @@ TEST_CASE("idle connections end where others wait for a thread, not where one be
   CHECK_FALSE(threads.short_of_threads());
 }
 
+TEST_CASE("a server renders the folder's template, tells calls of tools, and lives where the template refuses",
+          "[infer][serve]") {
+  inf::server_options o = served::local();
+  o.chat = {std::nullopt, "own",
+            inf::rendered_template{.source = io::chat_template("{% if messages | length > 1 %}\n{{ raise_exception('one') }}"
+                                                               "{% endif %}{{ messages[0].content }}"),
+                                   .calls = inf::tool_call_format::hermes}};
+  served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
+  inf::request_queue& queue = s.queue;
+  inf::server own(queue, served::golden_tokenizer(), o);
+  httplib::Client client("127.0.0.1", own.port());
+  client.set_read_timeout(20, 0);
+  json call{{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})},
+            {"tools", json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}})},
+            {"regex", "<tool_call>\\{\"name\":\"f\"\\}</tool_call>"}};
+  const httplib::Result whole = client.Post(chats, call.dump(), "application/json");
+  REQUIRE(whole);
+  CAPTURE(whole->body);
+  REQUIRE(whole->status == 200);
+  const json choice = json::parse(whole->body)["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"].is_null());
+  CHECK(choice["message"]["tool_calls"][0]["function"] == json{{"name", "f"}, {"arguments", "{}"}});
+  CHECK(choice["message"]["tool_calls"][0]["id"].get<std::string>().size() == 9);
+  call["stream"] = true;
+  const httplib::Result streamed = client.Post(chats, call.dump(), "application/json");
+  REQUIRE(streamed);
+  json calls = json::array();
+  std::string content, finish;
+  for (const json& event : events_of(streamed->body)) {
+    const json& delta = event["choices"][0]["delta"];
+    if (delta.contains("tool_calls")) calls.push_back(delta["tool_calls"][0]);
+    if (delta.contains("content") && delta["content"].is_string()) content += delta["content"].get<std::string>();
+    if (event["choices"][0]["finish_reason"].is_string()) finish = event["choices"][0]["finish_reason"];
+  }
+  REQUIRE(calls.size() == 1);
+  CHECK(calls[0]["index"] == 0);
+  CHECK(calls[0]["function"]["name"] == "f");
+  CHECK(content.empty());
+  CHECK(finish == "tool_calls");
+  call["messages"].push_back({{"role", "user"}, {"content", "again"}});
+  const httplib::Result refused = client.Post(chats, call.dump(), "application/json");
+  REQUIRE(refused);
+  CHECK(refused->status == 400);
+  CHECK_THAT(refused->body, Contains("chat template, line 2: the template refuses: one") && Contains("chat_template_error"));
+  call["messages"].erase(1);
+  CHECK(client.Post(chats, call.dump(), "application/json")->status == 200);
+}
+
 TEST_CASE("a client of HTTP/1.0 is told that it cannot have a stream", "[infer][serve]") {
   served::service s;
   raw_client old(s.server.port());

@@ -25,7 +25,7 @@ class text_output {
  public:
   /// Errors: `config_error` for an empty stop string.
   explicit text_output(io::tokenizer t, std::vector<std::string> stop_strings = {},
-                       io::decode_options options = {.skip_special_tokens = true, .skip_unknown_ids = true})
+                       io::decode_options options = {.skip_special_tokens = true, .skip_unknown_ids = true, .kept = {}})
       : decoder_(std::move(t), options), stops_(std::move(stop_strings)) {}
 
   /// The text that an event brings; nothing once the text has ended. Errors: as of `io::stream_decoder::push`.

@@ -39,6 +39,7 @@ struct encode_options {
 struct decode_options {
   bool skip_special_tokens = false;
   bool skip_unknown_ids = false;  ///< ids without a token, such as those that pad a model's vocabulary, are no error
+  std::vector<token_id> kept{};   ///< special tokens that are not skipped
 };
 
 namespace detail {
@@ -278,7 +279,8 @@ class tokenizer {
   friend class stream_decoder;
 
   std::string_view decoded(token_id id, const decode_options& options) const {
-    if ((options.skip_unknown_ids && !has(id)) || (options.skip_special_tokens && is_special(id))) return {};
+    if ((options.skip_unknown_ids && !has(id)) || (options.skip_special_tokens && is_special(id) && std::ranges::count(options.kept, id) == 0))
+      return {};
     return token_bytes(id);
   }
 

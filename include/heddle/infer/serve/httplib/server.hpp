@@ -228,7 +228,7 @@ class server {
                     "text/plain; version=0.0.4; charset=utf-8");
     } else if (q.path == "/openapi.json") {
       send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(),
-                                  options_.chat.format.has_value()));
+                                  options_.chat.renders()));
     } else if (q.path == "/v1/models") {
       send(r, {{"object", "list"}, {"data", nlohmann::json::array({model()})}});
     } else {
@@ -356,6 +356,8 @@ class server {
         if (failed(p.what)) return fail_call(r, failure(p.what));
         finished_choice& to = choices[p.choice];
         to.text += p.what.text;
+        to.reasoning += p.what.reasoning;
+        std::ranges::move(p.what.calls, std::back_inserter(to.calls));
         std::ranges::move(p.what.tokens, std::back_inserter(to.tokens));
         to.finish = p.what.finish;
       }
@@ -374,7 +376,7 @@ class server {
     for (std::size_t i = 0; chat && i < running.choices(); ++i)
       if (!put_json(writer.role_chunk(i))) return false;
     bool asked = false;
-    std::vector<std::size_t> offsets(running.choices());
+    std::vector<std::size_t> offsets(running.choices()), calls(running.choices());
     std::vector<choice_part> parts;
     while (!running.ended()) {
       running.take(parts, look_at_client);
@@ -384,11 +386,12 @@ class server {
           sink.done();
           return true;
         }
-        if (!p.what.text.empty() || !p.what.tokens.empty()) {
-          if (!put_json(writer.text_chunk(p.choice, p.what, offsets[p.choice]))) return false;
+        if (!p.what.text.empty() || !p.what.tokens.empty() || !p.what.reasoning.empty() || !p.what.calls.empty()) {
+          if (!put_json(writer.text_chunk(p.choice, p.what, offsets[p.choice], calls[p.choice]))) return false;
           offsets[p.choice] += p.what.text.size();
+          calls[p.choice] += p.what.calls.size();
         }
-        if (p.what.finish != finish_reason::none && !put_json(writer.finish_chunk(p.choice, p.what.finish)))
+        if (p.what.finish != finish_reason::none && !put_json(writer.finish_chunk(p.choice, p.what.finish, p.what.called)))
           return false;
       }
       if (!running.ended() && has_gone(c, asked, [&] { return put(": a comment\n\n"); })) return false;

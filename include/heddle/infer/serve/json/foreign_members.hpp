@@ -165,8 +165,13 @@ inline void refuse_foreign_members(const nlohmann::json& body, bool chat) {
     if (!m.neutral.empty() && !m.neutral.starts_with('"')) return false;
     return v == false || v == "" || v == "none" || (v.is_structured() && v.empty());
   };
+  const auto of_chats = [](std::string_view name) {  // which are read where they have a meaning
+    return name == "tools" || name == "tool_choice" || name == "documents" || name == "chat_template_kwargs";
+  };
   for (const foreign_member& m : foreign_members)
-    if (const auto at = body.find(m.name); at != body.end() && !changes_nothing(m, *at)) refuse_foreign_member(m);
+    if (chat && of_chats(m.name))
+      continue;
+    else if (const auto at = body.find(m.name); at != body.end() && !changes_nothing(m, *at)) refuse_foreign_member(m);
   for (const foreign_member& m : {foreign_member{"add_special_tokens", "false"},  // the template has them
                                   foreign_member{"best_of", "1", "n"}})
     if (const auto at = body.find(m.name); chat && at != body.end() && !changes_nothing(m, *at))

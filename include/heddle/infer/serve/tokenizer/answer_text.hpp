@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/serve/tokenizer/answer_sections.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
@@ -35,6 +36,9 @@ struct answer_part {
   std::vector<token_text> tokens{};  ///< where log-probabilities were asked for
   finish_reason finish = finish_reason::none;
   std::string message{};  ///< of an error
+  std::string reasoning{};         ///< thoughts, which are not part of `text`
+  std::vector<tool_call> calls{};  ///< of tools, which are not part of `text`
+  bool called = false;             ///< of the last part: whether the answer has calls
 };
 
 /// The text of one answer. What may begin a stop string is held back, and so are the bytes of a character that is not whole. The parts' texts joined are
@@ -42,8 +46,11 @@ struct answer_part {
 /// Special tokens, and a token that ended the answer (`finish_reason::stop`), are not part of the text.
 class answer_text {
  public:
-  explicit answer_text(io::tokenizer t, std::vector<std::string> stop = {})
-      : tokenizer_(t), text_(std::move(t), std::move(stop)) {}
+  /// `kept`: special tokens that are part of the text.
+  explicit answer_text(io::tokenizer t, std::vector<std::string> stop = {}, std::vector<io::token_id> kept = {})
+      : tokenizer_(t),
+        text_(std::move(t), std::move(stop),
+              {.skip_special_tokens = true, .skip_unknown_ids = true, .kept = std::move(kept)}) {}
 
   /// The part that an event adds. After the answer ended, here or in the event, parts are empty.
   answer_part push(const event& e) {

@@ -5,6 +5,7 @@
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/serve/json/api_error.hpp>
 #include <heddle/infer/serve/json/foreign_members.hpp>
+#include <heddle/infer/serve/json/tool_messages.hpp>
 #include <heddle/io/json/member_text.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
@@ -39,6 +40,9 @@ struct completion_call {
   std::string model{};                       ///< empty: whatever is served
   std::vector<call_prompt> prompts{};        ///< of /v1/completions, at least one
   std::vector<io::chat_message> messages{};  ///< of /v1/chat/completions, at least one
+  nlohmann::ordered_json conversation{};     ///< what a chat template is given of the call: `messages`, `tools`, `documents` and more
+  std::string needs_template{};              ///< the member that only a folder's own template renders; empty: there is none
+  bool calls_tools = false;                  ///< whether calls of tools are looked for in the answer
   std::int64_t n = 1;
   std::optional<std::int64_t> max_tokens{};  ///< none: as many as the context has room for
   sampling_options sampling{};
@@ -187,21 +191,7 @@ inline std::string read_content(const std::string& name, const nlohmann::json& m
   return out;
 }
 
-// What a conversation would lose: no template here writes calls of tools, their results, or thoughts that stand beside an answer.
-inline void refuse_calls_of_tools(const std::string& name, const nlohmann::json& message) {
-  for (const char* member : {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning"}) {
-    const auto at = message.find(member);
-    if (at == message.end() || at->is_null() || (at->is_array() && at->empty()) || *at == "") continue;
-    throw invalid_param(name + "." + member, "is not supported by this server", "unsupported_parameter");
-  }
-  if (const auto role = message.find("role"); *role == "tool" || *role == "function")
-    throw invalid_param(
-        name + ".role",
-        "should not be " + role->get<std::string>() + ": results of tools are not supported by this server",
-        "unsupported_parameter");
-}
-
-inline std::vector<io::chat_message> read_messages(const call_reader& in) {
+inline std::vector<io::chat_message> read_messages(const call_reader& in, completion_call& c) {
   const nlohmann::json* v = in.find("messages");
   if (v == nullptr) throw invalid_param("messages", "is missing", "missing_required_parameter");
   if (!v->is_array()) call_reader::wrong("messages", "an array of messages", *v);
@@ -213,13 +203,82 @@ inline std::vector<io::chat_message> read_messages(const call_reader& in) {
     if (!m.is_object()) call_reader::wrong(name, "an object", m);
     const auto role = m.find("role");
     if (role == m.end()) throw invalid_param(name + ".role", "is missing", "missing_required_parameter");
-    refuse_calls_of_tools(name, m);
-    if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant")
-      throw invalid_param(name + ".role", "should be system, developer, user or assistant");
+    refuse_old_calls(name, m);
+    if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant" && *role != "tool")
+      throw invalid_param(name + ".role", "should be system, developer, user, assistant or tool");
+    if (const std::string member = member_of_templates(m); !member.empty() && c.needs_template.empty())
+      c.needs_template = name + "." + member;
     std::string content = read_content(name, m, *role);
     out.push_back({*role == "developer" ? "system" : role->get<std::string>(), std::move(content)});
   }
   return out;
+}
+
+// A member of the call with the order of its own members, which the body's text has.
+inline nlohmann::ordered_json ordered_member(const call_reader& in, std::string_view text, const char* name) {
+  const nlohmann::json* v = in.find(name);
+  if (v == nullptr) return {};
+  const std::optional<std::string_view> cut = text.empty() ? std::nullopt : io::member_text(text, name);
+  return nlohmann::ordered_json::parse(cut ? std::string(*cut) : v->dump());
+}
+
+// What a chat template is given of a call.
+inline void read_conversation(const call_reader& in, std::string_view text, completion_call& c) {
+  nlohmann::ordered_json messages = ordered_member(in, text, "messages");
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    auto& m = messages[i];
+    m["role"] = c.messages[i].role;
+    m["content"] = c.messages[i].content;
+    for (const char* member : {"tool_calls", "function_call", "refusal", "audio"})
+      if (m.contains(member) && (m[member].is_null() || m[member].empty())) m.erase(member);
+    if (m.contains("tool_calls")) read_tool_calls("messages[" + std::to_string(i) + "].tool_calls", m["tool_calls"]);
+  }
+  const auto needs = [&](const char* name) {
+    if (c.needs_template.empty()) c.needs_template = name;
+  };
+  const auto absent = [&](const char* name) {  // values that change nothing
+    const nlohmann::json* v = in.find(name);
+    return v == nullptr || *v == false || *v == "" || *v == "none" || (v->is_structured() && v->empty());
+  };
+  nlohmann::ordered_json tools, documents;
+  if (!absent("tools")) {
+    tools = ordered_member(in, text, "tools");
+    if (!tools.is_array()) call_reader::wrong("tools", "an array of tools", *in.find("tools"));
+    for (const auto& t : tools) {
+      const auto function = t.is_object() ? t.find("function") : t.end();
+      if (!t.is_object() || function == t.end() || !function->is_object() || !function->contains("name") ||
+          !(*function)["name"].is_string())
+        throw invalid_param("tools", "should have objects {\"type\": \"function\", \"function\": {\"name\": ...}}",
+                            "invalid_type");
+    }
+    needs("tools");
+  }
+  if (const nlohmann::json* choice = in.find("tool_choice")) {
+    if (*choice == "none")
+      tools = nullptr;
+    else if (*choice != "auto" && *choice != false && *choice != "" && !(choice->is_structured() && choice->empty()))
+      throw invalid_param("tool_choice", "can only be \"auto\" or \"none\"", "unsupported_parameter");
+  }
+  if (!absent("documents")) {
+    documents = ordered_member(in, text, "documents");
+    if (!documents.is_array() || !std::ranges::all_of(documents, [](const auto& d) { return d.is_object(); }))
+      call_reader::wrong("documents", "an array of objects", *in.find("documents"));
+    needs("documents");
+  }
+  c.calls_tools = tools.is_array();
+  c.conversation = {{"messages", std::move(messages)}, {"tools", std::move(tools)}, {"documents", std::move(documents)},
+                    {"add_generation_prompt", true}};
+  if (!absent("chat_template_kwargs")) {
+    const nlohmann::json& more = *in.find("chat_template_kwargs");
+    if (!more.is_object()) call_reader::wrong("chat_template_kwargs", "an object", more);
+    for (const auto& [name, value] : more.items()) {
+      if (name != "enable_thinking" && name != "thinking" && name != "reasoning_effort")
+        throw invalid_param("chat_template_kwargs", "can only have enable_thinking, thinking and reasoning_effort",
+                            "unsupported_parameter");
+      c.conversation[name] = nlohmann::ordered_json::parse(value.dump());
+    }
+    needs("chat_template_kwargs");
+  }
 }
 
 inline std::map<std::int32_t, double> read_logit_bias(const call_reader& in) {
@@ -484,7 +543,8 @@ inline completion_call parse_chat(const nlohmann::json& body, std::string_view t
   const detail::call_reader in(body);
   completion_call c = detail::read_common(in, defaults);
   c.chat = true;
-  c.messages = detail::read_messages(in);
+  c.messages = detail::read_messages(in, c);
+  detail::read_conversation(in, text, c);
   if (const auto most = in.integer("max_completion_tokens", 1, (std::numeric_limits<std::int32_t>::max)()))
     c.max_tokens = most;
   const bool wanted = in.boolean("logprobs").value_or(false);

@@ -5,7 +5,9 @@
 #include <heddle/core/text.hpp>
 #include <heddle/io/checksum.hpp>
 #include <heddle/io/json/strict.hpp>
+#include <heddle/infer/serve/tokenizer/answer_sections.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
+#include <heddle/io/tokenizer/chat_template.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include <cstddef>
@@ -25,10 +27,21 @@ namespace heddle::inline v0::infer {
 using chat_format = std::variant<io::llama3_chat, io::llama3_1_chat, io::chatml_chat, io::qwen3_chat,
                                  io::deepseek_v2_chat, io::deepseek_r1_chat>;
 
+/// A folder's own chat template, and what it is given of the tokenizer's files.
+struct rendered_template {
+  io::chat_template source;
+  nlohmann::ordered_json tokens = nlohmann::ordered_json::object();  ///< `bos_token`, `eos_token` and the like
+  tool_call_format calls = tool_call_format::none;
+  bool reasoning = false;  ///< whether it marks thoughts by <think> and </think>
+};
+
 /// The chat template of what is served, or why there is none.
 struct chat_choice {
   std::optional<chat_format> format{};
   std::string about = "the server was given no chat template";  ///< where it comes from, or why calls are refused
+  std::optional<rendered_template> rendered{};  ///< the folder's own: of calls that `format` does not render
+
+  bool renders() const noexcept { return format || rendered; }
 };
 
 /// A chat template as a folder has it.
@@ -198,8 +211,80 @@ inline std::vector<std::int32_t> conversation_tokens(const io::tokenizer& t, con
   return std::visit([&](const auto& f) { return io::encode_chat(t, f(messages, true)); }, format);
 }
 
+namespace detail {
+// What is no character of a conversation, and keeps the spelling of a special token in a message from being one.
+inline std::string unused_mark(const nlohmann::ordered_json& data) {
+  const std::string all = data.dump();
+  for (char last = '\x90'; last <= '\xaf'; ++last) {  // U+FDD0 to U+FDEF
+    const std::string mark{'\xef', '\xb7', last};
+    if (all.find(mark) == std::string::npos) return mark;
+  }
+  throw text_error("heddle: a conversation has all of the characters U+FDD0 to U+FDEF, which are none");
+}
+inline bool break_marks(nlohmann::ordered_json& value, const std::vector<std::string>& special, const std::string& mark) {
+  bool broken = false;
+  if (value.is_string()) {
+    auto& text = value.get_ref<std::string&>();
+    for (const std::string& s : special)
+      for (std::size_t at = 0; (at = text.find(s, at)) != std::string::npos; at += s.size() + mark.size()) {
+        text.insert(at + io::detail::sequence_length(s[0]), mark);
+        broken = true;
+      }
+  } else if (value.is_structured()) {
+    for (auto& one : value) broken = break_marks(one, special, mark) || broken;
+  }
+  return broken;
+}
+}  // namespace detail
+
+/// A conversation as the text of a folder's template, and as its tokens.
+struct rendered_conversation {
+  std::vector<std::int32_t> tokens{};
+  bool thinks = false;  ///< the answer begins with thoughts: the text ends with <think>
+};
+/// `conversation`: of a call. Special tokens that it spells are text. Errors: `io::template_error` as of the template; `text_error` as of `tokenizer::encode`.
+inline rendered_conversation render_conversation(const io::tokenizer& t, const rendered_template& r,
+                                                 nlohmann::ordered_json conversation) {
+  std::vector<std::string> special;
+  for (const io::added_token& a : t.added_tokens())
+    if (a.special && a.content.size() > 1) special.push_back(a.content);
+  std::ranges::sort(special, [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a < b;
+  });
+  const std::string mark = detail::unused_mark(conversation);
+  const bool broken = detail::break_marks(conversation, special, mark);
+  for (const auto& [name, value] : r.tokens.items()) conversation[name] = value;
+  const std::string text = r.source.render(conversation);
+  rendered_conversation out{.thinks = std::string_view(io::detail::stripped(text)).ends_with("<think>")};
+  if (!broken) {
+    out.tokens = t.encode(text, {.add_special_tokens = false});
+    return out;
+  }
+  std::vector<io::chat_part> parts;
+  std::string held;
+  const auto flush = [&] {
+    detail::replace_all(held, mark, "");
+    io::detail::add_text(parts, std::exchange(held, {}));
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    const auto at = std::ranges::find_if(special, [&](const std::string& s) { return rest.starts_with(s); });
+    if (at == special.end()) {
+      held += text[i++];
+    } else {
+      flush();
+      io::detail::add_mark(parts, *at);
+      i += at->size();
+    }
+  }
+  flush();
+  out.tokens = io::encode_chat(t, parts);
+  return out;
+}
+
 /// The chat template that conversations are rendered by: the one of `name`, or, without a name, the folder's where its source is known and
-/// the folder's tokens of beginning and end are those of the template; else none, and why. Never one that the folder does not have.
+/// the folder's tokens of beginning and end are those of the template; beside it, or where the source is none
+/// that is known, the source itself. Else none, and why. Never one that the folder does not have.
 /// Errors: `config_error` for a name that there is not, and for one whose marks the tokenizer lacks; `io_error` as of `read_chat_template`.
 inline chat_choice choose_chat_format(const std::filesystem::path& folder, const io::tokenizer& t,
                                       const std::string& name = {}) {
@@ -216,12 +301,23 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
   if (!source) return {std::nullopt, "'" + folder.string() + "' has no chat template" + advice};
   const std::string where = "the chat template in '" + source->file + "'";
   std::optional<chat_format> format = known_chat_format(source->text);
-  if (!format)
-    return {std::nullopt,
-            where + " is none that heddle knows, and templates are not rendered from their source" + advice};
+  if (source->text.empty()) return {std::nullopt, where + " has none with the name 'default'" + advice};
   // What the source takes from the tokenizer's files.
   nlohmann::json tokens = io::read_json_object(folder / "tokenizer_config.json");
   if (!tokens.contains("added_tokens_decoder")) tokens.update(io::read_json_object(folder / "special_tokens_map.json"));
+  std::optional<rendered_template> rendered;
+  try {
+    rendered = rendered_template{.source = io::chat_template(source->text)};
+  } catch (const io::template_error& e) {
+    if (!format) return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what())) + advice};
+  }
+  if (rendered) {
+    for (const char* token : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+      if (const std::string text = detail::token_text(tokens, token); !text.empty()) rendered->tokens[token] = text;
+    rendered->calls = tool_calls_of(source->text);
+    rendered->reasoning = source->text.find("</think>") != std::string::npos;
+  }
+  if (!format) return {std::nullopt, where, std::move(rendered)};
   const std::vector<io::chat_part> parts = std::visit(
       [](const auto& f) { return f(std::vector<io::chat_message>{{"user", "a"}, {"assistant", "b"}}, false); },
       *format);
@@ -241,7 +337,7 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
   } catch (const config_error& e) {
     return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what()))};
   }
-  return {std::move(format), where};
+  return {std::move(format), where, std::move(rendered)};
 }
 
 /// The tokens that end a turn in any of the templates, or a text: those of them that are special tokens of `t`. For models whose files name none.

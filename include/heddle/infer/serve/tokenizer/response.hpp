@@ -27,6 +27,8 @@ struct finished_choice {
   std::string text{};
   std::vector<token_text> tokens{};
   finish_reason finish = finish_reason::none;
+  std::string reasoning{};
+  std::vector<tool_call> calls{};
 };
 
 /// Writes the answers to one call. All have its id, time and model. Units: `created` in seconds since 1970.
@@ -48,10 +50,15 @@ class response_writer {
     out["choices"] = nlohmann::json::array();
     for (std::size_t i = 0; i < choices.size(); ++i) {
       const finished_choice& c = choices[i];
-      nlohmann::json choice{{"index", i}, {"finish_reason", reason(c.finish)}};
-      if (chat_)
+      nlohmann::json choice{{"index", i}, {"finish_reason", reason(c.finish, !c.calls.empty())}};
+      if (chat_) {
         choice["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
-      else
+        if (!c.reasoning.empty()) choice["message"]["reasoning_content"] = c.reasoning;
+        if (!c.calls.empty()) {
+          choice["message"]["tool_calls"] = call_objects(c.calls, std::nullopt);
+          if (c.text.empty()) choice["message"]["content"] = nullptr;
+        }
+      } else
         choice["text"] = c.text;
       choice["logprobs"] = log_probabilities_ ? log_probabilities(c.tokens, 0) : nlohmann::json();
       out["choices"].push_back(std::move(choice));
@@ -66,19 +73,22 @@ class response_writer {
                   {"logprobs", nullptr},
                   {"finish_reason", nullptr}});
   }
-  /// A chunk with text. `offset`: bytes of text before it.
-  nlohmann::json text_chunk(std::size_t choice, const answer_part& part, std::size_t offset) const {
+  /// A chunk with text. `offset`: bytes of text before it; `calls`: calls of tools before it.
+  nlohmann::json text_chunk(std::size_t choice, const answer_part& part, std::size_t offset, std::size_t calls = 0) const {
     nlohmann::json c{{"index", choice}, {"finish_reason", nullptr}};
-    if (chat_)
-      c["delta"] = {{"content", part.text}};
-    else
+    if (chat_) {
+      c["delta"] = nlohmann::json::object();
+      if (!part.text.empty() || (part.reasoning.empty() && part.calls.empty())) c["delta"]["content"] = part.text;
+      if (!part.reasoning.empty()) c["delta"]["reasoning_content"] = part.reasoning;
+      if (!part.calls.empty()) c["delta"]["tool_calls"] = call_objects(part.calls, calls);
+    } else
       c["text"] = part.text;
     c["logprobs"] = log_probabilities_ ? log_probabilities(part.tokens, offset) : nlohmann::json();
     return chunk(std::move(c));
   }
   /// The last chunk of a choice: the reason, no content.
-  nlohmann::json finish_chunk(std::size_t choice, finish_reason r) const {
-    nlohmann::json c{{"index", choice}, {"logprobs", nullptr}, {"finish_reason", reason(r)}};
+  nlohmann::json finish_chunk(std::size_t choice, finish_reason r, bool called = false) const {
+    nlohmann::json c{{"index", choice}, {"logprobs", nullptr}, {"finish_reason", reason(r, called)}};
     if (chat_)
       c["delta"] = nlohmann::json::object();
     else
@@ -115,7 +125,19 @@ class response_writer {
     if (include_usage_) out["usage"] = nullptr;
     return out;
   }
-  static nlohmann::json reason(finish_reason r) {
+  // Calls of tools; in a stream with their index.
+  static nlohmann::json call_objects(const std::vector<tool_call>& calls, std::optional<std::size_t> first) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const tool_call& c : calls) {
+      nlohmann::json one{
+          {"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}};
+      if (first) one["index"] = (*first)++;
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+  static nlohmann::json reason(finish_reason r, bool called) {
+    if (called && r == finish_reason::stop) return "tool_calls";
     return r == finish_reason::none ? nlohmann::json() : nlohmann::json(to_string(r));
   }
   nlohmann::json log_probabilities(const std::vector<token_text>& tokens, std::size_t offset) const {

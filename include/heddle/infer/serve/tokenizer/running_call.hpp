@@ -10,6 +10,7 @@
 #include <heddle/infer/serve/tokenizer/response.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,17 +23,47 @@
 
 namespace heddle::inline v0::infer {
 
-/// The tokens of each prompt of a call. Errors: `api_error` (400) if there is no chat template, with the reason, or the text is too long for the tokenizer.
-inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_call& c, const io::tokenizer& t,
-                                                            const chat_choice& chat) {
-  std::vector<std::vector<std::int32_t>> out;
+namespace detail {
+inline std::vector<std::int32_t> rendered_tokens(const completion_call& c, const io::tokenizer& t,
+                                                 const rendered_template& r, bool& thinks) {
+  nlohmann::ordered_json conversation = c.conversation;
+  if (conversation.is_null()) {
+    conversation = {{"messages", nlohmann::ordered_json::array()}, {"add_generation_prompt", true}};
+    for (const io::chat_message& m : c.messages)
+      conversation["messages"].push_back({{"role", m.role}, {"content", m.content}});
+  }
   try {
-    if (c.chat) {
-      if (!chat.format)
-        throw api_error(400, "invalid_request_error", "conversations cannot be rendered: " + chat.about, "messages",
-                        "no_chat_template");
-      out.push_back(conversation_tokens(t, *chat.format, c.messages));
-    }
+    rendered_conversation out = render_conversation(t, r, std::move(conversation));
+    thinks = out.thinks;
+    return std::move(out.tokens);
+  } catch (const io::template_error& e) {
+    throw api_error(400, "invalid_request_error", std::string(heddle::v0::detail::without_prefix(e.what())), "messages",
+                    "chat_template_error");
+  }
+}
+// Tokens of a conversation, and whether the answer begins with thoughts.
+inline std::vector<std::int32_t> chat_tokens(const completion_call& c, const io::tokenizer& t, const chat_choice& chat,
+                                             bool& thinks) {
+  if (!chat.renders())
+    throw api_error(400, "invalid_request_error", "conversations cannot be rendered: " + chat.about, "messages",
+                    "no_chat_template");
+  if (chat.rendered && (!chat.format || !c.needs_template.empty())) return rendered_tokens(c, t, *chat.rendered, thinks);
+  if (!c.needs_template.empty())
+    throw invalid_param(c.needs_template, "is only for a model whose folder has a chat template", "unsupported_parameter");
+  const std::vector<io::chat_part> parts =
+      std::visit([&](const auto& f) { return f(std::span<const io::chat_message>(c.messages), true); }, *chat.format);
+  thinks = std::string_view(io::detail::stripped(io::to_text(parts))).ends_with("<think>");
+  return io::encode_chat(t, parts);
+}
+}  // namespace detail
+
+/// The tokens of each prompt of a call. `thinks`: set to whether the answer begins with thoughts. Errors: `api_error` (400) if there is no chat template, with the reason, or the text is too long for the tokenizer.
+inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_call& c, const io::tokenizer& t,
+                                                            const chat_choice& chat, bool* thinks = nullptr) {
+  std::vector<std::vector<std::int32_t>> out;
+  bool begins = false;
+  try {
+    if (c.chat) out.push_back(detail::chat_tokens(c, t, chat, begins));
     for (const call_prompt& p : c.prompts) {
       if (const auto* text = std::get_if<std::string>(&p))
         out.push_back(t.encode(*text, {.add_special_tokens = c.add_special_tokens}));
@@ -42,6 +73,7 @@ inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_cal
   } catch (const text_error& e) {
     throw invalid_param(c.chat ? "messages" : "prompt", std::string(heddle::v0::detail::without_prefix(e.what())));
   }
+  if (thinks != nullptr) *thinks = begins;
   return out;
 }
 
@@ -74,13 +106,23 @@ class running_call {
     for (const std::int32_t token : call.allowed_tokens) require_token("allowed_token_ids", token);
     if (call.min_tokens > 0 && !call.allowed_tokens.empty() && std::ranges::all_of(call.allowed_tokens, is_end))
       throw invalid_param("allowed_token_ids", "should have a token that ends no answer beside 'min_tokens'");
-    const auto prompts = prompt_tokens(call, t, chat);
+    bool thinks = false;
+    const auto prompts = prompt_tokens(call, t, chat, &thinks);
     const std::int64_t context = queue.context();
     for (const auto& p : prompts) {  // before `n` copies are made of it
       if (std::ssize(p) >= context) throw context_error(std::ssize(p), context);
       usage_.prompt += std::ssize(p);
     }
-    texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop));
+    const bool reasoning = call.chat && chat.rendered && chat.rendered->reasoning && call.constraint.empty();
+    const tool_call_format calls = call.calls_tools && chat.rendered ? chat.rendered->calls : tool_call_format::none;
+    std::vector<io::token_id> kept;
+    for (const io::added_token& a : t.added_tokens())
+      for (const std::string_view mark : answer_sections::marks(calls, reasoning))
+        if (a.content == mark) kept.push_back(a.id);
+    texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop, kept));
+    if (reasoning || calls != tool_call_format::none)
+      sections_.assign(texts_.size(), answer_sections(calls, reasoning, thinks));
+    called_.assign(texts_.size(), 0);
     logits_mask grammar;
     if (call.json_object || call.json_schema || call.regex) {
       const std::string name = call.constraint.empty() ? "response_format" : call.constraint;
@@ -118,7 +160,9 @@ class running_call {
       answer_part part = text.push(e.what);
       if (text.ended()) --left_;
       if (text.stopped_by_text() && e.what.finish == finish_reason::none) queue_->finish(channel_, e.choice);
-      if (!part.text.empty() || !part.tokens.empty() || text.ended()) to.push_back({e.choice, std::move(part)});
+      if (!sections_.empty()) cut(part, e.choice);
+      if (!part.text.empty() || !part.tokens.empty() || !part.reasoning.empty() || !part.calls.empty() || text.ended())
+        to.push_back({e.choice, std::move(part)});
     }
   }
   void cancel() {
@@ -136,9 +180,32 @@ class running_call {
   }
 
  private:
+  void cut(answer_part& part, std::size_t choice) {
+    answer_section s = sections_[choice].push(part.text, part.finish != finish_reason::none);
+    part.text = std::move(s.content);
+    part.reasoning = std::move(s.reasoning);
+    part.calls = std::move(s.calls);
+    for (tool_call& c : part.calls) {
+      ++called_[choice];
+      if (c.id.empty()) c.id = new_id();
+    }
+    part.called = called_[choice] > 0;
+  }
+  // Nine characters, which is what Mistral's templates take.
+  static std::string new_id() {
+    static std::atomic<std::uint64_t> last{static_cast<std::uint64_t>(
+        std::chrono::system_clock::now().time_since_epoch().count())};
+    std::uint64_t n = (last += 1) * 0x9e3779b97f4a7c15u;  // each number of 64 bits once
+    std::string out;
+    for (int i = 0; i < 9; ++i, n /= 36) out += "0123456789abcdefghijklmnopqrstuvwxyz"[n % 36];
+    return out;
+  }
+
   request_queue* queue_;
   std::shared_ptr<answer_channel> channel_{};
   std::vector<answer_text> texts_{};
+  std::vector<answer_sections> sections_{};  // where answers have thoughts or calls
+  std::vector<int> called_{};
   std::vector<choice_event> events_{};
   call_usage usage_{};
   std::int64_t per_prompt_ = 1;
