@@ -14,7 +14,7 @@
 #include <heddle/model/json/masked_models.hpp>
 #include <heddle/model/masked.hpp>
 
-#include "model_ranks.hpp"
+#include "../model_ranks.hpp"
 
 #include <algorithm>
 #include <chrono>

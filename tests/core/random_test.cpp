@@ -83,7 +83,7 @@ TEST_CASE("random numbers that are drawn by rank, or with one stream for all, ar
   const auto by_element = [&](std::uint64_t r, std::uint64_t i, std::uint64_t ranks) {
     return whole(r * (elements / ranks) + i);
   };
-  for (const std::uint64_t ranks : {1, 2, 4, 8}) CHECK(drawn(ranks, by_element) == pair{elements, elements});
+  for (const std::uint64_t ranks : {1u, 2u, 4u, 8u}) CHECK(drawn(ranks, by_element) == pair{elements, elements});
   // Negative controls. One seed for all ranks, indices from 0 on each: halves are equal where they should differ.
   const auto one_seed = [&](std::uint64_t, std::uint64_t i, std::uint64_t) { return whole(i); };
   CHECK(drawn(2, one_seed) == pair{elements / 2, elements / 2});

@@ -86,10 +86,10 @@ inline masked_model masked_from_config(const nlohmann::json& config, const std::
   } else {
     c.only("tie_word_embeddings", false);
     if (family == "Dream") {
-      take(qwen2_config(detail::qwen_of(c, 0, "DreamModel")));
+      take(qwen2_config(detail::dense_qwen_of(c, 0, "DreamModel")));
     } else {
       c.only("attention_bias", false);
-      take(qwen3_config(detail::qwen_of(c, 128, "SDARForCausalLM")));
+      take(qwen3_config(detail::dense_qwen_of(c, 128, "SDARForCausalLM")));
       out.block = c.integer("block_size", 4);
       if (out.block < 1) c.fail("block_size", "a whole number of 1 or more");
     }
