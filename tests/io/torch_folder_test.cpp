@@ -135,16 +135,16 @@ TEST_CASE("damaged folders of PyTorch are refused by name", "[io][torch]") {
       std::filesystem::rename(folder / (name + "1-of-00001.safetensors"),
                               folder / (name + (rank < 3 ? "1" : "3") + "-of-00003.safetensors"));
     }
-    CHECK_THROWS_WITH(io::torch_folder(folder), Contains("has 2 of the 3 files 'model-") &&
-                                                    Contains("number 2 is missing"));
+    CHECK_THROWS_WITH(io::torch_folder(folder),
+                      Contains("has 2 of the 3 files 'model-") && Contains("number 2 is missing"));
   }
   {  // a tensor that was asked for before
     const auto folder = fresh("shards");
     const io::torch_folder from(folder);
     REQUIRE(torch_run<float>(from, "plain", 0, 6).size() == 6);
     for (const auto& entry : std::filesystem::directory_iterator(folder))
-      std::filesystem::last_write_time(entry.path(), std::filesystem::file_time_type::clock::now() -
-                                                         std::chrono::hours(1));
+      std::filesystem::last_write_time(entry.path(),
+                                       std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
     CHECK_THROWS_WITH(from.tensor("plain"), Contains("written to while it was read"));
   }
   {  // an archive of another type than .metadata says, and types that are not read
@@ -158,7 +158,11 @@ TEST_CASE("damaged folders of PyTorch are refused by name", "[io][torch]") {
     retype("__0_0.distcp", "FloatStorage", "ShortStorage");  // as long
     CHECK_THROWS_WITH(torch_run<float>(io::torch_folder(folder), "layer.weight", 0, 1),
                       Contains("elements of torch ShortStorage (I16), F32 in .metadata"));
-    retype(".metadata", "\x07" "float64", "\x09" "complex64");
+    retype(".metadata",
+           "\x07"
+           "float64",
+           "\x09"
+           "complex64");
     const io::torch_folder from(folder);
     CHECK(from.others() == std::vector<std::string>{"optim.state.layer.weight.exp_avg", "param_groups.0.lr"});
     CHECK(torch_run<float>(from, "plain", 0, 6).size() == 6);

@@ -64,6 +64,24 @@ class store {
   }
 };
 
+/// The objects of a store, which must outlive it, as a `byte_store`: shards come from a bucket by it.
+/// Errors: `io_error` if there is none of a name; those of the store.
+class stored_bytes {
+ public:
+  explicit stored_bytes(const store& from) : from_(&from) {}
+  std::uint64_t size(const std::string& name) const {
+    const auto bytes = from_->size(name);
+    if (!bytes) throw io_error("heddle: '" + from_->where(name) + "' is not there");
+    return static_cast<std::uint64_t>(*bytes);
+  }
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> to) const {
+    from_->read(name, static_cast<std::int64_t>(offset), to);
+  }
+
+ private:
+  const store* from_;
+};
+
 /// Objects as files below a folder.
 class folder_store final : public store {
  public:

@@ -70,8 +70,7 @@ inline bool is_stored(const store& to, const manifest& m) {
   const manifest there = read_manifest(to, m.step);
   if (!(there == m))
     throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
-                   (run_of(there) == run_of(m) ? "this run" : "another run") +
-                   ": a save in a store is not replaced");
+                   (run_of(there) == run_of(m) ? "this run" : "another run") + ": a save in a store is not replaced");
   return true;
 }
 // Steps of which there is a manifest, the newest first.

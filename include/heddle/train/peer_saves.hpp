@@ -373,8 +373,8 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
   const detail::peer_choice choice = detail::choose_peer_step(all, local, expected.mesh, run);
   if (run.empty() && choice.runs.size() > 1)
     throw config_error("heddle: '" + local.string() + "' has copies of " + std::to_string(choice.runs.size()) +
-                       " runs, '" + *choice.runs.begin() + "' and '" + *std::next(choice.runs.begin()) +
-                       "', and '" + folder.string() +
+                       " runs, '" + *choice.runs.begin() + "' and '" + *std::next(choice.runs.begin()) + "', and '" +
+                       folder.string() +
                        "' has no save that says which to go on with: call set_run_name, or remove the others");
   if (choice.missing >= 0 && choice.incomplete > saved)
     done.why = "no node has a copy of rank " + std::to_string(choice.missing) + " of step " +

@@ -181,9 +181,8 @@ class torch_folder {
       const input_file& from = file(c.file);
       const std::string where = "'" + from.path().string() + "', tensor '" + detail::shown_name(record.name) +
                                 "', offset " + std::to_string(c.begin);
-      all.push_back(
-          {&from, stored_ ? detail::position_of_stored(from, c.begin, c.bytes, c.extents, record.dtype, where)
-                          : c.begin});
+      all.push_back({&from, stored_ ? detail::position_of_stored(from, c.begin, c.bytes, c.extents, record.dtype, where)
+                                    : c.begin});
     }
     return all;
   }
