@@ -10,6 +10,7 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/mds.hpp>
+#include <heddle/io/store.hpp>
 #endif
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
@@ -105,6 +106,12 @@ TEST_CASE("shards that MosaicML's writer has made are read, where they are and f
     mio::shard_cache second(far, {.folder = folder / "cache"});
     require_golden(mio::mds_shards(second), false, element);
     CHECK(second.shards_read() == 0);
+    const mio::folder_store objects(shards_of(name));
+    const mio::stored_bytes bucket(objects);
+    static_assert(mio::byte_store<mio::stored_bytes>);
+    CHECK_THROWS_WITH(bucket.size("none"), Contains("none' is not there"));
+    mio::shard_cache stored(bucket, {.folder = folder / ("stored-" + std::string(name))});
+    require_golden(mio::mds_shards(stored), false, element);
   }
 #if defined(HEDDLE_HAS_ZSTD)
   const far_folder far(shards_of("fixed"));
@@ -164,6 +171,8 @@ TEST_CASE("shards of MosaicML that cannot be are named, with what is wrong", "[i
              Contains("has the name '../../etc'; expected one of a file beside it"));
   CHECK_THAT(fault("\"bytes\": 573", "\"bytes\": 574"), Contains("has 573 bytes; expected 574"));
   CHECK_THAT(fault("\"samples\": ", "\"samples\": 1"), Contains("index.json has 1"));
+  CHECK_THAT(fault("\"samples\": ", "\"samples\": 4611686018427387904, \"x\": "),
+             Contains("has 4611686018427387904 samples in"));
   CHECK_THAT(fault("\"samples\"", "\"sample\""), Contains("index.json: key 'samples' not found"));
   // Any byte of a shard changed is an error or other tokens, and nothing is read outside of it.
   const std::string whole = get(shards_of("array") + "/shard.00000.mds");

@@ -78,14 +78,15 @@ def pipe(source, sink, most=None):
 
 
 def proxy(to, seed):
-    """A port in front of `to`: of its connections one in eight answers 503, one in eight is cut, one in eight is late."""
+    """A port in front of `to`: of its connections one in eight answers 503 (409 to If-None-Match), one in eight is cut, one in eight is late."""
     chance = random.Random(seed)
     front = socket.create_server(("127.0.0.1", 0), backlog=64)
 
     def serve(client, what, most):
         if what == 0:
-            client.recv(65536)
-            client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            # Of several that put an object that is not there S3 refuses some so, although none may be there yet.
+            status = b"409 Conflict" if b"if-none-match:" in client.recv(65536).lower() else b"503 Slow Down"
+            client.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             client.shutdown(socket.SHUT_RDWR)
             return
         if what == 2:

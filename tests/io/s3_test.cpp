@@ -164,8 +164,8 @@ TEST_CASE("a save in a bucket is there with its manifest, and of two runs one wi
     }
     CHECK(io::detail::steps_in(s) == std::vector<std::int64_t>{3, 2});
     const io::manifest other = save("two", 3, "b");
-    io::put_save_files(s, at / "two/step-00000003", other);
-    CHECK_THROWS_WITH(io::put_save_manifest(s, other), Contains("is there already, of another run"));
+    CHECK_THROWS_WITH(io::put_save_files(s, at / "two/step-00000003", other),
+                      Contains("is there already, of another run"));
     const auto newest = io::latest(s);
     CHECK(io::detail::run_of(*newest) == "a");
     io::get_save_files(s, *newest, at / "back/part");
@@ -188,6 +188,10 @@ TEST_CASE("what a bucket refuses is told with URL and status, and without keys",
     const io::s3_store s("s3://b/p", o);
     CHECK_THROWS_WITH(s.size("x"), Contains("'http://127.0.0.1:1/b/p/x'") && Contains("after 1 retries"));
     CHECK(s.retries() == 1);
+  }
+  {
+    const io::s3_store s("s3://b/p@q", s3_at("http://user:pass@word@127.0.0.1:1"));
+    CHECK(s.where("x") == "http://***@127.0.0.1:1/b/p%40q/x");
   }
   for (const std::string& endpoint : s3_endpoints()) {
     CAPTURE(endpoint);

@@ -5,6 +5,7 @@
 #include <heddle/io/json/torch_folder.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -127,6 +128,46 @@ TEST_CASE("damaged folders of PyTorch are refused by name", "[io][torch]") {
     std::filesystem::remove(folder / "shard-00004-model-00001-of-00001.safetensors");
     CHECK_THROWS_AS(io::torch_folder(folder), hd::io_error);
   }
+  {  // a file of a number that no rank has
+    const auto folder = fresh("shards");
+    for (int rank = 1; rank <= 4; ++rank) {
+      const std::string name = "shard-0000" + std::to_string(rank) + "-model-0000";
+      std::filesystem::rename(folder / (name + "1-of-00001.safetensors"),
+                              folder / (name + (rank < 3 ? "1" : "3") + "-of-00003.safetensors"));
+    }
+    CHECK_THROWS_WITH(io::torch_folder(folder),
+                      Contains("has 2 of the 3 files 'model-") && Contains("number 2 is missing"));
+  }
+  {  // a tensor that was asked for before
+    const auto folder = fresh("shards");
+    const io::torch_folder from(folder);
+    REQUIRE(torch_run<float>(from, "plain", 0, 6).size() == 6);
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      std::filesystem::last_write_time(entry.path(),
+                                       std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    CHECK_THROWS_WITH(from.tensor("plain"), Contains("written to while it was read"));
+  }
+  {  // an archive of another type than .metadata says, and types that are not read
+    const auto folder = fresh("stored");
+    const auto retype = [&](const char* file, std::string_view of, std::string_view to) {
+      std::string text = get(folder / file);
+      const auto k = text.find(of);
+      REQUIRE(k != text.npos);
+      put(folder / file, text.replace(k, of.size(), to));
+    };
+    retype("__0_0.distcp", "FloatStorage", "ShortStorage");  // as long
+    CHECK_THROWS_WITH(torch_run<float>(io::torch_folder(folder), "layer.weight", 0, 1),
+                      Contains("elements of torch ShortStorage (I16), F32 in .metadata"));
+    retype(".metadata",
+           "\x07"
+           "float64",
+           "\x09"
+           "complex64");
+    const io::torch_folder from(folder);
+    CHECK(from.others() == std::vector<std::string>{"optim.state.layer.weight.exp_avg", "param_groups.0.lr"});
+    CHECK(torch_run<float>(from, "plain", 0, 6).size() == 6);
+    CHECK_THROWS_WITH(from.tensor("optim.state.layer.weight.exp_avg"), Contains("of a type that is not read"));
+  }
   CHECK_THROWS_WITH(io::torch_folder(at / "nothing"), Contains("cannot read the folder"));
   std::filesystem::create_directories(at / "empty");
   CHECK_THROWS_WITH(io::torch_folder(at / "empty"), Contains("neither a .metadata nor a file of safetensors"));
@@ -142,6 +183,8 @@ TEST_CASE("pickles name nothing but records of checkpoints", "[io][torch]") {
              Contains("expected an object of torch.distributed.checkpoint.metadata Metadata, got None"));
   CHECK_THAT(message(""), Contains("the pickle has no end"));
   CHECK_THAT(message(torch_pickle("(((")), Contains("the pickle ends with 3 values"));
+  CHECK_THAT(message(torch_pickle("ccollections\nOrderedDict\n)R(K\x01K\x02u")), Contains("expected an object of"));
+  CHECK_THAT(message(torch_pickle("ccollections\nOrderedDict\n)R(K\x01u")), Contains("a key without a value"));
   CHECK_THAT(message(torch_pickle("h\x07")), Contains("memo 7 of 0"));
   CHECK_THAT(message(torch_pickle("N") + "x"), Contains("1 bytes behind the end"));
   CHECK_THAT(message(torch_pickle("P7\n")), Contains("the opcode 80 is not read"));
@@ -196,7 +239,7 @@ TEST_CASE("changed archives of tensors are errors or places in their file", "[io
   const auto place = [&](const std::string& text) {
     put(at / "t", text);
     const io::input_file file(at / "t");
-    return io::detail::position_of_stored(file, 0, file.size(), {5, 3}, 4, "'t'");
+    return io::detail::position_of_stored(file, 0, file.size(), {5, 3}, *io::find_safetensors_dtype("F32"), "'t'");
   };
   REQUIRE(place(good) > 0);
   int refused = 0;

@@ -32,7 +32,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 // A save of three ranks.
-fs::path stored_save(const fs::path& folder, std::int64_t step, const std::string& run) {
+fs::path stored_save(const fs::path& folder, std::int64_t step, const std::string& run, double first = 0) {
   io::manifest m;
   m.step = step;
   m.facts["run"] = run;
@@ -40,7 +40,7 @@ fs::path stored_save(const fs::path& folder, std::int64_t step, const std::strin
     io::checkpoint_writer writer(folder, step, static_cast<int>(rank));
     std::vector<double> values(400);
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<double>(step) + 1e-3 * static_cast<double>(i);
+      values[i] = first + static_cast<double>(step) + 1e-3 * static_cast<double>(i);
     writer.add("w", std::span<const double>(values), {{1200}, {400 * rank}, {400}});
     m.files.push_back(writer.finish());
   }
@@ -181,12 +181,64 @@ TEST_CASE("a damaged save in a store is refused, and one without all its files p
   std::string text = get(at / "bucket" / name);
   text[100] = static_cast<char>(text[100] ^ 1);
   put(at / "bucket" / name, text);
-  CHECK_THROWS_WITH(with_ranks(2, [&](auto& world) { hd::train::fetch_from_store(world, s, at / "there"); }),
-                    Contains("rank-00001.tensors' is damaged: its checksum is"));
-  CHECK(io::latest(at / "there").save.has_value() == false);
+  CHECK(fetched(2, s, at / "there") == 10);  // the next older one
+  CHECK(fetched(2, s, at / "there") == -1);
+  CHECK(first_of(at / "there") == 10);
+  CHECK_FALSE(fs::exists(at / "there/step-00000020.partial-fetched"));
+  {
+    const std::string older = "step-00000010/a/rank-00000.tensors";
+    const std::string good = get(at / "bucket" / older);
+    put(at / "bucket" / older, std::string(good.size(), 'x'));
+    CHECK_THROWS_WITH(with_ranks(2, [&](auto& world) { hd::train::fetch_from_store(world, s, at / "none"); }),
+                      Contains("step-00000020/a/rank-00001.tensors' is damaged: its checksum is"));
+    CHECK(fs::is_empty(at / "none"));
+    put(at / "bucket" / older, good);
+  }
   s.remove(name);
   std::vector<std::string> skipped;
   CHECK(io::latest(s, &skipped)->step == 10);
   REQUIRE(skipped.size() == 1);
   CHECK_THAT(skipped[0], Contains("rank-00001.tensors' is missing"));
+}
+
+TEST_CASE("a save in a store stays when its run saves the step again with other bytes", "[train][save][store]") {
+  for (const char* run : {"a", ""}) {
+    CAPTURE(run);
+    const scratch_folder at("store-again");
+    io::folder_store s(at / "bucket");
+    stored_save(at / "here", 10, run);
+    CHECK(stored(2, at / "here", s) == 10);
+    stored_save(at / "again", 10, run, 0.5);
+    CHECK_THROWS_WITH(with_ranks(2, [&](auto& world) { hd::train::copy_to_store(world, at / "again", s); }),
+                      Contains("is there already, of this run"));
+    const io::manifest other = io::require_save(at / "again/step-00000010");
+    CHECK_THROWS_WITH(io::put_save_files(s, at / "again/step-00000010", other), Contains("is there already"));
+    CHECK(fetched(2, s, at / "there") == 10);
+    CHECK(first_of(at / "there") == 10);
+  }
+}
+
+TEST_CASE("what comes from a store takes the place of a save that cannot be read", "[train][save][store]") {
+  const scratch_folder at("store-local");
+  io::folder_store s(at / "bucket");
+  stored_save(at / "here", 10, "a");
+  CHECK(stored(2, at / "here", s) == 10);
+  fs::remove(at / "here/step-00000010/rank-00001.tensors");
+  CHECK(fetched(2, s, at / "here") == 10);
+  CHECK(first_of(at / "here") == 10);
+  CHECK(fs::exists(at / "here/step-00000010.set-aside/rank-00000.tensors"));
+}
+
+TEST_CASE("a store keeps nothing of attempts that failed", "[train][save][store]") {
+  const scratch_folder at("store-attempts");
+  io::folder_store s(at / "bucket");
+  CHECK_THROWS_AS(s.put_file("step-00000010/a/x", at / "nothing"), hd::io_error);
+  fs::create_directories(at / "bucket/step-00000010/a/taken/y");
+  CHECK_THROWS_AS(s.put("step-00000010/a/taken", {}), hd::io_error);
+  for (const auto& entry : fs::recursive_directory_iterator(at / "bucket"))
+    CHECK(entry.path().extension() != ".partial");
+  for (const char* of : {"a", "b"}) s.put("step-00000010/" + std::string(of) + "/rank-00000.tensors", {});
+  stored_save(at / "here", 20, "a");
+  CHECK(stored(2, at / "here", s) == 20);
+  CHECK(s.list("step-00000010") == std::vector<std::string>{"step-00000010/b/rank-00000.tensors"});
 }

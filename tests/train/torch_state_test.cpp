@@ -248,6 +248,46 @@ TEST_CASE("a run goes on from copies of peers, bit for bit, although a node is l
   }
 }
 
+TEST_CASE("copies of peers that are damaged, of another run or left over are not gone on from",
+          "[train][save][peers]") {
+  using namespace torch_states;
+  namespace fs = std::filesystem;
+  const train_test::folder at("peers-bad");
+  const auto run = [&](const char* saves, bool resumes, std::int64_t steps, hd::train::peer_resume_result* back) {
+    return train(0,
+                 {.mesh = "dp=2",
+                  .to = at.path / ("to-" + std::string(saves) + (resumes ? "-on" : "")),
+                  .peers = at.path / "nodes",
+                  .saves = at.path / saves,
+                  .resumes = resumes,
+                  .steps = steps},
+                 back);
+  };
+  fs::create_directories(at.path / "nodes/0/step-00000077");  // of an attempt that was killed
+  std::ofstream(at.path / "nodes/0/step-00000077/rank-00001.tensors") << "x";
+  run("one", false, 3, nullptr);
+  CHECK_FALSE(fs::exists(at.path / "nodes/0/step-00000077"));
+  CHECK(fs::exists(at.path / "nodes/0/step-00000002"));
+  // Another run's save of an older step: its state, not the copies of step 3.
+  const train_test::folder elsewhere("peers-elsewhere");
+  train(0, {.mesh = "dp=2", .peers = elsewhere.path, .saves = at.path / "two", .steps = 1});
+  hd::train::peer_resume_result back;
+  CHECK(run("two", true, 3, &back).size() == 2);
+  CHECK_FALSE(back.from_peers);
+  CHECK(back.result.step == 1);
+  // One rank's copy is damaged, and there is no save: all ranks begin anew, with nothing of the others' copies.
+  const std::vector<double> anew = train(0, {.mesh = "dp=2", .saves = at.path / "no"});
+  const fs::path file = at.path / "nodes/1/step-00000003/rank-00001.tensors";
+  std::string bytes(static_cast<std::size_t>(fs::file_size(file)), '\0');
+  std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
+  CHECK(run("none", true, 4, &back) == anew);
+  CHECK_FALSE(back.from_peers);
+  CHECK_FALSE(back.result.resumed);
+  CHECK_THAT(back.why, Catch::Matchers::Contains("is damaged"));
+}
+
 TEST_CASE("a folder of PyTorch without a tensor of the model is refused on all ranks", "[train][save][torch]") {
   using namespace torch_states;
   CHECK_THROWS_WITH(train(0, {.mesh = "dp=2", .from = HEDDLE_SOURCE_DIR "/tests/golden/torch/stored", .first = 2}),

@@ -117,6 +117,29 @@ struct file_digest {
 /// The size and checksum of a regular file. Errors: `io_error` if it cannot be read.
 HEDDLE_INLINE file_digest digest(const std::filesystem::path& path, detail::links how = detail::links::followed);
 
+namespace detail {
+// Writes under another name, makes it durable, and gives it its name: readers see all of it or none.
+template <class Fill>
+void write_whole_file(const std::filesystem::path& path, Fill&& fill) {
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  try {
+    durable_file file(partial);
+    fill(file);
+    file.close();
+    std::error_code ec;
+    std::filesystem::rename(partial, path, ec);
+    if (ec)
+      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + path.string() + "': " + ec.message());
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+}
+}  // namespace detail
+
 }  // namespace heddle::inline v0::io
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)

@@ -64,6 +64,24 @@ class store {
   }
 };
 
+/// The objects of a store, which must outlive it, as a `byte_store`: shards come from a bucket by it.
+/// Errors: `io_error` if there is none of a name; those of the store.
+class stored_bytes {
+ public:
+  explicit stored_bytes(const store& from) : from_(&from) {}
+  std::uint64_t size(const std::string& name) const {
+    const auto bytes = from_->size(name);
+    if (!bytes) throw io_error("heddle: '" + from_->where(name) + "' is not there");
+    return static_cast<std::uint64_t>(*bytes);
+  }
+  void read(const std::string& name, std::uint64_t offset, std::span<std::byte> to) const {
+    from_->read(name, static_cast<std::int64_t>(offset), to);
+  }
+
+ private:
+  const store* from_;
+};
+
 /// Objects as files below a folder.
 class folder_store final : public store {
  public:
@@ -81,15 +99,10 @@ class folder_store final : public store {
     input_file(folder_ / name).read(offset, out);
   }
   void put(const std::string& name, std::span<const std::byte> bytes) override {
-    const auto to = folder_ / name, partial = write_partial(to, bytes);
-    std::error_code ec;
-    std::filesystem::rename(partial, to, ec);
-    if (ec)
-      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + to.string() + "': " + ec.message());
-    sync_folder(to.parent_path());
+    put_by(name, [&](durable_file& file) { file.write(bytes); });
   }
   bool put_new(const std::string& name, std::span<const std::byte> bytes) override {
-    const auto to = folder_ / name, partial = write_partial(to, bytes);
+    const auto to = folder_ / name, partial = write_partial(to, [&](durable_file& file) { file.write(bytes); });
     const bool made = ::link(partial.c_str(), to.c_str()) == 0;
     const int code = errno;
     std::error_code ignored;
@@ -100,22 +113,16 @@ class folder_store final : public store {
   }
   void put_file(const std::string& name, const std::filesystem::path& from) override {
     const input_file in(from);
-    const auto to = folder_ / name, partial = partial_of(to);
-    durable_file out(partial);
-    std::vector<std::byte> piece(static_cast<std::size_t>((std::min)(in.size(), std::int64_t{1} << 20)));
-    for (std::int64_t at = 0; at < in.size();) {
-      const auto some = std::span(piece).first(
-          static_cast<std::size_t>((std::min)(in.size() - at, static_cast<std::int64_t>(piece.size()))));
-      in.read(at, some);
-      out.write(some);
-      at += std::ssize(some);
-    }
-    out.close();
-    std::error_code ec;
-    std::filesystem::rename(partial, to, ec);
-    if (ec)
-      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + to.string() + "': " + ec.message());
-    sync_folder(to.parent_path());
+    put_by(name, [&](durable_file& out) {
+      std::vector<std::byte> piece(static_cast<std::size_t>((std::min)(in.size(), std::int64_t{1} << 20)));
+      for (std::int64_t at = 0; at < in.size();) {
+        const auto some = std::span(piece).first(
+            static_cast<std::size_t>((std::min)(in.size() - at, static_cast<std::int64_t>(piece.size()))));
+        in.read(at, some);
+        out.write(some);
+        at += std::ssize(some);
+      }
+    });
   }
   std::vector<std::string> list(const std::string& prefix) const override {
     std::vector<std::string> names;
@@ -142,12 +149,31 @@ class folder_store final : public store {
     static std::atomic<int> number{0};
     return to.string() + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".partial";
   }
-  static std::filesystem::path write_partial(const std::filesystem::path& to, std::span<const std::byte> bytes) {
-    const auto partial = partial_of(to);
-    durable_file file(partial);
-    file.write(bytes);
-    file.close();
+  // What cannot be written to its end is removed.
+  template <class Fill>
+  static std::filesystem::path write_partial(const std::filesystem::path& to, Fill&& fill) {
+    auto partial = partial_of(to);
+    try {
+      durable_file file(partial);
+      fill(file);
+      file.close();
+    } catch (...) {
+      std::error_code ignored;
+      std::filesystem::remove(partial, ignored);
+      throw;
+    }
     return partial;
+  }
+  template <class Fill>
+  void put_by(const std::string& name, Fill&& fill) {
+    const auto to = folder_ / name, partial = write_partial(to, fill);
+    std::error_code ec, ignored;
+    std::filesystem::rename(partial, to, ec);
+    if (ec) {
+      std::filesystem::remove(partial, ignored);
+      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + to.string() + "': " + ec.message());
+    }
+    sync_folder(to.parent_path());
   }
 
   std::filesystem::path folder_;

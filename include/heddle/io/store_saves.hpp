@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -48,9 +49,11 @@ inline std::string step_prefix(std::int64_t step) {
 inline std::string manifest_object(std::int64_t step) {
   return step_prefix(step) + "manifest";
 }
+inline std::string object_name_in(std::int64_t step, const std::string& run, const std::string& file) {
+  return step_prefix(step) + (run.empty() ? "unnamed" : run) + "/" + file;
+}
 inline std::string object_name(const manifest& m, const std::string& file) {
-  const std::string run = run_of(m);
-  return step_prefix(m.step) + (run.empty() ? "unnamed" : run) + "/" + file;
+  return object_name_in(m.step, run_of(m), file);
 }
 inline manifest read_manifest(const store& from, std::int64_t step) {
   const std::string name = manifest_object(step);
@@ -59,6 +62,16 @@ inline manifest read_manifest(const store& from, std::int64_t step) {
       parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + from.where(name) + "'");
   if (m.step != step) throw io_error("heddle: '" + from.where(name) + "' says step " + std::to_string(m.step));
   return m;
+}
+// Whether this save is in a store. Errors: `io_error` if another one of its step is, which stays as it is.
+inline bool is_stored(const store& to, const manifest& m) {
+  const std::string name = manifest_object(m.step);
+  if (!to.size(name)) return false;
+  const manifest there = read_manifest(to, m.step);
+  if (!(there == m))
+    throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
+                   (run_of(there) == run_of(m) ? "this run" : "another run") + ": a save in a store is not replaced");
+  return true;
 }
 // Steps of which there is a manifest, the newest first.
 inline std::vector<std::int64_t> steps_in(const store& from) {
@@ -76,16 +89,21 @@ inline std::vector<std::int64_t> steps_in(const store& from) {
 }  // namespace detail
 
 /// Puts the files of a complete save in `save` that are the `first`-th and every `stride`-th behind it, so that ranks
-/// may share them. Its manifest is put by `put_save_manifest`, when all are there. Errors: those of the store.
+/// may share them. Its manifest is put by `put_save_manifest`, when all are there.
+/// Errors: `io_error` if another save of this step is there, before anything is put; those of the store.
 inline void put_save_files(store& to, const std::filesystem::path& save, const manifest& m, std::size_t first = 0,
                            std::size_t stride = 1) {
   const auto all = detail::objects_of(m);
-  for (std::size_t i = first; i < all.size(); i += stride)
-    to.put_file(detail::object_name(m, all[i].file), save / all[i].file);
+  const bool there = detail::is_stored(to, m);
+  for (std::size_t i = first; i < all.size(); i += stride) {
+    const std::string name = detail::object_name(m, all[i].file);
+    if (!there || to.size(name) != all[i].bytes) to.put_file(name, save / all[i].file);
+  }
 }
 
 /// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
-/// `keep` are removed then (0: none), each manifest before its files.
+/// `keep` are removed then (0: none), each manifest before its files, and what attempts of this run left of older
+/// steps that have no manifest.
 /// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
 /// size; those of the store.
 inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
@@ -97,16 +115,19 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
                             : std::string("is missing")));
   }
   const std::string text = to_text(m), name = detail::manifest_object(m.step);
-  if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) {
-    const manifest there = detail::read_manifest(to, m.step);
-    if (!(there == m))
-      throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
-                     (detail::run_of(there) == detail::run_of(m) ? "this run" : "another run") +
-                     ": a save in a store is not replaced");
-  }
+  if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) detail::is_stored(to, m);
   if (keep <= 0) return;
   int kept = 0;
-  for (const std::int64_t step : detail::steps_in(to)) {
+  const std::vector<std::int64_t> steps = detail::steps_in(to);
+  if (!detail::run_of(m).empty())
+    for (const std::string& object : to.list("step-")) {
+      const auto slash = object.find('/');
+      const detail::save_name s = detail::parse_save_name(object.substr(0, slash));
+      if (s.step < 0 || s.step >= m.step || !object.starts_with(detail::object_name_in(s.step, detail::run_of(m), "")))
+        continue;
+      if (std::find(steps.begin(), steps.end(), s.step) == steps.end()) to.remove(object);
+    }
+  for (const std::int64_t step : steps) {
     if (step > m.step) continue;
     std::optional<manifest> old;
     try {
@@ -120,9 +141,12 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
 }
 
 /// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why
-/// newer ones were passed over goes to `skipped`. Errors: those of the store.
-inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr) {
+/// newer ones were passed over goes to `skipped`; those from step `before` on are not looked at. Errors: those of the
+/// store.
+inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr,
+                                      std::int64_t before = (std::numeric_limits<std::int64_t>::max)()) {
   for (const std::int64_t step : detail::steps_in(from)) {
+    if (step >= before) continue;
     try {
       manifest m = detail::read_manifest(from, step);
       for (const detail::save_object& o : detail::objects_of(m)) {
@@ -167,19 +191,26 @@ inline void get_save_files(const store& from, const manifest& m, const std::file
 }
 
 /// Gives a save whose files are all in `partial` its name in `folder`, for one caller. A save of this step that is
-/// there stays, and `partial` goes. Returns the folder of the save.
+/// there with all its files stays, and `partial` goes; what else has its name is set aside, step-N.set-aside. Returns
+/// the folder of the save.
 inline std::filesystem::path finish_got_save(const std::filesystem::path& folder, const manifest& m,
                                              const std::filesystem::path& partial) {
   const auto to = detail::save_path(folder, m.step);
-  if (!detail::kind_of_entry(to).empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(partial, ignored);
-    return to;
+  const bool taken = !detail::kind_of_entry(to).empty();
+  if (taken) {
+    try {
+      require_save(to, verify::sizes);
+      std::error_code ignored;
+      std::filesystem::remove_all(partial, ignored);
+      return to;
+    } catch (const io_error&) {  // no save that can be read
+    }
   }
   durable_file file(partial / "manifest");
   file.write(to_text(m));
   file.close();
   sync_folder(partial);
+  if (taken) detail::set_aside(to);
   detail::rename_path(partial, to);
   sync_folder(folder);
   return to;

@@ -229,6 +229,18 @@ void require_no_fault(Communicator& all, const std::string& what, std::string fa
 
 }  // namespace detail
 
+/// Does `work` on all ranks of `world` together: an `io_error` of one is thrown on all.
+template <class World, class Work>
+void io_together(World& world, Work&& work) {
+  std::string fault;
+  try {
+    work();
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  detail::throw_together<io_error>(world.control(), fault);
+}
+
 /// Whether a trainer's weights and moments can be trained with: all finite, second moments not negative. Called on all
 /// ranks together; reads the state once. Errors: `numeric_error` on all ranks, the same, which begins with `what` and
 /// names the tensor, what was found in which element, and the rank.

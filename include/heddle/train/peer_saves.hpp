@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -125,11 +127,7 @@ inline std::vector<peer_file> peer_files(const std::filesystem::path& local) {
   return all;
 }
 inline void write_whole(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  const auto partial = io::detail::with_suffix(path, ".partial");
-  io::durable_file file(partial);
-  file.write(bytes);
-  file.close();
-  io::detail::rename_path(partial, path);
+  io::detail::write_whole_file(path, [&](io::durable_file& file) { file.write(bytes); });
 }
 inline std::vector<std::byte> bytes_in(const std::filesystem::path& path) {
   return io::read_bytes(path, 0, io::detail::bytes_of_file(path));
@@ -153,17 +151,27 @@ std::vector<std::byte> exchange_bytes(Communicator& all, std::span<const std::by
 }
 
 // The newest step of which every rank's file is on some rank, and who has them (itself, if it has); empty without.
+// `wanted`: of which run; empty: of any.
 struct peer_choice {
   std::int64_t step = -1;
   std::vector<int> holders{};
   std::int64_t incomplete = -1;  // the newest step of which a file is missing
   int missing = -1;              // whose
+  std::set<std::string> runs{};  // of which there are copies
 };
 template <communicator Communicator>
-peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& local, const std::string& mesh) {
-  std::string mine;
-  for (const peer_file& f : peer_files(local))
-    if (f.mesh == mesh)
+peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& local, const std::string& mesh,
+                             const std::string& wanted) {
+  std::string mine, fault;
+  std::vector<peer_file> files;
+  try {
+    files = peer_files(local);
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  throw_together<io_error>(all, fault);
+  for (const peer_file& f : files)
+    if (f.mesh == mesh && (wanted.empty() || f.run == wanted))
       mine += std::to_string(f.step) + '\t' + f.run + '\t' + std::to_string(f.rank) + '\t' +
               std::to_string(all.rank()) + '\n';
   const std::string text = texts_of_ranks(all, mine);
@@ -183,6 +191,7 @@ peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& loc
     if (of < 0 || holder == rank) of = holder;
   }
   peer_choice choice;
+  for (const auto& copies : found) choice.runs.insert(copies.first.second);
   for (auto at = found.rbegin(); at != found.rend(); ++at) {
     const auto none = std::find(at->second.begin(), at->second.end(), -1);
     if (none == at->second.end()) {
@@ -203,8 +212,9 @@ peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& loc
 /// Copies of a trainer's state in folders of the nodes, best in memory (/dev/shm): of each rank one on its own node
 /// and one on the next along an axis, `peer_saves<across<dp>>`, for `trainer.run(data, listener, peers)`. A node that
 /// is lost takes one copy of each of its ranks; `resume_from_peers` goes on from the others. Called on all ranks
-/// together. A step waits for a copy of what the rank saves, and until it has been sent once. Memory: two steps, each
-/// of what the rank and its neighbour save.
+/// together. A step waits for a copy of what the rank saves, and until it has been sent once. Memory: two steps in the
+/// folder, each of what the rank and its neighbour save; during a copy both once more in the process. The folder is
+/// for one run: files of these ranks of other steps are removed. When the run has ended, remove it.
 /// Refused when compiled: an axis that the mesh lacks.
 /// Errors, on all ranks: `config_error` for an axis of one rank, whose copies would be on the same node; `io_error`
 /// for what the folder refuses: the copies of the step before stay; `numeric_error` for a state that is not finite.
@@ -245,9 +255,21 @@ class peer_saves {
         fault = e.what();
       }
     };
+    const std::int64_t step = trainer.steps_done();
+    const auto [to, from] = neighbours(world);
+    const auto agree = [&] {
+      fault = detail::first_fault(all, fault);
+      if (fault.empty()) return;
+      remove(step, {rank, from});
+      throw io_error(fault);
+    };
+    if (last_ < 0)
+      last_ = detail::choose_peer_step(all, local_, detail::manifest_of(trainer).mesh, *trainer.run_name()).step;
     std::vector<std::byte> mine;
     std::string about;
     tried([&] {
+      for (const auto& old : io::detail::list_saves(local_))  // of killed attempts and of runs before, too
+        if (old.step != last_ && old.step != step) remove(old.step, {rank, from});
       io::detail::make_folder(folder);
       const auto file = folder / io::detail::rank_file_name(rank);
       std::error_code ignored;  // of an attempt that was killed
@@ -261,8 +283,7 @@ class peer_saves {
       about = io::to_text(m);
       mine = detail::bytes_in(file);
     });
-    detail::throw_together<io_error>(all, fault);
-    const auto [to, from] = neighbours(world);
+    agree();
     const auto theirs = detail::exchange_bytes(all, mine, to, from);
     const auto about_theirs = detail::exchange_bytes(all, std::as_bytes(std::span<const char>(about)), to, from);
     bytes_sent_ = std::ssize(mine);
@@ -271,12 +292,8 @@ class peer_saves {
       detail::write_whole(folder / detail::peer_manifest_name(from), about_theirs);
       detail::write_whole(folder / detail::peer_manifest_name(rank), std::as_bytes(std::span<const char>(about)));
     });
-    detail::throw_together<io_error>(all, fault);
-    kept_.push_back(trainer.steps_done());
-    if (kept_.size() > 2) {
-      remove(kept_.front(), {rank, from});
-      kept_.erase(kept_.begin());
-    }
+    agree();
+    last_ = step;
   }
 
   /// Of the last copy, by this rank: its own state.
@@ -319,7 +336,7 @@ class peer_saves {
   std::filesystem::path local_;
   save_facts facts_;
   peer_options options_;
-  std::vector<std::int64_t> kept_{};
+  std::int64_t last_ = -1;  // the newest step that is whole
   std::int64_t bytes_sent_ = 0;
 };
 
@@ -333,8 +350,11 @@ struct peer_resume_result {
 
 /// Goes on from the newest of: the copies that `peer_saves` left in the folders `local` of all nodes, on the same
 /// mesh; and the saves in `folder`. Called on all ranks together. A file that a node lost comes from where its copy
-/// is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0 prints that line on stderr.
-/// Errors, on all ranks: those of `resume`; `config_error` for copies of another model, element types or data.
+/// is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0 prints that line on stderr. Copies
+/// count only if they are of the trainer's run, where it has a name, or else of that of the newest save in `folder`.
+/// Errors, on all ranks: those of `resume`; `config_error` for copies of another model, element types or data, and for
+/// those of several runs where neither says which; `io_error` if copies were damaged while they were read, and there
+/// is no save.
 template <class Trainer>
 peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::path& local,
                                      const std::filesystem::path& folder, const save_facts& facts = {}) {
@@ -343,17 +363,24 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
   auto& all = world.control();
   peer_resume_result done;
   const io::manifest expected = detail::manifest_of(trainer);
-  const detail::peer_choice choice = detail::choose_peer_step(all, local, expected.mesh);
   std::int64_t saved = -1;
-  if (all.rank() == 0) {
+  const std::string run = detail::on_first_rank(all, [&] {
     const io::search_result found = io::latest(folder, io::verify::sizes);
     if (found.save) saved = found.save->manifest.step;
-  }
+    return trainer.run_name().value_or(found.save ? io::detail::run_of(found.save->manifest) : std::string());
+  });
   all.broadcast(std::span<std::int64_t>(&saved, 1), 0);
+  const detail::peer_choice choice = detail::choose_peer_step(all, local, expected.mesh, run);
+  if (run.empty() && choice.runs.size() > 1)
+    throw config_error("heddle: '" + local.string() + "' has copies of " + std::to_string(choice.runs.size()) +
+                       " runs, '" + *choice.runs.begin() + "' and '" + *std::next(choice.runs.begin()) + "', and '" +
+                       folder.string() +
+                       "' has no save that says which to go on with: call set_run_name, or remove the others");
   if (choice.missing >= 0 && choice.incomplete > saved)
     done.why = "no node has a copy of rank " + std::to_string(choice.missing) + " of step " +
                std::to_string(choice.incomplete);
   std::string fault;
+  bool touched = false;
   std::optional<detail::rank_file_reader> reader;
   if (choice.step >= 0 && choice.step >= saved) {
     const auto at = detail::peer_folder(local, choice.step);
@@ -378,6 +405,7 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
           bytes.resize(static_cast<std::size_t>((std::max)(count, std::int64_t{0})));
           if (count >= 0) all.recv(std::span<std::byte>(bytes), holder);
           try {
+            if (count < 0) continue;
             io::detail::make_folder(at);
             detail::write_whole(at / name, bytes);
           } catch (const io_error& e) {
@@ -399,18 +427,24 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
         if (io::digest(file).checksum != m.files.at(0).checksum)
           throw io_error("heddle: '" + file.string() + "' is damaged: its checksum is not what was written");
         reader.emplace(file, std::move(m));
-        if (misfit.empty()) {
-          for (int k = 0; k < trainer.stages(); ++k) detail::read_frozen(*reader, trainer.stage(k));
-          detail::each_saved_bucket(trainer, [&](auto& stage, auto& optimizer, auto& group) {
-            detail::read_stage(*reader, stage, optimizer, group);
-          });
-        }
       }
     } catch (const io_error& e) {
       fault = e.what();
     }
     detail::throw_together<config_error>(all, misfit);
     fault = detail::first_fault(all, fault);
+    if (fault.empty()) {  // all ranks have theirs: from here on the trainer changes
+      touched = true;
+      try {
+        for (int k = 0; k < trainer.stages(); ++k) detail::read_frozen(*reader, trainer.stage(k));
+        detail::each_saved_bucket(trainer, [&](auto& stage, auto& optimizer, auto& group) {
+          detail::read_stage(*reader, stage, optimizer, group);
+        });
+      } catch (const io_error& e) {
+        fault = e.what();
+      }
+      fault = detail::first_fault(all, fault);
+    }
     if (fault.empty()) {
       detail::each_saved_bucket(trainer, [&](auto& stage, auto& optimizer, auto& group) {
         detail::gather_stage(*reader, stage, optimizer, group);
@@ -428,6 +462,9 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
   if (!done.why.empty() && all.rank() == 0)
     std::fprintf(stderr, "heddle: %s: the newest save in '%s' is taken\n", done.why.c_str(), folder.string().c_str());
   done.result = resume(trainer, folder, facts);
+  if (touched && !done.result.resumed)
+    throw io_error("heddle: " + done.why + "; a part of the copies has been read, and '" + folder.string() +
+                   "' has no save in their place");
   return done;
 }
 

@@ -41,7 +41,8 @@ struct s3_options {
   std::string endpoint{};  ///< as in "http://127.0.0.1:9000"; empty: https://s3.REGION.amazonaws.com
   std::string region = "us-east-1";
   std::string access_key{}, secret_key{}, session_token{};
-  int retries = 5;  ///< of a request that failed on the way, or with 429, 500, 502, 503 or 504
+  /// Of a request that failed on the way, or with 429, 500, 502, 503 or 504, or with 409 where several put one object.
+  int retries = 5;
   std::chrono::milliseconds first_pause{100};        ///< before the first retry; twice as long before each of the next
   std::chrono::milliseconds connect_timeout{10000};  ///< of a connection
   std::chrono::milliseconds stall_timeout{30000};    ///< a transfer that brings nothing for so long has failed
@@ -193,7 +194,7 @@ class s3_store final : public store {
     for (CURL* c : free_) curl_easy_cleanup(c);
   }
 
-  std::string where(std::string_view name) const override { return url_of(std::string(name)); }
+  std::string where(std::string_view name) const override { return shown_url(std::string(name)); }
 
   std::optional<std::int64_t> size(const std::string& name) const override {
     request r{"HEAD", name};
@@ -241,7 +242,7 @@ class s3_store final : public store {
     r.if_absent = true;
     const detail::s3_answer a = perform(r);
     forget(name);
-    if (a.status == 412 || a.status == 409) {
+    if (a.status == 412) {
       // After an answer that was lost, what is there may be what this call has put.
       if (!r.was_retried) return false;
       const auto there = read_all(name);
@@ -323,6 +324,15 @@ class s3_store final : public store {
   std::string url_of(const std::string& name) const {
     return options_.endpoint + "/" + escaped(bucket_) + "/" + (name.empty() ? "" : escaped(prefix_ + name, true));
   }
+  // For messages: without what stands before an '@'.
+  std::string shown_url(const std::string& name) const {
+    std::string url = url_of(name);
+    const auto scheme = url.find("://");
+    const auto host = scheme == url.npos ? 0 : scheme + 3;
+    const auto at = url.substr(0, url.find('/', host)).rfind('@');
+    if (at != url.npos && at >= host) url.replace(host, at - host, "***");
+    return url;
+  }
   void forget(const std::string& name) {
     const std::scoped_lock lock(lock_);
     etags_.erase(name);
@@ -344,20 +354,20 @@ class s3_store final : public store {
   }
   void require(const request& r, const detail::s3_answer& a, bool is) const {
     if (!is)
-      throw io_error("heddle: " + std::string(r.method) + " '" + url_of(r.name) + "': HTTP status " +
+      throw io_error("heddle: " + std::string(r.method) + " '" + shown_url(r.name) + "': HTTP status " +
                      std::to_string(a.status) + said(a));
   }
   void require_done(const request& r, const detail::s3_answer& a) const { require(r, a, a.status == 200); }
   void require_bucket() const {
     request r{"HEAD", {}};
     const detail::s3_answer a = perform(r);
-    if (a.status == 404) throw io_error("heddle: there is no bucket '" + url_of({}) + "' (HTTP status 404)");
+    if (a.status == 404) throw io_error("heddle: there is no bucket '" + shown_url({}) + "' (HTTP status 404)");
   }
   pugi::xml_document xml(const request& r, const detail::s3_answer& a) const {
     pugi::xml_document answer;
     if (const auto parsed = answer.load_buffer(a.text.data(), a.text.size()); !parsed)
-      throw io_error("heddle: " + std::string(r.method) + " '" + url_of(r.name) + "': the answer is no XML, offset " +
-                     std::to_string(parsed.offset) + ": " + parsed.description());
+      throw io_error("heddle: " + std::string(r.method) + " '" + shown_url(r.name) +
+                     "': the answer is no XML, offset " + std::to_string(parsed.offset) + ": " + parsed.description());
     return answer;
   }
 
@@ -408,11 +418,13 @@ class s3_store final : public store {
   detail::s3_answer perform(request&& r) const { return perform(r); }
   detail::s3_answer perform(request& r) const {
     auto pause = options_.first_pause;
+    std::int64_t brought = 0;
     for (int left = options_.retries;; --left) {
       detail::s3_answer a;
       CURLcode code = send(r, a);
       if (code == CURLE_OK && a.is_cut()) code = CURLE_PARTIAL_FILE;
-      const bool done = code == CURLE_OK && !may_pass(a.status);
+      const bool conflict = code == CURLE_OK && a.status == 409 && r.if_absent;  // nothing was put
+      const bool done = code == CURLE_OK && !conflict && !may_pass(a.status);
       if (done) return a;
       if (code != CURLE_OK && a.received > 0) {  // goes on where it was cut
         r.offset += a.received;
@@ -422,17 +434,21 @@ class s3_store final : public store {
           a.received = 0;
           return a;
         }
-        left = options_.retries;
-        pause = options_.first_pause;
+        if (brought += a.received; brought >= std::int64_t{1} << 20) {  // less is no reason to try for ever
+          brought = 0;
+          left = options_.retries;
+          pause = options_.first_pause;
+        }
       }
       if (r.body && !r.body->fault.empty()) throw io_error(r.body->fault);
       if (left <= 0 || (code != CURLE_OK && !may_pass(code))) {
         if (code != CURLE_OK)
-          throw io_error("heddle: " + std::string(r.method) + " '" + url_of(r.name) + "': " + curl_easy_strerror(code) +
+          throw io_error("heddle: " + std::string(r.method) + " '" + shown_url(r.name) +
+                         "': " + curl_easy_strerror(code) +
                          (r.was_retried ? ", after " + std::to_string(options_.retries) + " retries" : ""));
         return a;
       }
-      r.was_retried = true;
+      if (!conflict) r.was_retried = true;
       retries_.fetch_add(1, std::memory_order_relaxed);
       std::this_thread::sleep_for(pause);
       pause *= 2;

@@ -188,7 +188,7 @@ class mds_shards {
     if (!encoding) fail(which + " has no column '" + heddle::v0::detail::shown_name(options_.column) + "'");
     understand(one, *encoding, which);
     const auto samples = s.at("samples").template get<std::int64_t>();
-    if (samples < 0 || 4 * (samples + 2) > one.bytes)
+    if (samples < 0 || samples > one.bytes / 4 - 2)
       fail(which + " has " + std::to_string(samples) + " samples in " + std::to_string(one.bytes) + " bytes");
     begins_.push_back(begins_.back() + samples);
     const std::int64_t fixed =

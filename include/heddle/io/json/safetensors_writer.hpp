@@ -129,27 +129,6 @@ std::string safetensors_head(const std::vector<const Output*>& tensors,
   return head + text;
 }
 
-// Writes under another name, makes it durable, and gives it its name: readers see all of it or none.
-template <class Fill>
-void write_whole_file(const std::filesystem::path& path, Fill&& fill) {
-  std::filesystem::path partial = path;
-  partial += ".partial";
-  try {
-    durable_file file(partial);
-    fill(file);
-    file.close();
-    std::error_code ec;
-    std::filesystem::rename(partial, path, ec);
-    if (ec)
-      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + path.string() + "': " + ec.message());
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    throw;
-  }
-  sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
-}
-
 inline void write_ordered(const std::filesystem::path& path, const std::vector<const safetensors_output*>& tensors,
                           const std::vector<std::pair<std::string, std::string>>& metadata) {
   const std::string head = safetensors_head(tensors, metadata, "heddle: '" + path.string() + "', ");

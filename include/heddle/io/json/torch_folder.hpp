@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,7 +66,9 @@ inline std::map<std::string, std::vector<std::int64_t>> saved_offsets(const safe
 /// consolidated). Opening it reads what the folder says of its tensors; elements are read when asked for, on any
 /// thread. The pickles in it are taken apart, never run.
 /// Errors: `io_error` as those of `parse_torch_metadata` and `safetensors_file`; a folder with neither, files that are
-/// missing, parts of a tensor with several types, that overlap, or have not all its elements.
+/// missing, parts of a tensor with several types, that overlap, or have not all its elements. Files of safetensors do not
+/// say how many ranks there were, nor the shapes of whole tensors: if those of the last ranks are lost, a tensor is
+/// shorter. Look at its shape, as `model::read_parameters` does.
 class torch_folder {
  public:
   explicit torch_folder(std::filesystem::path path)
@@ -96,11 +99,14 @@ class torch_folder {
     for (const auto& [name, at] : by_name_) all.push_back(name);
     return all;
   }
-  /// Names of what is no tensor, and is not read.
+  /// Names of what is no tensor or has elements of a type that is not read.
   const std::vector<std::string>& others() const noexcept { return about_.others; }
-  /// Errors: `io_error` if there is none of this name, or its parts are not as the folder says.
+  /// Errors: `io_error` if there is none of this name, its parts are not as the folder says, or a file has changed.
   torch_tensor tensor(std::string_view name) const {
     const auto at = by_name_.find(name);
+    if (at == by_name_.end() && std::find(about_.others.begin(), about_.others.end(), name) != about_.others.end())
+      throw io_error("heddle: '" + shown_ + "': '" + detail::shown_name(std::string(name)) +
+                     "' is no tensor, or one of a type that is not read");
     if (at == by_name_.end())
       throw io_error("heddle: '" + shown_ + "' has no tensor '" + detail::shown_name(std::string(name)) + "', but " +
                      std::to_string(by_name_.size()) + " others");
@@ -108,6 +114,9 @@ class torch_folder {
     const std::scoped_lock lock(cache_->lock);
     auto& found = cache_->of[at->second];
     if (!found) found = std::make_unique<std::vector<detail::placed_chunk>>(place(record));
+    const input_file* last = nullptr;
+    for (const detail::placed_chunk& c : *found)
+      if (c.file != last) (last = c.file)->require_unchanged();
     return {record, *found, shown_};
   }
 
@@ -128,6 +137,39 @@ class torch_folder {
     std::sort(all.begin(), all.end());
     return all;
   }
+  // "model-00002-of-00003.safetensors", of a rank behind "shard-00001-": of each number up to the last some rank has a
+  // file. A rank that holds nothing of a number has none of it.
+  void require_numbers(const std::vector<std::string>& files) const {
+    std::map<std::pair<std::string, std::int64_t>, std::set<std::int64_t>> all;
+    for (const std::string& file : files) {
+      std::string_view name = std::string_view(file).substr(0, file.rfind('.'));
+      const auto take_number = [&name]() -> std::int64_t {
+        const auto begin = name.find_last_not_of("0123456789") + 1;  // 0 without
+        const std::string_view digits = name.substr(begin);
+        if (digits.empty() || digits.size() > 9) return -1;
+        name.remove_suffix(digits.size());
+        return detail::parse_number<std::int64_t>(digits, 10, "a number in a file's name");
+      };
+      const std::int64_t last = take_number();
+      if (last < 1 || !name.ends_with("-of-")) continue;
+      name.remove_suffix(4);
+      const std::int64_t number = take_number();
+      if (number < 1 || number > last) continue;
+      constexpr std::string_view shard = "shard-";
+      if (name.starts_with(shard))
+        if (const auto end = name.find_first_not_of("0123456789", shard.size()); end != name.npos && end > shard.size())
+          name.remove_prefix(end + 1);
+      all[{std::string(name), last}].insert(number);
+    }
+    for (const auto& [of, numbers] : all) {
+      std::int64_t next = 1;
+      for (const std::int64_t n : numbers) next += n == next;
+      if (next <= of.second)
+        throw io_error("heddle: '" + shown_ + "' has " + std::to_string(numbers.size()) + " of the " +
+                       std::to_string(of.second) + " files '" + detail::shown_name(of.first) + "...-of-" +
+                       std::to_string(of.second) + "': number " + std::to_string(next) + " is missing");
+    }
+  }
   const input_file& file(const std::string& name) const {
     auto& found = cache_->files[name];
     if (!found) found = std::make_unique<input_file>(path_ / name);
@@ -137,12 +179,10 @@ class torch_folder {
     std::vector<detail::placed_chunk> all;
     for (const torch_chunk& c : record.chunks) {
       const input_file& from = file(c.file);
-      from.require_unchanged();
       const std::string where = "'" + from.path().string() + "', tensor '" + detail::shown_name(record.name) +
                                 "', offset " + std::to_string(c.begin);
-      all.push_back(
-          {&from, stored_ ? detail::position_of_stored(from, c.begin, c.bytes, c.extents, record.dtype.bits / 8, where)
-                          : c.begin});
+      all.push_back({&from, stored_ ? detail::position_of_stored(from, c.begin, c.bytes, c.extents, record.dtype, where)
+                                    : c.begin});
     }
     return all;
   }
@@ -161,6 +201,7 @@ class torch_folder {
   void open_safetensors() {
     const auto files = safetensors_in(path_);
     if (files.empty()) throw io_error("heddle: '" + shown_ + "' has neither a .metadata nor a file of safetensors");
+    require_numbers(files);
     std::map<std::string, torch_record> all;
     for (const std::string& name : files) {
       const safetensors_header header = detail::read_safetensors_head(file(name));

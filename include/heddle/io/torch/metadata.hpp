@@ -40,7 +40,7 @@ struct torch_record {
 };
 
 /// What a folder has: tensors, sorted by name, and names of what is no tensor (numbers, lists: `torch.load` reads
-/// them).
+/// them) or has elements of a type that is not read (complex64, float8_e4m3fnuz).
 struct torch_metadata {
   std::vector<torch_record> tensors;
   std::vector<std::string> others;
@@ -152,7 +152,8 @@ class torch_metadata_reader {
                                          "torch uint8",
                                          "torch uint16",
                                          "torch bool",
-                                         "torch uint32"});
+                                         "torch uint32",
+                                         "torch uint64"});
     return names;
   }
 
@@ -167,8 +168,10 @@ class torch_metadata_reader {
       const std::string of = pickle_.global(pickle_.object_class(named[i + 1]));
       if (of == "torch.distributed.checkpoint.metadata BytesStorageMetadata")
         all.others.push_back(std::move(name));
+      else if (auto t = tensor(name, named[i + 1]))
+        all.tensors.push_back(std::move(*t));
       else
-        all.tensors.push_back(tensor(std::move(name), named[i + 1]));
+        all.others.push_back(std::move(name));
     }
     std::sort(all.tensors.begin(), all.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (std::size_t i = 1; i < all.tensors.size(); ++i)
@@ -229,11 +232,12 @@ class torch_metadata_reader {
                        "the optimizer's fully_sharded_model_space or fully_reshardable format");
   }
 
-  torch_record tensor(std::string name, value object) {
+  // Nothing for a tensor whose elements are of a type that is not read.
+  std::optional<torch_record> tensor(const std::string& name, value object) {
     const std::string of = where() + "tensor '" + shown_name(name) + "': ";
     const value state = state_of(object, "torch.distributed.checkpoint.metadata TensorStorageMetadata");
     torch_record t;
-    t.name = std::move(name);
+    t.name = name;
     t.shape = extents(pickle_.find(state, "size"));
     const value properties = pickle_.find(state, "properties");
     value type = pickle_.object_state(properties);
@@ -246,7 +250,7 @@ class torch_metadata_reader {
     }
     const std::string type_name = pickle_.global(type);
     const safetensors_dtype* const dtype = dtype_of_torch(type_name);
-    if (dtype == nullptr) throw io_error(of + "elements of " + shown_name(type_name) + " are not read");
+    if (dtype == nullptr) return std::nullopt;
     t.dtype = *dtype;
     const auto chunks = pickle_.items(pickle_.find(state, "chunks"));
     chunks_ += chunks.size();

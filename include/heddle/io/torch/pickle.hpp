@@ -227,8 +227,10 @@ class pickle {
     const std::size_t mark = last_mark();
     if (mark == 0) fail("an empty stack");
     const value to = of_bits(stack_[mark - 1]);
-    if (to.kind() != kind) fail("items for what takes none");
+    const bool is_object = kind == pickle_kind::dict && to.kind() == pickle_kind::object;  // as at SETITEM
+    if (to.kind() != kind && !is_object) fail("items for what takes none");
     if (kind == pickle_kind::dict && (stack_.size() - mark) % 2 == 0) fail("a key without a value");
+    if (is_object) return stack_.resize(mark);
     append(to, mark + 1);
     stack_.pop_back();
   }

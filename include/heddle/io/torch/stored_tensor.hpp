@@ -3,7 +3,9 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/shown_name.hpp>
+#include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
+#include <heddle/io/torch/metadata.hpp>
 #include <heddle/io/torch/pickle.hpp>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::io::detail {
@@ -121,11 +124,30 @@ class stored_archive {
   std::map<std::string, member, std::less<>> members_;
 };
 
+// The element type of a storage ("torch FloatStorage"), or null for one of bytes.
+constexpr const safetensors_dtype* dtype_of_storage(std::string_view name) noexcept {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> all{{{"torch DoubleStorage", "F64"},
+                                                                               {"torch FloatStorage", "F32"},
+                                                                               {"torch HalfStorage", "F16"},
+                                                                               {"torch BFloat16Storage", "BF16"},
+                                                                               {"torch LongStorage", "I64"},
+                                                                               {"torch IntStorage", "I32"},
+                                                                               {"torch ShortStorage", "I16"},
+                                                                               {"torch CharStorage", "I8"},
+                                                                               {"torch ByteStorage", "U8"},
+                                                                               {"torch BoolStorage", "BOOL"}}};
+  for (const auto& [torch, ours] : all)
+    if (torch == name) return find_safetensors_dtype(ours);
+  return nullptr;
+}
+
 // Offset in the file of the first element of a tensor of these extents, row-major without gaps.
-// Errors: `io_error` for another shape, elements in another order, and machines of another byte order.
+// `dtype`: as safetensors names it.
+// Errors: `io_error` for another shape or type, elements in another order, and machines of another byte order.
 inline std::int64_t position_of_stored(const input_file& file, std::int64_t begin, std::int64_t bytes,
-                                       const std::vector<std::int64_t>& extents, std::int64_t element_bytes,
+                                       const std::vector<std::int64_t>& extents, const safetensors_dtype& dtype,
                                        const std::string& where) {
+  const std::int64_t element_bytes = dtype.bits / 8;
   static constexpr auto allowed = std::to_array<std::string_view>({"torch._utils _rebuild_tensor_v2",
                                                                    "torch._utils _rebuild_tensor_v3",
                                                                    "collections OrderedDict",
@@ -163,6 +185,13 @@ inline std::int64_t position_of_stored(const input_file& file, std::int64_t begi
   expect(arguments.size() >= 4, "its arguments");
   const auto storage = p.items(p.stored_id(arguments[0]));
   expect(storage.size() == 5, "its storage");
+  const std::string of = p.global(storage[1]);
+  const safetensors_dtype* type = dtype_of_storage(of);
+  if (type == nullptr && arguments.size() > 6 && arguments[6].kind() == pickle_kind::global)
+    type = dtype_of_torch(p.global(arguments[6]));
+  expect(type != nullptr && *type == dtype, "elements of " + shown_name(of) +
+                                                (type == nullptr ? "" : " (" + std::string(type->name) + ")") + ", " +
+                                                std::string(dtype.name) + " in .metadata");
   const auto sizes = p.items(arguments[2]), strides = p.items(arguments[3]);
   expect(sizes.size() == extents.size() && strides.size() == extents.size(),
          std::to_string(sizes.size()) + " dimensions, " + std::to_string(extents.size()) + " in .metadata");

@@ -43,7 +43,8 @@ class torch_tensor {
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`): of each
   /// box that has some of them those, run by run.
-  /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if a file has changed.
+  /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if a file is
+  /// shorter than it was. That a file has changed is looked at when the tensor is asked for.
   template <class T>
   void read(std::int64_t first, std::span<T> out) const {
     const auto n = static_cast<std::int64_t>(out.size()), have = record_->count();

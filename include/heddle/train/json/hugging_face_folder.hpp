@@ -173,18 +173,6 @@ io::safetensors_plan with_types_of(const Folder& folder, const io::safetensors_p
   return io::safetensors_plan(std::move(tensors), most_bytes);
 }
 
-/// Does `work` on all ranks of `world` together: an `io_error` of one is thrown on all.
-template <class World, class Work>
-void io_together(World& world, Work&& work) {
-  std::string fault;
-  try {
-    work();
-  } catch (const io_error& e) {
-    fault = e.what();
-  }
-  detail::throw_together<io_error>(world.control(), fault);
-}
-
 /// Writes a folder of Hugging Face from the stages of all ranks: `write(sink)` writes what this rank has, as `model::write_parameters` does.
 /// Called on all ranks of `world` together. Each rank writes its own bytes into the shared files, nothing is gathered; the files get their
 /// names when all have written, the index last. The folder must be one that all ranks see. Returns the bytes of elements that this rank
