@@ -16,6 +16,7 @@
 #endif
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -193,7 +194,8 @@ TEST_CASE("a cache of shards stays below its size, and reads a shard once for al
   const far_folder far(folder / "far");
   mio::shard_cache cache(far, {.folder = folder / "near", .most_bytes = 4500, .mapped = 2});
   put(folder / "near" / "mine", std::string(100, 'm'));
-  std::filesystem::last_write_time(folder / "near" / "mine", std::filesystem::file_time_type{});  // the oldest
+  std::filesystem::last_write_time(folder / "near" / "mine",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
   const auto held = cache.get("s0", "0", 1000);
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < 12; ++i) {
