@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,17 @@ struct settings {
   bool kill = false;
 };
 
+// A thread that is told to end and waited for, also where training throws.
+struct joined_thread {
+  std::atomic<bool>& done;
+  std::thread thread;
+  void join() {
+    done = true;
+    if (thread.joinable()) thread.join();
+  }
+  ~joined_thread() { join(); }
+};
+
 int train(const settings& s) {
   // What is validated on: simulations that no solver runs.
   std::vector<float> x, y;
@@ -92,34 +104,41 @@ int train(const settings& s) {
                     .at_a_time = s.at_a_time,
                     .on_lost = [&](std::int64_t lost) {
                       for (auto& r : receivers) r->give_up(static_cast<std::uint32_t>(lost));
+                    },
+                    .on_finished = [&](std::int64_t finished) {
+                      for (auto& r : receivers) r->gone(static_cast<std::uint32_t>(finished));
                     }},
                    endpoints);
   std::atomic<bool> done{false};
-  std::thread killer([&] {  // a simulation that has sent something just now, until one was not finished yet
+  joined_thread killer{done, std::thread([&] {  // a simulation that has sent something just now, until one was not finished yet
     for (std::int64_t i = 0; s.kill && !done && runs.counters().died == 0; ++i)
       if (receivers[0]->silent(static_cast<std::uint32_t>(i % s.simulations)) < 0.02 && runs.kill(i % s.simulations))
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       else if (i % s.simulations == 0)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
+  })};
 
   ht::options<surrogate::config> options{.model = {.inputs = 4, .outputs = heat::points}, .batch = 32, .steps = s.steps};
   options.learning_rate = {.peak = 5e-3, .warmup_steps = 20};
   options.validate_every = s.steps;
   options.threads_per_rank = 1;
-  double error = 0;
+  double error = std::numeric_limits<double>::infinity();  // until it is validated
   std::int64_t steps = 0;
   hd::launch<hd::threads>(mesh(s.ranks), [&](auto& world) {
     auto trainer = ht::make_trainer<hd::strategy<mesh, hd::zero<1>>>(surrogate{}, world, options);
     const ht::online_pairs data(*buffers[static_cast<std::size_t>(world.rank())], held_out);
-    ht::run_online(trainer, data, [&](const ht::step_report& r) {
-      if (world.rank() != 0) return;
-      steps = r.step + 1;
-      if (r.step % 100 == 0) std::printf("step %5d  loss %.5f\n", static_cast<int>(r.step), r.loss);
-      if (r.validation_loss) error = *r.validation_loss;
-    });
+    try {
+      ht::run_online(trainer, data, [&](const ht::step_report& r) {
+        if (world.rank() != 0) return;
+        steps = r.step + 1;
+        if (r.step % 100 == 0) std::printf("step %5d  loss %.5f\n", static_cast<int>(r.step), r.loss);
+        if (r.validation_loss) error = *r.validation_loss;
+      });
+    } catch (...) {  // the other ranks are not to wait for samples
+      for (auto& b : buffers) b->close();
+      throw;
+    }
   });
-  done = true;
   killer.join();
   runs.wait();
 

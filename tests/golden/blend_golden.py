@@ -5,6 +5,7 @@
 
 The weights are divided by their numpy sum, as megatron/core/datasets/utils.py does. For each of 200 random blends a
 line: number of weights, weights (hexadecimal), samples, a checksum (see `fold`) of corpus and sample of each sample.
+Corpora of weight 0 are left out, as Megatron's BlendedDataset takes none of them.
 """
 import glob
 import importlib.util
@@ -36,8 +37,9 @@ def main(path):
             samples = int(draw.integers(1, 500)) if i % 10 else 9000
             w = weights / numpy.sum(weights)
             corpus, sample = numpy.zeros(samples, dtype=numpy.int16), numpy.zeros(samples, dtype=numpy.int64)
-            helpers.build_blending_indices(corpus, sample, w, n, samples, False)
-            both = numpy.stack([corpus.astype(numpy.int64), sample], axis=1).reshape(-1)
+            there = numpy.flatnonzero(w)
+            helpers.build_blending_indices(corpus, sample, w[there], len(there), samples, False)
+            both = numpy.stack([there[corpus].astype(numpy.int64), sample], axis=1).reshape(-1)
             out.write(" ".join([str(n), *(float(x).hex() for x in weights), str(samples), str(fold(both))]) + "\n")
 
 

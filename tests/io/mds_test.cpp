@@ -17,6 +17,7 @@
 #endif
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -201,14 +202,18 @@ TEST_CASE("a cache of shards stays below its size, and reads a shard once for al
   for (int i = 0; i < 12; ++i) put(folder / "far" / std::to_string(i), std::string(1000, static_cast<char>('a' + i)));
   const far_folder far(folder / "far");
   mio::shard_cache cache(far, {.folder = folder / "near", .most_bytes = 4500, .mapped = 2});
+  put(folder / "near" / "mine", std::string(100, 'm'));
+  std::filesystem::last_write_time(folder / "near" / "mine",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
   const auto held = cache.get("s0", "0", 1000);
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < 12; ++i) {
       const std::string number = std::to_string(i);
       const auto file = cache.get("s" + number, number, 1000);
       CHECK(static_cast<char>(file->bytes()[999]) == 'a' + i);
-      CHECK(bytes_in(folder / "near") <= 4500);
+      CHECK(bytes_in(folder / "near") <= 4500 + 100);
     }
+  CHECK(std::filesystem::file_size(folder / "near" / "mine") == 100);  // not the cache's
   CHECK(cache.shards_read() > 12);
   CHECK(static_cast<char>(held->bytes()[0]) == 'a');  // removed, and lives while it is used
   // Four processes' worth of threads want the same shards at once.
@@ -223,8 +228,24 @@ TEST_CASE("a cache of shards stays below its size, and reads a shard once for al
     });
   for (std::thread& t : threads) t.join();
   CHECK((wrong == 0 && far.reads == 12));
+  // Some remove what others are about to map.
+  threads.clear();
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      mio::shard_cache mine(far, {.folder = folder / "tight", .most_bytes = 1, .mapped = 1});
+      for (int i = 0; i < 300; ++i) {
+        const int n = 2 * t + i % 2;
+        try {
+          wrong += static_cast<char>(mine.get("s" + std::to_string(n), std::to_string(n), 1000)->bytes()[5]) != 'a' + n;
+        } catch (const heddle::error&) {
+          ++wrong;
+        }
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
   // A file of another size in the folder is replaced.
-  put(folder / "shared" / "s3", "half");
+  put(folder / "shared" / "s3.heddle-shard", "half");
   mio::shard_cache again(far, {.folder = folder / "shared"});
   CHECK(again.get("s3", "3", 1000)->bytes().size() == 1000);
   CHECK_THROWS_WITH(again.get("s4x", "4", 999), Contains("'4' has 1000 bytes; expected 999"));

@@ -116,6 +116,15 @@ TEST_CASE("corpora are blended in Megatron's order, bit for bit", "[io][tokens][
   }
   CHECK(lines == 200);
 
+  // Nothing of a corpus of weight 0, wherever it stands; the others as if it were not there.
+  const tio::blend with(std::array{0., .5, 0., .3, .2, 0.}, 1000), without(std::array{.5, .3, .2}, 1000);
+  constexpr std::array<std::int64_t, 3> at{1, 3, 4};
+  with.each(0, 1000, [&](std::int64_t s, tio::blend::place p) {
+    const tio::blend::place q = without(s);
+    REQUIRE((p.corpus == at[static_cast<std::size_t>(q.corpus)] && p.sample == q.sample));
+  });
+  CHECK(tio::blend(std::array{0., 1.}, 8).samples_of(0) == 0);
+
   // As published; and any sample alone.
   const tio::blend three(std::array{.5, .3, .2}, 10000);
   const std::array expected{0, 1, 2, 0, 1, 0, 2, 0, 1, 0};

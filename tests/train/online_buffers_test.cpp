@@ -179,6 +179,8 @@ TEST_CASE("steps that a simulation sends again are known", "[train][online]") {
     for (std::uint32_t t = 0; t < 50; t += 2) CHECK(steps.insert(s, t));
   for (std::uint32_t t = 0; t < 50; ++t) CHECK(steps.insert(1, t) == (t % 2 == 1));
   CHECK((steps.count() == 100 && steps.again() == 25 && steps.simulations() == 3));
+  // Steps that are far apart cost no memory between them.
+  for (std::uint32_t s = 0; s < 2000; ++s) CHECK((steps.insert(s, (1u << 30) - 1) && !steps.insert(s, (1u << 30) - 1)));
 }
 
 }  // namespace online_buffers_test

@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -116,6 +117,10 @@ TEST_CASE("messages of simulations are what they were, or named", "[train][onlin
   const auto back = ht::sample_of(bytes, h);
   CHECK((back.simulation == 3 && back.step == 9 && back.inputs == sample.inputs && back.targets == sample.targets));
   CHECK_THAT(ht::message_fault(bytes, 8, 2, 1, h), Contains("a message of run 7; this is run 8"));
+  CHECK(ht::message_fault(bytes, 7, 2, 1, h, 4).empty());
+  CHECK_THAT(ht::message_fault(bytes, 7, 2, 1, h, 3), Contains("of simulation 3; this run has those below 3"));
+  const auto end = ht::message_of({.run = 7, .simulation = 3, .step = ht::end_of_simulation}, {}, {});
+  CHECK_THAT(ht::message_fault(end, 7, 2, 1, h, 3), Contains("of simulation 3; this run has those below 3"));
   CHECK_THAT(ht::message_fault(bytes, 7, 2, 2, h), Contains("2 inputs and 1 targets; expected 2 and 2"));
   CHECK_THAT(ht::message_fault(std::span(bytes).first(23), 7, 2, 1, h), Contains("23 bytes; its header has 24"));
   CHECK_THAT(ht::message_fault(std::span(bytes).first(35), 7, 2, 1, h), Contains("sent 35 bytes; expected 36"));
@@ -191,6 +196,27 @@ TEST_CASE("online training ends together when one rank has no more, and says wha
     for (std::uint32_t t = 0; t < (r == 0 ? 60u : 20u); ++t) buffers.back()->put(made(1, t));
     buffers.back()->close();
   }
+  // Rank 0 throws after three steps, while rank 1 waits for samples that come behind those for which rank 0 has no room.
+  using online_fifo = ht::fifo<ht::online_sample>;
+  std::vector<std::unique_ptr<online_fifo>> small;
+  for (int r = 0; r < 2; ++r)
+    small.push_back(std::make_unique<online_fifo>(ht::buffer_options{.capacity = 40, .threshold = 0}));
+  std::thread simulation([&] {
+    for (std::uint32_t t = 0; t < 25; ++t) small[1]->put(made(1, t));
+    for (std::uint32_t t = 0; t < 200; ++t) small[0]->put(made(0, t));
+    for (std::uint32_t t = 25; t < 50; ++t) small[1]->put(made(1, t));
+  });
+  CHECK_THROWS_WITH(train_online(2, 100000,
+                                 [&](auto& trainer, auto& world, auto&&) {
+                                   const auto r = static_cast<std::size_t>(world.rank());
+                                   ht::run_online(trainer, ht::online_pairs(*small[r], held_out),
+                                                  [&](const ht::step_report& report) {
+                                                    if (r == 0 && report.step == 2) throw std::runtime_error("enough");
+                                                  });
+                                 }),
+                    Contains("enough"));
+  simulation.join();
+
   std::int64_t repeated = 0;
   const online_curve c = train_online(2, 100, [&](auto& trainer, auto& world, auto&& listener) {
     ht::online_pairs data(*buffers[static_cast<std::size_t>(world.rank())], held_out);
@@ -370,12 +396,35 @@ TEST_CASE("a trainer that does not draw makes simulations wait", "[train][online
     before = sent;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
-  CHECK(sent <= 20 + 5 + 5 + 5);  // and what both sides have in their hands
+  CHECK(receiver.silent(0) == 0);  // it waits, and so do its messages
+  CHECK(sent <= 20 + 5 + 5 + 5);   // and what both sides have in their hands
   CHECK(buffer.counters().unseen <= 20);
   std::set<std::uint32_t> steps;
   while (const auto x = buffer.get()) steps.insert(x->step);
   simulation.join();
   CHECK(steps.size() == 80);
+}
+
+TEST_CASE("a simulation that never says that it has ended ends with its process", "[train][online][zmq]") {
+  ht::fifo<ht::online_sample> buffer({.capacity = 100, .threshold = 0});
+  ht::zmq_receiver receiver(buffer, ht::receiver_options{.inputs = 2, .targets = 1, .simulations = 3});
+  {
+    ht::zmq_sender to({receiver.endpoint()});
+    for (std::uint32_t t = 0; t < 7; ++t) to.send(2, t, made(2, t).inputs, made(2, t).targets);
+    to.send(3, 0, made(3, 0).inputs, made(3, 0).targets);  // there is no such simulation
+    to.finish(4);
+    to.finish(1);
+  }
+  receiver.gone(1), receiver.gone(2);
+  ht::solvers runs({.command = {"/bin/sh", "-c", "exit 0"},
+                    .on_finished = [&](std::int64_t s) { receiver.gone(static_cast<std::uint32_t>(s)); }},
+                   {receiver.endpoint()});
+  int samples = 0;
+  while (buffer.get()) ++samples;  // ends
+  runs.wait();
+  const auto c = receiver.counters();
+  CHECK((samples == 7 && c.samples == 7 && c.ended == 3 && c.unsaid == 2 && c.refused == 2));
+  CHECK_THAT(receiver.last_fault(), Contains("a message of simulation 4; this run has those below 3"));
 }
 #endif
 
@@ -426,6 +475,20 @@ TEST_CASE("simulations that die are started again, and those that die too often 
     while (!runs.kill(0)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     while (runs.counters().started < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     CHECK(runs.counters().died == 1);
+  }
+  {  // The second takes the program away and dies, so that it cannot be started again: the first, which runs, is lost
+     // as well.
+    const fs::path program = folder.path / "shell";
+    fs::create_symlink("/bin/sh", program);
+    lost.clear();
+    ht::solvers runs({.command = {program.string(), "-c",
+                                  "[ $2 = 0 ] && exec sleep 1000; rm '" + program.string() + "'; exit 1", "solver"},
+                      .simulations = 4,
+                      .at_a_time = 2,
+                      .on_lost = [&](std::int64_t s) { lost.push_back(s); }},
+                     {});
+    CHECK_THROWS_WITH(runs.wait(), Contains("cannot start"));
+    CHECK((lost.size() == 4 && std::set<std::int64_t>(lost.begin(), lost.end()).size() == 4));
   }
   ht::solvers missing({.command = {"/no/such/solver"}, .simulations = 2}, {});
   CHECK_THROWS_WITH(missing.wait(), Contains("cannot start '/no/such/solver'"));

@@ -17,9 +17,10 @@ namespace heddle::inline v0::io {
 
 /// From which corpus each sample of a run comes. Sample s is taken from the corpus of which it has least: that with the
 /// largest `weight * max(s, 1) - taken`, of several the first. Any sample is found in less than 4,096 steps, since what
-/// was taken is kept every 4,096 samples; memory: 8 bytes of each corpus for each of those.
-/// Source: Megatron-LM, `build_blending_indices` of megatron/core/datasets/helpers.cpp; bit for bit its order. The
-/// weights are divided by their sum, which is added up as numpy does.
+/// was taken is kept every 4,096 samples; memory: 8 bytes of each corpus for each of those. Nothing is taken of a
+/// corpus of weight 0.
+/// Source: Megatron-LM, `build_blending_indices` of megatron/core/datasets/helpers.cpp; bit for bit its order of
+/// corpora whose weights are above 0. The weights are divided by their sum, which is added up as numpy does.
 class blend {
  public:
   /// `samples`: of the whole run. Errors: `config_error` for no corpus, a weight that is negative or no number, weights

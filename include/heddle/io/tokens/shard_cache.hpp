@@ -29,7 +29,7 @@ struct shard_cache_options {
 };
 
 /// Shards of a `byte_store`, as files. A shard is read by whoever needs it first, while others on the node wait; it
-/// stands in the folder under its name only when it is whole. What is mapped may be removed, and lives until it is
+/// stands in the folder under its name and `.heddle-shard` only when it is whole; other files there are left alone. What is mapped may be removed, and lives until it is
 /// unmapped: the folder's file system has up to `mapped` shards of each process more than `most_bytes`. Any thread may
 /// call. Errors: `io_error`, those of the store and of files. The store must outlive it.
 class shard_cache {

@@ -45,13 +45,18 @@ inline std::vector<std::byte> message_of(online_header h, std::span<const float>
   return bytes;
 }
 
-/// What is wrong with a message for a run whose samples have so many numbers; empty: nothing. Then `h` is its header.
+/// What is wrong with a message for a run whose samples have so many numbers, and which has so many simulations; empty:
+/// nothing. Then `h` is its header.
 inline std::string message_fault(std::span<const std::byte> bytes, std::uint32_t run, std::int64_t inputs,
-                                 std::int64_t targets, online_header& h) {
+                                 std::int64_t targets, online_header& h,
+                                 std::int64_t simulations = std::int64_t{1} << 32) {
   if (bytes.size() < sizeof h) return "a message of " + std::to_string(bytes.size()) + " bytes; its header has 24";
   std::memcpy(&h, bytes.data(), sizeof h);
   if (h.magic != online_header{}.magic) return "a message that does not begin with HDO1";
   if (h.run != run) return "a message of run " + std::to_string(h.run) + "; this is run " + std::to_string(run);
+  if (h.simulation >= simulations)
+    return "a message of simulation " + std::to_string(h.simulation) + "; this run has those below " +
+           std::to_string(simulations);
   if (h.step == end_of_simulation) return {};
   if (h.inputs != inputs || h.targets != targets)
     return "simulation " + std::to_string(h.simulation) + " sent samples of " + std::to_string(h.inputs) +

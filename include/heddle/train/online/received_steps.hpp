@@ -1,25 +1,26 @@
 // heddle/train/online/received_steps.hpp: which steps of which simulations have arrived.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <vector>
 
 namespace heddle::inline v0::train {
 
 /// A bit for each step of each simulation: one that is started again sends the steps anew that it has sent before.
+/// Memory: 512 bytes for each 4,096 steps of which one has come, wherever they are.
 class received_steps {
  public:
   /// Whether it is the first time.
   bool insert(std::uint32_t simulation, std::uint32_t step) {
-    std::vector<bool>& steps = of_[simulation];
-    if (steps.size() <= step) steps.resize(static_cast<std::size_t>(step) + 1, false);
-    if (steps[step]) {
+    std::bitset<page_steps>& page = of_[simulation][step / page_steps];
+    const std::size_t at = step % page_steps;
+    if (page[at]) {
       ++again_;
       return false;
     }
-    steps[step] = true;
+    page[at] = true;
     ++count_;
     return true;
   }
@@ -29,7 +30,8 @@ class received_steps {
   std::int64_t simulations() const noexcept { return static_cast<std::int64_t>(of_.size()); }
 
  private:
-  std::map<std::uint32_t, std::vector<bool>> of_{};
+  static constexpr std::size_t page_steps = 4096;
+  std::map<std::uint32_t, std::map<std::size_t, std::bitset<page_steps>>> of_{};
   std::int64_t count_ = 0, again_ = 0;
 };
 

@@ -44,7 +44,8 @@ struct no_validation {};
 
 /// Trains with an `online_pairs` until `options().steps`, or until the buffer of one rank is closed and empty: before
 /// each step all ranks agree that each has samples. `listener(const step_report&)` is called on every rank after each
-/// step, with a validation after every `options().validate_every` of them and after the last.
+/// step, with a validation after every `options().validate_every` of them and after the last. What is thrown closes the
+/// rank's buffer first, so that nobody waits for room in it while other ranks wait for samples.
 /// Errors: as `trainer.step`; `config_error` if ranks share samples.
 template <class Trainer, class Data, class Listener = quiet>
 void run_online(Trainer& trainer, const Data& data, Listener&& listener = {}) {
@@ -58,14 +59,19 @@ void run_online(Trainer& trainer, const Data& data, Listener&& listener = {}) {
     ranks.control().all_reduce(std::span<int>(have), minimum{});
     return have[0] == 1;
   };
-  bool more = trainer.steps_done() < trainer.options().steps && all_have(data.wait_ready());
-  while (more) {
-    step_report report = trainer.step(data);
-    more = trainer.steps_done() < trainer.options().steps && all_have(data.wait_ready());
-    if (const std::int64_t every = trainer.options().validate_every;
-        every > 0 && (!more || trainer.steps_done() % every == 0))
-      report.validation_loss = trainer.validate(data);
-    listener(static_cast<const step_report&>(report));
+  try {
+    bool more = trainer.steps_done() < trainer.options().steps && all_have(data.wait_ready());
+    while (more) {
+      step_report report = trainer.step(data);
+      more = trainer.steps_done() < trainer.options().steps && all_have(data.wait_ready());
+      if (const std::int64_t every = trainer.options().validate_every;
+          every > 0 && (!more || trainer.steps_done() % every == 0))
+        report.validation_loss = trainer.validate(data);
+      listener(static_cast<const step_report&>(report));
+    }
+  } catch (...) {
+    if constexpr (requires { data.buffer().close(); }) data.buffer().close();
+    throw;
   }
 }
 

@@ -31,6 +31,9 @@ struct solvers_options {
   std::function<double(std::int64_t)> silent{};
   /// Called for a simulation that is lost, as to `zmq_receiver::give_up`.
   std::function<void(std::int64_t)> on_lost{};
+  /// Called for a simulation whose process has ended with status 0, as to `zmq_receiver::gone`: without it, training
+  /// waits for ever for one that never says that it ended.
+  std::function<void(std::int64_t)> on_finished{};
 };
 
 /// What became of them.
@@ -49,7 +52,9 @@ class solvers {
   solvers& operator=(const solvers&) = delete;
   ~solvers();
 
-  /// Returns when no more runs. Errors: `io_error` with the system's text if the command cannot be started.
+  /// Returns when no more runs. Errors: `io_error` with the system's text if the command cannot be started; then
+  /// simulations that run are killed, and all that have not finished are lost. While the system has no room for a
+  /// process, its start is tried again: as long as others run, else for 5 s.
   void wait();
   solvers_counters counters() const;
   /// Of a simulation.
@@ -64,7 +69,7 @@ class solvers {
     double started = 0;
   };
   void run();
-  int start(std::int64_t simulation) const;
+  int start(std::int64_t simulation, bool may_wait) const;
 
   solvers_options options_;
   std::vector<std::string> endpoints_;

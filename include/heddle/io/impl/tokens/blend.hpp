@@ -62,10 +62,13 @@ HEDDLE_INLINE blend::place blend::next(std::int64_t sample, std::vector<std::int
   const double s = static_cast<double>((std::max)(sample, std::int64_t{1}));
   std::size_t best = 0;
   double most = 0;
+  bool found = false;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] == 0) continue;
     const volatile double due = weights_[i] * s;  // rounded: not fused with the difference, as in Megatron
     const double behind = due - static_cast<double>(taken[i]);
-    if (i > 0 && !(behind > most)) continue;
+    if (found && !(behind > most)) continue;
+    found = true;
     best = i;
     most = behind;
   }

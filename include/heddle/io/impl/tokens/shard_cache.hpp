@@ -28,6 +28,9 @@
 namespace heddle::inline v0::io {
 namespace detail {
 
+// Of the files that are a cache's own: no others are counted, replaced or removed.
+inline constexpr const char* shard_suffix = ".heddle-shard";
+
 // Holds a lock that other threads and processes of the node wait for.
 class node_lock {
  public:
@@ -95,19 +98,25 @@ HEDDLE_INLINE std::shared_ptr<const mapped_file> shard_cache::get(const std::str
   if (options_.folder.empty() || name.empty() || name[0] == '.' || name.find_first_not_of(plain) != std::string::npos)
     throw config_error("heddle: shard_cache: a shard '" + name + "' in the folder '" + options_.folder.string() +
                        "'; expected a folder, and a name of letters, digits, dots, dashes and underscores");
-  const std::filesystem::path path = options_.folder / name;
+  const std::filesystem::path path = options_.folder / (name + detail::shard_suffix);
   const checksum64 sum = checksum64().update(std::as_bytes(std::span(name)));
   // One of a few locks, which stay: a lock that is removed is none for those who wait for it.
   const detail::node_lock lock(options_.folder / (".lock-" + std::to_string(sum.value() % 64)));
-  std::error_code ec;
-  const auto there = std::filesystem::file_size(path, ec);
-  if (ec || there != static_cast<std::uint64_t>(bytes)) {
-    bring(path, key, bytes, decode);
-    shrink(path);
-  } else {
-    ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now; if that fails, it goes earlier
+  for (int tries = 1;; ++tries) {
+    std::error_code ec;
+    const auto there = std::filesystem::file_size(path, ec);
+    if (ec || there != static_cast<std::uint64_t>(bytes)) {
+      bring(path, key, bytes, decode);
+      shrink(path);
+    } else {
+      ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now; if that fails, it goes earlier
+    }
+    try {
+      return of_size(mapped_file(path), path.string());
+    } catch (const io_error&) {  // another process may have removed it meanwhile, to make room
+      if (tries == 100 || std::filesystem::exists(path, ec)) throw;
+    }
   }
-  return of_size(mapped_file(path), path.string());
 }
 
 HEDDLE_INLINE void shard_cache::bring(const std::filesystem::path& to, const std::string& key, std::int64_t bytes,
@@ -153,7 +162,8 @@ HEDDLE_INLINE void shard_cache::shrink(const std::filesystem::path& but) const {
   std::int64_t all = 0;
   std::error_code ec;
   for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
-    if (entry.path().filename().string()[0] == '.' || !entry.is_regular_file(ec)) continue;
+    const std::string file = entry.path().filename().string();
+    if (file[0] == '.' || !file.ends_with(detail::shard_suffix) || !entry.is_regular_file(ec)) continue;
     const auto used = entry.last_write_time(ec);
     const auto bytes = ec ? 0 : entry.file_size(ec);
     if (ec) continue;  // another has removed it

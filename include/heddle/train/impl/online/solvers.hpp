@@ -100,7 +100,8 @@ HEDDLE_INLINE bool solvers::kill(std::int64_t simulation) {
   return false;
 }
 
-HEDDLE_INLINE int solvers::start(std::int64_t simulation) const {
+// The process; 0 if it `may_wait` and there is no room for one now.
+HEDDLE_INLINE int solvers::start(std::int64_t simulation, bool may_wait) const {
   std::vector<std::string> words = options_.command;
   words.insert(words.end(), {"--simulation", std::to_string(simulation)});
   const auto joined = [](const auto& all, auto&& text) {
@@ -124,6 +125,7 @@ HEDDLE_INLINE int solvers::start(std::int64_t simulation) const {
   ::pid_t id = 0;
   const int failed = ::posix_spawnp(&id, arguments[0], nullptr, &how, arguments.data(), environ);
   ::posix_spawnattr_destroy(&how);
+  if (failed == EAGAIN && may_wait) return 0;
   if (failed != 0) throw io_error("heddle: cannot start '" + words[0] + "': " + std::strerror(failed));
   return static_cast<int>(id);
 }
@@ -132,6 +134,7 @@ HEDDLE_INLINE void solvers::run() {
   std::map<std::int64_t, int> deaths;
   std::vector<std::int64_t> again;  // that died
   std::int64_t next = 0;
+  int refusals = 0;  // starts in a row for which there was no room, while none ran
   const auto lose = [&](std::int64_t simulation) {
     {
       const std::lock_guard lock(mutex_);
@@ -144,7 +147,12 @@ HEDDLE_INLINE void solvers::run() {
       const std::int64_t simulation = again.empty() ? next++ : again.back();
       if (!again.empty()) again.pop_back();
       try {
-        const int id = start(simulation);
+        const int id = start(simulation, refusals < 500);
+        refusals = id == 0 && running_.empty() ? refusals + 1 : 0;
+        if (id == 0) {
+          again.push_back(simulation);
+          break;
+        }
         const std::lock_guard lock(mutex_);
         running_.push_back({simulation, id, detail::now_seconds()});
         ++counters_.started;
@@ -158,7 +166,7 @@ HEDDLE_INLINE void solvers::run() {
         again.clear();
       }
     }
-    if (running_.empty()) return;
+    if (running_.empty() && (ends_ || (again.empty() && next >= options_.simulations))) return;
     for (std::size_t i = 0; i < running_.size();) {
       const process p = running_[i];
       if (ends_) ::kill(-p.id, SIGKILL);
@@ -183,7 +191,14 @@ HEDDLE_INLINE void solvers::run() {
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
         ++(well ? counters_.finished : counters_.died);
       }
-      if (well || ends_) continue;
+      if (well) {
+        if (options_.on_finished) options_.on_finished(p.simulation);
+        continue;
+      }
+      if (ends_) {
+        if (!failure_.empty()) lose(p.simulation);
+        continue;
+      }
       if (++deaths[p.simulation] <= options_.restarts)
         again.push_back(p.simulation);
       else

@@ -38,7 +38,9 @@ struct receiver_options {
 
 /// What has arrived.
 struct receiver_counters {
-  std::int64_t samples = 0, again = 0, refused = 0, ended = 0;
+  std::int64_t samples = 0, again = 0, refused = 0;
+  std::int64_t ended = 0;   ///< simulations that said so, were given up or had gone
+  std::int64_t unsaid = 0;  ///< of those: had gone, and never said so
 };
 
 /// Receives on a thread of its own. Samples that a simulation sends a second time, since it was started anew, are
@@ -78,22 +80,31 @@ class zmq_receiver {
   const std::string& endpoint() const noexcept { return endpoint_; }
   receiver_counters counters() const {
     const std::lock_guard lock(mutex_);
-    return {steps_.count(), steps_.again(), refused_, static_cast<std::int64_t>(ended_.size())};
+    return {steps_.count(), steps_.again(), refused_, static_cast<std::int64_t>(ended_.size()), unsaid_};
   }
   /// What was wrong with the message that was refused last; empty: none was.
   std::string last_fault() const {
     const std::lock_guard lock(mutex_);
     return fault_;
   }
-  /// Seconds since a simulation's last message; infinite if there was none.
+  /// Seconds since a simulation's last message; infinite if there was none. 0 while messages wait to be taken, as they
+  /// do behind a full buffer: one of this simulation may be among them.
   double silent(std::uint32_t simulation) const {
     const std::lock_guard lock(mutex_);
+    if (behind_) return 0;
     const auto at = heard_.find(simulation);
     if (at == heard_.end()) return std::numeric_limits<double>::infinity();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - at->second).count();
   }
   /// A simulation counts as ended: it failed too often.
   void give_up(std::uint32_t simulation) { end(simulation); }
+  /// A simulation's process is gone, and will not be started again. If it never says that it ended, it counts as ended
+  /// once nothing has arrived here for a second from now on: what it has sent is in the buffer then.
+  void gone(std::uint32_t simulation) {
+    const std::lock_guard lock(mutex_);
+    gone_.insert(simulation);
+    quiet_ = 0;
+  }
 
  private:
   void end(std::uint32_t simulation) {
@@ -105,11 +116,38 @@ class zmq_receiver {
     }
     if (all) buffer_->close();
   }
+  // After each tenth of a second without a message.
+  void end_those_gone() {
+    std::set<std::uint32_t> now;
+    {
+      const std::lock_guard lock(mutex_);
+      if (++quiet_ < 10) return;
+      for (const std::uint32_t s : gone_)
+        if (!ended_.contains(s)) now.insert(s);
+      gone_.clear();
+      unsaid_ += std::ssize(now);
+    }
+    for (const std::uint32_t s : now) end(s);
+  }
+  // Nothing more waits here. A millisecond, since after a long wait the socket has to fetch what waits in the system.
+  bool up_to_date() {
+    zmq::pollitem_t item{socket_.handle(), 0, ZMQ_POLLIN, 0};
+    return zmq::poll(&item, 1, std::chrono::milliseconds(1)) == 0;
+  }
   void receive() {
+    bool behind = false;
     while (!ends_) {
       zmq::message_t message;
       try {
-        if (!socket_.recv(message)) continue;
+        if (behind && up_to_date()) {
+          behind = false;
+          const std::lock_guard lock(mutex_);
+          behind_ = false;
+        }
+        if (!socket_.recv(message)) {
+          end_those_gone();
+          continue;
+        }
       } catch (const zmq::error_t& e) {
         if (e.num() == EINTR) continue;
         refuse(e.what());
@@ -117,14 +155,18 @@ class zmq_receiver {
       }
       const std::span bytes(static_cast<const std::byte*>(message.data()), message.size());
       online_header h;
-      if (std::string fault = message_fault(bytes, options_.run, options_.inputs, options_.targets, h);
+      if (std::string fault =
+              message_fault(bytes, options_.run, options_.inputs, options_.targets, h, options_.simulations);
           !fault.empty()) {
         refuse(std::move(fault));
         continue;
       }
       bool first = false;
+      behind = true;
       {
         const std::lock_guard lock(mutex_);
+        behind_ = true;
+        quiet_ = 0;
         heard_[h.simulation] = std::chrono::steady_clock::now();
         first = h.step != end_of_simulation && steps_.insert(h.simulation, h.step);
       }
@@ -147,9 +189,11 @@ class zmq_receiver {
   std::string endpoint_, fault_{};
   mutable std::mutex mutex_{};
   received_steps steps_{};
-  std::set<std::uint32_t> ended_{};
+  std::set<std::uint32_t> ended_{}, gone_{};
   std::map<std::uint32_t, std::chrono::steady_clock::time_point> heard_{};
-  std::int64_t refused_ = 0;
+  std::int64_t refused_ = 0, unsaid_ = 0;
+  int quiet_ = 0;        // tenths of a second without a message
+  bool behind_ = false;  // messages may wait to be taken
   std::atomic<bool> ends_{false};
   std::thread thread_;  // last: it uses all of the above
 };
