@@ -37,7 +37,10 @@ struct spiking_brain_config : llama_config {
   friend constexpr bool operator==(const spiking_brain_config&, const llama_config&) = delete;  // another family
   friend std::string to_string(const spiking_brain_config& c) {
     return detail::llama_text("spiking_brain", c) + " window=" + std::to_string(c.window) +
-           " gate_rank=" + std::to_string(c.gate_rank);
+           " gate_rank=" + std::to_string(c.gate_rank) +
+           (c.gate_normalizer == spiking_brain_config{}.gate_normalizer
+                ? std::string()
+                : " gate_normalizer=" + number_text(c.gate_normalizer));
   }
 };
 

@@ -81,8 +81,9 @@ infer::memory_plan generation_forecast(const Mesh& mesh, int rank, const Options
   world_type world(own, index);
   auto backend = train::detail::backend_for<Backend>(o, 1);
   const auto& config = static_cast<const typename Base::config&>(o.model);
-  return infer::model_runner<Base, world_type, Backend>::plan(config, world, backend, {room.blocks, room.block_rows},
-                                                              room.rows);
+  return infer::model_runner<Base, world_type, Backend>::plan(
+      config, world, backend, {.blocks = room.blocks, .block_rows = room.block_rows, .states = room.sequences},
+      room.rows);
 }
 
 }  // namespace detail
