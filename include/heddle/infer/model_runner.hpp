@@ -191,10 +191,10 @@ class model_runner {
     const step_limits limits_now = limits();
     require_step(s, limits_now);
     if constexpr (stage_type::keeps::windows)
-      if (!s.parents.empty() || s.everywhere)
+      if (s.everywhere)
         throw config_error(
-            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should have no "
-            "tree and not be everywhere");
+            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should not be "
+            "everywhere");
     if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
       if (!s.everywhere)
         throw config_error(
