@@ -160,11 +160,27 @@ TEST_CASE("a model with states refuses a cache without, and steps without a stat
       } catch (const heddle::config_error& e) {
         said += e.what();
       }
+    try {
+      runner_type::plan(hybrid_config(), world, kernels, {.blocks = 4, .block_rows = 4}, 8);
+    } catch (const heddle::config_error& e) {
+      said += std::string("; a plan: ") + e.what();
+    }
+    // Blocks beside states: those of no states, less what they take.
+    const std::int64_t state = runner.stage().state_bytes() / 2, block = runner.stage().cache_bytes() / 4;
+    if (runner_type::cache_blocks_for(7 * block + 3 * state, hybrid_config(), world.mesh(), 4, 3) != 7 ||
+        runner_type::cache_blocks_for(7 * block + 3 * state - 1, hybrid_config(), world.mesh(), 4, 3) != 6)
+      said += "; blocks";
+    const auto all = runner_type::plan(hybrid_config(), world, kernels, {.blocks = 5, .block_rows = 4, .states = 3}, 8);
+    if (const auto n = runner_type::cache_blocks_within(all.total() - all.cache + 9 * block, hybrid_config(), world,
+                                                        kernels, 4, 8, 3);
+        n != 9)
+      said += "; blocks within " + std::to_string(n);
     runner.finish();
     return said;
   });
   if (!ranks.ok()) FAIL(ranks.error);
   CHECK_THAT(ranks[0], Contains("room for 1 to 2^31 - 1 of them, got 0"));
+  CHECK_THAT(ranks[0], Contains("; a plan: ") && !Contains("; blocks"));
   CHECK_THAT(ranks[0], Contains("one of the 2 states, got -1") && Contains("one of the 2 states, got 2"));
 }
 

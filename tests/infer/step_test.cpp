@@ -212,5 +212,17 @@ TEST_CASE("a step that breaks a limit is refused with expected and got", "[infer
              }),
              Contains("it should not be everywhere"));
   CHECK_THAT(refusal([](inf::step& s) { s.sequences[1].state = 0; }), Contains("one of the 0 states, which is none"));
+  inf::step_limits kept{.vocabulary = 9, .context = 8, .block_rows = 4, .blocks = 3, .max_rows = 8, .states = 2};
+  inf::step two;
+  two.tokens = {1, 2};
+  two.sequences = {{.first_row = 0, .rows = 1, .blocks = 1, .state = 1},
+                   {.first_row = 1, .rows = 1, .first_block = 1, .blocks = 1, .state = 1}};
+  two.blocks = {0, 1};
+  CHECK_THROWS_WITH(inf::require_step(two, kept), Contains("a state of its own, got state 1 twice"));
+  two.sequences[1].state = 0;
+  inf::require_step(two, kept);
+  kept.trees = false;
+  two.parents = {-1, -1};
+  CHECK_THROWS_WITH(inf::require_step(two, kept), Contains("do not form trees, so it should have no parents"));
   CHECK_THAT(refusal([](inf::step& s) { s.wanted = {6}; }), Contains("should ascend below 6, got 6"));
 }

@@ -397,6 +397,17 @@ TEST_CASE("a rule of acceptance needs no trees, and proposals without a parent a
   CHECK(tree.accepted_at[2] == 0);
 }
 
+TEST_CASE("an engine refuses trees where the runner's limits have none", "[infer][error]") {
+  using policy = inf::medusa_speculation<fake_heads>;
+  fake_heads heads;
+  inf::step_limits limits = fake::small_limits;
+  limits.trees = false;  // of a runner without its type, whose model turned out to have windows
+  fake::runner runner(limits);
+  CHECK_THROWS_WITH((inf::engine<fake::runner, policy>(runner, {}, policy(heads, inf::token_tree(paths{{0}})))),
+                    Catch::Matchers::Contains("do not form trees, which the engine's decoding policy proposes"));
+  inf::engine<fake::runner>(runner, {}).step();
+}
+
 TEST_CASE("heads of another size than the model's, and tokens that it does not have, are refused", "[infer][error]") {
   heddle::compute::host<> kernels(1);
   using heads_type = inf::medusa_heads<double, heddle::compute::host<>>;

@@ -113,6 +113,25 @@ TEST_CASE("a rank of each stage of a 70B on 16,384 ranks is looked at in no time
   CHECK(flops == md::llama2_70b().flops_per_token() * md::llama2_70b().context);
 }
 
+TEST_CASE("operations of attention on paper are those of its mask", "[model][paper]") {
+  backend_type kernels;
+  hd::buffer<hd::compute::attention_slice, md::paper_memory> slices(kernels.queue(), 3);
+  hd::buffer<float, md::paper_memory> x(kernels.queue(), 8 * 6), lse(kernels.queue(), 8 * 2);
+  const hd::compute::head_rows<float, md::paper_memory> out{x.address(), 8, 2, 3, 6};
+  const hd::compute::head_rows<const float, md::paper_memory> q = out;
+  const auto flops = [&] {
+    kernels.trace().clear();
+    kernels.attention(q, q, q, slices.view(), 1.0f, out, lse.view());
+    return kernels.trace().flops();
+  };
+  CHECK(flops() == 2 * 3 * (2 * 3 / 2) * 2 * 6);  // unknown: equal causal sequences
+  using hd::compute::slice_mask;
+  const std::vector<hd::compute::attention_slice> masks{
+      {0, 4, 0, 4, slice_mask::full}, {4, 8, 4, 8, slice_mask::causal}, {4, 8, 0, 4, slice_mask::inverse_causal}};
+  kernels.queue().copy(std::span<const hd::compute::attention_slice>(masks), slices);
+  CHECK(flops() == 2 * (16 + 10 + 10) * 2 * 6);
+}
+
 TEST_CASE("memory on paper is counted, and none of it is there", "[model][paper]") {
   md::paper_memory::queue queue;
   {

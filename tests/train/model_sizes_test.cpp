@@ -5,6 +5,9 @@
 
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/masked.hpp>
+#include <heddle/model/mistral.hpp>
+#include <heddle/model/spiking_brain.hpp>
 #include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -115,4 +118,41 @@ TEST_CASE("costs of layers follow from descriptions", "[train][model]") {
   for (const double one : costs.layers) all += one;
   CHECK(all == c.flops_per_token());
   CHECK(costs.last == 6.0 * 128256 * 4096);
+}
+
+TEST_CASE("configurations of Mistral and SpikingBrain count what their descriptions do", "[train][model]") {
+  static_assert(md::spiking_brain_7b().parameters() == 7616542976);
+  for (const int sequence : {1, 4, 5, 13, 4096, 32768}) {
+    CAPTURE(sequence);
+    for (const md::mistral_config& c : {md::mistral_tiny(), md::mistral_7b()})
+      CHECK(c.flops_per_token(sequence) ==
+            Approx(md::layers::training_flops(md::describe_mistral(c), sequence)).epsilon(1e-12));
+    for (const md::spiking_brain_config& c : {md::spiking_brain_tiny(), md::spiking_brain_7b()})
+      CHECK(c.flops_per_token(sequence) ==
+            Approx(md::layers::training_flops(md::describe_spiking_brain(c), sequence)).epsilon(1e-12));
+  }
+  for (const md::spiking_brain_config& c : {md::spiking_brain_tiny(), md::spiking_brain_7b()})
+    CHECK(c.parameters() == md::layers::count_parameters(md::describe_spiking_brain(c)));
+  md::spiking_brain_config other = md::spiking_brain_tiny();
+  CHECK(to_string(other).find("gate_normalizer") == std::string::npos);
+  other.gate_normalizer = 0.5;
+  CHECK(to_string(other).find(" gate_normalizer=0.5") != std::string::npos);
+}
+
+TEST_CASE("attention of masked models costs what their rows see", "[train][model]") {
+  md::llama_config c = md::llama_tiny();
+  c.context = 12;
+  const auto attention = [&](const md::layer_operations& costs) {
+    const auto causal = md::llama<float>::layer_costs(c);
+    const double products = 6.0 * (static_cast<double>(c.matmul_parameters()) - c.vocabulary * c.width) / c.layers;
+    CHECK(costs.layers.size() == causal.layers.size());
+    CHECK(costs.last == causal.last);
+    return costs.layers[0] - products;
+  };
+  // Per token 12 operations for each element of the queries and each token that is seen.
+  const double one = 12.0 * c.query_width();
+  CHECK(attention(md::llama<float>::layer_costs(c)) == Approx(one * 13 / 2.0));
+  CHECK(attention(md::llada<float>::layer_costs(c)) == Approx(one * 12));
+  using in_fours = md::masked<md::llama<float>, md::blocks<4>>;
+  CHECK(attention(in_fours::layer_costs(c)) == Approx(one * (4 + 8 + 12) / 3.0));
 }

@@ -38,15 +38,38 @@ inline constexpr std::int64_t most_decay_size = 256;
 
 namespace detail {
 
+// Elements that a body reads or writes; none where it has no address.
+template <class Space, class E>
+row_view<E, Space> elements_at(E* at, std::int64_t n) {
+  return heddle::v0::detail::row_at<Space>(at, at == nullptr ? 0 : n);
+}
+
 // What bodies of decay attention share. Device code calls no member functions of views.
 struct decay_items {
   const state_rows* listed = nullptr;
   std::int64_t count = 0, rows = 0;
   bool fresh = true;
   decay_heads of;
+  std::int64_t all_rows = 0, all_states = 0;  // rows of the matrices, and states that lie there
   static constexpr std::int64_t lanes = 8;  // columns of a state that a thread of the host goes through at once
 
   std::int64_t blocks() const noexcept { return (of.size + lanes - 1) / lanes; }
+  template <class Space>
+  auto sequences() const {
+    return elements_at<Space>(listed, count);
+  }
+  template <class Space, class E>
+  auto of_queries(E* at) const {
+    return elements_at<Space>(at, all_rows * of.queries());
+  }
+  template <class Space, class E>
+  auto of_keys(E* at) const {
+    return elements_at<Space>(at, all_rows * of.keys());
+  }
+  template <class Space, class E>
+  auto of_states(E* at) const {
+    return elements_at<Space>(at, all_states * of.state());
+  }
   std::int64_t items() const noexcept { return count * of.heads * blocks(); }
   HEDDLE_HD state_rows sequence(std::int64_t s) const {
     if (listed != nullptr) return listed[s];
@@ -76,13 +99,16 @@ HEDDLE_HD S not_negative(T x) {
 }
 
 /// Rows [rows]: decays = exp(log(sigmoid(gates)) / normalizer).
-template <class T, class S>
+template <class T, class S, class Space>
 struct decays_of_gates {
   const T* gates;
   S* decays;
   std::int64_t columns;
   S normalizer;
-  auto tensors() const { return std::tuple(); }
+  std::int64_t rows;
+  auto tensors() const {
+    return std::tuple(elements_at<Space>(gates, rows * columns), elements_at<Space>(decays, rows * columns));
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t r) const {
     in_groups::for_each_of(g, columns, [&](std::int64_t c) {
@@ -94,13 +120,16 @@ struct decays_of_gates {
   }
 };
 /// Rows [rows]: gradients of logarithms of decays, in place, become those of gates.
-template <class T, class S>
+template <class T, class S, class Space>
 struct gates_of_decays {
   const T* gates;
   T* gradient;
   std::int64_t columns;
   S normalizer;
-  auto tensors() const { return std::tuple(); }
+  std::int64_t rows;
+  auto tensors() const {
+    return std::tuple(elements_at<Space>(gates, rows * columns), elements_at<Space>(gradient, rows * columns));
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t r) const {
     in_groups::for_each_of(g, columns, [&](std::int64_t c) {
@@ -112,14 +141,18 @@ struct gates_of_decays {
 };
 
 /// Columns of states, by the values of heads: out[t] = S[t]' q[t] with S[t] = diag(decay[t]) S[t - 1] + k[t] v[t]'.
-template <class T, class S>
+template <class T, class S, class Space>
 struct decay_forward {
   decay_items items;
   const T *q, *k, *v;
   const S* decays;
   S* states;  // of all sequences, or null: all begin from zeros, and none is kept
   T* out;     // or null: only the states are wanted
-  auto tensors() const { return std::tuple(); }
+  auto tensors() const {
+    return std::tuple(items.sequences<Space>(), items.of_queries<Space>(q), items.of_keys<Space>(k),
+                      items.of_keys<Space>(v), items.of_keys<Space>(decays), items.of_states<Space>(states),
+                      items.of_queries<Space>(out));
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
@@ -157,7 +190,7 @@ struct decay_forward {
 
 /// Rows of states, by the keys of heads: gradients of queries, by going through the sequence, and of keys and logarithms of decays, by going back. That of a logarithm is the sum
 /// over the rows from its own on of q dq - k dk, and of d_states S at the end.
-template <class T, class S>
+template <class T, class S, class Space>
 struct decay_backward_keys {
   decay_items items;
   const T *dout, *q, *k, *v;
@@ -165,7 +198,12 @@ struct decay_backward_keys {
   const S* states;  // that the sequences began from, or null
   S* d_states;      // of those that they left, which become those that they began from; or null: zeros
   T *dq, *dk, *d_log;
-  auto tensors() const { return std::tuple(); }
+  auto tensors() const {
+    return std::tuple(items.sequences<Space>(), items.of_queries<Space>(dout), items.of_queries<Space>(q),
+                      items.of_keys<Space>(k), items.of_keys<Space>(v), items.of_keys<Space>(decays),
+                      items.of_states<Space>(states), items.of_states<Space>(d_states), items.of_queries<Space>(dq),
+                      items.of_keys<Space>(dk), items.of_keys<Space>(d_log));
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
@@ -236,14 +274,18 @@ struct decay_backward_keys {
 };
 
 /// Columns of states: gradients of values, by going back. Before `decay_backward_keys`, which changes `d_states`.
-template <class T, class S>
+template <class T, class S, class Space>
 struct decay_backward_values {
   decay_items items;
   const T *dout, *q, *k;
   const S* decays;
   const S* d_states;  // or null
   T* dv;
-  auto tensors() const { return std::tuple(); }
+  auto tensors() const {
+    return std::tuple(items.sequences<Space>(), items.of_queries<Space>(dout), items.of_queries<Space>(q),
+                      items.of_keys<Space>(k), items.of_keys<Space>(decays), items.of_states<Space>(d_states),
+                      items.of_keys<Space>(dv));
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
@@ -278,50 +320,70 @@ struct decay_backward_values {
   }
 };
 
+[[noreturn]] inline void decay_error(const std::string& what, std::int64_t expected, std::int64_t got) {
+  throw layout_error("heddle: decay_attention: " + what + " should have " + std::to_string(expected) +
+                     " elements, got " + std::to_string(got));
+}
+template <class M>
+void require_decay_rows(const M& m, std::int64_t rows, std::int64_t columns, const char* what) {
+  if (m.extent(1) != columns) decay_error(std::string("a row of ") + what, columns, m.extent(1));
+  if (m.extent(0) != rows)
+    throw layout_error("heddle: decay_attention: " + std::string(what) + " should have " + std::to_string(rows) +
+                       " rows, as keys have, got " + std::to_string(m.extent(0)));
+}
+/// The items of a call with keys of `rows` rows and `states` elements of states, or 0.
 template <class Space>
-decay_items items_of(const state_sequences<Space>& s, const decay_heads& of) {
+decay_items items_of(const state_sequences<Space>& s, const decay_heads& of, std::int64_t rows, std::int64_t states) {
+  if (of.size < 0 || of.size > most_decay_size)
+    throw layout_error("heddle: decay_attention: heads should have at most " + std::to_string(most_decay_size) +
+                       " elements, got " + std::to_string(of.size));
   decay_items all;
-  if (heddle::v0::detail::count_of(s.listed) > 0) {
+  const auto listed = static_cast<std::int64_t>(heddle::v0::detail::count_of(s.listed));
+  if (listed > 0) {
     all.listed = heddle::v0::detail::first_element(s.listed);
-    all.count = static_cast<std::int64_t>(heddle::v0::detail::count_of(s.listed));
+    all.count = listed;
   } else {
+    if (s.count < 0 || s.rows < 0 || (s.rows > 0 && s.count > rows / s.rows))
+      throw layout_error("heddle: decay_attention: " + std::to_string(s.count) + " sequences of " +
+                         std::to_string(s.rows) + " rows should lie in the " + std::to_string(rows) +
+                         " rows of keys");
     all.count = s.count;
     all.rows = s.rows;
     all.fresh = s.fresh;
   }
   all.of = of;
+  all.all_rows = rows;
+  if (const std::int64_t of_one = of.state(); states > 0) {
+    const std::int64_t least = listed > 0 ? of_one : s.count * of_one;
+    if (of_one == 0 || states < least || states % of_one != 0) decay_error("states of the sequences", least, states);
+    all.all_states = states / of_one;
+  }
   return all;
-}
-inline void require_decay_sizes(const decay_heads& of, std::int64_t columns, std::int64_t expected, const char* what) {
-  if (of.size < 0 || of.size > most_decay_size)
-    throw layout_error("heddle: decay_attention: heads should have at most " + std::to_string(most_decay_size) +
-                       " elements, got " + std::to_string(of.size));
-  if (columns != expected)
-    throw layout_error("heddle: decay_attention: " + std::string(what) + " should have " + std::to_string(expected) +
-                       " elements, got " + std::to_string(columns));
 }
 }  // namespace detail
 
 /// The facet of backends that run bodies on rows (`context_kernels`).
 using decay_attention_facet = context_facet;
 
-/// decays = sigmoid(gates)^(1 / normalizer). Shapes: gates, decays [rows, heads * size].
+/// decays = sigmoid(gates)^(1 / normalizer). Shapes: gates, decays [rows, heads * size]. Errors: `layout_error` if they differ.
 template <class B, class T, class S, class Space>
 void gate_decays(B& backend, matrix_view<const T, Space> gates, double normalizer, matrix_view<S, Space> decays) {
+  detail::require_decay_rows(decays, gates.extent(0), gates.extent(1), "decays");
   if (gates.size() > 0)
-    run_on_rows(
-        backend, gates.extent(0), gates.extent(1),
-        detail::decays_of_gates<T, S>{gates.address(), decays.address(), gates.extent(1), static_cast<S>(normalizer)});
+    run_on_rows(backend, gates.extent(0), gates.extent(1),
+                detail::decays_of_gates<T, S, Space>{gates.address(), decays.address(), gates.extent(1),
+                                                     static_cast<S>(normalizer), gates.extent(0)});
 }
 /// The gradients of the decays' logarithms become those of the gates, in place.
 template <class B, class T, class Space>
 void gate_decays_backward(B& backend, matrix_view<const T, Space> gates, double normalizer,
                           matrix_view<T, Space> gradient) {
   using S = sum_of_type<T>;
+  detail::require_decay_rows(gradient, gates.extent(0), gates.extent(1), "gradients of decays");
   if (gates.size() > 0)
     run_on_rows(backend, gates.extent(0), gates.extent(1),
-                detail::gates_of_decays<T, S>{gates.address(), gradient.address(), gates.extent(1),
-                                              static_cast<S>(normalizer)});
+                detail::gates_of_decays<T, S, Space>{gates.address(), gradient.address(), gates.extent(1),
+                                                     static_cast<S>(normalizer), gates.extent(0)});
 }
 
 /// out[t] = scale S[t]' relu(q[t]) with S[t] = diag(decays[t]) S[t - 1] + relu(k[t]) v[t]', head by head. A sequence begins from its state, or from zeros, and leaves its last one
@@ -333,14 +395,19 @@ template <class B, class T, class S, class Space>
 void decay_attention(B& backend, const decay_heads& of, const state_sequences<Space>& sequences,
                      matrix_view<const T, Space> q, matrix_view<const T, Space> k, matrix_view<const T, Space> v,
                      matrix_view<const S, Space> decays, row_view<S, Space> states, matrix_view<T, Space> out) {
-  detail::require_decay_sizes(of, k.extent(1), of.keys(), "a row of keys");
-  detail::require_decay_sizes(of, q.extent(1), of.queries(), "a row of queries");
-  const detail::decay_items items = detail::items_of(sequences, of);
+  const std::int64_t rows = k.extent(0);
+  const detail::decay_items items =
+      detail::items_of(sequences, of, rows, static_cast<std::int64_t>(heddle::v0::detail::count_of(states)));
+  detail::require_decay_rows(k, rows, of.keys(), "keys");
+  detail::require_decay_rows(q, rows, of.queries(), "queries");
+  detail::require_decay_rows(v, rows, of.keys(), "values");
+  detail::require_decay_rows(decays, rows, of.keys(), "decays");
+  if (out.size() > 0) detail::require_decay_rows(out, rows, of.queries(), "outputs");
   S* const kept = heddle::v0::detail::count_of(states) == 0 ? nullptr : heddle::v0::detail::first_element(states);
   if (items.items() > 0)
     run_on_rows(backend, items.items(), of.size * of.size,
-                detail::decay_forward<T, S>{items, q.address(), k.address(), v.address(), decays.address(), kept,
-                                            out.size() == 0 ? nullptr : out.address()});
+                detail::decay_forward<T, S, Space>{items, q.address(), k.address(), v.address(), decays.address(), kept,
+                                                   out.size() == 0 ? nullptr : out.address()});
 }
 
 /// Its gradients: of queries, keys and values as they were given, and of the logarithms of the decays. Nothing of forward but its inputs is read. `states`: that sequences began
@@ -353,18 +420,30 @@ void decay_attention_backward(B& backend, const decay_heads& of, const state_seq
                               matrix_view<const S, Space> decays, row_view<const S, Space> states,
                               row_view<S, Space> d_states, matrix_view<T, Space> dq, matrix_view<T, Space> dk,
                               matrix_view<T, Space> dv, matrix_view<T, Space> d_log) {
-  detail::require_decay_sizes(of, k.extent(1), of.keys(), "a row of keys");
-  const detail::decay_items items = detail::items_of(sequences, of);
+  const std::int64_t rows = k.extent(0), queries = of.queries(), keys = of.keys();
+  const auto began = static_cast<std::int64_t>(heddle::v0::detail::count_of(states)),
+             left = static_cast<std::int64_t>(heddle::v0::detail::count_of(d_states));
+  if (began > 0 && left > 0 && began != left) detail::decay_error("gradients of states", began, left);
+  const detail::decay_items items = detail::items_of(sequences, of, rows, began > 0 ? began : left);
+  detail::require_decay_rows(k, rows, keys, "keys");
+  detail::require_decay_rows(q, rows, queries, "queries");
+  detail::require_decay_rows(v, rows, keys, "values");
+  detail::require_decay_rows(decays, rows, keys, "decays");
+  detail::require_decay_rows(dout, rows, queries, "gradients of outputs");
+  detail::require_decay_rows(dq, rows, queries, "gradients of queries");
+  detail::require_decay_rows(dk, rows, keys, "gradients of keys");
+  detail::require_decay_rows(dv, rows, keys, "gradients of values");
+  detail::require_decay_rows(d_log, rows, keys, "gradients of decays");
   if (items.items() == 0) return;
   const auto start = [](auto row) {
     return heddle::v0::detail::count_of(row) == 0 ? nullptr : heddle::v0::detail::first_element(row);
   };
   run_on_rows(backend, items.items(), of.size * of.size,
-              detail::decay_backward_values<T, S>{items, dout.address(), q.address(), k.address(), decays.address(),
+              detail::decay_backward_values<T, S, Space>{items, dout.address(), q.address(), k.address(), decays.address(),
                                                   start(d_states), dv.address()});
   run_on_rows(
       backend, items.items(), of.size * of.size,
-      detail::decay_backward_keys<T, S>{items, dout.address(), q.address(), k.address(), v.address(), decays.address(),
+      detail::decay_backward_keys<T, S, Space>{items, dout.address(), q.address(), k.address(), v.address(), decays.address(),
                                         start(states), start(d_states), dq.address(), dk.address(), d_log.address()});
 }
 

@@ -15,7 +15,8 @@
 
 namespace heddle::inline v0::infer {
 
-/// A `model_runner` without its type: a `step_runner` on the rank that leads. Members are those of `model_runner`.
+/// A `model_runner` without its type: a `step_runner` on the rank that leads. Members are those of `model_runner`. Whether it has `tree_rows` only a run
+/// says (`limits().trees`), and an engine asks.
 template <logit T, memory_space Space = host_memory>
 class any_model_runner {
  public:
@@ -43,6 +44,9 @@ template <class Runner>
 class held_runner final : public any_model_runner<typename Runner::scalar, typename Runner::stage_type::space> {
   using T = typename Runner::scalar;
   using space = typename Runner::stage_type::space;
+  static_assert(detail::all_offered<capabilities<truncate, causal_rows, next_token>, runner_capabilities<Runner>>::value,
+                "heddle: held_runner: an any_model_runner is of a causal model that keeps rows of tokens; take a model_runner of "
+                "this model with its type");
 
  public:
   /// Arguments as of the runner's constructor.

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/infer/cache.hpp>
+#include <heddle/infer/capability.hpp>
 #include <heddle/infer/step.hpp>
 
 #include <algorithm>
@@ -103,6 +104,9 @@ inline void require_beams(const beam_options& o, const step_limits& l, std::int6
 /// Errors: `config_error` for options that do not fit the runner's limits; `numeric_error` for logits that are no numbers; what the runner throws.
 template <step_runner Runner>
 std::vector<found_text> beam_search(Runner& runner, std::span<const std::int32_t> prompt, const beam_options& options) {
+  static_assert(detail::all_offered<capabilities<causal_rows, next_token>, runner_capabilities<Runner>>::value,
+                "heddle: beam_search: beams share rows of the cache, and a row says the token behind it; take a causal model "
+                "(next_token) whose layers keep no states (causal_rows)");
   using scalar = typename Runner::scalar;
   const step_limits limits = runner.limits();
   const std::int64_t first = std::ssize(prompt), words = limits.vocabulary;

@@ -29,6 +29,9 @@ class draft_speculation {
  public:
   static_assert(Tokens > 0,
                 "heddle: draft_speculation<Draft, Tokens>: Tokens is the number of proposals and must be positive");
+  static_assert(detail::all_offered<capabilities<truncate, next_token>, runner_capabilities<Draft>>::value,
+                "heddle: draft_speculation<Draft>: rows of rejected proposals are overwritten in the draft's cache, and it draws the token "
+                "behind a row; take a causal draft (next_token) whose layers keep no states (truncate)");
   using kind = decoding_kind;
   using needs = infer::capabilities<truncate, next_token>;
   static constexpr std::int64_t most_proposed = Tokens;

@@ -50,7 +50,8 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
 
   /// The runner must outlive the engine, and nothing else may use its cache. `decode`: a decoding policy that holds something.
   /// Takes the runner's memory for logits of its largest step, where the runner draws tokens.
-  /// Errors: `config_error` for limits or options that leave no room for a single request, and for a decoding policy of another vocabulary; `memory_error`.
+  /// Errors: `config_error` for limits or options that leave no room for a single request, for a decoding policy of another vocabulary, and for one with trees where
+  /// the runner's limits have none; `memory_error`.
   explicit engine(Runner& runner, engine_options options = {}, decoding decode = {})
       : base(runner, std::move(options), std::move(decode)) {
     if (limits_.vocabulary < 1 || limits_.max_rows < 1 || options_.max_running < 1 || options_.max_waiting < 0)
@@ -64,6 +65,11 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
         throw config_error(
             "heddle: holes in a window of slots have rows without a sequence, which states do not take; give "
             "temporal_fusion close_holes");
+    if constexpr (base::trees)  // a runner without its type
+      if (!limits_.trees)
+        throw config_error(
+            "heddle: rows of this runner's steps do not form trees, which the engine's decoding policy proposes; take "
+            "n-grams or a draft model");
     if constexpr (requires { std::int64_t{decoding_.vocabulary()}; })
       if (decoding_.vocabulary() != limits_.vocabulary)
         throw config_error("heddle: an engine's decoding policy should have the runner's vocabulary of " +

@@ -209,18 +209,25 @@ class engine_batch {
       sequence& s = *waiting_.front();
       if (limits_.states > 0 && free_states_.empty()) return;
       if (!blocks_.start(s.blocks, text_of(s), std::ssize(running_))) return;
-      s.computed = s.blocks.cached;
-      if (limits_.states > 0) {
-        s.state = free_states_.back();
-        free_states_.pop_back();
+      try {
+        s.computed = s.blocks.cached;
+        if (limits_.states > 0) {
+          s.state = free_states_.back();
+          free_states_.pop_back();
+        }
+        left -= schedule_prompt(s, left, first);
+        running_.push_back(nullptr);  // all that may throw comes before it runs
+      } catch (...) {  // it waits on, and holds nothing
+        release(s);
+        s.computed = 0;
+        throw;
       }
-      left -= schedule_prompt(s, left, first);
       ++begun;
       if (!std::exchange(s.began, true)) {
         s.cached_prompt_tokens = s.blocks.cached;
         counts_.prompt_tokens += std::ssize(s.asked.prompt);
       }
-      running_.push_back(std::move(waiting_.front()));
+      running_.back() = std::move(waiting_.front());
       waiting_.pop_front();
     }
   }

@@ -113,20 +113,24 @@ class model_runner {
             .blocks = stage_.cache().blocks,
             .max_rows = stage_.max_rows(),
             .states = stage_type::keeps::has_states ? stage_.cache().states : 0,
-            .window = stage_type::keeps::sees_all ? 0 : stage_.window()};
+            .window = stage_type::keeps::sees_all ? 0 : stage_.window(),
+            .trees = capabilities::template has<tree_rows>};
   }
 
-  /// The blocks of `block_rows` tokens that fit into `bytes` on every rank of the mesh.
+  /// The blocks of `block_rows` tokens that fit into `bytes` on every rank of the mesh, beside the states of `states` sequences.
   static std::int64_t cache_blocks_for(std::int64_t bytes, const config_type& config, const whole_mesh& mesh,
-                                       std::int64_t block_rows) {
+                                       std::int64_t block_rows, std::int64_t states = 0) {
     if (block_rows < 1)
       throw config_error("heddle: a block of the cache should have at least 1 row, got " + std::to_string(block_rows));
-    std::int64_t largest = 1;
-    for (int r = 0; r < mesh.size(); ++r)
-      largest = (std::max)(largest,
-                           stage_type::cache_bytes_of_block(config, mesh, r, layers_of(config, mesh, r), block_rows));
     constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
-    return (std::min)((std::max)(bytes, std::int64_t{0}) / largest, most / block_rows);
+    std::int64_t blocks = most / block_rows;
+    for (int r = 0; r < mesh.size(); ++r) {
+      const model::stage_layers part = layers_of(config, mesh, r);
+      const std::int64_t of_block = stage_type::cache_bytes_of_block(config, mesh, r, part, block_rows);
+      const std::int64_t left = bytes - states * stage_type::state_bytes_of_sequence(config, mesh, r, part);
+      blocks = (std::min)(blocks, (std::max)(left, std::int64_t{0}) / (std::max)(of_block, std::int64_t{1}));
+    }
+    return blocks;
   }
 
   /// The bytes of a runner on this rank, before it is made. Errors: as the constructor's.
@@ -150,10 +154,12 @@ class model_runner {
   }
   /// The blocks of `block_rows` tokens of a cache with which a runner takes up to `bytes` on each rank in its largest step, by `plan`; 0 where not even the rest fits. For all ranks of
   /// the world the same, who call it together, each with what its device has free (`queue.free_bytes()`, divided by the ranks that share it, less what is to stay free).
+  /// `states`: of sequences, of a model whose layers keep some.
   static std::int64_t cache_blocks_within(std::int64_t bytes, const config_type& config, World& world, Backend& backend,
-                                          std::int64_t block_rows, std::int64_t max_rows) {
+                                          std::int64_t block_rows, std::int64_t max_rows, std::int64_t states = 0) {
     // Pages of a step are those of the whole context.
-    const cache_extent whole{(config.context + block_rows - 1) / (std::max)(block_rows, std::int64_t{1}), block_rows};
+    const cache_extent whole{(config.context + block_rows - 1) / (std::max)(block_rows, std::int64_t{1}), block_rows,
+                             states};
     const memory_plan p = plan(config, world, backend, whole, max_rows);
     constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
     std::int64_t blocks = most / block_rows;
@@ -185,10 +191,14 @@ class model_runner {
     const step_limits limits_now = limits();
     require_step(s, limits_now);
     if constexpr (stage_type::keeps::windows)
-      if (!s.parents.empty() || s.everywhere)
+      if (s.everywhere)
         throw config_error(
-            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should have no "
-            "tree and not be everywhere");
+            "heddle: model_runner: rows of layers with a window see the last tokens before them; a step should not be "
+            "everywhere");
+    if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
+      if (!s.everywhere)
+        throw config_error(
+            "heddle: model_runner: rows of a masked model also see tokens behind them; a step should be everywhere");
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
     require_draws(draws, drawn.size(), s.wanted.size());
     const bool all_drawn = !draws.empty() && draws.size() == s.wanted.size();

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/infer/logit.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,7 @@ struct step {
 
 /// What a step must not exceed. `context`: tokens of a sequence, prompt and answer together. `block_rows`: tokens of a block of the
 /// cache. `blocks`: of the cache. `max_rows`: rows of a step. `vocabulary`: logits of a row. `states`: of the states that layers keep, one for a sequence; 0: they keep
-/// none. `window`: tokens that a row sees, itself among them, where all layers see so few; 0: all.
+/// none. `window`: tokens that a row sees, itself among them, where all layers see so few; 0: all. `trees`: whether rows of a step may form a tree.
 struct step_limits {
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
@@ -78,6 +79,7 @@ struct step_limits {
   std::int64_t max_rows = 0;
   std::int64_t states = 0;
   std::int64_t window = 0;
+  bool trees = true;
   friend bool operator==(const step_limits&, const step_limits&) = default;
 };
 
@@ -126,7 +128,17 @@ inline void require_rows_of_sequence(const step& s, const step_limits& l, std::s
                " from entry " + std::to_string(q.first_block) + " of " + std::to_string(listed) + " on");
 }
 
-inline void require_parents(const step& s) {
+// Entries of a step run at the same time, so that two would write one state.
+inline void require_own_states(const step& s) {
+  std::vector<std::int64_t> states;
+  for (const sequence_rows& q : s.sequences) states.push_back(q.state);
+  std::sort(states.begin(), states.end());
+  if (const auto twice = std::adjacent_find(states.begin(), states.end()); twice != states.end())
+    step_error("each of its sequences should have a state of its own, got state " + std::to_string(*twice) + " twice");
+}
+
+inline void require_parents(const step& s, const step_limits& l) {
+  if (!l.trees) step_error("rows of this model do not form trees, so it should have no parents");
   if (s.everywhere) step_error("rows of a tree see their ancestors, so it should not be everywhere");
   if (std::ssize(s.parents) != s.rows())
     step_error("it should have no parents or one for each of its " + std::to_string(s.rows()) + " rows, got " +
@@ -154,6 +166,7 @@ inline void require_step(const step& s, const step_limits& l) {
   if (row != s.rows())
     detail::step_error("its sequences have " + std::to_string(row) + " rows, it has " + std::to_string(s.rows()) +
                        " tokens");
+  if (l.states > 0) detail::require_own_states(s);
   for (const std::int32_t t : s.tokens)
     if (t < 0 || t >= l.vocabulary)
       detail::step_error("token " + std::to_string(t) + " is not in the vocabulary of " + std::to_string(l.vocabulary));
@@ -165,7 +178,7 @@ inline void require_step(const step& s, const step_limits& l) {
     if (!is_block(c.from) || !is_block(c.to))
       detail::step_error("block " + std::to_string(c.from) + " cannot be copied to block " + std::to_string(c.to) +
                          ": the cache has " + std::to_string(l.blocks));
-  if (!s.parents.empty()) detail::require_parents(s);
+  if (!s.parents.empty()) detail::require_parents(s, l);
   const std::int64_t cache_rows = l.blocks * l.block_rows;
   for (const row_move& m : s.moves)
     if (m.from < 0 || m.to < 0 || m.from >= cache_rows || m.to >= cache_rows)

@@ -4,6 +4,7 @@
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_stage.hpp>
 #include <heddle/model/layer_operations.hpp>
+#include <heddle/model/reach.hpp>
 #include <heddle/model/stage_layers.hpp>
 
 #include <span>
@@ -52,7 +53,9 @@ struct described {
     return detail::description_checked<std::remove_cvref_t<decltype(M::describe(std::declval<const Config&>()))>>();
   }
   /// What layers cost, for `layers_by_cost`.
-  static layer_operations layer_costs(const Config& c) { return operations_by_layer(Model::describe(c), c.context); }
+  static layer_operations layer_costs(const Config& c) { 
+    return operations_by_layer(Model::describe(c), causal_length<reach_of<Model>>(c.context));
+  }
 };
 
 namespace detail {

@@ -24,6 +24,12 @@ struct mistral_config : llama_config {
       throw config_error("heddle: mistral_config.window must be 1 to " + std::to_string(most_tokens) + ", got " +
                          std::to_string(window));
   }
+  /// As of a Llama, with attention to the tokens of the window alone.
+  constexpr double flops_per_token(int sequence = 0) const noexcept {
+    const double n = sequence > 0 ? sequence : context, w = window < n ? window : n;
+    return 6.0 * static_cast<double>(matmul_parameters()) +
+           6.0 * layers * static_cast<double>(query_width()) * w * (2 * n - w + 1) / n;
+  }
   friend constexpr bool operator==(const mistral_config&, const mistral_config&) = default;
   friend constexpr bool operator==(const mistral_config&, const llama_config&) = delete;  // another family
   friend std::string to_string(const mistral_config& c) {

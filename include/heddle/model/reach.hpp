@@ -40,6 +40,15 @@ inline constexpr std::int64_t reach_rows<everything> = -1;
 template <std::int64_t Rows>
 inline constexpr std::int64_t reach_rows<blocks<Rows>> = Rows;
 
+/// The length of a text whose rows, seeing those before them, have as many pairs for each row as rows of a text of n tokens have with this reach; n is to be a multiple of a block's
+/// rows. Operations of attention follow from it.
+template <class Reach>
+constexpr std::int64_t causal_length(std::int64_t n) noexcept {
+  constexpr std::int64_t rows = reach_rows<Reach>;
+  const std::int64_t all = 2 * n - 1;
+  return rows == 0 || n <= 0 ? n : rows < 0 || rows > n ? all : n + rows - 1;
+}
+
 /// What rows of a model see: its member type `reach`, that of the model it was made of, or `earlier`.
 template <class Model>
 using reach_of = typename detail::reach_in<Model>::type;

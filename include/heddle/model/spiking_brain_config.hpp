@@ -22,6 +22,27 @@ struct spiking_brain_config : llama_config {
   constexpr spiking_brain_config(const llama_config& shape, int last = 4096, int rank = 16)
       : llama_config(shape), window(last), gate_rank(rank) {}
 
+  /// Layers with linear attention: the even ones.
+  constexpr int linear_layers() const noexcept { return (layers + 1) / 2; }
+  /// As of a Llama, with the two products that gates are made by.
+  constexpr std::int64_t matmul_parameters() const noexcept {
+    return llama_config::matmul_parameters() +
+           static_cast<std::int64_t>(linear_layers()) * gate_rank * (std::int64_t{width} + kv_width());
+  }
+  /// Trained numbers: those of a Qwen-2, and of gates their products, their bias and the norm of a head.
+  constexpr std::int64_t parameters() const noexcept {
+    return qwen2_config(*this).parameters() + matmul_parameters() - llama_config::matmul_parameters() +
+           static_cast<std::int64_t>(linear_layers()) * (kv_width() + head_dim());
+  }
+  /// As of a Llama, with attention to the tokens of the window in odd layers; a state of linear attention takes a key and a value in, and is asked by each query of its group.
+  constexpr double flops_per_token(int sequence = 0) const noexcept {
+    const double n = sequence > 0 ? sequence : context, w = window < n ? window : n, e = head_dim();
+    const double windowed = static_cast<double>(query_width()) * w * (2 * n - w + 1) / n;
+    const double linear = e * e * (1.5 * kv_heads + heads);
+    return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * (layers - linear_layers()) * windowed +
+           6.0 * linear_layers() * linear;
+  }
+
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     llama_config::validate();
@@ -37,7 +58,10 @@ struct spiking_brain_config : llama_config {
   friend constexpr bool operator==(const spiking_brain_config&, const llama_config&) = delete;  // another family
   friend std::string to_string(const spiking_brain_config& c) {
     return detail::llama_text("spiking_brain", c) + " window=" + std::to_string(c.window) +
-           " gate_rank=" + std::to_string(c.gate_rank);
+           " gate_rank=" + std::to_string(c.gate_rank) +
+           (c.gate_normalizer == spiking_brain_config{}.gate_normalizer
+                ? std::string()
+                : " gate_normalizer=" + number_text(c.gate_normalizer));
   }
 };
 

@@ -14,26 +14,28 @@
 
 namespace heddle::inline v0::model {
 
-/// Kept from call to call while sequences have one length. `block`: tokens see their block of so many tokens and those before it; 0: the tokens up to them; -1: all of
+/// Kept from call to call with the same arguments. `block`: tokens see their block of so many tokens and those before it; 0: the tokens up to them; -1: all of
 /// their sequence (`reach_rows` of a model's reach).
 class token_positions {
  public:
   /// `window`: tokens that rows of `windowed` see; 0: there are none.
   explicit token_positions(std::int64_t block = 0) noexcept : block_(block) {}
   void prepare(std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
-    if (sequence == sequence_ || sequence == 0) return;
-    sequence_ = sequence;
+    if (sequence == 0 || (sequence == sequence_ && max_samples == max_samples_ && window == window_)) return;
+    sequence_ = 0;  // until all is there: memory may be short
     positions_.resize(static_cast<std::size_t>(max_samples * sequence));
     for (std::size_t r = 0; r < positions_.size(); ++r)
       positions_[r] = static_cast<std::int32_t>(static_cast<std::int64_t>(r) % sequence);
     prepare_slices(max_samples, sequence);
     windowed_.clear();
-    if (window <= 0) return;
-    for (std::int64_t b = 0; b < max_samples; ++b)
+    for (std::int64_t b = 0; b < max_samples && window > 0; ++b)
       for (const compute::attention_slice& s :
            compute::causal_window(b * sequence, (b + 1) * sequence, 0, b * sequence, window))
         windowed_.push_back(s);
     of_sample_ = sequence > window ? 2 : 1;
+    max_samples_ = max_samples;
+    window_ = window;
+    sequence_ = sequence;
   }
   /// The position of each row in its sequence.
   std::span<const std::int32_t> rows(extent_of_batch e) const noexcept {
@@ -70,19 +72,19 @@ class token_positions {
   }
 
   std::int64_t block_ = 0;
-  std::int64_t sequence_ = 0;
+  std::int64_t sequence_ = 0, max_samples_ = 0, window_ = 0;  // what is there
   std::vector<std::int32_t> positions_{};
   std::vector<compute::attention_slice> slices_{}, windowed_{};
   std::size_t of_sample_ = 1;  // of `windowed_`
 };
 
-/// Positions of tokens in the memory of a backend: copied, and waited for, when sequences get another length.
+/// Positions of tokens in the memory of a backend: copied, and waited for, when arguments change.
 template <memory_space Space>
 class token_positions_in {
  public:
   explicit token_positions_in(std::int64_t block = 0) noexcept : host_(block) {}
   void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence, std::int64_t window = 0) {
-    if (sequence == ready_ || sequence == 0) return;
+    if (sequence == 0 || (sequence == ready_ && max_samples == max_samples_ && window == window_)) return;
     ready_ = 0;  // until they are there: the queue may throw
     host_.prepare(max_samples, sequence, window);
     const extent_of_batch all{max_samples, sequence};
@@ -91,6 +93,7 @@ class token_positions_in {
     queue.copy(host_.rows(all), positions_);
     queue.copy(host_.slices(all), slices_);
     of_sample_ = 0;
+    windowed_ = {};
     if (const auto list = host_.windowed(all); !list.empty()) {
       of_sample_ = static_cast<std::int64_t>(list.size()) / max_samples;
       windowed_ = buffer<compute::attention_slice, Space>(queue, static_cast<std::int64_t>(list.size()),
@@ -98,6 +101,8 @@ class token_positions_in {
       queue.copy(list, windowed_);
     }
     queue.wait();
+    max_samples_ = max_samples;
+    window_ = window;
     ready_ = sequence;
   }
   compute::token_ids_in<Space> rows(extent_of_batch e) const noexcept {
@@ -112,7 +117,7 @@ class token_positions_in {
 
  private:
   token_positions host_{};
-  std::int64_t ready_ = 0;  // the length of sequences that lies in the memory
+  std::int64_t ready_ = 0, max_samples_ = 0, window_ = 0;  // what lies in the memory, and the length of sequences
   buffer<std::int32_t, Space> positions_{};
   buffer<compute::attention_slice, Space> slices_{}, windowed_{};
   std::int64_t of_sample_ = 0;  // of `windowed_`

@@ -81,15 +81,16 @@ infer::memory_plan generation_forecast(const Mesh& mesh, int rank, const Options
   world_type world(own, index);
   auto backend = train::detail::backend_for<Backend>(o, 1);
   const auto& config = static_cast<const typename Base::config&>(o.model);
-  return infer::model_runner<Base, world_type, Backend>::plan(config, world, backend, {room.blocks, room.block_rows},
-                                                              room.rows);
+  return infer::model_runner<Base, world_type, Backend>::plan(
+      config, world, backend, {.blocks = room.blocks, .block_rows = room.block_rows, .states = room.sequences},
+      room.rows);
 }
 
 }  // namespace detail
 
 /// What rank `rank` of a run with these arguments will hold: nothing is sent, and no memory of the model is allocated. Buckets of
 /// a route count as full, or as all the weights. What a backend keeps for itself, such as workspaces of
-/// product libraries, and memory of the host beside a device are not in it.
+/// product libraries, memory of the host beside a device, and the trainer of a critic (`with_critic`) are not in it.
 /// Errors: `config_error` for settings, meshes and a rank that do not go together; for a model or strategy whose memory is not
 /// known before it is made.
 template <class Strategy, class Generate, class Base, class Objective>

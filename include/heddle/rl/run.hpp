@@ -186,7 +186,9 @@ class session {
       backend_.reset(new backend_type(train::detail::backend_for<backend_type>(o, world_->size())));
     const auto& config = static_cast<const typename base::config&>(o.model);
     const generator_room room = room_of(settings_, how_, config.context);
-    runner_.emplace(config, *generator_, backend(), infer::cache_extent{room.blocks, room.block_rows}, room.rows);
+    runner_.emplace(config, *generator_, backend(),
+                    infer::cache_extent{.blocks = room.blocks, .block_rows = room.block_rows, .states = room.sequences},
+                    room.rows);
     if (!runner_->stage().frozen_parameters().empty()) {  // which do not travel
       runner_->stage().initialize(o.seed);
       if constexpr (!std::is_same_v<Fill, seeded_weights>) fill(runner_->stage(), model::which_parameters::frozen);
@@ -473,7 +475,7 @@ class session {
     result_.version = version_;
     const auto now = now_ns();
     r.seconds = static_cast<double>(now - std::exchange(last_, now)) * 1e-9;
-    r.waiting = r.training.steps > 0 ? r.seconds - r.training.seconds : r.seconds;
+    r.waiting = r.seconds - (r.training.steps > 0 ? r.training.seconds : 0) - (r.critic.steps > 0 ? r.critic.seconds : 0);
     if constexpr (std::is_invocable_v<Report&, const run_report&, trainer_type&>)
       report(static_cast<const run_report&>(r), *trainer_);
     else

@@ -48,32 +48,50 @@ template <class X, class D, class... Rest>
 constexpr std::int64_t sums_of_groups_flops(const X& x, const D& dy, const Rest&...) noexcept {
   return 2 * x.size() * dy.extent(1);
 }
-template <class QKV, class... Rest>
-constexpr std::int64_t attention_flops(const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
+template <class Queue, class QKV, class... Rest>
+constexpr std::int64_t attention_flops(const Queue&, const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
   return flops_of_attention(s.batch, s.rows(), s.heads, 2 * s.head_dim);
 }
-template <class T, class Space, class Slices, class... Rest>
-constexpr std::int64_t attention_flops(const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>&,
-                                       const compute::head_rows<T, Space>& v, const Slices& slices,
-                                       const Rest&...) noexcept {
-  return flops_of_attention(static_cast<std::int64_t>(slices.size()), q.rows, q.heads, q.head_dim + v.head_dim);
+// Query-key pairs of slices; -1 where the host knows them not.
+template <class Queue, class Slices>
+std::int64_t pairs_of_slices(const Queue& queue, const Slices& slices) {
+  const compute::attention_slice* const first = heddle::v0::detail::first_element(slices);
+  const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
+  if constexpr (requires { queue.pairs_of(first, n); }) {
+    return queue.pairs_of(first, n);
+  } else if constexpr (space_of<Slices>::host_accessible) {
+    std::int64_t pairs = 0;
+    for (std::int64_t i = 0; i < n; ++i) pairs += first[i].area();
+    return pairs;
+  } else {
+    return -1;
+  }
 }
-template <class D, class QKV, class Out, class Lse, class... Rest>
-constexpr std::int64_t attention_backward_flops(const D&, const QKV& qkv, const Out&, const Lse&,
-                                                const compute::attention_shape& s, const Rest&...) noexcept {
-  return 2 * attention_flops(qkv, s);
+template <class Queue, class T, class Space, class Slices, class... Rest>
+std::int64_t attention_flops(const Queue& queue, const compute::head_rows<T, Space>& q,
+                             const compute::head_rows<T, Space>&, const compute::head_rows<T, Space>& v,
+                             const Slices& slices, const Rest&...) {
+  const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
+  if (const std::int64_t pairs = pairs_of_slices(queue, slices); pairs >= 0)
+    return 2 * pairs * q.heads * (q.head_dim + v.head_dim);
+  // Slices that nobody knows are taken to be equal causal sequences.
+  return flops_of_attention(n, q.rows, q.heads, q.head_dim + v.head_dim);
 }
-template <class T, class Space, class Lse, class Slices, class... Rest>
-constexpr std::int64_t attention_backward_flops(const compute::head_rows<T, Space>&,
-                                                const compute::head_rows<T, Space>& q,
-                                                const compute::head_rows<T, Space>& k,
-                                                const compute::head_rows<T, Space>& v,
-                                                const compute::head_rows<T, Space>&, const Lse&, const Slices& slices,
+template <class Queue, class D, class QKV, class Out, class Lse, class... Rest>
+constexpr std::int64_t attention_backward_flops(const Queue& queue, const D&, const QKV& qkv, const Out&,
+                                                const Lse&, const compute::attention_shape& s,
                                                 const Rest&...) noexcept {
-  return 2 * attention_flops(q, k, v, slices);
+  return 2 * attention_flops(queue, qkv, s);
 }
-template <counted_kernel What, auto... Values, class... Args>
-constexpr std::int64_t kernel_flops(const Args&... args) noexcept {
+template <class Queue, class T, class Space, class Lse, class Slices, class... Rest>
+std::int64_t attention_backward_flops(const Queue& queue, const compute::head_rows<T, Space>&,
+                                      const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
+                                      const compute::head_rows<T, Space>& v, const compute::head_rows<T, Space>&,
+                                      const Lse&, const Slices& slices, const Rest&...) {
+  return 2 * attention_flops(queue, q, k, v, slices);
+}
+template <counted_kernel What, auto... Values, class Queue, class... Args>
+std::int64_t kernel_flops([[maybe_unused]] const Queue& queue, const Args&... args) {
   if constexpr (What == counted_kernel::product)
     return product_flops<Values...>(args...);
   else if constexpr (What == counted_kernel::product_with_sums)
@@ -83,9 +101,9 @@ constexpr std::int64_t kernel_flops(const Args&... args) noexcept {
   else if constexpr (What == counted_kernel::sums_of_groups)
     return sums_of_groups_flops(args...);
   else if constexpr (What == counted_kernel::attention)
-    return attention_flops(args...);
+    return attention_flops(queue, args...);
   else if constexpr (What == counted_kernel::attention_backward)
-    return attention_backward_flops(args...);
+    return attention_backward_flops(queue, args...);
   else
     return 0;
 }
@@ -147,7 +165,7 @@ class paper_backend {
  private:
   template <class Result, detail::counted_kernel What, auto... Values, class... Args>
   Result note(std::string_view name, const Args&... args) {
-    trace_.note(name, detail::kernel_flops<What, Values...>(args...),
+    trace_.note(name, detail::kernel_flops<What, Values...>(queue_, args...),
                 (std::int64_t{0} + ... + detail::bytes_of_argument(args)));
     if constexpr (std::is_same_v<Result, bool>)
       return true;

@@ -1,20 +1,23 @@
 // heddle/model/paper/memory.hpp: a memory space without bytes, which counts what is held and the most so far.
 #pragma once
 
+#include <heddle/compute/attention_slices.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::model {
 
 /// A memory space with nothing behind it: allocations have an address of their own and are counted, no byte of them exists.
-/// What a queue copies to the host is zero. All queues that `beside()` makes count together.
+/// What a queue copies to the host is zero. Of what it copies from there, masks of attention are kept, as operations follow from them. All queues that `beside()` makes count together.
 struct paper_memory {
   static constexpr bool host_accessible = false;
   static constexpr bool routes_evenly = true;  ///< no number says which experts rows choose: equally many take each
@@ -23,6 +26,7 @@ struct paper_memory {
   struct counts {
     std::int64_t held = 0, most = 0;
     std::uintptr_t next = std::uintptr_t{1} << 40;  // the next address: no two of one queue are alike
+    std::map<std::uintptr_t, std::vector<compute::attention_slice>> slices{};  // that were copied there
   };
 
  public:
@@ -39,7 +43,9 @@ struct paper_memory {
       return *this;
     }
     ~allocation() {
-      if (of_ != nullptr) of_->held -= bytes_;
+      if (of_ == nullptr) return;
+      of_->held -= bytes_;
+      of_->slices.erase(at_);
     }
     void* address() const noexcept { return reinterpret_cast<void*>(at_); }
 
@@ -77,11 +83,23 @@ struct paper_memory {
       requires(elements_in<From, paper_memory> || elements_in<From, host_memory>) &&
               (elements_in<To, paper_memory> || elements_in<To, host_memory>) &&
               std::same_as<heddle::detail::element_of<From>, heddle::detail::element_of<To>>
-    static void copy(const From& from, To&& to) {
+    void copy(const From& from, To&& to) const {
       const std::size_t n = heddle::detail::count_of(to);
       if (heddle::detail::count_of(from) != n) heddle::detail::throw_copy_of(heddle::detail::count_of(from), n);
       if constexpr (std::is_same_v<space_of<To>, host_memory>)
         std::fill_n(heddle::detail::first_element(to), n, heddle::detail::element_of<To>{});
+      else if constexpr (std::is_same_v<std::remove_const_t<heddle::detail::element_of<To>>, compute::attention_slice> &&
+                         std::is_same_v<space_of<From>, host_memory>)
+        counts_->slices[address_of(heddle::detail::first_element(to))].assign(heddle::detail::first_element(from),
+                                                                             heddle::detail::first_element(from) + n);
+    }
+    /// Query-key pairs of `n` slices that lie at an address; -1 where they were not copied there from the host.
+    std::int64_t pairs_of(const compute::attention_slice* at, std::int64_t n) const {
+      const auto found = counts_->slices.find(address_of(at));
+      if (found == counts_->slices.end() || std::ssize(found->second) < n) return -1;
+      std::int64_t pairs = 0;
+      for (std::int64_t i = 0; i < n; ++i) pairs += found->second[static_cast<std::size_t>(i)].area();
+      return pairs;
     }
     static void wait() noexcept {}
     /// Host code that kernels stand for elsewhere: nothing runs.
@@ -93,6 +111,7 @@ struct paper_memory {
     std::int64_t most_bytes() const noexcept { return counts_->most; }
 
    private:
+    static std::uintptr_t address_of(const void* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
     std::shared_ptr<counts> counts_ = std::make_shared<counts>();
   };
 

@@ -73,7 +73,7 @@ class timed_backend {
     const std::int64_t begin = now_ns();
     const auto note = [&] {
       queue().wait();
-      times_.note(name, detail::kernel_flops<What, Values...>(args...),
+      times_.note(name, detail::kernel_flops<What, Values...>(queue(), args...),
                   (std::int64_t{0} + ... + detail::bytes_of_argument(args)),
                   1e-9 * static_cast<double>(now_ns() - begin));
     };

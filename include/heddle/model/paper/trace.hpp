@@ -34,7 +34,7 @@ struct kernel_calls {
 };
 
 /// The calls of a backend, by kernel and shape. A multiplication and an addition are two operations, as in
-/// `config.flops_per_token()`; attention counts pairs that the causal mask leaves, its backward the four products that a
+/// `config.flops_per_token()`; attention counts pairs that the mask leaves, its backward the four products that a
 /// backward needs and not the scores that kernels compute again.
 class kernel_trace {
  public:
