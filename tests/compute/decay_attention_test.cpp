@@ -229,7 +229,8 @@ TEST_CASE("linear attention refuses sizes that do not belong together", "[comput
   const cp::decay_heads of{2, 1, 3};
   decay_numbers held(36), states(36);  // 6 rows of 2 heads of 3 elements, and 2 states
   const auto right = decay_case::view(std::as_const(held), 6);
-  const auto shorter = decay_case::part(std::as_const(held), 6, 0, 5), narrow = decay_case::view(std::as_const(held), 4);
+  const auto shorter = decay_case::part(std::as_const(held), 6, 0, 5),
+             narrow = decay_case::view(std::as_const(held), 4);
   const auto run = [&](auto k, auto v, auto decays, std::int64_t state, decay_matrix out, std::int64_t rows) {
     cp::decay_attention(kernels, of, cp::state_sequences<hd::host_memory>{{}, 2, rows}, right, k, v, decays,
                         std::span<double>(states).first(static_cast<std::size_t>(state)), out);
@@ -238,13 +239,15 @@ TEST_CASE("linear attention refuses sizes that do not belong together", "[comput
   CHECK_THROWS_WITH(run(right, shorter, right, 36, out, 3), Contains("values should have 6 rows, as keys have, got 5"));
   CHECK_THROWS_WITH(run(right, right, narrow, 36, out, 3), Contains("a row of decays should have 6 elements, got 4"));
   CHECK_THROWS_WITH(run(right, right, right, 36, low, 3), Contains("outputs should have 6 rows"));
-  CHECK_THROWS_WITH(run(right, right, right, 18, out, 3), Contains("states of the sequences should have 36 elements, got 18"));
+  CHECK_THROWS_WITH(run(right, right, right, 18, out, 3),
+                    Contains("states of the sequences should have 36 elements, got 18"));
   CHECK_THROWS_WITH(run(right, right, right, 35, out, 3), Contains("got 35"));
-  CHECK_THROWS_WITH(run(right, right, right, 36, out, 4), Contains("2 sequences of 4 rows should lie in the 6 rows of keys"));
+  CHECK_THROWS_WITH(run(right, right, right, 36, out, 4),
+                    Contains("2 sequences of 4 rows should lie in the 6 rows of keys"));
   CHECK_THROWS_WITH(cp::gate_decays(kernels, shorter, 1.0, out), Contains("decays should have 5 rows"));
   const auto back = [&](decay_matrix dv) {
-    cp::decay_attention_backward(kernels, of, cp::state_sequences<hd::host_memory>{{}, 2, 3}, right, right, right, right,
-                                 right, std::span<const double>(), std::span<double>(), out, out, dv, out);
+    cp::decay_attention_backward(kernels, of, cp::state_sequences<hd::host_memory>{{}, 2, 3}, right, right, right,
+                                 right, right, std::span<const double>(), std::span<double>(), out, out, dv, out);
   };
   CHECK_THROWS_WITH(back(low), Contains("gradients of values should have 6 rows"));
 }

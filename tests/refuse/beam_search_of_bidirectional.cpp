@@ -9,4 +9,6 @@ struct runner {
   inf::step_limits limits() const { return {}; }
   void run(const inf::step&, std::span<float>) {}
 };
-void search(runner& r, std::span<const std::int32_t> prompt) { static_cast<void>(inf::beam_search(r, prompt, {})); }
+void search(runner& r, std::span<const std::int32_t> prompt) {
+  static_cast<void>(inf::beam_search(r, prompt, {}));
+}

@@ -8,4 +8,6 @@ struct recurrent {
   inf::step_limits limits() const { return {}; }
   void run(const inf::step&, std::span<float>) {}
 };
-void ended(inf::draft_speculation<recurrent>& d) { d.ended(1); }
+void ended(inf::draft_speculation<recurrent>& d) {
+  d.ended(1);
+}

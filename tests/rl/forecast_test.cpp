@@ -4,9 +4,11 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/spiking_brain.hpp>
 #include <heddle/rl/forecast.hpp>
 #include <heddle/rl/run.hpp>
 #include <heddle/testing/checked_backend.hpp>
@@ -129,4 +131,24 @@ TEST_CASE("a forecast of a run refuses what a run refuses", "[rl][forecast]") {
   all.c.how.apart = false;
   all.where.generate = hd::parse_mesh<generate_mesh>("dp=1");
   CHECK_THROWS_WITH(all.forecast(0), Catch::Contains("that generate in turn should each have all of the world's"));
+}
+
+TEST_CASE("a model whose layers keep states is trained by its answers, and its states are foretold", "[rl][forecast]") {
+  using namespace rl_forecast_test;
+  using hybrid = rl::policy<hd::model::spiking_brain<float>, rl::any_objective>;
+  const runner usual{{{}, "dp=1", "dp=1"}};
+  hd::train::options<hybrid::config> o;
+  static_cast<hd::model::spiking_brain_config&>(o.model) = hd::model::spiking_brain_tiny();
+  o.model.objective = rl::reinforce{};
+  o.threads_per_rank = 1;
+  const rl::memory_forecast f = rl::forecast<strategy>({}, usual.where, hybrid{}, o, usual.s, 0);
+  // Two of three layers, for four sequences: of each of two heads 4 x 4 numbers.
+  CHECK(f.generation.states == 4 * 2 * 2 * 4 * 4 * 4);
+  const rl::task task{.prompt = [](std::int64_t) { return std::vector<std::int32_t>{1, 2}; },
+                      .reward = [](std::span<const rl::question> all) { return rl::judge_each(reward_of, all); }};
+  hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{1}, [&](auto& world) {
+    int batches = 0;
+    rl::run<strategy>(world, {}, usual.where, hybrid{}, o, usual.s, task, [&](const rl::run_report&) { ++batches; });
+    if (batches != 2) throw hd::numeric_error("batches: " + std::to_string(batches));
+  });
 }
