@@ -1,4 +1,4 @@
-// heddle/comm/launcher.hpp: who started this process, and which of how many processes it is.
+// heddle/comm/launcher.hpp: finds who started this process, and which of how many processes it is.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/diffusion_rules.hpp: which masked positions a step of diffusion commits.
+// heddle/infer/diffusion_rules.hpp: rules by which a step of diffusion decoding commits masked positions.
 #pragma once
 
 #include <heddle/core/error.hpp>

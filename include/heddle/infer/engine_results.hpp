@@ -1,4 +1,4 @@
-// heddle/infer/engine_results.hpp: what comes of a step of an engine: tokens that are drawn, and those of proposals that stay.
+// heddle/infer/engine_results.hpp: draws the tokens of an engine's step, and verifies proposed ones.
 #pragma once
 
 #include <heddle/core/error.hpp>

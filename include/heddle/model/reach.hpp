@@ -1,4 +1,4 @@
-// heddle/model/reach.hpp: which tokens of its text a row of a language model sees, as a member type of the model.
+// heddle/model/reach.hpp: reaches of language models: the tokens of its text that a row sees.
 #pragma once
 
 #include <cstdint>

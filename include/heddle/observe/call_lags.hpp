@@ -1,4 +1,4 @@
-// heddle/observe/call_lags.hpp: how late each rank enters collectives, and whether that is its own doing.
+// heddle/observe/call_lags.hpp: measures how late ranks enter collectives, and names the one that makes others wait.
 #pragma once
 
 #include <heddle/core/config.hpp>

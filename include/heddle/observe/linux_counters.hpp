@@ -1,4 +1,4 @@
-// heddle/observe/linux_counters.hpp: what Linux counts about networks, as signals of a runbook.
+// heddle/observe/linux_counters.hpp: reads counters of networks that Linux has, as signals of a runbook.
 #pragma once
 
 #include <heddle/core/config.hpp>

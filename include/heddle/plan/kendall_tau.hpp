@@ -1,4 +1,4 @@
-// heddle/plan/kendall_tau.hpp: how far two lists of numbers have the same order, such as predicted and measured times.
+// heddle/plan/kendall_tau.hpp: Kendall's rank correlation of two lists of numbers.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokens/byte_store.hpp: what shards are read from: names and ranges of bytes.
+// heddle/io/tokens/byte_store.hpp: the concept of stores of shards: names and ranges of bytes, and a folder as one.
 #pragma once
 
 #include <heddle/io/durable_file.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/cached_traits.hpp: what a layer and its children keep of earlier tokens, as constants of its type.
+// heddle/model/layers/cached_traits.hpp: constants of what a layer and its children keep of earlier tokens.
 #pragma once
 
 #include <heddle/core/error.hpp>

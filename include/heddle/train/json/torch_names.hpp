@@ -1,4 +1,4 @@
-// heddle/train/json/torch_names.hpp: what PyTorch calls the tensors of a training.
+// heddle/train/json/torch_names.hpp: names that PyTorch has for the tensors of a training.
 #pragma once
 
 #include <heddle/io/json/safetensors_parts.hpp>

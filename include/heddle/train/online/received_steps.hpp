@@ -1,4 +1,4 @@
-// heddle/train/online/received_steps.hpp: which steps of which simulations have arrived.
+// heddle/train/online/received_steps.hpp: the steps of simulations that have arrived.
 #pragma once
 
 #include <bitset>
