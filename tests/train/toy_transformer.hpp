@@ -116,7 +116,6 @@ using bias_layout =
 
 template <int Block, class Context>
 auto mlp(Context& c, hidden<Context>&& x) {
-  using T = value_of<Context>;
   auto [y, s1] = paths<Block>::first::forward(c, std::move(x));
   using layout = typename std::remove_cvref_t<decltype(y)>::layout_type;
   static_assert(!layout::has_partial, "the first layer of a pair is split by columns or a copy here");
