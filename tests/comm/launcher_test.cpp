@@ -134,7 +134,7 @@ TEST_CASE("threads refuse to be one of several processes", "[comm][launcher]") {
   const auto body = [&](auto& world) { ran += world.rank() == 0 ? 1 : 0; };
   ::setenv("HEDDLE_RANK", "0", 1);
   ::setenv("HEDDLE_RANKS", "2", 1);
-  const bool joined = hd::detail::processes_are_joined != nullptr && hd::detail::processes_are_joined();
+  const bool joined = hd::detail::processes_are_joined != nullptr;
   if (!joined) CHECK_THROWS_AS((hd::launch<hd::threads, launcher_mesh>(body)), hd::config_error);
   CHECK(ran == 0);
   ::setenv("HEDDLE_ALONE", "1", 1);

@@ -74,7 +74,9 @@ TEST_CASE("models with published configurations load", "[examples][evaluate]") {
     CAPTURE(name, text);
     REQUIRE(status == 0);
     const json got = json::parse(text);
-    CHECK(got["family"] == config["model_type"]);
+    // A Mistral without a window is a Llama.
+    const bool sees_all = config["model_type"] == "mistral" && config.value("sliding_window", json()).is_null();
+    CHECK(got["family"] == (sees_all ? json("llama") : config["model_type"]));
     CHECK(got["last_logits"][0].size() == 64);
     CHECK(std::isfinite(got["loss"].get<double>()));
   }

@@ -230,13 +230,13 @@ TEST_CASE("a signal ends a run behind its batch, and it goes on to the bytes of 
   // The judge of the third batch sends the signal to the program that started it.
   std::ofstream(folder.path / "killer.sh") << "read -r line\necho x >> " << (folder / "count")
                                            << "\nif [ $(wc -l < " << (folder / "count")
-                                           << ") = 17 ]; then kill -INT $PPID; fi\n"
+                                           << ") = 17 ]; then kill -TERM $PPID; fi\n"
                                            << "echo \"{\\\"reward\\\": 0.${#line}}\"\n";
   const answer stopped = tuned(folder, how + "--reward 'exec sh " + (folder / "killer.sh") + "' --judges 1 --save " +
                                            (folder / "saves") + " --out " + (folder / "out"));
   CAPTURE(stopped.text);
-  CHECK(stopped.status == 128 + SIGINT);
-  CHECK_THAT(stopped.text, Contains("stopped      SIGINT: after step ") && Contains(": --resume goes on"));
+  CHECK(stopped.status == 128 + SIGTERM);
+  CHECK_THAT(stopped.text, Contains("stopped      SIGTERM: after step ") && Contains(": --resume goes on"));
   CHECK(stopped.steps() < 12);
   CHECK_FALSE(fs::exists(folder / "out"));
   const auto again = [&](const std::string& more, const char* out) {

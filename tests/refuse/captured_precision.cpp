@@ -1,4 +1,4 @@
-// refuse: heddle: captured_steps has steps of the optimizer in the model's element type, by a backend that reads their scalars from its memory (remote_optimizer_kernels); leave precision<...> of weights, gradients or moments, or captured_steps, out
+// refuse: heddle: captured_steps has steps of the optimizer in the model's element type, by a backend that reads their scalars from its memory (compute::ops::adamw_at); leave precision<...> of weights, gradients or moments, or captured_steps, out
 #include "captured_parts.hpp"
 
 struct mixed_optimizer {};

@@ -40,11 +40,11 @@ HEDDLE_INLINE bool runs_alone(environment_variables from = nullptr);
 // "started as process 0 of 2 by mpirun".
 HEDDLE_INLINE std::string started_as(const process_place& place);
 
-// Errors: `config_error` where this process is one of several that a launcher started, and neither HEDDLE_ALONE=1 is
-// set nor MPI is initialised, whose programs know of each other.
+// Errors: `config_error` where this process is one of several that a launcher started, HEDDLE_ALONE=1 is not set, and the
+// program has no transport over processes (heddle/comm/mpi.hpp): beside that, threads are what it means.
 HEDDLE_INLINE void require_alone(environment_variables from = nullptr);
 
-// Whether processes are joined by MPI; heddle/comm/mpi.hpp says how to ask.
+// Whether processes are joined by MPI; set in programs that include heddle/comm/mpi.hpp.
 inline bool (*processes_are_joined)() = nullptr;
 
 }  // namespace detail

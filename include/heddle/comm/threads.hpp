@@ -33,7 +33,7 @@ HEDDLE_INLINE void run_ranks(world_state& state, const launch_options& options, 
 /// than cores: waiting ranks sleep. Several worlds may run at once, also one inside another.
 ///
 /// A process that mpirun, srun or torchrun has started as one of several is refused with a `config_error`, as each would
-/// run the whole job; HEDDLE_ALONE=1 allows it, and so does MPI where it is initialised.
+/// run the whole job; HEDDLE_ALONE=1 allows it, and so does a program that includes heddle/comm/mpi.hpp.
 ///
 /// Ranks are bound to cores when there are enough, as `mpirun` does (`launch_options::bind`), by the first of several
 /// worlds; one inside another stays on the cores of its rank. The calling thread keeps its cores, and with it all threads

@@ -140,7 +140,7 @@ HEDDLE_INLINE std::string started_as(const process_place& place) {
 
 HEDDLE_INLINE void require_alone(environment_variables from) {
   const process_place place = launcher_seen(from);
-  if (place.size <= 1 || runs_alone(from) || (processes_are_joined != nullptr && processes_are_joined())) return;
+  if (place.size <= 1 || runs_alone(from) || processes_are_joined != nullptr) return;
   std::string text = "heddle: ";
   text += started_as(place);
   text += ", but its ranks are threads of each process: use hd::mpi, or set HEDDLE_ALONE=1 to run a job in each";
