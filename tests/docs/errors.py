@@ -17,7 +17,7 @@ from pathlib import Path
 
 PAGES = "docs/errors"
 NO_REPAIR = 97  # sentences without a repair
-NO_SENTENCE = 8  # promises that are words of the compiler, or names of types
+NO_SENTENCE = 7  # promises that are words of the compiler, or names of types
 LITERALS = re.compile(r'(?:"(?:\\.|[^"\\\n])*"\s*)+')
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 VERB = re.compile(r"\b(use|give|link|write|include|#include|name|call|make|compile|declare|pass|add|take|choose|redistribute|set|keep|leave"

@@ -5,9 +5,11 @@
 
 namespace hd = heddle;
 // Rounds to the nearest only.
+struct rounds_to_nearest : hd::compute::team {};
+void body(hd::compute::ops::stochastic_cast, rounds_to_nearest&, std::int64_t, const float*, hd::bf16*,
+          const hd::compute::stochastic&) = delete;
 struct nearest : hd::compute::host<> {
-  using hd::compute::host<>::cast;
-  void cast(std::span<const float>, std::span<hd::bf16>, const hd::compute::stochastic&) = delete;
+  rounds_to_nearest& launcher();
 };
 using precision = hd::precision<hd::weights_in<hd::bf16, hd::rounding::stochastic>>;
 void step(hd::train::sharded_optimizer<float, hd::optimizers::adamw, precision, hd::zero<0>>& optimizer, nearest& backend) {
