@@ -1,6 +1,8 @@
 // heddle/model/tied_gradients.hpp: sums the gradient of a tied token embedding over the two stages that use it.
 #pragma once
 
+#include <heddle/compute/op.hpp>
+#include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/sum_among.hpp>
