@@ -82,8 +82,8 @@ def slice_cost(program):
 
     ours, by_hand = per_call("slice"), per_call("slice_by_hand")
     print(f"instructions per slice of 32 x 64 floats: {ours:.0f}; by hand, with memcpy: {by_hand:.0f}")
-    if ours > 1.1 * by_hand:
-        sys.exit("a static slice costs more than a tenth over the same by hand")
+    if ours > 1.125 * by_hand:
+        sys.exit("a static slice costs more than an eighth over the same by hand")
 
 
 # How many instructions more than by hand: 40 per call of MPI's; send_recv makes two, messages irecv, send and wait.

@@ -289,10 +289,12 @@ struct operation_layout {
   const char* dims[most_arguments * most_dims] = {};
   std::uint8_t first[most_arguments * most_dims] = {};
   std::size_t typed = 0;  // the first argument of the operation's element type; 0 if all are sums
+  unsigned compared = 0;  // bit a: argument a has a size that another one has given before
   consteval operation_layout(std::initializer_list<argument_dims> arguments, std::initializer_list<bool> own_elements) {
     for (std::size_t i = 0; i < most_dims * arguments.size(); ++i) {
       dims[i] = arguments.begin()[i / most_dims][i % most_dims];
       first[i] = dims[i] == nullptr ? static_cast<std::uint8_t>(i) : position(dims[i]);
+      if (first[i] != i) compared |= 1u << i / most_dims;
     }
     for (std::size_t a = arguments.size(); a-- > 0;)
       if (own_elements.begin()[a]) typed = a;
@@ -315,6 +317,10 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
   for (std::size_t i = most_dims * argument; i < most_dims * (argument + 1); ++i)
     if (extent_at(got, i) != extent_at(got, layout.first[i])) return false;
   return true;
+}
+[[gnu::always_inline]] constexpr bool fits_where_compared(const operation_layout& layout, const argument_extents* got,
+                                                          std::size_t argument) noexcept {
+  return (layout.compared >> argument & 1) == 0 || fits(layout, got, argument);
 }
 [[noreturn, gnu::noinline, gnu::cold]] inline void wrong_sizes(const char* name, const char* const* arguments,
                                                                const operation_layout& layout,
@@ -375,7 +381,7 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   const argument_extents got[] = {extents_of(v)...};
   if constexpr (checks_arguments) {
     std::size_t a = 0;
-    if (!((static_cast<void>(v), fits(layout, got, a++)) && ...)) [[unlikely]]
+    if (!((static_cast<void>(v), fits_where_compared(layout, got, a++)) && ...)) [[unlikely]]
       wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
   }
   if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
