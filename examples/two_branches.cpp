@@ -3,7 +3,6 @@
 // prints: PSNR in dB     sharp  blurred
 // prints: merged
 // prints: wrote two_branches.pgm
-// mpi: 4 slow
 #include "portable_map.hpp"
 #include "tool.hpp"
 
