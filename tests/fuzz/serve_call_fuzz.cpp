@@ -23,8 +23,10 @@ HEDDLE_FUZZ_TARGET(serve_call) {
     for (const std::string& s : c.stop) fuzz::require(!s.empty(), "no stop string is empty");
     const std::string printed = heddle::io::parse_json(body, "x").dump();
     inf::completion_call again = inf::parse_call(printed, chat), first = c;
-    for (inf::completion_call* one : {&again, &first})  // printed members are in another order
+    for (inf::completion_call* one : {&again, &first}) {  // printed members are in another order
       if (one->json_schema) one->json_schema = nlohmann::json::parse(*one->json_schema).dump();
+      one->conversation = nlohmann::ordered_json::parse(nlohmann::json::parse(one->conversation.dump()).dump());
+    }
     fuzz::require(again == first, "what is printed reads the same");
     if (c.json_schema) {  // which is cut out of the body
       const auto whole = nlohmann::ordered_json::parse(body);
