@@ -227,10 +227,11 @@ TEST_CASE("a signal ends a run behind its batch, and it goes on to the bytes of 
   const answer whole = tuned(folder, how + "--out " + (folder / "whole"));
   CAPTURE(whole.text);
   REQUIRE(whole.status == 0);
-  // The judge of the third batch sends the signal to the program that started it.
+  // A judge of the third batch sends the signal to the program that started it: one of those that run side by side, once.
   std::ofstream(folder.path / "killer.sh") << "read -r line\necho x >> " << (folder / "count")
                                            << "\nif [ $(wc -l < " << (folder / "count")
-                                           << ") = 17 ]; then kill -TERM $PPID; fi\n"
+                                           << ") -ge 17 ] && mkdir " << (folder / "sent")
+                                           << " 2> /dev/null; then kill -TERM $PPID; fi\n"
                                            << "echo \"{\\\"reward\\\": 0.${#line}}\"\n";
   const answer stopped = tuned(folder, how + "--reward 'exec sh " + (folder / "killer.sh") + "' --judges 1 --save " +
                                            (folder / "saves") + " --out " + (folder / "out"));
