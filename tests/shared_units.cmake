@@ -1,35 +1,50 @@
 # heddle_shared_units(<variable> <name> <source>...): sets the variable to sources that make the same objects in less time:
 # up to HEDDLE_TEST_SHARED_UNITS tests in one file, so that what they instantiate alike is compiled once. Each test is in
-# a namespace of its own, behind all that any of them includes. Files stay alone that define macros, add to namespaces of
-# others, include under a condition, or say "// Compiled alone: " and why.
+# a namespace of its own, behind all that any of them includes, under the conditions of the file. Files stay alone that define
+# macros, add to namespaces of others, have a condition of several lines, or say "// Compiled alone: " and why.
 set(HEDDLE_TEST_SHARED_UNITS 0 CACHE STRING "How many test files are compiled as one; 0: each by itself")
 
 # heddle_shared_unit(<file> <source>...): writes such a file, of sources below the folder of the tests.
 function(heddle_shared_unit file)
   set(tests "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
   set(includes "")
+  set(conditional "")
   set(bodies "")
   foreach(path IN LISTS ARGN)
     # Relative to the folder of the tests: ccache then finds what another checkout compiled.
     file(RELATIVE_PATH relative "${tests}" "${path}")
     get_filename_component(folder "${relative}" DIRECTORY)
-    file(STRINGS "${path}" lines REGEX "^#include |HEDDLE_SOURCE_DIR")
+    file(STRINGS "${path}" lines REGEX "^ *#(include |if|el|endif)|HEDDLE_SOURCE_DIR")
+    set(depth 0)
     foreach(line IN LISTS lines)
-      if(NOT line MATCHES "^#include")
-        set(line "// HEDDLE_SOURCE_DIR is used.")
+      if(line MATCHES "^ *#(if|el|endif)")
+        string(APPEND conditional "${line}\n")
+        if(line MATCHES "^ *#if")
+          math(EXPR depth "${depth} + 1")
+        elseif(line MATCHES "^ *#endif")
+          math(EXPR depth "${depth} - 1")
+        endif()
+        continue()
+      elseif(NOT line MATCHES "^ *#include")
+        list(APPEND includes "// HEDDLE_SOURCE_DIR is used.\n")
+        continue()
       elseif(line MATCHES "\"(.*)\"")
         if(EXISTS "${tests}/${folder}/${CMAKE_MATCH_1}")
           set(line "#include \"${folder}/${CMAKE_MATCH_1}\"")
         endif()
       endif()
-      list(APPEND includes "${line}\n")
+      if(depth EQUAL 0)
+        list(APPEND includes "${line}\n")
+      else()
+        string(APPEND conditional "${line}\n")
+      endif()
     endforeach()
     string(MAKE_C_IDENTIFIER "${relative}" own)
     string(APPEND bodies "namespace ${own} {\n#include \"${relative}\"\n}\n")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
   endforeach()
   list(REMOVE_DUPLICATES includes)
-  string(JOIN "" text ${includes} "\n" "${bodies}")
+  string(JOIN "" text ${includes} "${conditional}" "\n" "${bodies}")
   file(CONFIGURE OUTPUT "${file}" CONTENT "${text}" @ONLY)  # written only if it changes
 endfunction()
 
@@ -40,7 +55,7 @@ function(heddle_shared_units variable name)
     get_filename_component(path "${source}" ABSOLUTE)
     file(READ "${path}" text)
     if(NOT HEDDLE_TEST_SHARED_UNITS GREATER 1 OR NOT path MATCHES "_test\\.cpp$"
-        OR text MATCHES "\n// Compiled alone: " OR text MATCHES "\n *#(define|if)" OR text MATCHES "\nnamespace (heddle|std|Catch)[ :]"
+        OR text MATCHES "\n// Compiled alone: " OR text MATCHES "\n *#(define |if[^\n]*\\\\\n)" OR text MATCHES "\nnamespace (heddle|std|Catch)[ :]"
         OR text MATCHES "\n *(struct|class|union) (heddle|hd|std|Catch)::" OR text MATCHES "\ntemplate <>")
       list(APPEND alone "${source}")
     else()

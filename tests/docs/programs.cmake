@@ -1,4 +1,4 @@
-# cmake -DCXX=g++ -DPAGE=page.md -DINCLUDE=include -DFOLDER=scratch -P programs.cmake
+# cmake -DCXX=g++ -DPAGE=page.md -DINCLUDE=include -DFOLDER=scratch [-DFLAGS=flags] -P programs.cmake
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
 heddle_blocks("${PAGE}" block)
@@ -11,7 +11,7 @@ foreach(i RANGE ${last})
     continue()  # needs mpi.h: tests/smpi runs it
   endif()
   file(WRITE "${FOLDER}/program_${i}.cpp" "${block_${i}}")
-  execute_process(COMMAND ${CXX} -std=c++20 -Wall -Wextra -I "${INCLUDE}" -fsyntax-only "${FOLDER}/program_${i}.cpp"
+  execute_process(COMMAND ${CXX} -std=c++20 -Wall -Wextra ${FLAGS} -I "${INCLUDE}" -fsyntax-only "${FOLDER}/program_${i}.cpp"
     RESULT_VARIABLE rc ERROR_VARIABLE err)
   if(NOT rc EQUAL 0)
     message(FATAL_ERROR "program ${i} of ${PAGE} does not compile:\n${err}")

@@ -108,8 +108,7 @@ constexpr int of_halves = -1;  // zero 1, and weights of 16 bits with masters
 
 std::vector<double> train(int zero, const torch_run& r, hd::train::peer_resume_result* back = nullptr) {
   if (zero == of_halves) return train<1, hd::model::gpt2<hd::bf16>, halves>(r, back);
-  if (zero == 2) return train<2>(r, back);
-  return zero == 3 ? train<3>(r, back) : train<0>(r, back);
+  return zero == 3 ? train<3>(r, back) : train<2>(r, back);
 }
 
 std::string torch_file(const std::filesystem::path& folder) {
@@ -124,9 +123,9 @@ TEST_CASE("weights and moments go to a folder of PyTorch from any mesh and come 
           "[train][save][torch]") {
   using namespace torch_states;
   const train_test::folder at("torch");
-  const std::vector<double> whole = train(0, {""});
+  const std::vector<double> whole = train(2, {""});
   REQUIRE(whole.size() == 4);
-  train(0, {.mesh = "", .to = at.path / "one", .steps = 2});
+  train(2, {.mesh = "", .to = at.path / "one", .steps = 2});
   const std::string bytes = torch_file(at.path / "one");
   REQUIRE(bytes.size() > 1000);
   const hd::io::torch_folder one(at.path / "one");
@@ -137,7 +136,7 @@ TEST_CASE("weights and moments go to a folder of PyTorch from any mesh and come 
   CHECK(steps == 2);
   int number = 0;
   for (const char* mesh : {"dp=2", "tp=3", "dp=2,pp=3", "dp=2,pp=2,tp=2"})
-    for (const int zero : {0, 3}) {
+    for (const int zero : {2, 3}) {
       INFO("mesh '" << mesh << "', zero " << zero);
       const auto to = at.path / std::to_string(number++);
       CHECK(train(zero, {.mesh = mesh, .from = at.path / "one", .to = to, .first = 2, .steps = 2}).empty());
@@ -154,7 +153,7 @@ TEST_CASE("a save of any layout with zero 2 or 3 is what every other one resumes
     const char* mesh;
     int zero;
   };
-  const std::vector<layout> all{{"", 0}, {"dp=4", 2}, {"dp=2,tp=2", 2}, {"dp=3,pp=2", 2}, {"dp=2,pp=2,tp=2", 3}};
+  const std::vector<layout> all{{"", 2}, {"dp=4", 2}, {"dp=2,tp=2", 3}, {"dp=3,pp=2", 2}, {"dp=2,pp=2,tp=2", 3}};
   for (const layout& from : all) {
     const train_test::folder at("zero-pairs");
     INFO("from mesh '" << from.mesh << "', zero " << from.zero);
@@ -204,7 +203,7 @@ TEST_CASE("masters go to PyTorch as the weights, and come back by saves and peer
 TEST_CASE("a run goes on from copies of peers, bit for bit, although a node is lost", "[train][save][peers]") {
   using namespace torch_states;
   namespace fs = std::filesystem;
-  for (const int zero : {0, 3}) {
+  for (const int zero : {2, 3}) {
     const train_test::folder at("peers");
     CAPTURE(zero);
     const std::string mesh = "dp=4,tp=2";  // eight ranks on four nodes
@@ -254,7 +253,7 @@ TEST_CASE("copies of peers that are damaged, of another run or left over are not
   namespace fs = std::filesystem;
   const train_test::folder at("peers-bad");
   const auto run = [&](const char* saves, bool resumes, std::int64_t steps, hd::train::peer_resume_result* back) {
-    return train(0,
+    return train(2,
                  {.mesh = "dp=2",
                   .to = at.path / ("to-" + std::string(saves) + (resumes ? "-on" : "")),
                   .peers = at.path / "nodes",
@@ -270,13 +269,13 @@ TEST_CASE("copies of peers that are damaged, of another run or left over are not
   CHECK(fs::exists(at.path / "nodes/0/step-00000002"));
   // Another run's save of an older step: its state, not the copies of step 3.
   const train_test::folder elsewhere("peers-elsewhere");
-  train(0, {.mesh = "dp=2", .peers = elsewhere.path, .saves = at.path / "two", .steps = 1});
+  train(2, {.mesh = "dp=2", .peers = elsewhere.path, .saves = at.path / "two", .steps = 1});
   hd::train::peer_resume_result back;
   CHECK(run("two", true, 3, &back).size() == 2);
   CHECK_FALSE(back.from_peers);
   CHECK(back.result.step == 1);
   // One rank's copy is damaged, and there is no save: all ranks begin anew, with nothing of the others' copies.
-  const std::vector<double> anew = train(0, {.mesh = "dp=2", .saves = at.path / "no"});
+  const std::vector<double> anew = train(2, {.mesh = "dp=2", .saves = at.path / "no"});
   const fs::path file = at.path / "nodes/1/step-00000003/rank-00001.tensors";
   std::string bytes(static_cast<std::size_t>(fs::file_size(file)), '\0');
   std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -290,7 +289,7 @@ TEST_CASE("copies of peers that are damaged, of another run or left over are not
 
 TEST_CASE("a folder of PyTorch without a tensor of the model is refused on all ranks", "[train][save][torch]") {
   using namespace torch_states;
-  CHECK_THROWS_WITH(train(0, {.mesh = "dp=2", .from = HEDDLE_SOURCE_DIR "/tests/golden/torch/stored", .first = 2}),
+  CHECK_THROWS_WITH(train(2, {.mesh = "dp=2", .from = HEDDLE_SOURCE_DIR "/tests/golden/torch/stored", .first = 2}),
                     Catch::Matchers::Contains("has no tensor 'model.w"));
 }
 #endif
