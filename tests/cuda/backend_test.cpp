@@ -259,11 +259,11 @@ TEST_CASE("products with what is behind them are those of steps, by epilogues of
   trial<tested, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(5, 4), z = t.some(4, 4);
   const auto bias = t.some(3), whole = t.some(4);
-  CHECK_THROWS_WITH(heddle::compute::run<heddle::compute::ops::matmul_add_bias>(t.backend, a, b, bias, c),
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias<>>(t.backend, a, b, bias, c),
                     Catch::Matchers::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
-  CHECK_THROWS_WITH(heddle::compute::run<heddle::compute::ops::matmul_add_bias_gelu>(t.backend, a, b, whole, z, c),
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias_gelu<>>(t.backend, a, b, whole, z, c),
                     Catch::Matchers::Contains("before GELU"));
-  CHECK_THROWS_WITH(heddle::compute::run<heddle::compute::ops::matmul_add_bias>(t.backend, c, b, whole, c),
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias<>>(t.backend, c, b, whole, c),
                     Catch::Matchers::Contains("rows of op(b)"));
 }
 
@@ -348,7 +348,7 @@ TEST_CASE("masks, pages and what is not finite go through the CUDA backend as on
 TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused with both numbers", "[cuda]") {
   trial<emulated<1>, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(6, 4);
-  CHECK_THROWS_WITH(heddle::compute::matmul(t.backend, a, b, c),
+  CHECK_THROWS_WITH(co::matmul(t.backend, a, b, c),
                     Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(co::run<co::ops::add_bias>(t.backend, c, bias), hd::layout_error);
@@ -408,7 +408,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     return got == expected && untouched == std::vector<float>(16);
   };
   co::bf16_products<emulated<1>> halves;
-  CHECK(replayed(halves, [](auto& backend, auto a, auto b, auto c) { heddle::compute::matmul(backend, a, b, c); }));
+  CHECK(replayed(halves, [](auto& backend, auto a, auto b, auto c) { co::matmul(backend, a, b, c); }));
   co::float8_products<emulated<1>, hd::float8_rows> by_rows;
   CHECK(replayed(by_rows, [](auto& backend, auto a, auto b, auto c) {
     const auto most = backend.template greatest_of<transpose::no, transpose::no>(a, b);
