@@ -37,9 +37,8 @@ inline double peak_of_bf16(std::int64_t extent) {
   for (int i = 0; i < 13; ++i) {
     const auto start = clock_type::now();
     for (int k = 0; k < 10; ++k)
-      backend.template matmul<hc::transpose::no, hc::transpose::no>(
-          in(a.address(), square), in(b.address(), square),
-          hd::matrix_view<hd::bf16, hd::cuda_memory>(c.address(), square));
+      hc::matmul<hc::transpose::no, hc::transpose::no>(backend, in(a.address(), square), in(b.address(), square),
+                                                       hd::matrix_view<hd::bf16, hd::cuda_memory>(c.address(), square));
     queue.wait();
     all.push_back(std::chrono::duration<double>(clock_type::now() - start).count() / 10);
   }

@@ -84,9 +84,9 @@ double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k) {
   std::vector<double> seconds;
   for (int i = 0; i < 9; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    kernels.template matmul<transpose::no, transpose::yes>(hd::matrix_view<const T>(a.data(), {m, k}),
-                                                           hd::matrix_view<const T>(b.data(), {n, k}),
-                                                           hd::matrix_view<float>(c.data(), {m, n}), 0.0f);
+    hd::compute::matmul<transpose::no, transpose::yes>(kernels, hd::matrix_view<const T>(a.data(), {m, k}),
+                                                       hd::matrix_view<const T>(b.data(), {n, k}),
+                                                       hd::matrix_view<float>(c.data(), {m, n}), 0.0f);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   return median(seconds);

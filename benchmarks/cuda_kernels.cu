@@ -125,15 +125,16 @@ void rows_of_a_transformer(device& d) {
   d.bytes("gelu", "gelu", 2 * element * n, [&] { hc::run<hc::ops::gelu>(b, x.view(), y.view()); });
   d.bytes("add", "add", 3 * element * n, [&] { hc::run<hc::ops::add>(b, x.view(), y.view(), z.view()); });
   d.bytes("layer norm", "norm.layer", 2 * element * n, [&] {
-    hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
-                 scale.view());
+    hc::run<hc::ops::layer_norm>(b, matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width),
+                                 mean.view(), scale.view());
   });
   d.bytes("layer norm, gradient of the input", "norm.layer_backward", 4 * element * n, [&] {
-    hc::run<hc::ops::layer_norm_backward_input>(b, matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
-                                matrix(z, rows, width));
+    hc::run<hc::ops::layer_norm_backward_input>(b, matrix(x, rows, width), matrix(y, rows, width), w.view(),
+                                                mean.view(), scale.view(), matrix(z, rows, width));
   });
-  d.bytes("root mean square norm", "norm.rms", 2 * element * n,
-          [&] { hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
+  d.bytes("root mean square norm", "norm.rms", 2 * element * n, [&] {
+    hc::run<hc::ops::rms_norm>(b, matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view());
+  });
   d.bytes("AdamW over a bucket of 2^25 numbers", "adamw", 7 * element * n,
           [&] { hc::run<hc::ops::adamw>(b, x.view(), y.view(), z.view(), v.view(), hc::adamw_step{}); });
 }
@@ -152,10 +153,12 @@ void cross_entropy(device& d) {
             hc::run<hc::ops::pick_target>(b, matrix(logits, tokens, words), targets.view(), 0, picked.view());
           });
   d.bytes("cross-entropy, forward in one kernel", "cross_entropy.forward", element * tokens * words, [&] {
-    hc::run<hc::ops::add_to_softmax>(b, matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(), picked.view());
+    hc::run<hc::ops::add_to_softmax>(b, matrix(logits, tokens, words), targets.view(), 0, m.view(), sum.view(),
+                                     picked.view());
   });
   d.bytes("cross-entropy, gradient", "cross_entropy.backward", 2 * element * tokens * words, [&] {
-    hc::run<hc::ops::cross_entropy_backward>(b, matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
+    hc::run<hc::ops::cross_entropy_backward>(b, matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0,
+                                             1.0f);
   });
 }
 
@@ -179,8 +182,8 @@ void products(device& d) {
   constexpr std::int64_t rows = 8192, width = 768, wide = 4 * width;
   auto x = d.numbers(rows * wide), y = d.numbers(rows * wide), w = d.numbers(width * wide);
   d.operations("product of 8192 x 768 by 768 x 3072", 2.0 * rows * width * wide, d.peak, [&] {
-    b.template matmul<transpose::no, transpose::no>(matrix(x, rows, width), matrix(w, width, wide),
-                                                    matrix(y, rows, wide), 0.0f);
+    hc::matmul<transpose::no, transpose::no>(b, matrix(x, rows, width), matrix(w, width, wide), matrix(y, rows, wide),
+                                             0.0f);
   });
 }
 

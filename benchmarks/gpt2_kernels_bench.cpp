@@ -139,13 +139,13 @@ class step {
   }
 
   void linear(float* in, float* w, float* b, float* out, int64_t n, int64_t m) {
-    time<products>([&] { be.matmul(matrix(in, rows, n), matrix(w, n, m), matrix(out, rows, m), 0.0f); });
+    time<products>([&] { hc::matmul(be, matrix(in, rows, n), matrix(w, n, m), matrix(out, rows, m), 0.0f); });
     time<biases_and_sums>([&] { hc::run<hc::ops::add_bias>(be, matrix(out, rows, m), vec(b, m)); });
   }
   void linear_backward(float* in, float* w, float* dout, float* din, float* dw, float* db, int64_t n, int64_t m) {
     time<products>([&] {
-      be.matmul<transpose::no, transpose::yes>(matrix(dout, rows, m), matrix(w, n, m), matrix(din, rows, n), 0.0f);
-      be.matmul<transpose::yes, transpose::no>(matrix(in, rows, n), matrix(dout, rows, m), matrix(dw, n, m), 1.0f);
+      hc::matmul<transpose::no, transpose::yes>(be, matrix(dout, rows, m), matrix(w, n, m), matrix(din, rows, n), 0.0f);
+      hc::matmul<transpose::yes, transpose::no>(be, matrix(in, rows, n), matrix(dout, rows, m), matrix(dw, n, m), 1.0f);
     });
     time<biases_and_sums>([&] { hc::run<hc::ops::add_bias_backward>(be, matrix(dout, rows, m), vec(db, m)); });
   }
@@ -195,8 +195,8 @@ class step {
     norm(last.data(), final_w, normed.data(), mean.data(), rstd.data());
     const auto scores = matrix(logits.data(), rows, vocabulary);
     time<head_products>([&] {
-      be.matmul<transpose::no, transpose::yes>(matrix(normed.data(), rows, width),
-                                               matrix(weights.data(), vocabulary, width), scores, 0.0f);
+      hc::matmul<transpose::no, transpose::yes>(be, matrix(normed.data(), rows, width),
+                                                matrix(weights.data(), vocabulary, width), scores, 0.0f);
     });
     time<cross_entropy>([&] {
       hc::run<hc::ops::row_max>(be, scores, vec(top.data(), rows));
@@ -212,9 +212,9 @@ class step {
                                                1.0f / rows);
     });
     time<head_products>([&] {
-      be.matmul(scores, matrix(weights.data(), vocabulary, width), matrix(dy.data(), rows, width), 0.0f);
-      be.matmul<transpose::yes, transpose::no>(scores, matrix(normed.data(), rows, width),
-                                               matrix(gradients.data(), vocabulary, width), 1.0f);
+      hc::matmul(be, scores, matrix(weights.data(), vocabulary, width), matrix(dy.data(), rows, width), 0.0f);
+      hc::matmul<transpose::yes, transpose::no>(be, scores, matrix(normed.data(), rows, width),
+                                                matrix(gradients.data(), vocabulary, width), 1.0f);
     });
     time<biases_and_sums>([&] { hc::run<hc::ops::fill>(be, vec(dx.data(), rows * width), 0.0f); });
     norm_backward(last.data(), final_w, dy.data(), mean.data(), rstd.data(), dx.data(), final_dw);
@@ -288,9 +288,9 @@ void product(benchmark::State& state, int64_t m, int64_t n, int64_t k, float bet
   hd::buffer<float> a(m * k), b(k * n), c(m * n);
   spread(a, 1), spread(b, 1);
   for (auto _ : state)
-    backend.template matmul<TA, TB>(TA == transpose::no ? matrix(a.data(), m, k) : matrix(a.data(), k, m),
-                                    TB == transpose::no ? matrix(b.data(), k, n) : matrix(b.data(), n, k),
-                                    matrix(c.data(), m, n), beta);
+    hc::matmul<TA, TB>(backend, TA == transpose::no ? matrix(a.data(), m, k) : matrix(a.data(), k, m),
+                       TB == transpose::no ? matrix(b.data(), k, n) : matrix(b.data(), n, k), matrix(c.data(), m, n),
+                       beta);
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }

@@ -156,7 +156,7 @@ class network {
   hd::matrix_view<float> table() { return md::as_matrix(own_.store.weight(0), 2 * bits, width_); }
   std::vector<float> embed(const sets& batch, std::int64_t first, std::int64_t count) {
     std::vector<float> e(static_cast<std::size_t>(count * width_));
-    compute_.matmul(inputs(batch, first, count), table(), md::as_matrix(std::span(e), count, width_));
+    hd::compute::matmul(compute_, inputs(batch, first, count), table(), md::as_matrix(std::span(e), count, width_));
     return e;
   }
 
@@ -174,10 +174,10 @@ class network {
     s.logits.resize(static_cast<std::size_t>(n * bits));
     const auto first = own_.linear(1, width_, width_), last = own_.linear(3, width_, bits);
     const auto h = md::as_matrix(std::span(s.hidden), n, width_), l = md::as_matrix(std::span(s.logits), n, bits);
-    compute_.matmul(md::as_matrix(std::span<const float>(s.roots), n, width_), first.weight, h);
+    hd::compute::matmul(compute_, md::as_matrix(std::span<const float>(s.roots), n, width_), first.weight, h);
     hd::compute::run<hd::compute::ops::add_bias>(compute_, h, first.bias);
     for (float& v : s.hidden) v = (std::max)(v, 0.0f);
-    compute_.matmul(hd::matrix_view<const float>(h), last.weight, l);
+    hd::compute::matmul(compute_, hd::matrix_view<const float>(h), last.weight, l);
     hd::compute::run<hd::compute::ops::add_bias>(compute_, l, last.bias);
   }
 
@@ -188,14 +188,15 @@ class network {
     const auto d_l = md::as_matrix(std::span<const float>(d_logits), n, bits);
     std::vector<float> d_hidden(s.hidden.size()), d_roots(s.roots.size()), d_embedded(s.embedded.size());
     const auto d_h = md::as_matrix(std::span(d_hidden), n, width_);
-    compute_.matmul<transpose::no, transpose::yes>(d_l, last.weight, d_h);
-    compute_.matmul<transpose::yes, transpose::no>(md::as_matrix(std::span<const float>(s.hidden), n, width_), d_l,
-                                                   last.weight_gradient, 1);
+    hd::compute::matmul<transpose::no, transpose::yes>(compute_, d_l, last.weight, d_h);
+    hd::compute::matmul<transpose::yes, transpose::no>(
+        compute_, md::as_matrix(std::span<const float>(s.hidden), n, width_), d_l, last.weight_gradient, 1);
     hd::compute::run<hd::compute::ops::add_bias_backward>(compute_, d_l, last.bias_gradient);
     for (std::size_t i = 0; i < d_hidden.size(); ++i) d_hidden[i] = s.hidden[i] > 0 ? d_hidden[i] : 0;
-    compute_.matmul<transpose::no, transpose::yes>(d_h, first.weight, md::as_matrix(std::span(d_roots), n, width_));
-    compute_.matmul<transpose::yes, transpose::no>(md::as_matrix(std::span<const float>(s.roots), n, width_), d_h,
-                                                   first.weight_gradient, 1);
+    hd::compute::matmul<transpose::no, transpose::yes>(compute_, d_h, first.weight,
+                                                       md::as_matrix(std::span(d_roots), n, width_));
+    hd::compute::matmul<transpose::yes, transpose::no>(
+        compute_, md::as_matrix(std::span<const float>(s.roots), n, width_), d_h, first.weight_gradient, 1);
     hd::compute::run<hd::compute::ops::add_bias_backward>(compute_, d_h, first.bias_gradient);
     const auto d_e = md::as_matrix(std::span(d_embedded), tree.leaves(), width_);
     if constexpr (std::is_same_v<Aggregator, by_sum>) {
@@ -207,8 +208,8 @@ class network {
     } else {
       monoid_.backward(compute_, s.monoid, d_roots, d_e);
     }
-    compute_.matmul<transpose::yes, transpose::no>(inputs(batch, tree.begin(), tree.leaves()), d_e,
-                                                   md::as_matrix(own_.store.gradient(0), 2 * bits, width_), 1);
+    hd::compute::matmul<transpose::yes, transpose::no>(compute_, inputs(batch, tree.begin(), tree.leaves()), d_e,
+                                                       md::as_matrix(own_.store.gradient(0), 2 * bits, width_), 1);
   }
 
   using optimizer = hd::train::optimizer<float, hd::zero<0>>;

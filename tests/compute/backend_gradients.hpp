@@ -266,10 +266,10 @@ void check_gradients_of_products() {
   check_gradients<B>("matmul", {of_float(3 * 4, 1), of_float(4 * 2, 2)}, 3 * 2, [](auto& e) {
     const auto a = e.shaped(e.in[0], 3, 4), b = e.shaped(e.in[1], 4, 2), d = e.shaped(e.d, 3, 2);
     constexpr auto no = transpose::no, yes = transpose::yes;
-    e.backend.template matmul<no, no>(a, b, e.shaped(e.out, 3, 2), e.weight[0] * 0);
+    co::matmul<no, no>(e.backend, a, b, e.shaped(e.out, 3, 2), e.weight[0] * 0);
     if (!e.backward) return;
-    e.backend.template matmul<no, yes>(d, b, e.shaped(e.gradient[0], 3, 4), e.weight[0] * 0);
-    e.backend.template matmul<yes, no>(a, d, e.shaped(e.gradient[1], 4, 2), e.weight[0] * 0);
+    co::matmul<no, yes>(e.backend, d, b, e.shaped(e.gradient[0], 3, 4), e.weight[0] * 0);
+    co::matmul<yes, no>(e.backend, a, d, e.shaped(e.gradient[1], 4, 2), e.weight[0] * 0);
   });
   static constexpr co::attention_shape s{.batch = 2, .sequence = 3, .heads = 2, .head_dim = 2};
   check_gradients<B>("attention", {of_float(s.rows() * 3 * s.width(), 1)}, s.rows() * s.width(), [&](auto& e) {
@@ -326,16 +326,16 @@ void check_gradients_of_experts() {
                                   row_of(sources), places);
           const auto offsets = hd::detail::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
           co::run<co::ops::permute>(e.backend, x, row_of(e.read(sources)), moved);
-          e.backend.template grouped_matmul<transpose::no>(moved, offsets, w, y, e.weight[0] * 0);
+          co::grouped_matmul<transpose::no>(e.backend, moved, offsets, w, y, e.weight[0] * 0);
           co::run<co::ops::unpermute>(e.backend, y, e.read(places), weights, e.shaped(e.out, tokens, 2));
           if (!e.backward) return;
           auto dy = e.zeros(tokens * k, 2), dmoved = e.zeros(tokens * k, width), dweights = e.zeros(tokens, k);
           co::run<co::ops::unpermute_backward>(e.backend, e.shaped(e.d, tokens, 2), y, e.read(places), weights, dy,
                                                dweights);
-          e.backend.grouped_matmul_backward_weight(moved, dy, offsets,
-                                                   stack(e.gradient[2].address(), hd::dynamic_shape<3>(here, width, 2)),
-                                                   e.weight[0] * 0);
-          e.backend.template grouped_matmul<transpose::yes>(dy, offsets, w, dmoved, e.weight[0] * 0);
+          co::run<co::ops::grouped_matmul_backward_weight>(
+              e.backend, moved, dy, offsets, stack(e.gradient[2].address(), hd::dynamic_shape<3>(here, width, 2)),
+              e.weight[0] * 0);
+          co::grouped_matmul<transpose::yes>(e.backend, dy, offsets, w, dmoved, e.weight[0] * 0);
           co::run<co::ops::permute_backward>(e.backend, dmoved, e.read(places), e.shaped(e.gradient[0], tokens, width));
           co::run<co::ops::top_k_backward<Rule>>(e.backend, logits, e.read(ids), weights, dweights,
                                                  e.shaped(e.gradient[1], tokens, experts));

@@ -7,7 +7,7 @@
 #include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
-#include <heddle/compute/fused_products.hpp>
+
 #include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -284,13 +284,13 @@ auto cross_entropy_of_words(std::int64_t rows, std::int64_t columns, std::int64_
     co::chunked_cross_entropy_backward<T>(t.backend, x, words, targets, 1, m, sum, T(0.1), room, dx, dwords);
   } else {
     auto logits = t.some(rows, columns);
-    t.backend.template matmul<no, yes>(x, words, logits, T(0));
+    co::matmul<no, yes>(t.backend, x, words, logits, T(0));
     co::run<co::ops::row_max>(t.backend, logits, m);
     co::run<co::ops::row_sum_exp>(t.backend, logits, m, sum);
     co::run<co::ops::pick_target>(t.backend, logits, targets, 1, picked);
     co::run<co::ops::cross_entropy_backward>(t.backend, logits, m, sum, targets, 1, T(0.1));
-    t.backend.template matmul<no, no>(logits, words, dx, T(0));
-    t.backend.template matmul<yes, no>(logits, x, dwords, T(1));
+    co::matmul<no, no>(t.backend, logits, words, dx, T(0));
+    co::matmul<yes, no>(t.backend, logits, x, dwords, T(1));
   }
   t.note("m", m), t.note("sum", sum), t.note("picked", picked), t.note("dx", dx), t.note("dwords", dwords);
   return t.results;
@@ -366,14 +366,14 @@ auto products(std::int64_t rows, std::int64_t columns) {
   constexpr auto no = transpose::no, yes = transpose::yes;
   const auto a = t.some(rows, columns), b = t.some(columns, 6), c = t.some(rows, 6);
   auto ab = t.some(rows, 6), ct = t.some(columns, 6), cbt = t.some(rows, columns), bta = t.some(6, rows);
-  t.backend.template matmul<no, no>(a, b, ab, T(0.5)), t.note("a b", ab);
-  t.backend.template matmul<yes, no>(a, c, ct, T(0)), t.note("a' c", ct);
-  t.backend.template matmul<no, yes>(c, b, cbt, T(1)), t.note("c b'", cbt);
-  t.backend.template matmul<yes, yes>(b, a, bta, T(0)), t.note("b' a'", bta);
+  co::matmul<no, no>(t.backend, a, b, ab, T(0.5)), t.note("a b", ab);
+  co::matmul<yes, no>(t.backend, a, c, ct, T(0)), t.note("a' c", ct);
+  co::matmul<no, yes>(t.backend, c, b, cbt, T(1)), t.note("c b'", cbt);
+  co::matmul<yes, yes>(t.backend, b, a, bta, T(0)), t.note("b' a'", bta);
   // Memory that begins where no vector does.
   const auto longer = t.some(1, rows * columns + 1);
   const hd::matrix_view<T, typename B::space> odd(longer.address() + 1, hd::dynamic_shape<2>(rows, columns));
-  t.backend.template matmul<no, no>(odd, b, ab, T(0)), t.note("a b, not aligned", ab);
+  co::matmul<no, no>(t.backend, odd, b, ab, T(0)), t.note("a b, not aligned", ab);
   return t.results;
 }
 
@@ -390,18 +390,18 @@ auto products_of_halves(std::int64_t rows, std::int64_t columns) {
   constexpr auto no = transpose::no, yes = transpose::yes;
   const auto a = halves(rows, columns, 1), b = halves(columns, 6, 2), c = halves(rows, 6, 3);
   auto sums = t.some(rows, 6), of_columns = t.some(columns, 6), wide = t.some(rows, columns);
-  t.backend.template matmul<no, no>(a, b, sums, 0.5f), t.note("a b", sums);
-  t.backend.template matmul<yes, no>(a, c, of_columns, 0.0f), t.note("a' c", of_columns);
-  t.backend.template matmul<no, yes>(c, b, wide, 1.0f), t.note("c b'", wide);
-  t.backend.template matmul<no, no>(a, b, c, 0.5f),
+  co::matmul<no, no>(t.backend, a, b, sums, 0.5f), t.note("a b", sums);
+  co::matmul<yes, no>(t.backend, a, c, of_columns, 0.0f), t.note("a' c", of_columns);
+  co::matmul<no, yes>(t.backend, c, b, wide, 1.0f), t.note("c b'", wide);
+  co::matmul<no, no>(t.backend, a, b, c, 0.5f),
       t.note("a b, rounded", hd::detail::row_at<space>(c.address(), c.size()));
-  t.backend.template matmul<no, yes>(c, b, a, 0.0f),
+  co::matmul<no, yes>(t.backend, c, b, a, 0.0f),
       t.note("c b', rounded", hd::detail::row_at<space>(a.address(), a.size()));
   return t.results;
 }
 
 // Products with what is behind them: in one where B has that and `Fused`, else one after the other.
-template <class B, class T, bool Fused = co::fused_product_kernels<B, T>>
+template <class B, class T, bool Fused = co::offered<co::fused_product_facet, B, T>>
 auto products_with_ends(std::int64_t rows, std::int64_t columns) {
   trial<B, T> t;
   constexpr auto no = transpose::no, yes = transpose::yes;
@@ -413,31 +413,32 @@ auto products_with_ends(std::int64_t rows, std::int64_t columns) {
   const auto all = [](const auto& m) { return hd::detail::row_at<typename B::space>(m.address(), m.size()); };
   auto& k = t.backend;
   if constexpr (Fused) {
-    k.template matmul_add_bias<no, no>(x, w, bias, y), t.note("x w + b", y);
-    k.template matmul_add_bias<no, yes>(x, turned, bias, y), t.note("x w' + b", y);
-    k.template matmul_add_bias_gelu<no, no>(x, w, bias, z, h), t.note("before", z), t.note("gelu", h);
-    k.template matmul_add_bias_gelu<no, yes>(x, turned, bias, z, h), t.note("before, w'", z), t.note("gelu, w'", h);
-    k.template matmul_gelu_backward<no, yes>(dy, w, x, dz), t.note("dz", dz);
-    k.template matmul_gelu_backward<no, no>(dy, turned, x, dz), t.note("dz, w'", dz);
-    k.template matmul_add_bias_backward<co::summed_operand::right>(x, dy, dw, db);
-    k.template matmul_add_bias_backward<co::summed_operand::left>(dy, x, dturned, db_turned);
+    co::run<co::ops::matmul_add_bias<no, no>>(k, x, w, bias, y), t.note("x w + b", y);
+    co::run<co::ops::matmul_add_bias<no, yes>>(k, x, turned, bias, y), t.note("x w' + b", y);
+    co::run<co::ops::matmul_add_bias_gelu<no, no>>(k, x, w, bias, z, h), t.note("before", z), t.note("gelu", h);
+    co::run<co::ops::matmul_add_bias_gelu<no, yes>>(k, x, turned, bias, z, h), t.note("before, w'", z),
+        t.note("gelu, w'", h);
+    co::run<co::ops::matmul_gelu_backward<no, yes>>(k, dy, w, x, dz), t.note("dz", dz);
+    co::run<co::ops::matmul_gelu_backward<no, no>>(k, dy, turned, x, dz), t.note("dz, w'", dz);
+    co::run<co::ops::matmul_add_bias_backward<co::summed_operand::right>>(k, x, dy, dw, db);
+    co::run<co::ops::matmul_add_bias_backward<co::summed_operand::left>>(k, dy, x, dturned, db_turned);
   } else {
-    k.template matmul<no, no>(x, w, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w + b", y);
-    k.template matmul<no, yes>(x, turned, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w' + b", y);
+    co::matmul<no, no>(k, x, w, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w + b", y);
+    co::matmul<no, yes>(k, x, turned, y, T(0)), co::run<co::ops::add_bias>(k, y, bias), t.note("x w' + b", y);
     for (const bool is_turned : {false, true}) {
       if (is_turned)
-        k.template matmul<no, yes>(x, turned, z, T(0));
+        co::matmul<no, yes>(k, x, turned, z, T(0));
       else
-        k.template matmul<no, no>(x, w, z, T(0));
+        co::matmul<no, no>(k, x, w, z, T(0));
       co::run<co::ops::add_bias>(k, z, bias), co::run<co::ops::gelu>(k, all(z), all(h));
       t.note(is_turned ? "before, w'" : "before", z), t.note(is_turned ? "gelu, w'" : "gelu", h);
     }
-    k.template matmul<no, yes>(dy, w, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+    co::matmul<no, yes>(k, dy, w, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
         t.note("dz", dz);
-    k.template matmul<no, no>(dy, turned, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
+    co::matmul<no, no>(k, dy, turned, dz, T(0)), co::run<co::ops::gelu_backward>(k, all(x), all(dz), all(dz)),
         t.note("dz, w'", dz);
-    k.template matmul<yes, no>(x, dy, dw, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db);
-    k.template matmul<yes, no>(dy, x, dturned, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db_turned);
+    co::matmul<yes, no>(k, x, dy, dw, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db);
+    co::matmul<yes, no>(k, dy, x, dturned, T(1)), co::run<co::ops::add_bias_backward>(k, dy, db_turned);
   }
   t.note("dw", dw), t.note("db", db), t.note("dw'", dturned), t.note("db'", db_turned);
   return t.results;
@@ -629,9 +630,9 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
     else
       return hd::detail::row_at<space>(static_cast<const std::int64_t*>(offsets.address()), here + 1);
   }();
-  t.backend.template grouped_matmul<transpose::no>(dy, bounds, stack, z, sum(0.5)), t.note("grouped", z);
-  t.backend.template grouped_matmul<transpose::yes>(z, bounds, stack, dy, sum(0)), t.note("grouped, transposed", dy);
-  t.backend.grouped_matmul_backward_weight(dy, z, bounds, dstack, sum(1));
+  co::grouped_matmul<transpose::no>(t.backend, dy, bounds, stack, z, sum(0.5)), t.note("grouped", z);
+  co::grouped_matmul<transpose::yes>(t.backend, z, bounds, stack, dy, sum(0)), t.note("grouped, transposed", dy);
+  co::run<co::ops::grouped_matmul_backward_weight>(t.backend, dy, z, bounds, dstack, sum(1));
   t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
   return t.results;
 }
@@ -654,9 +655,9 @@ auto grouped_products(std::int64_t from_width, std::int64_t to_width) {
   const auto x = t.some(rows + 1, from_width), dy = t.some(rows + 1, to_width);
   auto y = t.some(rows + 1, to_width), dx = t.some(rows + 1, from_width);
   for (const sum beta : {sum(0), sum(0.5)}) {
-    t.backend.template grouped_matmul<transpose::no>(x, offsets, stack, y, beta), t.note("grouped", y);
-    t.backend.template grouped_matmul<transpose::yes>(dy, offsets, stack, dx, beta), t.note("grouped, transposed", dx);
-    t.backend.grouped_matmul_backward_weight(x, dy, offsets, dstack, beta);
+    co::grouped_matmul<transpose::no>(t.backend, x, offsets, stack, y, beta), t.note("grouped", y);
+    co::grouped_matmul<transpose::yes>(t.backend, dy, offsets, stack, dx, beta), t.note("grouped, transposed", dx);
+    co::run<co::ops::grouped_matmul_backward_weight>(t.backend, x, dy, offsets, dstack, beta);
     t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
   }
   return t.results;
@@ -935,8 +936,8 @@ void compare_bf16_with_host_and_double() {
     check(got, all_of(static_cast<host*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
   }
-  for (const auto& [tokens, count, k, width] :
-       std::vector<std::array<std::int64_t, 4>>{{0, 4, 2, 3}, {5, 2, 1, 7}, {9, 5, 3, 16}, {4, 9, 6, 24}, {70, 6, 2, 33}}) {
+  for (const auto& [tokens, count, k, width] : std::vector<std::array<std::int64_t, 4>>{
+           {0, 4, 2, 3}, {5, 2, 1, 7}, {9, 5, 3, 16}, {4, 9, 6, 24}, {70, 6, 2, 33}}) {
     CAPTURE(tokens, count, k, width);
     check(experts<B, half>(tokens, count, k, width), experts<host, half>(tokens, count, k, width), 0x1p-7, 26);
     check(experts<B, half>(tokens, count, k, width, false), experts<host, double>(tokens, count, k, width, false),

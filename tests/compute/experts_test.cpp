@@ -290,17 +290,17 @@ TEMPLATE_TEST_CASE("grouped products equal a product for each row, also for expe
         }
       hc::host<TestType> backend(2);
       const auto no = hc::transpose::no, yes = hc::transpose::yes;
-      backend.template grouped_matmul<no>(matrix(x, rows, in), vec(std::as_const(offsets)), stack(w, in, wide),
-                                          matrix(y, rows, wide));
+      hc::grouped_matmul<no>(backend, matrix(x, rows, in), vec(std::as_const(offsets)), stack(w, in, wide),
+                             matrix(y, rows, wide));
       CHECK(distance(y, want_y) <= tolerance<T>);
-      backend.template grouped_matmul<yes>(matrix(x, rows, in), vec(std::as_const(offsets)), stack(turned, wide, in),
-                                           matrix(y, rows, wide));
+      hc::grouped_matmul<yes>(backend, matrix(x, rows, in), vec(std::as_const(offsets)), stack(turned, wide, in),
+                              matrix(y, rows, wide));
       CHECK(distance(y, want_y) <= tolerance<T>);
-      backend.template grouped_matmul<yes>(matrix(dy, rows, wide), vec(std::as_const(offsets)), stack(w, in, wide),
-                                           matrix(dx, rows, in));
+      hc::grouped_matmul<yes>(backend, matrix(dy, rows, wide), vec(std::as_const(offsets)), stack(w, in, wide),
+                              matrix(dx, rows, in));
       CHECK(distance(dx, want_dx) <= tolerance<T>);
-      backend.grouped_matmul_backward_weight(matrix(x, rows, in), matrix(dy, rows, wide), vec(std::as_const(offsets)),
-                                             stack(dw, in, wide), T(1));
+      hc::run<hc::ops::grouped_matmul_backward_weight>(backend, matrix(x, rows, in), matrix(dy, rows, wide),
+                                                       vec(std::as_const(offsets)), stack(dw, in, wide), T(1));
       CHECK(distance(dw, want_dw) <= tolerance<T>);
     }
   };
@@ -309,10 +309,9 @@ TEMPLATE_TEST_CASE("grouped products equal a product for each row, also for expe
   hc::host<TestType> backend;
   std::vector<float> x(6), w(8), y(6);
   const std::vector<int64_t> offsets{0, 4, 2};
-  CHECK_THROWS_WITH(
-      backend.grouped_matmul(matrix(x, 3, 2), vec(offsets),
-                             hc::stack_view<float>(w.data(), hd::dynamic_shape<3>(2, 2, 2)), matrix(y, 3, 2)),
-      "heddle: grouped_matmul: offsets should not descend and be from 0 to 3, the rows of x, got 4 at 1");
+  CHECK_THROWS_WITH(hc::grouped_matmul(backend, matrix(x, 3, 2), vec(offsets),
+                                       hc::stack_view<float>(w.data(), hd::dynamic_shape<3>(2, 2, 2)), matrix(y, 3, 2)),
+                    "heddle: grouped_matmul: offsets should not descend and be from 0 to 3, the rows of x, got 4 at 1");
 }
 
 TEST_CASE("grouped products of bf16 add up in float", "[compute][experts]") {
@@ -336,11 +335,11 @@ TEST_CASE("grouped products of bf16 add up in float", "[compute][experts]") {
       }
   hc::host<> backend;
   const hd::dynamic_shape<3> shape(3, in, wide);
-  backend.grouped_matmul(matrix(x, rows, in), offsets, hc::stack_view<const hd::bf16>(w.data(), shape),
-                         matrix(y, rows, wide));
+  hc::grouped_matmul(backend, matrix(x, rows, in), offsets, hc::stack_view<const hd::bf16>(w.data(), shape),
+                     matrix(y, rows, wide));
   CHECK(distance(y, want_y) <= tolerance<float>);
-  backend.grouped_matmul_backward_weight(matrix(x, rows, in), matrix(dy, rows, wide), offsets,
-                                         hc::stack_view<float>(dw.data(), shape), 1.0f);
+  hc::run<hc::ops::grouped_matmul_backward_weight>(backend, matrix(x, rows, in), matrix(dy, rows, wide), offsets,
+                                                   hc::stack_view<float>(dw.data(), shape), 1.0f);
   CHECK(distance(dw, want_dw) <= tolerance<float>);
   std::vector<hd::bf16> moved(x.size());
   const ids back{6, 5, 4, 3, 2, 1, 0};

@@ -44,8 +44,8 @@ template <transpose TA, transpose TB, class Backend, class T>
 std::vector<T> multiplied(Backend& backend, int64_t m, int64_t n, int64_t k, const std::vector<T>& a,
                           const std::vector<T>& b, T beta, std::vector<T> c) {
   constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-  backend.template matmul<TA, TB>(ta ? matrix(a, k, m) : matrix(a, m, k), tb ? matrix(b, n, k) : matrix(b, k, n),
-                                  matrix(c, m, n), beta);
+  hc::matmul<TA, TB>(backend, ta ? matrix(a, k, m) : matrix(a, m, k), tb ? matrix(b, n, k) : matrix(b, k, n),
+                     matrix(c, m, n), beta);
   return c;
 }
 
@@ -103,13 +103,13 @@ TEMPLATE_TEST_CASE("empty products are legal, and an empty sum is beta c", "[com
   for (const extents e : {extents{0, 5, 3}, {5, 0, 3}, {0, 0, 0}}) {
     std::vector<float> c;
     const auto a = normal<float>(e.m * e.k, 1), b = normal<float>(e.k * e.n, 2);
-    backend.matmul(matrix(a, e.m, e.k), matrix(b, e.k, e.n), matrix(c, e.m, e.n), 0.0f);
+    hc::matmul(backend, matrix(a, e.m, e.k), matrix(b, e.k, e.n), matrix(c, e.m, e.n), 0.0f);
   }
   std::vector<float> c{1, 2, 3, 4, 5, 6};
-  backend.matmul(matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 2.0f);
+  hc::matmul(backend, matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 2.0f);
   CHECK(c == std::vector<float>{2, 4, 6, 8, 10, 12});
   c[1] = std::numeric_limits<float>::quiet_NaN();
-  backend.matmul(matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 0.0f);
+  hc::matmul(backend, matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 0.0f);
   CHECK(c == std::vector<float>(6, 0.0f));
 }
 
@@ -211,11 +211,11 @@ TEST_CASE("operands that do not fit are refused with both numbers", "[compute][g
   hc::host<> backend;
   const std::vector<float> a(6), b(12);
   std::vector<float> c(8);
-  CHECK_THROWS_WITH(backend.matmul(matrix(a, 2, 3), matrix(b, 4, 3), matrix(c, 2, 4), 0.0f),
+  CHECK_THROWS_WITH(hc::matmul(backend, matrix(a, 2, 3), matrix(b, 4, 3), matrix(c, 2, 4), 0.0f),
                     "heddle: matmul: rows of op(b) should be 3, got 4");
-  CHECK_THROWS_WITH(backend.matmul(matrix(a, 3, 2), matrix(b, 3, 4), matrix(c, 2, 4), 0.0f),
+  CHECK_THROWS_WITH(hc::matmul(backend, matrix(a, 3, 2), matrix(b, 3, 4), matrix(c, 2, 4), 0.0f),
                     "heddle: matmul: rows of op(a) should be 2, got 3");
-  CHECK_THROWS_AS(backend.matmul(matrix(a, 2, 3), matrix(b, 3, 4), matrix(c, 4, 2), 0.0f), hd::layout_error);
+  CHECK_THROWS_AS(hc::matmul(backend, matrix(a, 2, 3), matrix(b, 3, 4), matrix(c, 4, 2), 0.0f), hd::layout_error);
 }
 
 TEST_CASE("the peak is a plausible speed", "[compute][gemm]") {

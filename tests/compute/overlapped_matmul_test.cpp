@@ -236,8 +236,8 @@ struct waiting_backend {
   std::size_t products = 0, arrived_before_last = 0, sent_before_last = 0;
   bool late = false;
 
-  template <hc::transpose TA, hc::transpose TB, class A, class B, class C>
-  void matmul(A a, B b, C c, double beta) {
+  template <std::derived_from<hc::ops::product_operation> Op, class T, class... V>
+  void run(const V&... v) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     const std::size_t need = wanted(products++);
     std::size_t done = 0;
@@ -251,7 +251,7 @@ struct waiting_backend {
     }
     arrived_before_last = done;
     sent_before_last = comm.sent.size();
-    own.matmul<TA, TB>(a, b, c, beta);
+    hc::run<Op>(own, v...);
   }
   auto& launcher() { return own.launcher(); }
 };
@@ -272,7 +272,8 @@ TEST_CASE("while a product runs the messages of the next ones finish", "[compute
       const int64_t all = each * p;
       const auto x = normal<double>(all * k, 1), w = normal<double>(k * n, 2);
       std::vector<double> whole(static_cast<std::size_t>(all * n));
-      hc::host<hc::portable>{}.matmul(look(x, all, k), look(w, k, n), fill_in(whole, all, n));
+      hc::host<hc::portable> plain;
+      hc::matmul(plain, look(x, all, k), look(w, k, n), fill_in(whole, all, n));
       const auto messages = static_cast<std::size_t>(p - 1) * pieces;
       const auto results = transport_test::on_ranks(line{p}, [&](auto& world) {
         watched comm(world.all());
@@ -333,10 +334,10 @@ TEST_CASE("while a product runs the sum that is added to it arrives", "[compute]
 TEST_CASE("overlapped products say what does not fit", "[compute][overlap][ranks]") {
   const auto message = [](auto call) {
     return transport_test::on_ranks(line{2},
-                                 [&](auto& world) {
-                                   hc::host<> backend;
-                                   call(backend, world.all());
-                                 })
+                                    [&](auto& world) {
+                                      hc::host<> backend;
+                                      call(backend, world.all());
+                                    })
         .error;
   };
   std::vector<double> a(64), b(64), c(64);

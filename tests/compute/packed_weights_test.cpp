@@ -264,8 +264,8 @@ TEST_CASE("a backend packs the weights it was told of and no others", "[compute]
   const std::vector<float> w = between_one(depth * columns, seed), x = between_one(rows * depth, seed + 1);
   const auto product = [&](auto& backend, const std::vector<float>& weights) {
     std::vector<float> y(static_cast<std::size_t>(rows * columns));
-    backend.template matmul<cp::transpose::no, cp::transpose::yes>(
-        view_of(x, rows, depth), view_of(weights, columns, depth),
+    cp::matmul<cp::transpose::no, cp::transpose::yes>(
+        backend, view_of(x, rows, depth), view_of(weights, columns, depth),
         hd::matrix_view<float>(y.data(), hd::dynamic_shape<2>(rows, columns)));
     return y;
   };
@@ -293,8 +293,9 @@ TEST_CASE("a backend packs the weights it was told of and no others", "[compute]
     return hd::view<const float, hd::dynamic_shape<3>>(v.data(), hd::dynamic_shape<3>(3, depth, 20));
   };
   const hd::dynamic_shape<2> shape(rows, 20);
-  rounding.grouped_matmul(view_of(x, rows, depth), offsets, stack(stacked), hd::matrix_view<float>(y.data(), shape));
-  plain.grouped_matmul(view_of(x, rows, depth), offsets, stack(stacked_rounded),
-                       hd::matrix_view<float>(z.data(), shape));
+  cp::grouped_matmul(rounding, view_of(x, rows, depth), offsets, stack(stacked),
+                     hd::matrix_view<float>(y.data(), shape));
+  cp::grouped_matmul(plain, view_of(x, rows, depth), offsets, stack(stacked_rounded),
+                     hd::matrix_view<float>(z.data(), shape));
   CHECK(y == z);
 }

@@ -168,8 +168,8 @@ TEMPLATE_TEST_CASE("products of bf16 and f16 stay within the bound of their roun
       }
       hc::host<TestType> backend(2);
       const auto left = matrix(ha, ta ? k : m, ta ? m : k), right = matrix(hb, tb ? n : k, tb ? k : n);
-      backend.template matmul<TA, TB>(left, right, matrix(c, m, n), beta);
-      backend.template matmul<TA, TB>(left, right, matrix(hc16, m, n), beta);
+      hc::matmul<TA, TB>(backend, left, right, matrix(c, m, n), beta);
+      hc::matmul<TA, TB>(backend, left, right, matrix(hc16, m, n), beta);
       const double terms = static_cast<double>(k + 2) * 0x1p-24, g = terms / (1 - terms);
       int wrong = 0;
       for (int64_t e = 0; e < m * n; e += 1 + m * n / 500) {
@@ -231,8 +231,8 @@ TEST_CASE("a backend says how it multiplies bf16, and the two paths agree to the
   hc::host<> own;
   const auto a = rounded<hd::bf16>(normal<double>(50 * 70, 1)), b = rounded<hd::bf16>(normal<double>(70 * 60, 2));
   std::vector<float> first(50 * 60), second(50 * 60);
-  library.matmul(matrix(a, 50, 70), matrix(b, 70, 60), matrix(first, 50, 60));
-  own.matmul(matrix(a, 50, 70), matrix(b, 70, 60), matrix(second, 50, 60));
+  hc::matmul(library, matrix(a, 50, 70), matrix(b, 70, 60), matrix(first, 50, 60));
+  hc::matmul(own, matrix(a, 50, 70), matrix(b, 70, 60), matrix(second, 50, 60));
   CHECK(distance(first, second) <= 2 * 72 * 0x1p-24 * 70);
 #endif
 }
@@ -244,7 +244,7 @@ TEST_CASE("all rows of a product of bf16 are multiplied in one way, whatever the
     for (const int threads : {1, 4}) {
       hc::host<marked_bf16> backend(threads);
       c.assign(static_cast<std::size_t>(m * n), {});
-      backend.matmul(matrix(a, m, k), matrix(b, k, n), matrix(c, m, n));
+      hc::matmul(backend, matrix(a, m, k), matrix(b, k, n), matrix(c, m, n));
       CAPTURE(m, threads);
       CHECK(std::all_of(c.begin(), c.end(), [&](auto x) { return static_cast<float>(x) == want; }));
     }
@@ -288,9 +288,9 @@ TEMPLATE_TEST_CASE(
     hc::bf16_products<hc::host<TestType>> backend(2);
     const auto left = matrix(std::as_const(a), ta ? k : m, ta ? m : k);
     const auto right = matrix(std::as_const(b), tb ? n : k, tb ? k : n);
-    backend.template matmul<TA, TB>(left, right, matrix(c, m, n), beta);
+    hc::matmul<TA, TB>(backend, left, right, matrix(c, m, n), beta);
     backend.weights_stay(vec(std::as_const(b)));
-    backend.template matmul<TA, TB>(left, right, matrix(kept, m, n), beta);
+    hc::matmul<TA, TB>(backend, left, right, matrix(kept, m, n), beta);
     backend.weights_go(vec(std::as_const(b)));
     CAPTURE(m, n, k, beta, ta, tb, backend.half_product_name(), seed);
     CHECK(distance(c, want) == 0.0);
@@ -327,14 +327,16 @@ TEST_CASE("tile registers are used where processor and oneDNN say so, and put ba
   const auto a = normal<float>(100 * 70, 1), b = normal<float>(70 * 60, 2);
   const auto ha = rounded<hd::bf16>(a), hb = rounded<hd::bf16>(b);
   std::vector<float> before(100 * 60), after(100 * 60), own(100 * 60), part(40 * 60);
-  library.matmul(matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(before, 100, 60));
-  library.matmul_rounded(matrix(a, 100, 70), matrix(b, 70, 60), matrix(own, 100, 60));
-  library.matmul(matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(after, 100, 60));
+  hc::matmul(library, matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(before, 100, 60));
+  hc::run<hc::ops::matmul_rounded<hc::transpose::no, hc::transpose::no, float>>(
+      library, matrix(a, 100, 70), matrix(b, 70, 60), matrix(own, 100, 60), 0.0f);
+  hc::matmul(library, matrix(ha, 100, 70), matrix(hb, 70, 60), matrix(after, 100, 60));
   CHECK(same_bits(before, after));
   CHECK(distance(own, before) <= 2 * 72 * 0x1p-24 * 70);
   // An element is the same bits wherever it stands.
   const std::vector<float> rows(a.begin() + 37 * 70, a.begin() + 77 * 70);
-  library.matmul_rounded(matrix(rows, 40, 70), matrix(b, 70, 60), matrix(part, 40, 60));
+  hc::run<hc::ops::matmul_rounded<hc::transpose::no, hc::transpose::no, float>>(
+      library, matrix(rows, 40, 70), matrix(b, 70, 60), matrix(part, 40, 60), 0.0f);
   CHECK(same_bits(part, std::vector<float>(own.begin() + 37 * 60, own.begin() + 77 * 60)));
 }
 #endif

@@ -65,8 +65,8 @@ TEST_CASE("a long sum of products of bf16 on a GPU is rounded once", "[cuda][gpu
   queue.copy(std::span<const hd::bf16>(b), right);
   using in = hd::matrix_view<const hd::bf16, hd::cuda_memory>;
   const hd::dynamic_shape<2> tall(terms, n);
-  backend.template matmul<co::transpose::yes, co::transpose::no>(
-      in(left.address(), tall), in(right.address(), tall),
+  co::matmul<co::transpose::yes, co::transpose::no>(
+      backend, in(left.address(), tall), in(right.address(), tall),
       hd::matrix_view<hd::bf16, hd::cuda_memory>(made.address(), hd::dynamic_shape<2>(n, n)));
   std::vector<hd::bf16> got(n * n);
   queue.copy(made, got);

@@ -29,7 +29,7 @@ using emulated = co::basic_cuda<cuda_double::emulated_launcher<Threads>>;
 TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   using tested = emulated<2>;
   STATIC_REQUIRE(co::backend_queue<tested>);
-  STATIC_REQUIRE(co::product_kernels<tested, float>);
+  STATIC_REQUIRE(co::offered<co::product_facet, tested, float>);
   STATIC_REQUIRE(co::offers<tested, double, co::elementwise_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::layer_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
@@ -43,23 +43,23 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::weighted_cross_entropy_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::chunked_cross_entropy_facet>);
-  STATIC_REQUIRE(co::fused_product_kernels<tested, double>);
-  STATIC_REQUIRE(co::fused_product_kernels<tested, hd::bf16>);
-  STATIC_REQUIRE(co::fused_product_kernels<co::bf16_products<tested>, float>);
-  STATIC_REQUIRE_FALSE(co::fused_product_kernels<co::host<>, float>);
+  STATIC_REQUIRE(co::offered<co::fused_product_facet, tested, double>);
+  STATIC_REQUIRE(co::offered<co::fused_product_facet, tested, hd::bf16>);
+  STATIC_REQUIRE(co::offered<co::fused_product_facet, co::bf16_products<tested>, float>);
+  STATIC_REQUIRE_FALSE(co::offered<co::fused_product_facet, co::host<>, float>);
   STATIC_REQUIRE(co::offers<tested, double, co::reversible_optimizer_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::reduction_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
-  STATIC_REQUIRE(co::half_product_kernels<tested, hd::bf16>);
-  STATIC_REQUIRE(co::half_product_kernels<tested, hd::f16>);
+  STATIC_REQUIRE(co::offered<co::half_product_facet, tested, hd::bf16>);
+  STATIC_REQUIRE(co::offered<co::half_product_facet, tested, hd::f16>);
   STATIC_REQUIRE(co::offers<tested, float, co::stochastic_cast_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::ops::stochastic_adamw<float>>);
   STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
-  STATIC_REQUIRE(co::scaled_product_kernels<tested>);
-  STATIC_REQUIRE_FALSE(co::scaled_product_kernels<co::host<>>);
+  STATIC_REQUIRE(co::offered<co::scaled_product_facet, tested, float>);
+  STATIC_REQUIRE_FALSE(co::offered<co::scaled_product_facet, co::host<>, float>);
 }
 
 TEST_CASE("sums over the rows of a matrix have as many parts as its sizes say", "[cuda][law]") {
@@ -76,7 +76,7 @@ TEST_CASE("the CUDA backend offers what mixtures of experts, latent attention an
                             co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::routing_facet, co::expert_balance_facet, co::choice_limit_facet,
                             co::grouped_product_facet, co::expert_choice_facet, co::head_part_facet, co::image_facet>);
-  STATIC_REQUIRE(co::grouped_product_kernels<co::bf16_products<tested>, float>);
+  STATIC_REQUIRE(co::offered<co::grouped_product_facet, co::bf16_products<tested>, float>);
 }
 
 TEST_CASE("experts, parts of heads and images of the CUDA backend are the host's", "[cuda]") {
@@ -259,10 +259,12 @@ TEST_CASE("products with what is behind them are those of steps, by epilogues of
   trial<tested, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(5, 4), z = t.some(4, 4);
   const auto bias = t.some(3), whole = t.some(4);
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias(a, b, bias, c),
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias<>>(t.backend, a, b, bias, c),
                     Catch::Matchers::Contains("elements of the bias") && Catch::Contains("4") && Catch::Contains("3"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias_gelu(a, b, whole, z, c), Catch::Matchers::Contains("before GELU"));
-  CHECK_THROWS_WITH(t.backend.matmul_add_bias(c, b, whole, c), Catch::Matchers::Contains("rows of op(b)"));
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias_gelu<>>(t.backend, a, b, whole, z, c),
+                    Catch::Matchers::Contains("before GELU"));
+  CHECK_THROWS_WITH(co::run<co::ops::matmul_add_bias<>>(t.backend, c, b, whole, c),
+                    Catch::Matchers::Contains("rows of op(b)"));
 }
 
 TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {
@@ -346,7 +348,7 @@ TEST_CASE("masks, pages and what is not finite go through the CUDA backend as on
 TEST_CASE("arguments that do not fit a kernel of the CUDA backend are refused with both numbers", "[cuda]") {
   trial<emulated<1>, float> t;
   auto c = t.some(3, 4), a = t.some(3, 5), b = t.some(6, 4);
-  CHECK_THROWS_WITH(t.backend.matmul(a, b, c),
+  CHECK_THROWS_WITH(co::matmul(t.backend, a, b, c),
                     Catch::Matchers::Contains("rows of op(b)") && Catch::Contains("5") && Catch::Contains("6"));
   auto bias = t.some(3);
   CHECK_THROWS_AS(co::run<co::ops::add_bias>(t.backend, c, bias), hd::layout_error);
@@ -406,7 +408,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     return got == expected && untouched == std::vector<float>(16);
   };
   co::bf16_products<emulated<1>> halves;
-  CHECK(replayed(halves, [](auto& backend, auto a, auto b, auto c) { backend.matmul(a, b, c); }));
+  CHECK(replayed(halves, [](auto& backend, auto a, auto b, auto c) { co::matmul(backend, a, b, c); }));
   co::float8_products<emulated<1>, hd::float8_rows> by_rows;
   CHECK(replayed(by_rows, [](auto& backend, auto a, auto b, auto c) {
     const auto most = backend.template greatest_of<transpose::no, transpose::no>(a, b);

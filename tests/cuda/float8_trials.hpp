@@ -45,10 +45,10 @@ double float8_difference(std::int64_t m, std::int64_t n, std::int64_t k, float b
   queue.copy(got, z);
   const hd::matrix_view<const float, memory> on_left(x.address(), of_a), on_right(y.address(), of_b);
   const auto one = [&](std::int64_t i) { return hd::detail::row_at<memory>(most.address() + i, 1); };
-  backend.find_greatest(on_left, one(0));
-  backend.find_greatest(on_right, one(1));
-  backend.template scaled_product<TA, TB, hd::float8_e5m2, hd::float8_e4m3>(
-      on_left, on_right, hd::matrix_view<Out, memory>(z.address(), of_c), one(0), one(1), beta);
+  co::run<co::ops::find_greatest>(backend, on_left, one(0));
+  co::run<co::ops::find_greatest>(backend, on_right, one(1));
+  co::run<co::ops::scaled_product<TA, TB, hd::float8_e5m2, hd::float8_e4m3, Out>>(
+      backend, on_left, on_right, hd::matrix_view<Out, memory>(z.address(), of_c), one(0), one(1), beta);
   queue.copy(z, got);
   queue.wait();
   double worst = 0;
@@ -96,8 +96,8 @@ double float8_rows_difference(std::int64_t m, std::int64_t n, std::int64_t k, fl
     backend.template scaled_matmul<TA, TB, co::float8_operand::gradient, co::float8_operand::value>(
         on_left, on_right, on_result, most, beta);
   else
-    backend.template row_scaled_product<TA, TB, hd::float8_e4m3, hd::float8_e4m3>(
-        on_left, on_right, on_result, hd::detail::row_at<memory>(most.address(), m),
+    co::run<co::ops::row_scaled_product<TA, TB, hd::float8_e4m3, hd::float8_e4m3, Out>>(
+        backend, on_left, on_right, on_result, hd::detail::row_at<memory>(most.address(), m),
         hd::detail::row_at<memory>(most.address() + m, n), beta);
   std::vector<float> found(static_cast<std::size_t>(m + n));
   queue.copy(most, found);

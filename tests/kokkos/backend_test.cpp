@@ -57,7 +57,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::offers<tested, double, co::reversible_optimizer_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::master_optimizer_facet<hd::bf16, hd::bf16>>);
   STATIC_REQUIRE(co::offers<tested, float, co::cast_facet<hd::bf16>>);
-  STATIC_REQUIRE(co::half_product_kernels<tested>);
+  STATIC_REQUIRE(co::offered<co::half_product_facet, tested, hd::bf16>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
@@ -136,12 +136,11 @@ using facets_of_elements =
     std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
                co::attention_facet, co::sliced_attention_facet, co::embedding_facet, co::cache_facet,
                co::cross_entropy_facet, co::weighted_cross_entropy_facet, co::loss_facet, co::squared_error_facet,
-               co::image_facet, co::reduction_facet,
-               co::optimizer_facet, co::reversible_optimizer_facet, co::routing_facet, co::expert_balance_facet,
-               co::choice_limit_facet, co::expert_choice_facet, co::head_part_facet, co::grouped_product_facet,
-               co::gated_facet<co::silu>, co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>,
-               co::cast_facet<hd::bf16>, co::cast_facet<hd::f16>, co::stochastic_cast_facet,
-               co::master_optimizer_facet<hd::bf16, hd::bf16>>;
+               co::image_facet, co::reduction_facet, co::optimizer_facet, co::reversible_optimizer_facet,
+               co::routing_facet, co::expert_balance_facet, co::choice_limit_facet, co::expert_choice_facet,
+               co::head_part_facet, co::grouped_product_facet, co::gated_facet<co::silu>,
+               co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::cast_facet<hd::bf16>,
+               co::cast_facet<hd::f16>, co::stochastic_cast_facet, co::master_optimizer_facet<hd::bf16, hd::bf16>>;
 }  // namespace
 TEST_CASE("the backend on Kokkos has the facets of the host's backend", "[kokkos][law]") {
   const auto all = []<class T, class... F>(std::type_identity<T>, std::tuple<F...>*) {
@@ -229,7 +228,7 @@ TEST_CASE("products are made by threads of the instance where it has as many as 
     const auto matrix = [](auto& of) {
       return hd::matrix_view<float, tested::space>(of.address(), hd::dynamic_shape<2>(200, 200));
     };
-    backend.matmul<transpose::no, transpose::no>(matrix(x), matrix(x), matrix(y), 0.0f);
+    co::matmul<transpose::no, transpose::no>(backend, matrix(x), matrix(x), matrix(y), 0.0f);
     queue.copy(y, got);
     queue.wait();
     Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
@@ -273,7 +272,7 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { co::run<co::ops::add>(t.backend, five, six, five); }));
     texts.push_back(text_of([&] { co::run<co::ops::add_bias>(t.backend, m, six); }));
     texts.push_back(text_of([&] { co::run<co::ops::layer_norm>(t.backend, m, five, five, 1e-5f, other, five, five); }));
-    texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
+    texts.push_back(text_of([&] { co::matmul<transpose::no, transpose::no>(t.backend, m, other, m, 0.0f); }));
     texts.push_back(
         text_of([&] { co::run<co::ops::adamw>(t.backend, five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { co::run<co::ops::add_positions>(t.backend, m, other, 5); }));

@@ -1,7 +1,7 @@
 // tests/model/paper_test.cpp: stages on paper: calls, bytes, operations and memory of published models on meshes that nobody has here.
 #include "catch.hpp"
 
-#include <heddle/compute/fused_products.hpp>
+
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/mesh/parse.hpp>
@@ -38,8 +38,8 @@ static_assert(hd::sends_in_order_of<world_type::communicator, md::paper_memory::
 static_assert(hd::compute::kernel_set<backend_type> &&
               hd::compute::norm_onto_facet::offered<backend_type, float> ==
                   hd::compute::norm_onto_facet::offered<hd::compute::host<>, float> &&
-              hd::compute::fused_product_kernels<backend_type, float> ==
-                  hd::compute::fused_product_kernels<hd::compute::host<>, float>);
+              hd::compute::offered<hd::compute::fused_product_facet, backend_type, float> ==
+                  hd::compute::offered<hd::compute::fused_product_facet, hd::compute::host<>, float>);
 
 struct nowhere {};
 struct verb {

@@ -16,10 +16,11 @@ struct counting_backend : hd::compute::host<> {
   using base = hd::compute::host<>;
   using base::base;
   int products = 0;
-  template <hd::compute::transpose A, hd::compute::transpose B, class... Args>
-  void matmul(Args&&... args) {
+  template <std::derived_from<hd::compute::ops::product_operation> Op, class T, class... V>
+    requires hd::compute::offered<Op, base, T>
+  void run(const V&... v) {
     ++products;
-    base::template matmul<A, B>(std::forward<Args>(args)...);
+    hd::compute::run<Op>(static_cast<base&>(*this), v...);
   }
 };
 
@@ -181,7 +182,8 @@ TEST_CASE("what is to be computed again is part of a type or read from text", "[
     CHECK_THROWS_WITH(md::parse_recompute(text), Catch::Matchers::Contains("the first how many blocks"));
   CHECK(md::parse_recompute("full,keep-tail 1/2") == md::recompute_plan{{}, 1, {1, 2}});
   CHECK(md::to_string(md::parse_recompute("keep-tail 2/3,attn.out")) == "keep-tail 2/3,attn.out");
-  for (const char* text : {"full,keep-tail 1", "full,keep-tail 0/2", "full,keep-tail 3/2", "full,keep-tail 1/2x", "full,keep-tail a/2"})
+  for (const char* text :
+       {"full,keep-tail 1", "full,keep-tail 0/2", "full,keep-tail 3/2", "full,keep-tail 1/2x", "full,keep-tail a/2"})
     CHECK_THROWS_WITH(md::parse_recompute(text), Catch::Matchers::Contains("which share of the rows is kept"));
   CHECK_THROWS_WITH(md::parse_recompute("keep-tail 1/2,mid"), Catch::Matchers::Contains("where it is dropped"));
 

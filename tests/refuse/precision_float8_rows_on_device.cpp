@@ -1,4 +1,4 @@
-// refuse: heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands (compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row (compute::row_scaled_product_kernels)
+// refuse: heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands (compute::scaled_product_facet), products_in<float8_rows> with a scale for each row (compute::row_scaled_product_facet)
 #include <heddle/compute/host/host.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/train/products.hpp>

@@ -77,10 +77,11 @@ static_assert(
 
 static_assert(std::is_same_v<hd::strategy<mesh_type, usual>::backend, hd::compute::host<>> &&
               std::is_same_v<narrow_strategy::backend, hd::compute::bf16_products<hd::compute::host<>>>);
-static_assert(hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, float> &&
-              hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, double> &&
-              hd::compute::grouped_product_kernels<hd::compute::bf16_products<hd::compute::host<>>, float> &&
-              hd::compute::half_product_kernels<hd::compute::bf16_products<hd::compute::host<>>>);
+static_assert(
+    hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, float> &&
+    hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, double> &&
+    hd::compute::offered<hd::compute::grouped_product_facet, hd::compute::bf16_products<hd::compute::host<>>, float> &&
+    hd::compute::offered<hd::compute::half_product_facet, hd::compute::bf16_products<hd::compute::host<>>, hd::bf16>);
 
 using rates_of_names = std::vector<std::pair<std::string, double>>;
 
@@ -374,7 +375,7 @@ TEST_CASE("products of bf16 are of rounded operands, added up in float", "[train
   hd::compute::bf16_products<hd::compute::host<>> backend(2);
   std::vector<float> c = before;
   const hd::matrix_view<float> out(c.data(), hd::dynamic_shape<2>(m, n));
-  backend.matmul(matrix(a, m, k), matrix(b, k, n), out, 1.0f);
+  heddle::compute::matmul(backend, matrix(a, m, k), matrix(b, k, n), out, 1.0f);
   double rounding = 0;
   const auto check = [&] {
     for (std::int64_t i = 0; i < m; ++i)
@@ -396,8 +397,9 @@ TEST_CASE("products of bf16 are of rounded operands, added up in float", "[train
   CHECK(rounding > 1e-3);  // it is not the product of the operands themselves
   c = before;
   const std::vector<std::int64_t> offsets{0, m};
-  backend.grouped_matmul(matrix(a, m, k), std::span<const std::int64_t>(offsets),
-                         hd::compute::stack_view<const float>(b.data(), hd::dynamic_shape<3>(1, k, n)), out, 1.0f);
+  heddle::compute::grouped_matmul(backend, matrix(a, m, k), std::span<const std::int64_t>(offsets),
+                                  hd::compute::stack_view<const float>(b.data(), hd::dynamic_shape<3>(1, k, n)), out,
+                                  1.0f);
   check();
 }
 

@@ -237,8 +237,9 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
   const auto products = []<class Backend>(std::type_identity<Backend>) {
     using space = typename Backend::space;
     hc::bf16_products<Backend> backend(1);
-    static_assert(hc::kernel_set<hc::bf16_products<Backend>, float> && hc::half_product_kernels<decltype(backend)> &&
-                  hc::grouped_product_kernels<decltype(backend), float>);
+    static_assert(hc::kernel_set<hc::bf16_products<Backend>, float> &&
+                  hc::offered<hc::half_product_facet, decltype(backend), hd::bf16> &&
+                  hc::offered<hc::grouped_product_facet, decltype(backend), float>);
     auto& queue = hc::queue_of(static_cast<Backend&>(backend));
     std::vector<std::vector<float>> all;
     for (const std::int64_t n : {9, 31, 4}) {  // the operands' room grows, and is used again
@@ -262,19 +263,19 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
         queue.wait();
       };
       using enum hc::transpose;
-      backend.template matmul<no, no>(a, b, c, 0.0f);
-      backend.template matmul<no, yes>(a, b, c, 1.0f);
-      backend.template matmul<yes, no>(b, a, c, 1.0f);
+      hc::matmul<no, no>(backend, a, b, c, 0.0f);
+      hc::matmul<no, yes>(backend, a, b, c, 1.0f);
+      hc::matmul<yes, no>(backend, b, a, c, 1.0f);
       note(y);
-      backend.grouped_matmul_backward_weight(a, b, groups, experts, 1.0f);
+      hc::run<hc::ops::grouped_matmul_backward_weight>(backend, a, b, groups, experts, 1.0f);
       note(w);
-      backend.template grouped_matmul<yes>(a, groups, experts, c, 1.0f);
+      hc::grouped_matmul<yes>(backend, a, groups, experts, c, 1.0f);
       note(y);
       // Weights that stay: a product reads their copy until it is told that they were written, or that anyone may write.
       using row = hd::row_view<const float, space>;
       const row stay = hd::detail::row_at<space>(static_cast<const float*>(x.address()), 2 * n * n);
       const auto product = [&] {
-        backend.template matmul<no, yes>(a, b, c, 0.0f);
+        hc::matmul<no, yes>(backend, a, b, c, 0.0f);
         note(y);
       };
       product();

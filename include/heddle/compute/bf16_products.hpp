@@ -1,14 +1,15 @@
 // heddle/compute/bf16_products.hpp: a backend whose products of float matrices are of operands rounded to bf16.
 #pragma once
 
-#include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/compute/rounded_weights.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -23,7 +24,7 @@ namespace heddle::inline v0::compute {
 /// Memory: bf16 copies of the operands of the largest product so far, and of weights that stay, in the backend's memory, made in the order of its queue;
 /// on a device also the smaller ones before, since graphs have their addresses: below three times as much.
 template <class Backend>
-  requires half_product_kernels<Backend, bf16> && offered<ops::cast<bf16>, Backend, float>
+  requires offered<half_product_facet, Backend, bf16> && offered<ops::cast<bf16>, Backend, float>
 class bf16_products : public Backend {
   using memory = space_of<Backend>;
   template <class T>
@@ -33,6 +34,11 @@ class bf16_products : public Backend {
   template <class T>
   using stack = view<T, dynamic_shape<3>, memory>;
   using group_offsets = row_view<const std::int64_t, memory>;
+  template <class Op, class T>
+  static constexpr bool rounds = false;
+  template <class Op, class T>
+    requires std::is_same_v<T, float> && requires { typename Op::of_halves; }
+  static constexpr bool rounds<Op, T> = offered<typename Op::of_halves, Backend, bf16>;
 
  public:
   using Backend::Backend;
@@ -49,89 +55,62 @@ class bf16_products : public Backend {
   /// Gives back what is kept for copies of weights that stay later.
   void release_kept_weights() noexcept { weights_.release(); }
 
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires(!is_half_precision<T>)
-  void matmul(input<T> a, input<T> b, matrix<T> c, std::type_identity_t<T> beta = T(0)) {
-    if constexpr (std::is_same_v<T, float>) {
-      if constexpr (requires { Backend::template matmul_rounded<TA, TB>(a, b, c, beta); })
-        if (Backend::rounds_operands() && c.extent(0) >= few_rows) return round_in_product<TA, TB>(a, b, c, beta);
-      Backend::template matmul<TA, TB>(rounded(a, left_), rounded(b, right_), c, beta);
-    } else {
-      Backend::template matmul<TA, TB>(a, b, c, beta);
-    }
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires is_half_precision<T>
-  void matmul(input<T> a, input<T> b, matrix<T> c, float beta = 0) {
-    Backend::template matmul<TA, TB>(a, b, c, beta);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
-    requires(is_half_precision<std::remove_const_t<A>> &&
-             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
-  void matmul(matrix<A> a, matrix<B> b, matrix<float> c, float beta = 0) {
-    Backend::template matmul<TA, TB>(a, b, c, beta);
-  }
-
-  /// The fused products of floats, as those of `Backend` of rounded operands; the gradient of a bias is added up from what was not rounded.
-  template <transpose TA = transpose::no, transpose TB = transpose::no>
-    requires fused_product_kernels<Backend, float>
-  void matmul_add_bias(input<float> a, input<float> b, row_view<const float, memory> bias, matrix<float> c) {
-    Backend::template matmul_add_bias<TA, TB>(rounded(a, left_), rounded(b, right_), bias, c);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no>
-    requires fused_product_kernels<Backend, float>
-  void matmul_add_bias_gelu(input<float> a, input<float> b, row_view<const float, memory> bias, matrix<float> before,
-                            matrix<float> c) {
-    Backend::template matmul_add_bias_gelu<TA, TB>(rounded(a, left_), rounded(b, right_), bias, before, c);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no>
-    requires fused_product_kernels<Backend, float>
-  void matmul_gelu_backward(input<float> a, input<float> b, input<float> before, matrix<float> c) {
-    Backend::template matmul_gelu_backward<TA, TB>(rounded(a, left_), rounded(b, right_), before, c);
-  }
-  template <summed_operand Of>
-    requires fused_product_kernels<Backend, float>
-  void matmul_add_bias_backward(input<float> a, input<float> b, matrix<float> c, row_view<float, memory> db) {
-    matmul<transpose::yes, transpose::no>(a, b, c, 1.0f);
-    run<ops::add_bias_backward>(static_cast<Backend&>(*this), Of == summed_operand::left ? a : b, db);
-  }
-
-  template <transpose TB = transpose::no, class X, class W, class Y, class Beta = Y>
-  void grouped_matmul(matrix<X> x, group_offsets offsets, stack<W> w, matrix<Y> y, Beta beta = Beta(0)) {
-    if constexpr (are_floats<X, W>)
-      Backend::template grouped_matmul<TB>(rounded(x, left_), offsets, rounded(w, right_), y, beta);
+  /// Products of floats are those of `Backend` of rounded operands; the gradient of a bias is added up from what was not rounded.
+  template <class Op, class T, class... V>
+    requires(rounds<Op, T> || detail::has_run<Backend, Op, T, V...>)
+  void run(const V&... v) {
+    if constexpr (rounds<Op, T>)
+      multiply(Op{}, v...);
     else
-      Backend::template grouped_matmul<TB>(x, offsets, w, y, beta);
-  }
-  template <class X, class D, class W, class Beta = W>
-  void grouped_matmul_backward_weight(matrix<X> x, matrix<D> dy, group_offsets offsets, stack<W> dw,
-                                      Beta beta = Beta(0)) {
-    if constexpr (are_floats<X, D>)
-      Backend::grouped_matmul_backward_weight(rounded(x, left_), rounded(dy, right_), offsets, dw, beta);
-    else
-      Backend::grouped_matmul_backward_weight(x, dy, offsets, dw, beta);
+      Backend::template run<Op, T>(v...);
   }
 
  private:
-  template <class A, class B>
-  static constexpr bool are_floats =
-      std::is_same_v<std::remove_const_t<A>, float> && std::is_same_v<std::remove_const_t<B>, float>;
+  Backend& own() noexcept { return *this; }
+
+  template <transpose TA, transpose TB, bool Sums>
+  void multiply(ops::matmul<TA, TB, Sums>, input<float> a, input<float> b, matrix<float> c, float beta) {
+    if constexpr (requires(Backend& k) { k.rounds_operands(); } &&
+                  offered<ops::matmul_rounded<TA, TB, bf16>, Backend, float>)
+      if (Backend::rounds_operands() && c.extent(0) >= few_rows) return round_in_product<TA, TB>(a, b, c, beta);
+    compute::run<ops::matmul<TA, TB, true>>(own(), rounded(a, left_), rounded(b, right_), c, beta);
+  }
+  template <transpose TB, bool Sums>
+  void multiply(ops::grouped_matmul<TB, Sums>, input<float> x, group_offsets offsets, stack<const float> w,
+                matrix<float> y, float beta) {
+    compute::run<ops::grouped_matmul<TB, true>>(own(), rounded(x, left_), offsets, rounded(w, right_), y, beta);
+  }
+  void multiply(ops::grouped_matmul_backward_weight op, input<float> x, input<float> dy, group_offsets offsets,
+                stack<float> dw, float beta) {
+    compute::run<decltype(op)>(own(), rounded(x, left_), rounded(dy, right_), offsets, dw, beta);
+  }
+  template <summed_operand Of>
+  void multiply(ops::matmul_add_bias_backward<Of>, input<float> a, input<float> b, matrix<float> c,
+                row_view<float, memory> db) {
+    multiply(ops::matmul<transpose::yes, transpose::no>{}, a, b, c, 1.0f);
+    compute::run<ops::add_bias_backward>(own(), Of == summed_operand::left ? a : b, db);
+  }
+  // What comes behind a product is of the type of its result.
+  template <std::derived_from<ops::fused_product_operation> Op, class... V>
+  void multiply(Op, input<float> a, input<float> b, const V&... v) {
+    compute::run<typename Op::of_halves>(own(), rounded(a, left_), rounded(b, right_), v...);
+  }
 
   // With fewer, rounding them costs little, and libraries read b once.
   static constexpr std::int64_t few_rows = 32;
 
-  decltype(auto) own_queue() noexcept { return queue_of(static_cast<Backend&>(*this)); }
+  decltype(auto) own_queue() noexcept { return queue_of(own()); }
   void round(const float* x, bf16* to, std::int64_t n) {
     using heddle::v0::detail::row_at;
-    run<ops::cast<bf16>>(static_cast<Backend&>(*this), row_at<memory>(x, n), row_at<memory>(to, n));
+    compute::run<ops::cast<bf16>>(own(), row_at<memory>(x, n), row_at<memory>(to, n));
   }
   // A backend that rounds operands as it reads them: only weights that stay are read in bf16.
   template <transpose TA, transpose TB>
   void round_in_product(matrix<const float> a, matrix<const float> b, matrix<float> c, float beta) {
     if (const bf16* const weights = copy_of_weights(b.address(), b.shape().size()); weights != nullptr)
-      Backend::template matmul_rounded<TA, TB>(a, matrix<const bf16>(weights, b.shape()), c, beta);
+      compute::run<ops::matmul_rounded<TA, TB, bf16>>(own(), a, matrix<const bf16>(weights, b.shape()), c, beta);
     else
-      Backend::template matmul_rounded<TA, TB>(a, b, c, beta);
+      compute::run<ops::matmul_rounded<TA, TB, float>>(own(), a, b, c, beta);
   }
   const bf16* copy_of_weights(const float* x, std::int64_t n) {
     return weights_.copy_of(x, n, [&](const float* from, bf16* to) { round(from, to, n); });

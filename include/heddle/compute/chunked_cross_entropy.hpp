@@ -18,7 +18,7 @@ namespace detail {
 // What both gradients need: products, that of logits by `cross_entropy_backward`, and `fill` where a rank has no words.
 template <class B, class T>
 concept chunk_gradient_kernels =
-    product_kernels<B, T> && offered<elementwise_facet, B, T> && offered<cross_entropy_facet, B, T>;
+    offered<product_facet, B, T> && offered<elementwise_facet, B, T> && offered<cross_entropy_facet, B, T>;
 
 /// call(first word of a chunk, its words [words, width], room for its logits [rows, words]).
 template <class Space, class T, class W, class Call>
@@ -46,7 +46,8 @@ void each_chunk_of_words(const char* name, std::int64_t rows, const matrix_view<
 /// Errors: `layout_error` if sizes do not fit together, or the room has less than one element per row.
 /// Source: Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3; Wijmans et al. 2024, arXiv:2411.09009 (logits not kept).
 template <class T, class B>
-  requires product_kernels<B, T> && offered<elementwise_facet, B, T> && offered<chunked_cross_entropy_facet, B, T>
+  requires offered<product_facet, B, T> && offered<elementwise_facet, B, T> &&
+           offered<chunked_cross_entropy_facet, B, T>
 void chunked_cross_entropy(B& backend, matrix_view<const T, space_of<B>> x, matrix_view<const T, space_of<B>> words,
                            token_ids_in<space_of<B>> targets, std::int64_t first_id, row_view<T, space_of<B>> room,
                            row_view<T, space_of<B>> m, row_view<T, space_of<B>> sum, row_view<T, space_of<B>> picked) {
@@ -55,7 +56,7 @@ void chunked_cross_entropy(B& backend, matrix_view<const T, space_of<B>> x, matr
   run<ops::fill>(backend, picked, T(0));
   detail::each_chunk_of_words<space_of<B>, T>(
       "chunked_cross_entropy", x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
-        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
+        compute::matmul<transpose::no, transpose::yes>(backend, x, some, logits, T(0));
         run<ops::add_to_softmax>(backend, logits, targets, first_id + first, m, sum, picked);
       });
 }
@@ -70,7 +71,7 @@ void each_gradient_of_words(const char* name, B& backend, const matrix_view<cons
                             const Use& use) {
   each_chunk_of_words<space_of<B>, T>(
       name, x.extent(0), words, room, [&](std::int64_t first, const auto& some, const auto& logits) {
-        backend.template matmul<transpose::no, transpose::yes>(x, some, logits, T(0));
+        compute::matmul<transpose::no, transpose::yes>(backend, x, some, logits, T(0));
         run<ops::cross_entropy_backward>(backend, logits, m, sum, targets, first_id + first, scale);
         use(logits, some, first);
       });
@@ -78,13 +79,13 @@ void each_gradient_of_words(const char* name, B& backend, const matrix_view<cons
 template <class T, class B, class G, class W>
 void add_to_input(B& backend, const G& logits, const W& some, std::int64_t first,
                   const matrix_view<T, space_of<B>>& dx) {
-  backend.template matmul<transpose::no, transpose::no>(logits, some, dx, first == 0 ? T(0) : T(1));
+  compute::matmul<transpose::no, transpose::no>(backend, logits, some, dx, first == 0 ? T(0) : T(1));
 }
 template <class T, class B, class G, class W>
 void add_to_words(B& backend, const G& logits, const W& some, std::int64_t first,
                   const matrix_view<const T, space_of<B>>& x, const matrix_view<T, space_of<B>>& dwords) {
   const matrix_view<T, space_of<B>> dsome(dwords.address() + first * some.extent(1), some.shape());
-  backend.template matmul<transpose::yes, transpose::no>(logits, x, dsome, T(1));
+  compute::matmul<transpose::yes, transpose::no>(backend, logits, x, dsome, T(1));
 }
 template <class T, class B>
 void without_words(B& backend, const matrix_view<const T, space_of<B>>& words, const matrix_view<T, space_of<B>>& dx) {

@@ -146,7 +146,8 @@ void multiply_batches(Backend& backend, const T* left, const T* right, T* result
   constexpr auto tr = RightTurned ? transpose::yes : transpose::no;
   using space = space_of<Backend>;
   for (std::int64_t b = 0; b < batches; ++b)
-    backend.template matmul<tl, tr>(
+    compute::matmul<tl, tr>(
+        backend,
         matrix_view<const T, space>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
         matrix_view<const T, space>(right + b * inner * columns,
                                     {RightTurned ? columns : inner, RightTurned ? inner : columns}),

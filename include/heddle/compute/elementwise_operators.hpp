@@ -249,7 +249,7 @@ struct operator_kernel<op::add_of<Formula>> : detail::kernel_base {
     return x.shape();
   }
   template <class B, class T>
-  static constexpr bool runs_on = product_kernels<B, T> && offered<elementwise_facet, B, T>;
+  static constexpr bool runs_on = offered<product_facet, B, T> && offered<elementwise_facet, B, T>;
   template <class M, class X>
   static auto in_rows(M& m, const X& b) {
     const std::int64_t columns = b.local_shape().size();

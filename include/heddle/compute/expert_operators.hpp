@@ -114,7 +114,7 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
   static constexpr bool takes =
       std::floating_point<T> && std::is_same_v<Id, std::int32_t> && (std::is_same_v<T, Ts> && ...);
   template <class B, class T>
-  static constexpr bool runs_on = offered<routing_facet, B, T> && grouped_product_kernels<B, T> &&
+  static constexpr bool runs_on = offered<routing_facet, B, T> && offered<grouped_product_facet, B, T> &&
                                   offered<gated_facet<A>, B, T> && offered<elementwise_facet, B, T>;
   template <class Op, class X>
   static auto shape(const X& x, const auto& ids, const auto& weights, const auto& gate, const auto& up,
@@ -149,10 +149,10 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
     const auto g = detail::choices_in(s.gate, rows, inner), u = detail::choices_in(s.up, rows, inner),
                h = detail::choices_in(s.hidden, rows, inner),
                out = detail::choices_in(s.out, rows, detail::columns_of(y));
-    c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, gate.local(), g, T(0));
-    c.backend.template grouped_matmul<transpose::no>(constant(tokens), groups, up.local(), u, T(0));
+    compute::grouped_matmul<transpose::no>(c.backend, constant(tokens), groups, gate.local(), g, T(0));
+    compute::grouped_matmul<transpose::no>(c.backend, constant(tokens), groups, up.local(), u, T(0));
     run<ops::gated<A>>(c.backend, std::span<const T>(s.gate), s.up, std::span<T>(s.hidden));
-    c.backend.template grouped_matmul<transpose::no>(constant(h), groups, down.local(), out, T(0));
+    compute::grouped_matmul<transpose::no>(c.backend, constant(h), groups, down.local(), out, T(0));
     run<ops::unpermute>(c.backend, constant(out), constant(places), detail::as_rows(weights), detail::as_rows(y));
   }
 
@@ -172,23 +172,25 @@ struct operator_kernel<op::experts<A>> : detail::kernel_base {
                                  detail::as_rows(weights), dout,
                                  given<2>(to, unused, detail::as_rows(weights).shape()));
     if constexpr (detail::is_wanted<5, G>)
-      c.backend.grouped_matmul_backward_weight(of(s.hidden, inner), constant(dout), groups, std::get<5>(to).local(),
-                                               T(0));
+      compute::run<compute::ops::grouped_matmul_backward_weight>(c.backend, of(s.hidden, inner), constant(dout), groups,
+                                                                 std::get<5>(to).local(), T(0));
     if constexpr (detail::is_wanted<0, G> || detail::is_wanted<3, G> || detail::is_wanted<4, G>) {
       const auto dh = detail::choices_in(dhidden_memory, rows, inner),
                  dg = detail::choices_in(dgate_memory, rows, inner), du = detail::choices_in(dup_memory, rows, inner);
-      c.backend.template grouped_matmul<transpose::yes>(constant(dout), groups, down.local(), dh, T(0));
+      compute::grouped_matmul<transpose::yes>(c.backend, constant(dout), groups, down.local(), dh, T(0));
       run<ops::gated_backward<A>>(c.backend, std::span<const T>(s.gate), s.up, dhidden_memory, dg.elements(),
                                   du.elements());
       const auto tokens = of(s.rows, detail::columns_of(x));
       if constexpr (detail::is_wanted<3, G>)
-        c.backend.grouped_matmul_backward_weight(tokens, constant(dg), groups, std::get<3>(to).local(), T(0));
+        compute::run<compute::ops::grouped_matmul_backward_weight>(c.backend, tokens, constant(dg), groups,
+                                                                   std::get<3>(to).local(), T(0));
       if constexpr (detail::is_wanted<4, G>)
-        c.backend.grouped_matmul_backward_weight(tokens, constant(du), groups, std::get<4>(to).local(), T(0));
+        compute::run<compute::ops::grouped_matmul_backward_weight>(c.backend, tokens, constant(du), groups,
+                                                                   std::get<4>(to).local(), T(0));
       if constexpr (detail::is_wanted<0, G>) {
         const auto drows = detail::choices_in(drows_memory, rows, detail::columns_of(x));
-        c.backend.template grouped_matmul<transpose::yes>(constant(dg), groups, gate.local(), drows, T(0));
-        c.backend.template grouped_matmul<transpose::yes>(constant(du), groups, up.local(), drows, T(1));
+        compute::grouped_matmul<transpose::yes>(c.backend, constant(dg), groups, gate.local(), drows, T(0));
+        compute::grouped_matmul<transpose::yes>(c.backend, constant(du), groups, up.local(), drows, T(1));
         run<ops::permute_backward>(c.backend, constant(drows), places, detail::as_rows(std::get<0>(to)));
       }
     }

@@ -14,17 +14,10 @@ namespace heddle::inline v0::compute {
     template <class B, class T>                  \
     static constexpr bool offered = __VA_ARGS__; \
   }
-HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
 HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
 HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
-HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
-/// Products of operands of a 16-bit type T, summed in float.
-struct half_product_facet {
-  template <class B, class T>
-  static constexpr bool offered = half_product_kernels<B, T>;
-};
 /// An operation, or a type with a member template `offered<B, T>` that is a bool.
 template <class F>
 concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };

@@ -3,6 +3,8 @@
 
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/products.hpp>
+#include <heddle/compute/ops/scaled_products.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -33,40 +35,17 @@ float float8_power_of_two(float greatest) noexcept {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, float8_scale<Format>(greatest)) & 0x7f800000u);
 }
 
-/// A backend with products of floats whose operands are rounded to 8 bits where its memory is, at scales that are there:
-/// - `find_greatest(x, most)`: most[0] = the greatest magnitude of x, 0 for none; NaN are passed over;
-/// - `scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: c = beta c + op(a) op(b) for c of float or bf16, whose operands
-///   are rounded to the formats `A` and `B` at the scales of tensors with these greatest magnitudes (`float8_scale`); the product of what was
-///   rounded is added up in float and divided by both scales.
-/// All in the order of its queue: the host reads nothing.
-template <class B>
-concept scaled_product_kernels = requires(B& b, matrix_view<const float, space_of<B>> x,
-                                          matrix_view<float, space_of<B>> c, row_view<float, space_of<B>> most) {
-  b.find_greatest(x, most);
-  b.template scaled_product<transpose::no, transpose::no, float8_e4m3, float8_e5m2>(x, x, c, most, most, 0.0f);
-};
-
-/// The same with a scale for each row of op(a) and each column of op(b), a power of two (`float8_power_of_two`):
-/// - `find_greatest_of_rows<TX>(x, most)`: most[i] = the greatest magnitude of row i of op(x);
-/// - `row_scaled_product<TA, TB, A, B>(a, b, c, greatest_a, greatest_b, beta)`: as many numbers as there are such rows and columns.
-template <class B>
-concept row_scaled_product_kernels = requires(B& b, matrix_view<const float, space_of<B>> x,
-                                              matrix_view<float, space_of<B>> c, row_view<float, space_of<B>> most) {
-  b.template find_greatest_of_rows<transpose::yes>(x, most);
-  b.template row_scaled_product<transpose::no, transpose::no, float8_e4m3, float8_e4m3>(x, x, c, most, most, 0.0f);
-};
-
 /// `Backend`, on the host, with products whose operands are scaled, rounded to 8 bits, and added up in float: an emulation
 /// that has the numbers of processors with such products and none of their speed. `Formats`: `float8`, a scale for each operand, or `float8_rows`,
-/// one for each row of op(a) and each column of op(b). `matmul` and all other kernels are those of
+/// one for each row of op(a) and each column of op(b). All operations are those of
 /// `Backend`; layers call `scaled_matmul` for the products that a policy wants in 8 bits (`model::layers::multiply`).
 /// Memory: the rounded operands, as floats, and the result of the largest product so far.
-/// Where `Backend` has such products in the memory of a device (`scaled_product_kernels`; with `float8_rows` `row_scaled_product_kernels`)
+/// Where `Backend` has such products in the memory of a device (`scaled_product_facet`; with `float8_rows` `row_scaled_product_facet`)
 /// they are its own; scales stay on the device.
 template <class Backend, class Formats = float8>
-  requires(product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>) ||
-          (scaled_product_kernels<Backend> && std::is_same_v<Formats, float8>) ||
-          (row_scaled_product_kernels<Backend> && std::is_same_v<Formats, float8_rows>)
+  requires(offered<product_facet, Backend, float> && std::is_same_v<space_of<Backend>, host_memory>) ||
+          (offered<scaled_product_facet, Backend, float> && std::is_same_v<Formats, float8>) ||
+          (offered<row_scaled_product_facet, Backend, float> && std::is_same_v<Formats, float8_rows>)
 class float8_products : public Backend {
  public:
   using Backend::Backend;
@@ -108,7 +87,7 @@ class float8_products : public Backend {
     const auto n = static_cast<std::int64_t>(c.size());
     grow(sum_, n);
     const matrix_view<float> sum(sum_.data(), c.shape());
-    Backend::template matmul<TA, TB>(left, right, sum, 0.0f);
+    run<ops::matmul<TA, TB>>(static_cast<Backend&>(*this), left, right, sum, 0.0f);
     if (beta == 0)
       for (std::int64_t i = 0; i < n; ++i) c.data()[i] = sum.data()[i] * back;
     else
@@ -123,7 +102,7 @@ class float8_products : public Backend {
     const auto right = rounded_rows<B, columns_of_b>(b, greatest_b, right_);
     grow(sum_, static_cast<std::int64_t>(c.size()));
     const matrix_view<float> sum(sum_.data(), c.shape());
-    Backend::template matmul<TA, TB>(left, right, sum, 0.0f);
+    run<ops::matmul<TA, TB>>(static_cast<Backend&>(*this), left, right, sum, 0.0f);
     const std::int64_t rows = c.extent(0), columns = c.extent(1);
     for (std::int64_t i = 0; i < rows; ++i) {
       const float back = 1 / row_scale_of<A>(greatest_a[static_cast<std::size_t>(i)]);
@@ -181,7 +160,7 @@ class float8_products : public Backend {
 
 // Of a device.
 template <class Backend>
-  requires scaled_product_kernels<Backend>
+  requires offered<scaled_product_facet, Backend, float>
 class float8_products<Backend, float8> : public Backend {
   using memory = space_of<Backend>;
 
@@ -194,8 +173,8 @@ class float8_products<Backend, float8> : public Backend {
   /// The greatest magnitudes of both, until the next call.
   row_view<float, memory> greatest_of(matrix_view<const float, memory> a, matrix_view<const float, memory> b) {
     if (greatest_.size() == 0) greatest_ = buffer<float, memory>(this->queue(), 2, "scales of products in 8 bits");
-    this->find_greatest(a, heddle::v0::detail::row_at<memory>(greatest_.address(), 1));
-    this->find_greatest(b, heddle::v0::detail::row_at<memory>(greatest_.address() + 1, 1));
+    run<ops::find_greatest>(own(), a, heddle::v0::detail::row_at<memory>(greatest_.address(), 1));
+    run<ops::find_greatest>(own(), b, heddle::v0::detail::row_at<memory>(greatest_.address() + 1, 1));
     return heddle::v0::detail::row_at<memory>(greatest_.address(), 2);
   }
   /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
@@ -204,17 +183,18 @@ class float8_products<Backend, float8> : public Backend {
                      matrix_view<float, memory> c, row_view<const float, memory> greatest, float beta = 0) {
     using value = float8::value;
     using gradient = float8::gradient;
-    this->template scaled_product<TA, TB, std::conditional_t<A == float8_operand::value, value, gradient>,
-                                  std::conditional_t<B == float8_operand::value, value, gradient>>(
-        a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), 1),
+    run<ops::scaled_product<TA, TB, std::conditional_t<A == float8_operand::value, value, gradient>,
+                            std::conditional_t<B == float8_operand::value, value, gradient>, float>>(
+        own(), a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), 1),
         heddle::v0::detail::row_at<memory>(greatest.address() + 1, 1), beta);
   }
 
  private:
+  Backend& own() noexcept { return *this; }
   buffer<float, memory> greatest_{};
 };
 template <class Backend>
-  requires row_scaled_product_kernels<Backend>
+  requires offered<row_scaled_product_facet, Backend, float>
 class float8_products<Backend, float8_rows> : public Backend {
   using memory = space_of<Backend>;
 
@@ -230,8 +210,8 @@ class float8_products<Backend, float8_rows> : public Backend {
     constexpr transpose columns_of_b = TB == transpose::yes ? transpose::no : transpose::yes;
     const std::int64_t rows = a.extent(TA == transpose::yes ? 1 : 0), columns = b.extent(TB == transpose::yes ? 0 : 1);
     float* const found = greatest_.of(this->queue(), rows + columns, "scales of products in 8 bits");
-    this->template find_greatest_of_rows<TA>(a, heddle::v0::detail::row_at<memory>(found, rows));
-    this->template find_greatest_of_rows<columns_of_b>(b, heddle::v0::detail::row_at<memory>(found + rows, columns));
+    run<ops::find_greatest_of_rows<TA>>(own(), a, heddle::v0::detail::row_at<memory>(found, rows));
+    run<ops::find_greatest_of_rows<columns_of_b>>(own(), b, heddle::v0::detail::row_at<memory>(found + rows, columns));
     return heddle::v0::detail::row_at<memory>(found, rows + columns);
   }
   /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
@@ -239,12 +219,13 @@ class float8_products<Backend, float8_rows> : public Backend {
   void scaled_matmul(matrix_view<const float, memory> a, matrix_view<const float, memory> b,
                      matrix_view<float, memory> c, row_view<const float, memory> greatest, float beta = 0) {
     static_assert(std::is_same_v<float8_rows::value, float8_rows::gradient>);
-    this->template row_scaled_product<TA, TB, float8_rows::value, float8_rows::value>(
-        a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), c.extent(0)),
+    run<ops::row_scaled_product<TA, TB, float8_rows::value, float8_rows::value, float>>(
+        own(), a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), c.extent(0)),
         heddle::v0::detail::row_at<memory>(greatest.address() + c.extent(0), c.extent(1)), beta);
   }
 
  private:
+  Backend& own() noexcept { return *this; }
   detail::growing_room<float, memory> greatest_{};
 };
 

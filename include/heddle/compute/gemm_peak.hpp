@@ -16,7 +16,7 @@ namespace heddle::inline v0::compute {
 /// The best speed of a square product of this backend, in its memory and until its queue has done it, over as many runs as fit into
 /// `seconds` (at least two). Units: floating-point operations per second, two per multiplication.
 template <class T, class Backend>
-  requires product_kernels<Backend, T>
+  requires offered<product_facet, Backend, T>
 double measure_gemm_peak(Backend& backend, std::int64_t extent = 1024, double seconds = 0.3) {
   using space = space_of<Backend>;
   auto& queue = queue_of(backend);
@@ -38,9 +38,9 @@ double measure_gemm_peak(Backend& backend, std::int64_t extent = 1024, double se
   double best = 0;
   for (int runs = 0; runs < 2 || std::chrono::duration<double>(clock::now() - begin).count() < seconds; ++runs) {
     const auto start = clock::now();
-    backend.template matmul<transpose::no, transpose::no>(matrix_view<const T, space>(a.address(), square),
-                                                          matrix_view<const T, space>(b.address(), square),
-                                                          matrix_view<T, space>(c.address(), square), T(0));
+    compute::matmul<transpose::no, transpose::no>(backend, matrix_view<const T, space>(a.address(), square),
+                                                  matrix_view<const T, space>(b.address(), square),
+                                                  matrix_view<T, space>(c.address(), square), T(0));
     queue.wait();
     best = (std::max)(best, operations / std::chrono::duration<double>(clock::now() - start).count());
   }

@@ -15,13 +15,6 @@
 /// (`matmul<transpose::no, transpose::yes>`), or a type. A kernel that is added here is there in all of them
 /// (`testing::checked_backend`, `model::paper_backend`).
 #define HEDDLE_EACH_KERNEL(PLAIN, OF_VALUES, OF_TYPE) \
-  OF_VALUES(matmul)                                   \
-  OF_VALUES(matmul_add_bias)                          \
-  OF_VALUES(matmul_add_bias_gelu)                     \
-  OF_VALUES(matmul_gelu_backward)                     \
-  OF_VALUES(matmul_add_bias_backward)                 \
-  OF_VALUES(grouped_matmul)                           \
-  PLAIN(grouped_matmul_backward_weight)               \
   PLAIN(attention)                                    \
   PLAIN(attention_backward)
 

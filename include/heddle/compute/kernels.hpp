@@ -8,6 +8,7 @@
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/images.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/routing.hpp>
 #include <heddle/compute/ops/rows.hpp>
@@ -41,12 +42,9 @@ struct kernel_arguments {
   matrix_view<sum_of_type<T>, Space> gradient{};
   head_rows<const T, Space> heads_in{};
   head_rows<T, Space> heads_out{};
-  view<const T, dynamic_shape<3>, Space> stack_in{};
-  view<sum_of_type<T>, dynamic_shape<3>, Space> stack_out{};
   matrix_view<const std::int32_t, Space> places{};
   matrix_view<std::int32_t, Space> places_out{};
   row_view<std::int32_t, Space> ids_out{};
-  row_view<const std::int64_t, Space> offsets{};
   row_view<std::int64_t, Space> offsets_out{};
   row_view<const attention_slice, Space> slices{};
   key_pages_in<Space> pages{};
@@ -85,17 +83,6 @@ typename space_of<B>::queue& queue_of(B& backend) noexcept {
   }
 }
 
-/// Matrix products and biases. `S` below is `sum_of_type<T>`: float for elements of 16 bits, which kernels read and write rounded, and compute
-/// in float. Statistics, epsilons, factors, tables of angles and gradients of weights are of type S.
-/// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
-template <class B, class T>
-concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template matmul<transpose::no, transpose::no>(x.in, x.in, x.out, x.factor);
-  backend.template matmul<transpose::no, transpose::yes>(x.in, x.in, x.out, x.factor);
-  backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
-  backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
-} && offered<ops::add_bias, B, T> && offered<ops::add_bias_backward, B, T>;
-
 /// Attention of any query rows to any key rows. `attention(q, k, v, slices, scale, out, lse, pages)`: out = softmax(scale q
 /// k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads. Several slices may
 /// name one query; a pair of query and key is in one slice at most. A query that sees no key has out = 0, lse = -inf.
@@ -121,41 +108,16 @@ concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, a
   backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
 };
 
-/// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.
-/// `grouped_matmul<TB>(x, offsets, w, y, beta)`: y = x op(w[e]) + beta y in the rows of each group; the gradient of x is the
-/// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
-/// the rows of group e, + beta dw[e], of `sum_of_type<T>`. Rows in no group are left as they are.
-template <class B, class T>
-concept grouped_product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.template grouped_matmul<transpose::no>(x.in, x.offsets, x.stack_in, x.out, x.factor);
-  backend.template grouped_matmul<transpose::yes>(x.in, x.offsets, x.stack_in, x.out, x.factor);
-  backend.grouped_matmul_backward_weight(x.in, x.in, x.offsets, x.stack_out, x.factor);
-};
-
-/// `matmul<TA, TB>(a, b, c, beta)` of bf16 or f16 operands, added up in float, into c of float or of the same type (rounded
-/// once). `half_product_name()`: by which library.
-template <class B, class Half = bf16>
-concept half_product_kernels =
-    requires(B& backend, matrix_view<const Half, space_of<B>> in, matrix_view<Half, space_of<B>> out,
-             matrix_view<float, space_of<B>> sums, float beta) {
-      backend.template matmul<transpose::no, transpose::no>(in, in, sums, beta);
-      backend.template matmul<transpose::no, transpose::yes>(in, in, sums, beta);
-      backend.template matmul<transpose::yes, transpose::no>(in, in, sums, beta);
-      backend.template matmul<transpose::no, transpose::no>(in, in, out, beta);
-      backend.template matmul<transpose::no, transpose::yes>(in, in, out, beta);
-      backend.template matmul<transpose::yes, transpose::no>(in, in, out, beta);
-      { backend.half_product_name() } -> std::convertible_to<const char*>;
-    };
-
 /// The union of the facets that GPT-2's training uses, for elements of type T. New code asks for the facets of each layer
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
-                     attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
-                     offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
-                       { backend.threads() } -> std::same_as<int>;
-                       { backend.gemm_name() } -> std::convertible_to<const char*>;
-                     };
+concept kernel_set =
+    product_facet::offered<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
+    attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
+    offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
+      { backend.threads() } -> std::same_as<int>;
+      { backend.gemm_name() } -> std::convertible_to<const char*>;
+    };
 
 }  // namespace heddle::inline v0::compute

@@ -54,6 +54,17 @@ struct element_that_is {
   template <class>
   using of = E;
 };
+// The first type or the second.
+template <std::size_t>
+struct typed_argument {
+  template <class X, class>
+  using type = X;
+};
+template <>
+struct typed_argument<1> {
+  template <class, class X>
+  using type = X;
+};
 template <bool Writes>
 struct access {
   template <class E>
@@ -74,6 +85,11 @@ struct view_of_rank<1> {
   template <class E, class Space>
   using of = row_view<E, Space>;
 };
+template <>
+struct view_of_rank<3> {
+  template <class E, class Space>
+  using of = view<E, dynamic_shape<3>, Space>;
+};
 
 inline constexpr std::size_t most_dims = 3;
 using argument_dims = std::array<const char*, most_dims>;
@@ -84,7 +100,7 @@ inline constexpr char dimension = 0;
 // A tensor that is an argument, whose element types follow from the operation's, T.
 template <bool Reads, bool Writes, class Element, class... Dims>
 struct tensor_argument {
-  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= 2);
+  static_assert(sizeof...(Dims) >= 1 && sizeof...(Dims) <= most_dims);
   static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
   static constexpr argument_dims dims{&dimension<Dims>...};
   template <class T>
@@ -184,6 +200,9 @@ using in_of = detail::tensor_argument<true, false, detail::element_that_is<E>, D
 /// A tensor of another element type E that is overwritten.
 template <class E, class... Dims>
 using out_of = detail::tensor_argument<false, true, detail::element_that_is<E>, Dims...>;
+/// A tensor of another element type E that is read and written.
+template <class E, class... Dims>
+using inout_of = detail::tensor_argument<true, true, detail::element_that_is<E>, Dims...>;
 /// A number of `sum_of_type<T>`.
 using number = detail::number_argument<detail::sum_element>;
 /// A number or setting of this type.
@@ -244,6 +263,10 @@ constexpr argument_extents extents_of(const vector_view<T, Space>& x) noexcept {
 template <class T, class Space>
 constexpr argument_extents extents_of(const matrix_view<T, Space>& x) noexcept {
   return {{x.extent(0), x.extent(1)}};
+}
+template <class T, class Space>
+constexpr argument_extents extents_of(const view<T, dynamic_shape<3>, Space>& x) noexcept {
+  return {{x.extent(0), x.extent(1), x.extent(2)}};
 }
 template <class T, class Space>
 constexpr argument_extents extents_of(const head_rows<T, Space>& x) noexcept {
@@ -362,6 +385,9 @@ struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
 template <class Op, class T, class Launcher>
 using body_type = typename body_of<Op, T, Launcher>::type;
 
+// Whether a backend takes an operation with such arguments as it is.
+template <class B, class Op, class T, class... V>
+concept has_run = requires(B& b, const V&... v) { b.template run<Op, T>(v...); };
 template <class Op, class T, class B, class Takes>
 inline constexpr bool runs_itself = false;
 template <class Op, class T, class B, class... A>
@@ -381,8 +407,10 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   const argument_extents got[] = {extents_of(v)...};
   if constexpr (checks_arguments) {
     std::size_t a = 0;
-    if (!((static_cast<void>(v), fits_where_compared(layout, got, a++)) && ...)) [[unlikely]]
+    if (!((static_cast<void>(v), fits_where_compared(layout, got, a++)) && ...)) [[unlikely]] {
+      if constexpr (requires { Op::turned; }) Op::expect_sizes(Op::name, Op::turned, {extents_of(v)...});
       wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
+    }
   }
   if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
     Op::check({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);
@@ -393,17 +421,6 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   }
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
-// The first argument or the second.
-template <std::size_t>
-struct typed_argument {
-  template <class X, class>
-  using type = X;
-};
-template <>
-struct typed_argument<1> {
-  template <class, class X>
-  using type = X;
-};
 }  // namespace detail
 
 /// Whether backend B offers a facet or operation for elements of type T.
@@ -446,6 +463,16 @@ namespace detail {
 template <class T, class... A, class N>
 constexpr std::int64_t bytes_of(ops::signature<A...>*, const N& n) {
   return (A::template bytes<T>(n) + ...);
+}
+template <class... A, class... D, class... V>
+constexpr ops::sizes<D...> sizes_of(ops::signature<A...>*, ops::sizes<D...>*, const V&... v) {
+  const argument_extents got[] = {extents_of(v)...};
+  return {{extent_at(got, layout_of<ops::signature<A...>>.position(&dimension<D>))...}};
+}
+// The sizes of an operation's dimensions with these arguments, each given as its view.
+template <class Op, class... V>
+constexpr typename Op::dims sizes_of(const V&... v) {
+  return sizes_of(static_cast<typename Op::takes*>(nullptr), static_cast<typename Op::dims*>(nullptr), v...);
 }
 }  // namespace detail
 

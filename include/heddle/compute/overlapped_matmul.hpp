@@ -219,8 +219,8 @@ void all_gather_matmul(Backend& backend, Comm& comm, input_matrix<T> x, std::spa
   gather_rows_for<Comm, T>(
       comm, x, rows, gathered,
       [&](std::int64_t first, std::int64_t count) {
-        backend.template matmul<transpose::no, TW>(detail::rows_of(gathered, first, count), w,
-                                                   detail::rows_of(y, first, count), T(0));
+        compute::matmul<transpose::no, TW>(backend, detail::rows_of(gathered, first, count), w,
+                                           detail::rows_of(y, first, count), T(0));
       },
       options, name);
 }
@@ -245,7 +245,7 @@ void matmul_reduce_scatter(Backend& backend, Comm& comm, input_matrix<T> x, std:
   scatter_sums_of<Comm, T>(
       comm, rows, matrix_view<T>(work.data(), {room, n}), matrix_view<T>(work.data() + room * n, {room, n}), y,
       [&](std::int64_t first, matrix_view<T> part) {
-        backend.template matmul<transpose::no, TW>(detail::rows_of(x, first, part.extent(0)), w, part, T(0));
+        compute::matmul<transpose::no, TW>(backend, detail::rows_of(x, first, part.extent(0)), w, part, T(0));
       },
       [&](std::span<T> a, std::span<T> b) { run<ops::add>(backend, std::span<const T>(a), std::span<const T>(b), b); },
       options, name);

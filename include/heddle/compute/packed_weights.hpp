@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/packed_matrix.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/compute/weight_formats.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -30,6 +31,12 @@ template <class Backend, weight_format Format>
 class packed_weights : public Backend {
   template <class T>
   using input = std::type_identity_t<matrix_view<const T>>;
+  template <class Op, class T>
+  static constexpr bool reads_weights = false;
+  template <transpose TB, bool Sums>
+  static constexpr bool reads_weights<ops::matmul<transpose::no, TB, Sums>, float> = true;
+  template <transpose TB, bool Sums>
+  static constexpr bool reads_weights<ops::grouped_matmul<TB, Sums>, float> = true;
 
  public:
   using format = Format;
@@ -54,47 +61,39 @@ class packed_weights : public Backend {
     return n;
   }
 
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires(!is_half_precision<T>)
-  void matmul(input<T> a, input<T> b, matrix_view<T> c, std::type_identity_t<T> beta = T(0)) {
-    if constexpr (std::is_same_v<T, float> && TA == transpose::no)
-      if (is_weight(b)) return packed(b, TB).multiply(Backend::workers(), a, c, beta);
-    Backend::template matmul<TA, TB>(a, b, c, beta);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires is_half_precision<T>
-  void matmul(input<T> a, input<T> b, matrix_view<T> c, float beta = 0) {
-    Backend::template matmul<TA, TB>(a, b, c, beta);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
-    requires(is_half_precision<std::remove_const_t<A>> &&
-             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
-  void matmul(matrix_view<A> a, matrix_view<B> b, matrix_view<float> c, float beta = 0) {
-    Backend::template matmul<TA, TB>(a, b, c, beta);
-  }
-
-  template <transpose TB = transpose::no, class X, class W, class Y, class Beta = Y>
-  void grouped_matmul(matrix_view<X> x, std::span<const std::int64_t> offsets, view<W, dynamic_shape<3>> w,
-                      matrix_view<Y> y, Beta beta = Beta(0)) {
-    if constexpr (std::is_same_v<std::remove_const_t<X>, float> && std::is_same_v<std::remove_const_t<W>, float> &&
-                  std::is_same_v<Y, float>) {
-      const std::int64_t experts = w.extent(0), size = w.extent(1) * w.extent(2);
-      if (experts > 0 && is_weight({w.data(), dynamic_shape<2>(w.extent(1), w.extent(2))})) {
-        for (std::int64_t e = 0; e < experts; ++e) {
-          const std::int64_t first = offsets[static_cast<std::size_t>(e)];
-          const std::int64_t rows = offsets[static_cast<std::size_t>(e) + 1] - first;
-          if (rows == 0) continue;
-          packed({w.data() + e * size, dynamic_shape<2>(w.extent(1), w.extent(2))}, TB)
-              .multiply(Backend::workers(), {x.data() + first * x.extent(1), dynamic_shape<2>(rows, x.extent(1))},
-                        {y.data() + first * y.extent(1), dynamic_shape<2>(rows, y.extent(1))}, beta);
-        }
-        return;
-      }
-    }
-    Backend::template grouped_matmul<TB>(x, offsets, w, y, beta);
+  template <class Op, class T, class... V>
+    requires(reads_weights<Op, T> || detail::has_run<Backend, Op, T, V...>)
+  void run(const V&... v) {
+    if constexpr (reads_weights<Op, T>)
+      multiply(Op{}, v...);
+    else
+      Backend::template run<Op, T>(v...);
   }
 
  private:
+  Backend& own() noexcept { return *this; }
+  template <transpose TB, bool Sums>
+  void multiply(ops::matmul<transpose::no, TB, Sums> op, input<float> a, input<float> b, matrix_view<float> c,
+                float beta) {
+    if (is_weight(b)) return packed(b, TB).multiply(Backend::workers(), a, c, beta);
+    compute::run<decltype(op)>(own(), a, b, c, beta);
+  }
+  template <transpose TB, bool Sums>
+  void multiply(ops::grouped_matmul<TB, Sums> op, input<float> x, std::span<const std::int64_t> offsets,
+                stack_view<const float> w, matrix_view<float> y, float beta) {
+    const std::int64_t experts = w.extent(0), size = w.extent(1) * w.extent(2);
+    if (experts == 0 || !is_weight({w.data(), dynamic_shape<2>(w.extent(1), w.extent(2))}))
+      return compute::run<decltype(op)>(own(), x, offsets, w, y, beta);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t first = offsets[static_cast<std::size_t>(e)];
+      const std::int64_t rows = offsets[static_cast<std::size_t>(e) + 1] - first;
+      if (rows == 0) continue;
+      packed({w.data() + e * size, dynamic_shape<2>(w.extent(1), w.extent(2))}, TB)
+          .multiply(Backend::workers(), {x.data() + first * x.extent(1), dynamic_shape<2>(rows, x.extent(1))},
+                    {y.data() + first * y.extent(1), dynamic_shape<2>(rows, y.extent(1))}, beta);
+    }
+  }
+
   struct packed_copy {
     packed_matrix<Format> matrix{};
     transpose how = transpose::no;

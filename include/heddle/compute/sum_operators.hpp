@@ -130,7 +130,7 @@ struct operator_kernel<op::einsum<Formula>> : detail::kernel_base {
   template <std::size_t... R>
   static constexpr bool fits = heddle::v0::detail::formula_fits<Formula, R...>::value;
   template <class B, class T>
-  static constexpr bool runs_on = product_kernels<B, T>;
+  static constexpr bool runs_on = offered<product_facet, B, T>;
   template <class Y, class C, class S>
   static Y make(C& c, S&, const auto&... x) {
     return einsum<Formula>(c.backend, c.world, x...);

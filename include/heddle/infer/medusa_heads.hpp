@@ -144,15 +144,16 @@ class medusa_heads {
     for (std::int64_t k = 0; k < heads_; ++k) {
       compute::run<compute::ops::rms_norm>(*backend_, in(streams.data(), rows, width_), std::span<const T>(norm(k)),
                                            epsilon_, out(normed_, rows, width_), std::span<T>(deviations_));
-      backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-          in(normed_.data(), rows, width_), in(square(k).data(), width_, width_), out(gate_, rows, width_), T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::yes>(*backend_, in(normed_.data(), rows, width_),
+                                                                       in(square(k).data(), width_, width_),
+                                                                       out(gate_, rows, width_), T(0));
       compute::run<compute::ops::gated<compute::silu>>(*backend_, std::span<const T>(gate_), std::span<const T>(ones_),
                                                        std::span<T>(gate_));
       compute::run<compute::ops::add>(*backend_, std::span<const T>(normed_), std::span<const T>(gate_),
                                       std::span<T>(gate_));
-      backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-          in(gate_.data(), rows, width_), in(words(k).data(), vocabulary_, width_), out(found_, rows, vocabulary_),
-          T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::yes>(*backend_, in(gate_.data(), rows, width_),
+                                                                       in(words(k).data(), vocabulary_, width_),
+                                                                       out(found_, rows, vocabulary_), T(0));
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(found_.begin() + r * vocabulary_, vocabulary_, logits.begin() + (r * heads_ + k) * vocabulary_);
     }

@@ -232,15 +232,15 @@ class falcon_drafter {
   void logits_of(std::span<const T> features, std::span<T> logits) {
     require_whole();
     const std::int64_t rows = std::ssize(features) / shape_.width;
-    backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-        in(features.data(), rows, shape_.width), in(head_.data(), shape_.vocabulary, shape_.width),
-        to(logits.data(), rows, shape_.vocabulary), T(0));
+    compute::matmul<compute::transpose::no, compute::transpose::yes>(*backend_, in(features.data(), rows, shape_.width),
+                                                                     in(head_.data(), shape_.vocabulary, shape_.width),
+                                                                     to(logits.data(), rows, shape_.vocabulary), T(0));
   }
   /// Back through the head. Shapes: d_logits [rows, vocabulary], d_features [rows, width], to which it adds.
   void logits_backward(std::span<const T> d_logits, std::span<T> d_features) {
     const std::int64_t rows = std::ssize(d_features) / shape_.width;
-    backend_->template matmul<compute::transpose::no, compute::transpose::no>(
-        in(d_logits.data(), rows, shape_.vocabulary), in(head_.data(), shape_.vocabulary, shape_.width),
+    compute::matmul<compute::transpose::no, compute::transpose::no>(
+        *backend_, in(d_logits.data(), rows, shape_.vocabulary), in(head_.data(), shape_.vocabulary, shape_.width),
         to(d_features.data(), rows, shape_.width), T(1));
   }
 
@@ -463,15 +463,15 @@ class falcon_drafter {
   // y = x W', of n rows.
   void product(std::size_t p, const T* x, std::int64_t n, T* y) {
     const auto [rows, columns] = extent(p);
-    backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-        in(x, n, columns), in(at(weights_, p).data(), rows, columns), to(y, n, rows), T(0));
+    compute::matmul<compute::transpose::no, compute::transpose::yes>(
+        *backend_, in(x, n, columns), in(at(weights_, p).data(), rows, columns), to(y, n, rows), T(0));
   }
   void product_backward(std::size_t p, const T* dy, const T* x, std::int64_t n, T* dx, T beta) {
     const auto [rows, columns] = extent(p);
-    backend_->template matmul<compute::transpose::yes, compute::transpose::no>(
-        in(dy, n, rows), in(x, n, columns), to(at(gradients_, p).data(), rows, columns), T(1));
-    backend_->template matmul<compute::transpose::no, compute::transpose::no>(
-        in(dy, n, rows), in(at(weights_, p).data(), rows, columns), to(dx, n, columns), beta);
+    compute::matmul<compute::transpose::yes, compute::transpose::no>(*backend_, in(dy, n, rows), in(x, n, columns),
+                                                                     to(at(gradients_, p).data(), rows, columns), T(1));
+    compute::matmul<compute::transpose::no, compute::transpose::no>(
+        *backend_, in(dy, n, rows), in(at(weights_, p).data(), rows, columns), to(dx, n, columns), beta);
   }
   void norm_backward(std::size_t p, const std::vector<T>& dy, const std::vector<T>& x, const std::vector<T>& deviations,
                      std::vector<T>& dx) {

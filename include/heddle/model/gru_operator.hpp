@@ -163,11 +163,11 @@ class gru_operator {
       return matrix_view<const T>(d_products.data() + first * 6 * w, dynamic_shape<2>(n, 6 * w));
     };
     if (d_b.data() == d_a.data() + d_a.size()) {
-      compute_->template matmul<transpose::no, transpose::no>(d_products, at_.weight, as_matrix(whole(d_a), 2 * n, w),
-                                                              T(1));
+      compute::matmul<transpose::no, transpose::no>(*compute_, d_products, at_.weight, as_matrix(whole(d_a), 2 * n, w),
+                                                    T(1));
     } else {
-      compute_->template matmul<transpose::no, transpose::no>(half(0), at_.weight, as_matrix(d_a, n, w), T(1));
-      compute_->template matmul<transpose::no, transpose::no>(half(n), at_.weight, as_matrix(d_b, n, w), T(1));
+      compute::matmul<transpose::no, transpose::no>(*compute_, half(0), at_.weight, as_matrix(d_a, n, w), T(1));
+      compute::matmul<transpose::no, transpose::no>(*compute_, half(n), at_.weight, as_matrix(d_b, n, w), T(1));
     }
   }
 
@@ -176,7 +176,7 @@ class gru_operator {
     std::vector<T> copy;
     const matrix_view<const T> operands = stacked(a, b, copy);
     const auto d_products = as_matrix(saved, operands.extent(0), 6 * width());
-    compute_->template matmul<transpose::yes, transpose::no>(d_products, operands, at_.weight_gradient, T(1));
+    compute::matmul<transpose::yes, transpose::no>(*compute_, d_products, operands, at_.weight_gradient, T(1));
     compute::run<compute::ops::add_bias_backward>(*compute_, d_products, at_.bias_gradient);
   }
 
@@ -203,12 +203,12 @@ class gru_operator {
 
   void multiply(matrix_view<const T> operands, matrix_view<T> products) const {
     if constexpr (Rows::together) {
-      compute_->template matmul<transpose::no, transpose::yes>(operands, at_.weight, products, T(0));
+      compute::matmul<transpose::no, transpose::yes>(*compute_, operands, at_.weight, products, T(0));
     } else {
       const dynamic_shape<2> in(1, operands.extent(1)), out(1, products.extent(1));
       for (std::int64_t r = 0; r < operands.extent(0); ++r)
-        compute_->template matmul<transpose::no, transpose::yes>(
-            matrix_view<const T>(operands.data() + r * in.extent(1), in), at_.weight,
+        compute::matmul<transpose::no, transpose::yes>(
+            *compute_, matrix_view<const T>(operands.data() + r * in.extent(1), in), at_.weight,
             matrix_view<T>(products.data() + r * out.extent(1), out), T(0));
     }
   }

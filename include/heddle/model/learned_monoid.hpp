@@ -95,9 +95,9 @@ class learned_monoid {
       s.projected.resize(static_cast<std::size_t>(x.extent(0) * config_.width));
       const auto y = as_matrix(std::span<T>(s.projected), x.extent(0), config_.width);
       const auto rows = [&](std::int64_t first, std::int64_t count) {
-        compute.template matmul<transpose::no, transpose::no>(
-            matrix_view<const T>(x.data() + first * config_.inputs, dynamic_shape<2>(count, config_.inputs)), p.weight,
-            matrix_view<T>(y.data() + first * config_.width, dynamic_shape<2>(count, config_.width)), T(0));
+        compute::matmul<transpose::no, transpose::no>(
+            compute, matrix_view<const T>(x.data() + first * config_.inputs, dynamic_shape<2>(count, config_.inputs)),
+            p.weight, matrix_view<T>(y.data() + first * config_.width, dynamic_shape<2>(count, config_.width)), T(0));
       };
       if constexpr (Rows::together)
         rows(0, x.extent(0));
@@ -121,8 +121,8 @@ class learned_monoid {
     for (std::size_t i = 0; i < memory.size(); ++i)
       if (!(s.projected[i] > T(0))) memory[i] = T(0);
     const auto d_y = as_matrix(std::span<const T>(memory), d_x.extent(0), config_.width);
-    compute.template matmul<transpose::no, transpose::yes>(d_y, p.weight, d_x, T(0));
-    compute.template matmul<transpose::yes, transpose::no>(s.x, d_y, p.weight_gradient, T(1));
+    compute::matmul<transpose::no, transpose::yes>(compute, d_y, p.weight, d_x, T(0));
+    compute::matmul<transpose::yes, transpose::no>(compute, s.x, d_y, p.weight_gradient, T(1));
     compute::run<compute::ops::add_bias_backward>(compute, d_y, p.bias_gradient);
   }
 

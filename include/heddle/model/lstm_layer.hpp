@@ -43,17 +43,18 @@ class lstm_layer {
     a.outputs.resize(size(rows * width_));
     for (std::vector<T>* v : {&a.begin_cells, &a.begin_outputs})
       if (v->empty()) v->assign(size(lanes * width_), T(0));
-    backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-        in(x, rows, inputs_), in(w.input.data(), 4 * width_, inputs_), out(a.gates.data(), rows, 4 * width_), T(0));
+    compute::matmul<compute::transpose::no, compute::transpose::yes>(*backend_, in(x, rows, inputs_),
+                                                                     in(w.input.data(), 4 * width_, inputs_),
+                                                                     out(a.gates.data(), rows, 4 * width_), T(0));
     compute::run<compute::ops::add_bias>(*backend_, out(a.gates.data(), rows, 4 * width_), std::span<const T>(w.bias));
     before_.resize(size(lanes * width_));
     added_.resize(size(lanes * 4 * width_));
     for (std::int64_t t = 0; t < steps; ++t) {
       for (std::int64_t l = 0; l < lanes; ++l)
         std::copy_n(previous(a.outputs, a.begin_outputs, l, t, steps), width_, before_.begin() + l * width_);
-      backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
-          in(before_.data(), lanes, width_), in(w.recurrent.data(), 4 * width_, width_),
-          out(added_.data(), lanes, 4 * width_), T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::yes>(*backend_, in(before_.data(), lanes, width_),
+                                                                       in(w.recurrent.data(), 4 * width_, width_),
+                                                                       out(added_.data(), lanes, 4 * width_), T(0));
       for (std::int64_t l = 0; l < lanes; ++l) {
         const std::int64_t r = l * steps + t;
         T* const g = a.gates.data() + r * 4 * width_;
@@ -104,22 +105,22 @@ class lstm_layer {
         std::copy_n(g, 4 * width_, d_gates.begin() + l * 4 * width_);
       }
       if (t == 0) break;
-      backend_->template matmul<compute::transpose::no, compute::transpose::no>(
-          in(d_gates.data(), lanes, 4 * width_), in(w.recurrent.data(), 4 * width_, width_),
-          out(d_before.data(), lanes, width_), T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::no>(*backend_, in(d_gates.data(), lanes, 4 * width_),
+                                                                      in(w.recurrent.data(), 4 * width_, width_),
+                                                                      out(d_before.data(), lanes, width_), T(0));
       for (std::int64_t l = 0; l < lanes; ++l)
         for (std::int64_t j = 0; j < width_; ++j)
           dy[(l * steps + t - 1) * width_ + j] += d_before[size(l * width_ + j)];
     }
     const auto d = in(a.gates.data(), rows, 4 * width_);
-    backend_->template matmul<compute::transpose::yes, compute::transpose::no>(
-        d, in(x, rows, inputs_), out(gradients.input.data(), 4 * width_, inputs_), T(1));
-    backend_->template matmul<compute::transpose::yes, compute::transpose::no>(
-        d, in(shifted.data(), rows, width_), out(gradients.recurrent.data(), 4 * width_, width_), T(1));
+    compute::matmul<compute::transpose::yes, compute::transpose::no>(
+        *backend_, d, in(x, rows, inputs_), out(gradients.input.data(), 4 * width_, inputs_), T(1));
+    compute::matmul<compute::transpose::yes, compute::transpose::no>(
+        *backend_, d, in(shifted.data(), rows, width_), out(gradients.recurrent.data(), 4 * width_, width_), T(1));
     compute::run<compute::ops::add_bias_backward>(*backend_, d, gradients.bias);
     if (dx != nullptr)
-      backend_->template matmul<compute::transpose::no, compute::transpose::no>(
-          d, in(w.input.data(), 4 * width_, inputs_), out(dx, rows, inputs_), T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::no>(
+          *backend_, d, in(w.input.data(), 4 * width_, inputs_), out(dx, rows, inputs_), T(0));
   }
 
  private:

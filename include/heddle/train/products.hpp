@@ -38,15 +38,16 @@ namespace detail {
 // What not every backend offers. The types carry what the compiler prints next to the advice.
 template <class Precision, class Backend>
 struct multiplies_in_bf16 {
-  static constexpr bool value =
-      compute::half_product_facet::offered<Backend, bf16> && compute::cast_facet<bf16>::template offered<Backend, float>;
+  static constexpr bool value = compute::half_product_facet::offered<Backend, bf16> &&
+                                compute::cast_facet<bf16>::template offered<Backend, float>;
 };
 template <class Precision, class Backend>
 struct multiplies_in_float8 {
-  static constexpr bool value =
-      std::is_same_v<space_of<Backend>, host_memory> ||
-      (std::is_same_v<typename Precision::product, float8> && compute::scaled_product_kernels<Backend>) ||
-      (std::is_same_v<typename Precision::product, float8_rows> && compute::row_scaled_product_kernels<Backend>);
+  static constexpr bool value = std::is_same_v<space_of<Backend>, host_memory> ||
+                                (std::is_same_v<typename Precision::product, float8> &&
+                                 compute::offered<compute::scaled_product_facet, Backend, float>) ||
+                                (std::is_same_v<typename Precision::product, float8_rows> &&
+                                 compute::offered<compute::row_scaled_product_facet, Backend, float>);
 };
 
 template <class Backend, class Precision>
@@ -75,8 +76,8 @@ struct checked_products<Backend, Precision> {
   static constexpr bool value() {
     static_assert(multiplies_in_float8<Precision, Backend>::value,
                   "heddle: products_in<float8> needs the host's memory or a backend with products of scaled operands "
-                  "(compute::scaled_product_kernels), products_in<float8_rows> with a scale for each row "
-                  "(compute::row_scaled_product_kernels); with this backend leave it out of precision<...>");
+                  "(compute::scaled_product_facet), products_in<float8_rows> with a scale for each row "
+                  "(compute::row_scaled_product_facet); with this backend leave it out of precision<...>");
     return multiplies_in_float8<Precision, Backend>::value;
   }
 };

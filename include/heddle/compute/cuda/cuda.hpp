@@ -8,16 +8,15 @@
 #include <heddle/compute/cuda/embedding.hpp>
 #include <heddle/compute/cuda/expert_choice.hpp>
 #include <heddle/compute/cuda/float8_products.hpp>
-#include <heddle/compute/cuda/fused_products.hpp>
 #include <heddle/compute/cuda/head_parts.hpp>
 #include <heddle/compute/cuda/images.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/cuda/products.hpp>
 #include <heddle/compute/cuda/routing.hpp>
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
 #include <heddle/compute/group/attention_members.hpp>
-#include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/split_matrix_attention.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/facets.hpp>
@@ -42,18 +41,15 @@ struct row_bodies;
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), rows of a cache, softmax cross-entropy, squared errors, sums, casts, attention, AdamW, the routing and products of experts, parts of heads and images are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
-/// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_kernels`);
-/// of operands that are scaled and rounded to 8 bits (`scaled_product_kernels`).
+/// of operands of bf16 or f16, added up in float; with a bias, GELU or sums of columns behind them as its epilogues, where it has them (`fused_product_facet`);
+/// of operands that are scaled and rounded to 8 bits (`scaled_product_facet`).
 /// Positions of rotary embeddings, rows of a cache, slices and pages of attention, and ids, places and offsets of experts lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
 class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::on_cuda::fused_product_members<basic_cuda<Launcher>>,
-                   public detail::on_cuda::float8_product_members<basic_cuda<Launcher>>,
-                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::in_groups::grouped_product_members<basic_cuda<Launcher>, cuda_memory> {
+                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory> {
   using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
@@ -81,24 +77,6 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
 
   /// Whose products of 16-bit operands they are.
   static constexpr const char* half_product_name() noexcept { return Launcher::products::half_name; }
-
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires std::is_same_v<T, float> || std::is_same_v<T, double>
-  void matmul(in_matrix<T> a, in_matrix<T> b, matrix_view<T, space> c, std::type_identity_t<T> beta = T(0)) {
-    product<TA, TB, T>(a, b, beta, c);
-  }
-  /// Of bf16 and f16, added up in float and rounded once.
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires is_half_precision<T>
-  void matmul(in_matrix<T> a, in_matrix<T> b, matrix_view<T, space> c, float beta = 0) {
-    product<TA, TB, T>(a, b, beta, c);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
-    requires(is_half_precision<std::remove_const_t<A>> &&
-             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
-  void matmul(matrix_view<A, space> a, matrix_view<B, space> b, matrix_view<float, space> c, float beta = 0) {
-    product<TA, TB, std::remove_const_t<A>>(a, b, beta, c);
-  }
 
   /// Queries of which `pages` says that they are few of their sequence, as in decoding, in parts of their keys; others by tiles of queries.
   template <class T>
@@ -141,26 +119,9 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
 
  private:
   friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
-  friend class detail::on_cuda::fused_product_members<basic_cuda>;
-  friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
-  friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
   friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
   Launcher group_launcher(const char*) noexcept { return launcher(); }
-
-  template <transpose TA, transpose TB, class In, class Out, class Sum>
-  void product(const matrix_view<const In, space>& a, const matrix_view<const In, space>& b, Sum beta,
-               const matrix_view<Out, space>& c) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = detail::argument_checks::product_size_of<ta, tb>("matmul", a, b, c);
-    if (m == 0 || n == 0) return;
-    if (k > 0)
-      launcher().template multiply<ta, tb>(m, n, k, a.address(), b.address(), c.address(), beta);
-    else if (beta == Sum(0))
-      queue_.zero(heddle::v0::detail::row_at<space>(c.address(), m * n));
-    else
-      body(ops::scale{}, launcher(), m * n, c.address(), beta);
-  }
 
   space::queue queue_{};
   typename Launcher::products products_{queue_};

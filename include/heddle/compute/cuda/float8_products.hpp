@@ -2,11 +2,8 @@
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
-#include <heddle/compute/float8_products.hpp>
-#include <heddle/compute/argument_checks.hpp>
-#include <heddle/compute/check.hpp>
-#include <heddle/compute/kernels.hpp>
-#include <heddle/compute/argument_checks.hpp>
+#include <heddle/compute/ops/scaled_products.hpp>
+#include <heddle/compute/ops/sums.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -149,127 +146,106 @@ struct add_float8_product {
   }
 };
 
-/// The kernels of `scaled_product_kernels` and `row_scaled_product_kernels` as members of the backend `Backend`: by products in 8 bits of the library of its launcher, or, where the launcher
-/// says so, by products of bf16, which holds the same numbers.
-template <class Backend>
-class float8_product_members {
-  using input = matrix_view<const float, cuda_memory>;
-  using number = row_view<const float, cuda_memory>;
-
- public:
-  void find_greatest(input x, row_view<float, cuda_memory> most) {
-    expect("find_greatest", "elements of most", 1, most.size());
-    launch_greatest(self().launcher(), x.size(), x.address(), most.address());
-  }
-  template <transpose TA, transpose TB, class A, class B, class Out>
-    requires(std::is_same_v<Out, float> || std::is_same_v<Out, bf16>)
-  void scaled_product(input a, input b, matrix_view<Out, cuda_memory> c, number greatest_a, number greatest_b,
-                      float beta = 0) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("scaled_product", a, b, c);
-    argument_checks::sizes("scaled_product", 1, "elements of greatest_a", greatest_a.size(), "elements of greatest_b",
-                           greatest_b.size());
-    if (m == 0 || n == 0) return;
-    const bool in_8_bits = self().launcher().multiplies_float8();
-    auto room = self().launcher().template room<float>(4);
-    float* const f = room.address();
-    self().launcher().each(1, float8_factors<A>{greatest_a.address(), f});
-    self().launcher().each(1, float8_factors<B>{greatest_b.address(), f + 2});
-    const factors with{f, f + 1, f + 2, f + 3};
-    if (in_8_bits)
-      multiplied<ta, tb, A, B, A, B, false>(a, b, c, {m, n, k}, with, beta);
-    else
-      multiplied<ta, tb, A, B, bf16, bf16, false>(a, b, c, {m, n, k}, with, beta);
-  }
-  template <transpose TX>
-  void find_greatest_of_rows(input x, row_view<float, cuda_memory> most) {
-    constexpr bool of_columns = TX == transpose::yes;
-    expect("find_greatest_of_rows", "elements of most", x.extent(of_columns ? 1 : 0), most.size());
-    if constexpr (of_columns)
-      launch_greatest_of_columns(self().launcher(), x.extent(0), x.extent(1), x.address(), most.address());
-    else
-      self().launcher().each_row(x.extent(0), x.extent(1), greatest_of_row{x.extent(1), x.address(), most.address()});
-  }
-  template <transpose TA, transpose TB, class A, class B, class Out>
-    requires(std::is_same_v<Out, float> || std::is_same_v<Out, bf16>)
-  void row_scaled_product(input a, input b, matrix_view<Out, cuda_memory> c, number greatest_a, number greatest_b,
-                          float beta = 0) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("row_scaled_product", a, b, c);
-    expect("row_scaled_product", "elements of greatest_a", m, greatest_a.size());
-    expect("row_scaled_product", "elements of greatest_b", n, greatest_b.size());
-    if (m == 0 || n == 0) return;
-    const bool in_8_bits = self().launcher().multiplies_float8();
-    const std::int64_t rows = whole(m), columns = whole(n);
-    auto room = self().launcher().template room<float>(2 * (rows + columns));
-    float* const f = room.address();
-    const factors with{f, f + rows, f + 2 * rows, f + 2 * rows + columns};
-    self().launcher().each(rows, float8_row_factors<A>{m, greatest_a.address(), f, f + rows});
-    self().launcher().each(columns,
-                           float8_row_factors<B>{n, greatest_b.address(), f + 2 * rows, f + 2 * rows + columns});
-    if (in_8_bits)
-      multiplied<ta, tb, A, B, A, B, true>(a, b, c, {m, n, k}, with, beta);
-    else
-      multiplied<ta, tb, A, B, bf16, bf16, true>(a, b, c, {m, n, k}, with, beta);
-  }
-
- private:
-  friend Backend;
-  float8_product_members() = default;
-  Backend& self() noexcept { return static_cast<Backend&>(*this); }
-  struct sizes {
-    std::int64_t m, n, k;
-  };
-  // What operands are multiplied by, and what the product is multiplied by: one of each, or one for each row.
-  struct factors {
-    const float *scales_a, *backs_a, *scales_b, *backs_b;
-  };
-  static constexpr std::int64_t whole(std::int64_t x) { return (x + 15) / 16 * 16; }
-
-  // cuBLASLt multiplies 8 bits where both operands lie along what is added up, and sizes are multiples of 16: operands are rounded into that order, with zeros.
-  // Factors of rows it takes where it has such products (sm_90); elsewhere the product is added to c, or becomes it, times them.
-  template <bool TA, bool TB, class A, class B, class StoredA, class StoredB, bool ByRows, class Out>
-  void multiplied(const input& a, const input& b, const matrix_view<Out, cuda_memory>& c, const sizes& of,
-                  const factors& with, float beta) {
-    constexpr bool in_8_bits = sizeof(StoredA) == 1;
-    const std::int64_t m = whole(of.m), n = whole(of.n), k = whole(of.k < 1 ? 1 : of.k);
-    const auto on = self().launcher();
-    auto left_room = on.template room<StoredA>(m * k);
-    auto right_room = on.template room<StoredB>(n * k);
-    on.each(m * k,
-            float8_rounded<A, StoredA, TA, ByRows>{of.m, of.k, k, a.address(), with.scales_a, left_room.address()});
-    on.each(n * k,
-            float8_rounded<B, StoredB, !TB, ByRows>{of.n, of.k, k, b.address(), with.scales_b, right_room.address()});
-    const StoredA* const left = left_room.address();
-    const StoredB* const right = right_room.address();
-    const auto add = [&](const auto* sum, bool complete) {
-      using sum_type = std::remove_const_t<std::remove_pointer_t<decltype(sum)>>;
-      on.each(of.m * of.n, add_float8_product<Out, sum_type, ByRows>{of.n, n, sum, complete ? nullptr : with.backs_a,
-                                                                     with.backs_b, beta, c.address()});
-    };
-    if constexpr (in_8_bits) {
-      // c = beta c + the product with its factors, if the library has that.
-      const auto multiply = [&](Out* to, float beta_of_it) {
-        if constexpr (ByRows)
-          return on.multiply_float8_rows(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
-        on.multiply_float8(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
-        return true;
-      };
-      if (m == of.m && n == of.n && reinterpret_cast<std::uintptr_t>(c.address()) % 16 == 0) {
-        if (multiply(c.address(), beta)) return;
-      } else {
-        auto sum = on.template room<Out>(m * n);
-        if (multiply(sum.address(), 0.0f)) return add(static_cast<const Out*>(sum.address()), true);
-      }
-    }
-    auto sum = on.template room<float>(m * n);
-    if constexpr (in_8_bits)
-      on.multiply_float8(m, n, k, left, right, sum.address(), 0.0f, static_cast<const float*>(nullptr),
-                         static_cast<const float*>(nullptr));
-    else
-      on.template multiply<false, true>(m, n, k, left, right, sum.address(), 0.0f);
-    add(static_cast<const float*>(sum.address()), false);
-  }
+// What operands are multiplied by, and what the product is multiplied by: one of each, or one for each row.
+struct float8_product_factors {
+  const float *scales_a, *backs_a, *scales_b, *backs_b;
 };
+constexpr std::int64_t whole_of_16(std::int64_t x) noexcept {
+  return (x + 15) / 16 * 16;
+}
+
+// By products in 8 bits of the library of the launcher, or, where the launcher says so, by products of bf16, which holds the same numbers.
+// cuBLASLt multiplies 8 bits where both operands lie along what is added up, and sizes are multiples of 16: operands are rounded into that order, with zeros.
+// Factors of rows it takes where it has such products (sm_90); elsewhere the product is added to c, or becomes it, times them.
+template <bool TA, bool TB, class A, class B, class StoredA, class StoredB, bool ByRows, launcher L, class Out>
+void multiply_rounded_to_8_bits(const L& on, std::int64_t rows, std::int64_t columns, std::int64_t depth,
+                                const float* a, const float* b, Out* c, const float8_product_factors& with,
+                                float beta) {
+  constexpr bool in_8_bits = sizeof(StoredA) == 1;
+  const std::int64_t m = whole_of_16(rows), n = whole_of_16(columns), k = whole_of_16(depth < 1 ? 1 : depth);
+  auto left_room = on.template room<StoredA>(m * k);
+  auto right_room = on.template room<StoredB>(n * k);
+  on.each(m * k, float8_rounded<A, StoredA, TA, ByRows>{rows, depth, k, a, with.scales_a, left_room.address()});
+  on.each(n * k, float8_rounded<B, StoredB, !TB, ByRows>{columns, depth, k, b, with.scales_b, right_room.address()});
+  const StoredA* const left = left_room.address();
+  const StoredB* const right = right_room.address();
+  const auto add = [&](const auto* sum, bool complete) {
+    using sum_type = std::remove_const_t<std::remove_pointer_t<decltype(sum)>>;
+    on.each(rows * columns, add_float8_product<Out, sum_type, ByRows>{
+                                columns, n, sum, complete ? nullptr : with.backs_a, with.backs_b, beta, c});
+  };
+  if constexpr (in_8_bits) {
+    // c = beta c + the product with its factors, if the library has that.
+    const auto multiply = [&](Out* to, float beta_of_it) {
+      if constexpr (ByRows)
+        return on.multiply_float8_rows(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
+      on.multiply_float8(m, n, k, left, right, to, beta_of_it, with.backs_a, with.backs_b);
+      return true;
+    };
+    if (m == rows && n == columns && reinterpret_cast<std::uintptr_t>(c) % 16 == 0) {
+      if (multiply(c, beta)) return;
+    } else {
+      auto sum = on.template room<Out>(m * n);
+      if (multiply(sum.address(), 0.0f)) return add(static_cast<const Out*>(sum.address()), true);
+    }
+  }
+  auto sum = on.template room<float>(m * n);
+  if constexpr (in_8_bits)
+    on.multiply_float8(m, n, k, left, right, sum.address(), 0.0f, static_cast<const float*>(nullptr),
+                       static_cast<const float*>(nullptr));
+  else
+    on.template multiply<false, true>(m, n, k, left, right, sum.address(), 0.0f);
+  add(static_cast<const float*>(sum.address()), false);
+}
+
+template <launcher L>
+void body(ops::find_greatest, const L& on, std::int64_t rows, std::int64_t columns, std::int64_t, const float* x,
+          float* most) {
+  launch_greatest(on, rows * columns, x, most);
+}
+template <launcher L, transpose TA, transpose TB, class A, class B, class Out>
+  requires(std::is_same_v<Out, float> || std::is_same_v<Out, bf16>)
+void body(ops::scaled_product<TA, TB, A, B, Out>, const L& on, std::int64_t m, std::int64_t n, std::int64_t k,
+          std::int64_t, std::int64_t, const float* a, const float* b, Out* c, const float* greatest_a,
+          const float* greatest_b, float beta) {
+  constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+  if (m == 0 || n == 0) return;
+  const bool in_8_bits = on.multiplies_float8();
+  auto room = on.template room<float>(4);
+  float* const f = room.address();
+  on.each(1, float8_factors<A>{greatest_a, f});
+  on.each(1, float8_factors<B>{greatest_b, f + 2});
+  const float8_product_factors with{f, f + 1, f + 2, f + 3};
+  if (in_8_bits)
+    multiply_rounded_to_8_bits<ta, tb, A, B, A, B, false>(on, m, n, k, a, b, c, with, beta);
+  else
+    multiply_rounded_to_8_bits<ta, tb, A, B, bf16, bf16, false>(on, m, n, k, a, b, c, with, beta);
+}
+template <launcher L, transpose TX>
+void body(ops::find_greatest_of_rows<TX>, const L& on, std::int64_t rows, std::int64_t columns, const float* x,
+          float* most) {
+  if constexpr (TX == transpose::yes)
+    launch_greatest_of_columns(on, columns, rows, x, most);
+  else
+    on.each_row(rows, columns, greatest_of_row{columns, x, most});
+}
+template <launcher L, transpose TA, transpose TB, class A, class B, class Out>
+  requires(std::is_same_v<Out, float> || std::is_same_v<Out, bf16>)
+void body(ops::row_scaled_product<TA, TB, A, B, Out>, const L& on, std::int64_t m, std::int64_t n, std::int64_t k,
+          const float* a, const float* b, Out* c, const float* greatest_a, const float* greatest_b, float beta) {
+  constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+  if (m == 0 || n == 0) return;
+  const bool in_8_bits = on.multiplies_float8();
+  const std::int64_t rows = whole_of_16(m), columns = whole_of_16(n);
+  auto room = on.template room<float>(2 * (rows + columns));
+  float* const f = room.address();
+  const float8_product_factors with{f, f + rows, f + 2 * rows, f + 2 * rows + columns};
+  on.each(rows, float8_row_factors<A>{m, greatest_a, f, f + rows});
+  on.each(columns, float8_row_factors<B>{n, greatest_b, f + 2 * rows, f + 2 * rows + columns});
+  if (in_8_bits)
+    multiply_rounded_to_8_bits<ta, tb, A, B, A, B, true>(on, m, n, k, a, b, c, with, beta);
+  else
+    multiply_rounded_to_8_bits<ta, tb, A, B, bf16, bf16, true>(on, m, n, k, a, b, c, with, beta);
+}
 
 }  // namespace heddle::inline v0::compute::detail::on_cuda

@@ -4,9 +4,12 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/host_threads.hpp>
+#include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -34,6 +37,20 @@ constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
   return {for_host<Space>(x.pages), x.page_rows};
 }
 
+/// What kernels are launched on, and the host's backend, whose products are run in memory that it can use.
+template <class Exec, class Gemm>
+struct on_host : on<Exec> {
+  host<Gemm>& products;
+};
+/// Products of the host, once the queue is done with the operands.
+template <std::derived_from<ops::product_operation> Op, class Exec, class Gemm, class... V>
+  requires kokkos_memory<Exec>::host_accessible &&
+           requires(const on_host<Exec, Gemm>& to, const V&... v) { body(Op{}, to.products.launcher(), v...); }
+void body(Op op, const on_host<Exec, Gemm>& to, const V&... v) {
+  to.queue.wait();
+  body(op, to.products.launcher(), v...);
+}
+
 /// The queue of a backend, and the host's kernels with `threads` cores, after a fence of the queue's instance. On OpenMP and Threads
 /// these are threads of the instance, if it has that many.
 template <class Exec, class Gemm>
@@ -50,12 +67,6 @@ class host_products {
   const char* gemm_name() const noexcept { return host_.gemm_name(); }
   const char* half_product_name() const noexcept { return host_.half_product_name(); }
 
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.template matmul<TA, TB>(for_host<space>(args)...); }
-  void matmul(const Args&... args) {
-    waited().template matmul<TA, TB>(for_host<space>(args)...);
-  }
   template <class... Args>
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.attention(for_host<space>(args)...); }
@@ -68,21 +79,10 @@ class host_products {
   void attention_backward(const Args&... args) {
     waited().attention_backward(for_host<space>(args)...);
   }
-  template <transpose TB = transpose::no, class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.template grouped_matmul<TB>(for_host<space>(args)...); }
-  void grouped_matmul(const Args&... args) {
-    waited().template grouped_matmul<TB>(for_host<space>(args)...);
-  }
-  template <class... Args>
-    requires kokkos_memory<Exec>::host_accessible && requires(host<Gemm>& h, const Args&... args) {
-      h.grouped_matmul_backward_weight(for_host<space>(args)...);
-    }
-  void grouped_matmul_backward_weight(const Args&... args) {
-    waited().grouped_matmul_backward_weight(for_host<space>(args)...);
-  }
 
  protected:
+  on_host<Exec, Gemm> launcher_of(const on<Exec>& of) noexcept { return {of, host_}; }
+
   typename space::queue queue_{};
 
  private:

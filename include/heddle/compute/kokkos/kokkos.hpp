@@ -82,7 +82,7 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type {
   explicit kokkos(ExecSpace instance, int threads = 1) : products(std::move(instance), threads) {}
 
   /// On which bodies of operations are launched.
-  detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, rooms_}; }
+  auto launcher() noexcept { return this->launcher_of({this->queue_.instance(), this->queue_, rooms_}); }
 
   using products::queue;
 

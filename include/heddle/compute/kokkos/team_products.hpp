@@ -2,11 +2,13 @@
 #pragma once
 
 #include <heddle/compute/group/attention_members.hpp>
-#include <heddle/compute/group/product_members.hpp>
+#include <heddle/compute/group/grouped_products.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/compute/kokkos/teams.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
@@ -19,24 +21,47 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
+/// What kernels are launched on, with teams for products.
+template <class Exec, std::int64_t TileBytes, int TeamSize>
+struct on_teams : on<Exec> {
+  team_launcher<Exec, TileBytes, TeamSize> teams_for(const char* kernel) const noexcept {
+    return {this->queue, kernel};
+  }
+};
+template <transpose TA, transpose TB, bool Sums, class Exec, std::int64_t TileBytes, int TeamSize, class T>
+void body(ops::matmul<TA, TB, Sums>, const on_teams<Exec, TileBytes, TeamSize>& to, std::int64_t m, std::int64_t n,
+          std::int64_t k, const T* a, const T* b, product_result<T, Sums>* c, sum_of_type<T> beta) {
+  using sum = sum_of_type<T>;
+  in_groups::launch_product_tiles<sum>(to.teams_for("heddle::matmul"), in_groups::product_tile < TA == transpose::yes,
+                                       TB == transpose::yes, T, product_result<T, Sums>,
+                                       sum > {{m, n, k, a, b, c, beta}, 0});
+}
+template <transpose TB, bool Sums, class Exec, std::int64_t TileBytes, int TeamSize, class T>
+void body(ops::grouped_matmul<TB, Sums>, const on_teams<Exec, TileBytes, TeamSize>& to, std::int64_t rows,
+          std::int64_t n, std::int64_t k, std::int64_t experts, std::int64_t, const T* x, const std::int64_t* offsets,
+          const T* w, product_result<T, Sums>* y, sum_of_type<T> beta) {
+  in_groups::multiply_groups<TB == transpose::yes>(
+      to.teams_for("heddle::grouped_matmul"),
+      in_groups::grouped_product_operands<T, product_result<T, Sums>, sum_of_type<T>>{rows, experts, k, n, x, w,
+                                                                                      offsets, y, beta});
+}
+template <class Exec, std::int64_t TileBytes, int TeamSize, class T>
+void body(ops::grouped_matmul_backward_weight, const on_teams<Exec, TileBytes, TeamSize>& to, std::int64_t,
+          std::int64_t n, std::int64_t k, std::int64_t experts, std::int64_t, const T* x, const T* dy,
+          const std::int64_t* offsets, sum_of_type<T>* dw, sum_of_type<T> beta) {
+  in_groups::multiply_groups(
+      to.teams_for("heddle::grouped_matmul_backward_weight"),
+      in_groups::grouped_weight_operands<T, sum_of_type<T>, sum_of_type<T>>{experts, k, n, x, dy, offsets, dw, beta});
+}
+
 /// The queue of a backend, and its products and attention by teams. Sums are added in an order that depends on the size of the tiles
-/// alone. Offsets of groups, slices and pages lie in memory of the execution space, and are not looked at.
+/// alone. Slices and pages lie in memory of the execution space, and are not looked at.
 template <class Exec, std::int64_t TileBytes, int TeamSize>
 class team_products
-    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>>,
-      public in_groups::grouped_product_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
+    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
  public:
   using space = kokkos_memory<Exec>;
 
- private:
-  template <class T>
-  using matrix = matrix_view<T, space>;
-  template <class T>
-  using in_matrix = std::type_identity_t<matrix<const T>>;
-  template <class T>
-  using element = std::remove_const_t<T>;
-
- public:
   explicit team_products(int threads = 1) { check_threads(threads); }
   explicit team_products(Exec instance, int threads = 1) : queue_(std::move(instance)) { check_threads(threads); }
 
@@ -46,40 +71,15 @@ class team_products
   static constexpr const char* gemm_name() noexcept { return "team kernels of Kokkos"; }
   static constexpr const char* half_product_name() noexcept { return "team kernels of Kokkos, added up in float"; }
 
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires std::is_same_v<T, float> || std::is_same_v<T, double>
-  void matmul(in_matrix<T> a, in_matrix<T> b, matrix<T> c, std::type_identity_t<T> beta = T(0)) {
-    product<TA, TB, T>(a, b, beta, c);
-  }
-  /// Of bf16 and f16, added up in float and rounded once.
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
-    requires is_half_precision<T>
-  void matmul(in_matrix<T> a, in_matrix<T> b, matrix<T> c, float beta = 0) {
-    product<TA, TB, T>(a, b, beta, c);
-  }
-  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
-    requires(is_half_precision<std::remove_const_t<A>> &&
-             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
-  void matmul(matrix<A> a, matrix<B> b, matrix<float> c, float beta = 0) {
-    product<TA, TB, element<A>>(a, b, beta, c);
-  }
-
  protected:
+  static on_teams<Exec, TileBytes, TeamSize> launcher_of(const on<Exec>& of) noexcept { return {of}; }
+
   typename space::queue queue_{};
 
  private:
   friend class in_groups::attention_members<team_products, space>;
-  friend class in_groups::grouped_product_members<team_products, space>;
   team_launcher<Exec, TileBytes, TeamSize> group_launcher(const char* kernel) noexcept { return {queue_, kernel}; }
 
-  template <transpose TA, transpose TB, class In, class Out, class Sum>
-  void product(const matrix<const In>& a, const matrix<const In>& b, Sum beta, const matrix<Out>& c) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const auto [m, n, k] = argument_checks::product_size_of<ta, tb>("matmul", a, b, c);
-    in_groups::launch_product_tiles<Sum>(
-        group_launcher("heddle::matmul"),
-        in_groups::product_tile<ta, tb, In, Out, Sum>{{m, n, k, a.address(), b.address(), c.address(), beta}, 0});
-  }
   static void check_threads(int threads) {
     if (threads < 1) [[unlikely]]
       throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));

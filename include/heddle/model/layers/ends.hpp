@@ -157,7 +157,8 @@ struct embedding {
     const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
     compute::run<compute::ops::embedding>(b.compute(), tokens, b[tokens_table{}], b.run().first_word, sum);
     b.template settle<typename l::made, typename l::stream>(sum, x);
-    if constexpr (Multiplied) compute::run<compute::ops::scale>(b.compute(), elements_of(x), static_cast<typename B::sum>(multiplier));
+    if constexpr (Multiplied)
+      compute::run<compute::ops::scale>(b.compute(), elements_of(x), static_cast<typename B::sum>(multiplier));
     return made<typename l::stream>{};
   }
 };
@@ -236,7 +237,7 @@ struct language_head {
   /// The logits of this rank's words.
   template <class B>
   void make_logits(const B& b, typename B::const_view h, typename B::view out) const {
-    b.compute().template matmul<transpose::no, transpose::yes>(h, words(b), out, typename B::scalar(0));
+    compute::matmul<transpose::no, transpose::yes>(b.compute(), h, words(b), out, typename B::scalar(0));
   }
   /// Final norm and logits: what backward needs.
   template <class B>
@@ -304,8 +305,8 @@ struct language_head {
     auto [n] = b.children();
     use_gathered<typename l::x_edge, typename l::x_taken>(
         b, whole_in{}, b[normed{}], true, [&](auto rows, row_range at) {
-          b.compute().template matmul<transpose::yes, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
-                                                                     rows, words_gradient(b), typename B::scalar(1));
+          compute::matmul<transpose::yes, transpose::no>(b.compute(), typename B::const_view(rows_of(b[logits{}], at)),
+                                                         rows, words_gradient(b), typename B::scalar(1));
         });
     n.backward_weight(x, b[d_normed{}]);
   }
@@ -319,8 +320,8 @@ struct language_head {
     auto [n] = b.children();
     make_scattered<typename l::dx_made, dual<typename l::x_edge>>(
         b, whole_in{}, b[d_normed{}], [&](auto sum, row_range at) {
-          b.compute().template matmul<transpose::no, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
-                                                                    words(b), sum, typename B::scalar(0));
+          compute::matmul<transpose::no, transpose::no>(b.compute(), typename B::const_view(rows_of(b[logits{}], at)),
+                                                        words(b), sum, typename B::scalar(0));
         });
     detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
     return made<dual<stream>>{};

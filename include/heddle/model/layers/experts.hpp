@@ -521,14 +521,14 @@ struct experts {
   static void multiply(const B& b, const Routes& at, typename B::const_view x, W w, typename B::view y,
                        typename B::sum beta = 0) {
     each_run(b, at, [&](row_range rows, auto offsets) {
-      b.compute().template grouped_matmul<TB>(layers::rows_of(x, rows), offsets, w, layers::rows_of(y, rows), beta);
+      compute::grouped_matmul<TB>(b.compute(), layers::rows_of(x, rows), offsets, w, layers::rows_of(y, rows), beta);
     });
   }
   template <class B, class Routes, class W>
   static void add_products(const B& b, const Routes& at, typename B::const_view x, typename B::const_view dy, W dw) {
     each_run(b, at, [&](row_range rows, auto offsets) {
-      b.compute().grouped_matmul_backward_weight(layers::rows_of(x, rows), layers::rows_of(dy, rows), offsets, dw,
-                                                 typename B::sum(1));
+      compute::run<compute::ops::grouped_matmul_backward_weight>(
+          b.compute(), layers::rows_of(x, rows), layers::rows_of(dy, rows), offsets, dw, typename B::sum(1));
     });
   }
 

@@ -284,7 +284,7 @@ struct latent_attention {
       const view value_of_head(b[d_value{}].address(), dynamic_shape<2>(rows, size.value));
       compute::run<compute::ops::copy_heads>(k, head(compute::heads_of(b[query{}], h, size.query()), size.query()),
                                              size.still, whole(still));
-      k.template matmul<transpose::no, transpose::no>(still, rows_of_weight(0, size.still), mixed);
+      compute::matmul<transpose::no, transpose::no>(k, still, rows_of_weight(0, size.still), mixed);
       compute::run<compute::ops::copy_heads>(k, whole(mixed), c, whole(both));
       compute::run<compute::ops::copy_heads>(
           k, head(compute::part_of_heads(b[query{}], h, size.query(), size.still), size.query()), size.rotating,
@@ -293,7 +293,7 @@ struct latent_attention {
                   heddle::v0::detail::row_at<typename B::space>(
                       heddle::v0::detail::first_element(b.vector(log_sum_exp{})) + i * rows, rows),
                   cache.pages);
-      k.template matmul<transpose::no, transpose::yes>(mixed, rows_of_weight(size.still, size.value), value_of_head);
+      compute::matmul<transpose::no, transpose::yes>(k, mixed, rows_of_weight(size.still, size.value), value_of_head);
       compute::run<compute::ops::copy_heads>(k, whole(value_of_head), size.value,
                                              head(compute::heads_of(b[heads_out{}], h, size.value), size.value));
     }

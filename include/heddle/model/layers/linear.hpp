@@ -1,7 +1,7 @@
 // heddle/model/layers/linear.hpp: a linear layer with or without bias, in either storage order.
 #pragma once
 
-#include <heddle/compute/fused_products.hpp>
+
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 #include <heddle/model/layers/multiply.hpp>
@@ -27,8 +27,8 @@ namespace detail {
 // Whether products of a call go together with what is behind them: the backend has such products, and no scales are looked for first.
 template <class B>
 inline constexpr bool fuses_products =
-    compute::fused_product_kernels<std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
-                                   typename B::scalar> &&
+    compute::offered<compute::fused_product_facet, std::remove_cvref_t<decltype(std::declval<const B&>().compute())>,
+                     typename B::scalar> &&
     !multiplies_in_float8<B>;
 }  // namespace detail
 
@@ -93,7 +93,7 @@ struct linear : leaf {
                                transposed>;
 
   /// Whether, in such a call, the bias goes with the product on every mesh of this type: its result is complete, and the backend has both in
-  /// one (`compute::fused_product_kernels`). It does, too, where axes along which the result is a sum turn out to have one rank.
+  /// one (`compute::fused_product_facet`). It does, too, where axes along which the result is a sum turn out to have one rank.
   template <class B>
   static constexpr bool adds_bias_at_once =
       Bias && detail::fuses_products<B> &&
@@ -105,7 +105,8 @@ struct linear : leaf {
     if constexpr (Bias && detail::fuses_products<B> && !B::template moves_rows<typename l::made, typename l::y>) {
       if (settles_alone<typename l::made, typename l::y>(b.run().world)) {
         b.give(y, [&](auto v) {
-          b.compute().template matmul_add_bias<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), v);
+          compute::run<compute::ops::matmul_add_bias<transpose::no, product_of_weight>>(b.compute(), x, b[weight{}],
+                                                                                        b.vector(bias{}), v);
         });
         return made<typename l::y>{};
       }
@@ -130,8 +131,8 @@ struct linear : leaf {
   /// gelu(y) with y beside it, for some rows at a time where nothing is settled: only with `adds_bias_at_once`.
   template <class B>
   void forward_gelu(const B& b, typename B::const_view x, typename B::view y, typename B::view activated) const {
-    b.compute().template matmul_add_bias_gelu<transpose::no, product_of_weight>(x, b[weight{}], b.vector(bias{}), y,
-                                                                                activated);
+    compute::run<compute::ops::matmul_add_bias_gelu<transpose::no, product_of_weight>>(b.compute(), x, b[weight{}],
+                                                                                       b.vector(bias{}), y, activated);
   }
   template <class B>
   auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx,
@@ -150,8 +151,8 @@ struct linear : leaf {
   auto backward_gelu(const B& b, typename B::const_view dy, typename B::const_view z, typename B::view dz) const {
     using l = laid<typename B::layouts>;
     use_gathered<dual<typename l::y>, dual<typename l::made>>(b, d_whole_out{}, dy, true, [&](auto d, row_range at) {
-      b.compute().template matmul_gelu_backward<transpose::no, transposed ? transpose::no : transpose::yes>(
-          d, b[weight{}], rows_of(z, at), rows_of(dz, at));
+      compute::run<compute::ops::matmul_gelu_backward<transpose::no, transposed ? transpose::no : transpose::yes>>(
+          b.compute(), d, b[weight{}], rows_of(z, at), rows_of(dz, at));
     });
     return made<typename l::dx_made>{};
   }
@@ -164,8 +165,8 @@ struct linear : leaf {
                   !B::template moves_rows<dual<typename l::y>, dual<typename l::made>>) {
       using compute::summed_operand;
       constexpr auto of = transposed ? summed_operand::left : summed_operand::right;
-      b.compute().template matmul_add_bias_backward<of>(transposed ? d : x, transposed ? x : d, b.gradient(weight{}),
-                                                        b.gradient_vector(bias{}));
+      compute::run<compute::ops::matmul_add_bias_backward<of>>(b.compute(), transposed ? d : x, transposed ? x : d,
+                                                               b.gradient(weight{}), b.gradient_vector(bias{}));
       return;
     }
     if constexpr (transposed)

@@ -91,12 +91,12 @@ struct lora {
     using l [[maybe_unused]] = laid<typename B::layouts>;
     auto [linear_layer] = b.children();
     b.make(low{}, [&](auto u) {
-      b.compute().template matmul<transpose::no, transpose::yes>(x, b[lora_a{}], u, T(0));
+      compute::matmul<transpose::no, transpose::yes>(b.compute(), x, b[lora_a{}], u, T(0));
       compute::run<compute::ops::scale>(b.compute(), elements_of(u), static_cast<T>(factor()));
     });
     return base.forward_with(linear_layer, x, y, [&](auto v, row_range at) {
-      b.compute().template matmul<transpose::no, transpose::yes>(typename B::const_view(rows_of(b[low{}], at)),
-                                                                 b[lora_b{}], v, T(1));
+      compute::matmul<transpose::no, transpose::yes>(b.compute(), typename B::const_view(rows_of(b[low{}], at)),
+                                                     b[lora_b{}], v, T(1));
     });
   }
   template <class B>
@@ -105,9 +105,9 @@ struct lora {
     using T = typename B::scalar;
     auto [linear_layer] = b.children();
     const auto left = linear_layer.backward_input(x, dy, dx, add);
-    b.compute().template matmul<transpose::no, transpose::no>(whole_rows(b, dy), b[lora_b{}], b[d_low{}], T(0));
+    compute::matmul<transpose::no, transpose::no>(b.compute(), whole_rows(b, dy), b[lora_b{}], b[d_low{}], T(0));
     compute::run<compute::ops::scale>(b.compute(), b.vector(d_low{}), static_cast<T>(factor()));
-    b.compute().template matmul<transpose::no, transpose::no>(b[d_low{}], b[lora_a{}], dx, T(1));
+    compute::matmul<transpose::no, transpose::no>(b.compute(), b[d_low{}], b[lora_a{}], dx, T(1));
     return left;
   }
   template <class B>
@@ -115,8 +115,9 @@ struct lora {
     using T = typename B::scalar;
     auto [linear_layer] = b.children();
     linear_layer.backward_weight(x, dy);
-    b.compute().template matmul<transpose::yes, transpose::no>(b[d_low{}], x, b.gradient(lora_a{}), T(1));
-    b.compute().template matmul<transpose::yes, transpose::no>(whole_rows(b, dy), b[low{}], b.gradient(lora_b{}), T(1));
+    compute::matmul<transpose::yes, transpose::no>(b.compute(), b[d_low{}], x, b.gradient(lora_a{}), T(1));
+    compute::matmul<transpose::yes, transpose::no>(b.compute(), whole_rows(b, dy), b[low{}], b.gradient(lora_b{}),
+                                                   T(1));
   }
 
   /// W += (alpha / rank) A B and B = 0, so that the layer computes the same without its adapter. Each rank changes its own part.
@@ -128,9 +129,9 @@ struct lora {
     const auto outs = b.weight_to_change(lora_b{});
     compute::run<compute::ops::scale>(b.compute(), elements_of(outs), static_cast<T>(factor()));
     if constexpr (Linear::transposed)
-      b.compute().template matmul<transpose::no, transpose::no>(b[lora_b{}], b[lora_a{}], weights, T(1));
+      compute::matmul<transpose::no, transpose::no>(b.compute(), b[lora_b{}], b[lora_a{}], weights, T(1));
     else
-      b.compute().template matmul<transpose::yes, transpose::yes>(b[lora_a{}], b[lora_b{}], weights, T(1));
+      compute::matmul<transpose::yes, transpose::yes>(b.compute(), b[lora_a{}], b[lora_b{}], weights, T(1));
     compute::run<compute::ops::fill>(b.compute(), elements_of(outs), T(0));
   }
 

@@ -90,7 +90,7 @@ void multiply(const B& b, typename B::const_view x, typename B::const_view y, ma
       }
     }
   } else {
-    b.compute().template matmul<TX, TY>(x, y, c, beta);
+    compute::matmul<TX, TY>(b.compute(), x, y, c, beta);
   }
 }
 

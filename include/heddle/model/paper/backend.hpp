@@ -4,6 +4,7 @@
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/model/paper/even_routes.hpp>
 #include <heddle/model/paper/memory.hpp>
 #include <heddle/model/paper/trace.hpp>
@@ -20,36 +21,23 @@ namespace heddle::inline v0::model {
 namespace detail {
 
 // Of which kernel the operations are counted.
-enum class counted_kernel { no, product, product_with_sums, attention, attention_backward, product_of_groups, sums_of_groups };
+enum class counted_kernel { no, attention, attention_backward };
 constexpr counted_kernel counted(std::string_view name) noexcept {
-  if (name == "matmul_add_bias_backward") return counted_kernel::product_with_sums;
   if (name == "attention") return counted_kernel::attention;
-  if (name == "attention_backward") return counted_kernel::attention_backward;
-  if (name == "grouped_matmul") return counted_kernel::product_of_groups;
-  if (name == "grouped_matmul_backward_weight") return counted_kernel::sums_of_groups;
-  return name.starts_with("matmul") ? counted_kernel::product : counted_kernel::no;
+  return name == "attention_backward" ? counted_kernel::attention_backward : counted_kernel::no;
+}
+// Those of an operation with these arguments: of products.
+template <class Op, class... Args>
+std::int64_t operation_flops(const Args&... args) {
+  if constexpr (std::is_base_of_v<compute::ops::product_operation, Op>)
+    return Op::flops(compute::detail::sizes_of<Op>(args...));
+  else
+    return 0;
 }
 
-template <compute::transpose, compute::transpose Right, class A, class B, class... Rest>
-constexpr std::int64_t product_flops(const A& a, const B& b, const Rest&...) noexcept {
-  return 2 * a.size() * b.extent(Right == compute::transpose::yes ? 0 : 1);
-}
-template <class A, class B, class... Rest>
-constexpr std::int64_t product_with_sums_flops(const A& a, const B& b, const Rest&...) noexcept {
-  return 2 * a.size() * b.extent(1);
-}
-// Of rows and their experts' weights: each row is multiplied with one expert's.
-template <class X, class Offsets, class W, class Y, class... Rest>
-constexpr std::int64_t product_of_groups_flops(const X& x, const Offsets&, const W&, const Y& y,
-                                               const Rest&...) noexcept {
-  return 2 * x.size() * y.extent(1);
-}
-template <class X, class D, class... Rest>
-constexpr std::int64_t sums_of_groups_flops(const X& x, const D& dy, const Rest&...) noexcept {
-  return 2 * x.size() * dy.extent(1);
-}
 template <class Queue, class QKV, class... Rest>
-constexpr std::int64_t attention_flops(const Queue&, const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
+constexpr std::int64_t attention_flops(const Queue&, const QKV&, const compute::attention_shape& s,
+                                       const Rest&...) noexcept {
   return flops_of_attention(s.batch, s.rows(), s.heads, 2 * s.head_dim);
 }
 // Query-key pairs of slices; -1 where the host knows them not.
@@ -78,9 +66,8 @@ std::int64_t attention_flops(const Queue& queue, const compute::head_rows<T, Spa
   return flops_of_attention(n, q.rows, q.heads, q.head_dim + v.head_dim);
 }
 template <class Queue, class D, class QKV, class Out, class Lse, class... Rest>
-constexpr std::int64_t attention_backward_flops(const Queue& queue, const D&, const QKV& qkv, const Out&,
-                                                const Lse&, const compute::attention_shape& s,
-                                                const Rest&...) noexcept {
+constexpr std::int64_t attention_backward_flops(const Queue& queue, const D&, const QKV& qkv, const Out&, const Lse&,
+                                                const compute::attention_shape& s, const Rest&...) noexcept {
   return 2 * attention_flops(queue, qkv, s);
 }
 template <class Queue, class T, class Space, class Lse, class Slices, class... Rest>
@@ -92,15 +79,7 @@ std::int64_t attention_backward_flops(const Queue& queue, const compute::head_ro
 }
 template <counted_kernel What, auto... Values, class Queue, class... Args>
 std::int64_t kernel_flops([[maybe_unused]] const Queue& queue, const Args&... args) {
-  if constexpr (What == counted_kernel::product)
-    return product_flops<Values...>(args...);
-  else if constexpr (What == counted_kernel::product_with_sums)
-    return product_with_sums_flops(args...);
-  else if constexpr (What == counted_kernel::product_of_groups)
-    return product_of_groups_flops(args...);
-  else if constexpr (What == counted_kernel::sums_of_groups)
-    return sums_of_groups_flops(args...);
-  else if constexpr (What == counted_kernel::attention)
+  if constexpr (What == counted_kernel::attention)
     return attention_flops(queue, args...);
   else if constexpr (What == counted_kernel::attention_backward)
     return attention_backward_flops(queue, args...);
@@ -136,7 +115,8 @@ class paper_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Like, T>
   void run(const Args&... args) {
-    note<void, detail::counted(Op::name)>(Op::name, args...);
+    trace_.note(Op::name, detail::operation_flops<Op>(args...),
+                (std::int64_t{0} + ... + detail::bytes_of_argument(args)));
   }
 
 #define HEDDLE_PAPER_KERNEL(HEAD, NAME, CALL, VALUES)                                                                \

@@ -43,15 +43,19 @@ class timed_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Kernels, T>
   void run(const Args&... args) {
-    timed<detail::counted(Op::name)>(Op::name, [&] { compute::run<Op>(kernels_, args...); }, args...);
+    timed(
+        Op::name, [&] { compute::run<Op>(kernels_, args...); }, [&] { return detail::operation_flops<Op>(args...); },
+        args...);
   }
 
-#define HEDDLE_TIMED_KERNEL(HEAD, NAME, CALL, VALUES)                                                               \
-  HEAD                                                                                                              \
-    requires requires(Kernels& k, const Args&... args) { CALL(args...); }                                           \
-  auto NAME(const Args&... args) {                                                                                  \
-    Kernels& k = kernels_;                                                                                          \
-    return timed<detail::counted(#NAME) VALUES>(#NAME, [&]() -> decltype(auto) { return CALL(args...); }, args...); \
+#define HEDDLE_TIMED_KERNEL(HEAD, NAME, CALL, VALUES)                                                    \
+  HEAD                                                                                                   \
+    requires requires(Kernels& k, const Args&... args) { CALL(args...); }                                \
+  auto NAME(const Args&... args) {                                                                       \
+    Kernels& k = kernels_;                                                                               \
+    return timed(                                                                                        \
+        #NAME, [&]() -> decltype(auto) { return CALL(args...); },                                        \
+        [&] { return detail::kernel_flops<detail::counted(#NAME) VALUES>(queue(), args...); }, args...); \
   }
 #define HEDDLE_TIMED_PLAIN(NAME) HEDDLE_TIMED_KERNEL(template <class... Args>, NAME, k.NAME, )
 #define HEDDLE_TIMED_OF_VALUES(NAME)                                                                                \
@@ -68,13 +72,12 @@ class timed_backend {
 #undef HEDDLE_TIMED_KERNEL
 
  private:
-  template <detail::counted_kernel What, auto... Values, class Call, class... Args>
-  auto timed(std::string_view name, Call&& call, const Args&... args) {
+  template <class Call, class Flops, class... Args>
+  auto timed(std::string_view name, Call&& call, Flops&& flops, const Args&... args) {
     const std::int64_t begin = now_ns();
     const auto note = [&] {
       queue().wait();
-      times_.note(name, detail::kernel_flops<What, Values...>(queue(), args...),
-                  (std::int64_t{0} + ... + detail::bytes_of_argument(args)),
+      times_.note(name, flops(), (std::int64_t{0} + ... + detail::bytes_of_argument(args)),
                   1e-9 * static_cast<double>(now_ns() - begin));
     };
     if constexpr (std::is_void_v<decltype(call())>) {

@@ -204,8 +204,9 @@ struct adafactor {
     const auto of_rows = work.room(n + most, rows), of_columns = work.room(n + most, columns);
     const auto product = [&](const auto& a, const auto& b, const auto& to, std::int64_t r, std::int64_t k,
                              std::int64_t c) {
-      backend.template matmul<compute::transpose::no, compute::transpose::no>(
-          as_matrix<const T, space>(a, r, k), as_matrix<const T, space>(b, k, c), as_matrix<T, space>(to, r, c), T(0));
+      compute::matmul<compute::transpose::no, compute::transpose::no>(backend, as_matrix<const T, space>(a, r, k),
+                                                                      as_matrix<const T, space>(b, k, c),
+                                                                      as_matrix<T, space>(to, r, c), T(0));
     };
     compute::run<compute::ops::fill>(backend, ones, T(1));
     step_each<train::detail::adafactor_square, T>(backend, {}, work.gradient_scale, u, g);

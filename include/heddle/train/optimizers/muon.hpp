@@ -194,17 +194,17 @@ struct muon {
     for (int i = 0; i < s.iterations; ++i) {
       const auto of_x = read(x, rows, columns);
       if (rows > columns)
-        backend.template matmul<transpose::yes, transpose::no>(of_x, of_x, written(a, least, least), T(0));
+        compute::matmul<transpose::yes, transpose::no>(backend, of_x, of_x, written(a, least, least), T(0));
       else
-        backend.template matmul<transpose::no, transpose::yes>(of_x, of_x, written(a, least, least), T(0));
+        compute::matmul<transpose::no, transpose::yes>(backend, of_x, of_x, written(a, least, least), T(0));
       const auto of_a = read(a, least, least), of_b = read(b, least, least);
-      backend.template matmul<transpose::no, transpose::no>(of_a, of_a, written(b, least, least), T(0));
+      compute::matmul<transpose::no, transpose::no>(backend, of_a, of_a, written(b, least, least), T(0));
       step_each<weighted_sum, T>(backend, {s.c, s.b}, 1.0, b, a);  // b A + c A A
       step_each<weighted_sum, T>(backend, {T(0), s.a}, 1.0, y, x);
       if (rows > columns)
-        backend.template matmul<transpose::no, transpose::no>(of_x, of_b, written(y, rows, columns), T(1));
+        compute::matmul<transpose::no, transpose::no>(backend, of_x, of_b, written(y, rows, columns), T(1));
       else
-        backend.template matmul<transpose::no, transpose::no>(of_b, of_x, written(y, rows, columns), T(1));
+        compute::matmul<transpose::no, transpose::no>(backend, of_b, of_x, written(y, rows, columns), T(1));
       std::swap(x, y);
     }
     step_each<weighted_sum, T>(backend, s.decayed, 1.0, w, x);
