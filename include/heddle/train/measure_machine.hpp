@@ -18,8 +18,10 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/cluster.hpp>
 #include <heddle/train/measure_layers.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -124,7 +126,8 @@ void measure_kernels(cluster& here, const typename Model::config& config, std::s
     const auto row = [&](auto& x) { return heddle::v0::detail::row_at<space_of<Backend>>(x.address(), n); };
     for (int i = 0; i < repeats; ++i) {
       const std::int64_t begin = now_ns();
-      compute::run<compute::ops::adamw>(kernels, row(p), row(g), row(m), row(v), compute::adamw_step{});
+      detail::rule_kernels<optimizers::by_default>::update<scalar>(kernels, row(p), row(g), std::array{row(m), row(v)},
+                                                                   compute::adamw_step{});
       queue.wait();
       kernels.times().note("optimizer", 0, 7 * n * static_cast<std::int64_t>(sizeof(scalar)),
                            1e-9 * static_cast<double>(now_ns() - begin));
