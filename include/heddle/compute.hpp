@@ -40,7 +40,6 @@
 #include <heddle/compute/group/vectors.hpp>
 #include <heddle/compute/group/warps.hpp>
 #include <heddle/compute/growing_room.hpp>
-#include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cached_rows.hpp>
 #include <heddle/compute/host/cast.hpp>
@@ -61,6 +60,7 @@
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/compute/host/native_vector.hpp>
+#include <heddle/compute/host/optimizer.hpp>
 #include <heddle/compute/host/packed_kernel.hpp>
 #include <heddle/compute/host/packed_matrix.hpp>
 #include <heddle/compute/host/portable.hpp>

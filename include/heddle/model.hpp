@@ -95,6 +95,7 @@
 #include <heddle/model/stage_sizes.hpp>
 #include <heddle/model/stage_types.hpp>
 #include <heddle/model/stream_rows.hpp>
+#include <heddle/model/tied_by_config.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
 #include <heddle/model/with_chunked_loss.hpp>

@@ -25,7 +25,7 @@
 #include <heddle/train/optimizer_of_strategy.hpp>
 #include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/optimizer_steps.hpp>
-#include <heddle/train/optimizers/adamw.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/periodic_work.hpp>

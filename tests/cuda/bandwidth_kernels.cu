@@ -1,5 +1,5 @@
 // Instantiates the kernels that are bound by the bandwidth of memory; sass_test.py reads their machine code. Not linked, not run.
-#include <heddle/compute/cuda/adamw.hpp>
+#include <heddle/compute/cuda/optimizer.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/routing.hpp>
 #include <heddle/compute/cuda/rows.hpp>

@@ -127,8 +127,10 @@ TEST_CASE("runners, stages and weights of any model are those of its type", "[in
   for (const char* mesh : {"", "pp=2,tp=2", "pp=3", "tp=3"}) {
     CAPTURE(mesh);
     check<md::gpt2<float>>(gpt2, true, mesh);
-    check<md::tied_llama<float>>(
-        {.layers = 3, .heads = 6, .kv_heads = 3, .width = 24, .ffn = 29, .context = 16, .vocabulary = 61}, true, mesh);
+    constexpr md::llama_config llama{
+        .layers = 3, .heads = 6, .kv_heads = 3, .width = 24, .ffn = 29, .context = 16, .vocabulary = 61};
+    check<md::tied_llama<float>>(llama, true, mesh);
+    check<md::llama<float>>(llama, false, mesh);
   }
 }
 

@@ -1,4 +1,4 @@
-// refuse: heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, so that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single elements, such as optimizers::adamw
+// refuse: heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, so that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single elements, such as the default
 #include "rule_parts.hpp"
 
 #include <heddle/train/optimizers/muon.hpp>

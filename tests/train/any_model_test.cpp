@@ -92,10 +92,10 @@ outcome train(const Config& config, const std::string& mesh_text, const std::str
   return all;
 }
 
-md::any_config any(const auto& config, int rank = 0, double alpha = 0) {
+md::any_config any(const auto& config, int rank = 0, double alpha = 0, bool tied = true) {
   md::hugging_face_model about;
   about.config = config;
-  about.tied = true;
+  about.tied = tied;
   return md::any_config(about, 0, rank, alpha);
 }
 
@@ -126,6 +126,29 @@ TEST_CASE("a trainer of any model with adapters has the bits, and the saves, of 
   const outcome from_any = train<typed>(settings, "dp=2,pp=2,tp=2", "1f1b", 2, others.path.string());
   CHECK((from_typed == from_any));
   CHECK(from_typed.weights == whole.weights);
+}
+
+TEST_CASE("a head that is tied at run time has the bits, and the saves, of one that is tied by its type",
+          "[train][any_model][ranks]") {
+  using typed = md::tied_qwen3<float>;
+  const md::qwen3_config config(shape);
+  for (const auto& [mesh, schedule, microbatches] : std::vector<std::tuple<std::string, std::string, int>>{
+           {"", "1f1b", 1}, {"pp=3,tp=3", "zb-h1", 4}, {"dp=2,pp=2", "zb-v", 2}}) {
+    CAPTURE(mesh, schedule);
+    const outcome tied = train<typed>(config, mesh, schedule, microbatches);
+    CHECK((train<md::any_model<float>>(any(config), mesh, schedule, microbatches) == tied));
+  }
+  train_test::folder saves("any-model-tied"), others("any-model-tied-others");
+  const outcome tied = train<typed>(config, "dp=2,pp=2,tp=2", "1f1b", 2, "", saves.path.string());
+  CHECK((train<md::any_model<float>>(any(config), "dp=2,pp=2,tp=2", "1f1b", 2, "", others.path.string()) == tied));
+  const outcome from_typed = train<md::any_model<float>>(any(config), "dp=2,pp=2", "1f1b", 2, saves.path.string());
+  const outcome from_any = train<typed>(config, "dp=2,pp=2", "1f1b", 2, others.path.string());
+  CHECK((from_typed == from_any));
+  // A head of its own is another tensor.
+  const outcome own = train<md::any_model<float>>(any(config, 0, 0, false), "dp=2,pp=2,tp=2", "1f1b", 2);
+  CHECK(own.weights.size() == tied.weights.size());  // the head's rank had a copy of the embedding
+  CHECK(own.weights.count("lm_head.weight 7") == 1);
+  CHECK(tied.weights.count("lm_head.weight 7") == 0);
 }
 
 TEST_CASE("a trainer of any model lends weights and gradients", "[train][any_model][zero][ranks]") {

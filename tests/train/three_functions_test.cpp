@@ -7,6 +7,7 @@
 
 #include <heddle/core/observer.hpp>
 #include <heddle/io/permutation.hpp>
+#include <heddle/train/optimizers/lion.hpp>
 #include <heddle/train/save.hpp>
 
 #include <algorithm>
@@ -328,6 +329,19 @@ TEST_CASE("a loss or a gradient that is not finite leaves the weights alone", "[
   }
 }
 
+TEST_CASE("the rule's options are those that are set", "[train][three_functions]") {
+  const auto last = [](const hd::train::any_optimizer_options& rule) {
+    double loss = 0;
+    with_pipeline<grid<1, 1>>(
+        [&](auto&, auto& p) { p.run(toy::examples(16), [&](const tr::three_functions_step& s) { loss = s.loss; }); },
+        {.batch = 8, .per_rank = 2, .optimizer = rule});
+    return loss;
+  };
+  const double by_default = last({});
+  CHECK(last(tr::adamw_options{}) == by_default);
+  CHECK(last(tr::adamw_options{.weight_decay = 0}) != by_default);
+}
+
 TEST_CASE("wrong settings and lists of examples are refused", "[train][three_functions]") {
   const auto refused = [](auto&& change) {
     tr::three_functions_options options;
@@ -336,8 +350,12 @@ TEST_CASE("wrong settings and lists of examples are refused", "[train][three_fun
   };
   CHECK_THROWS_WITH(refused([](auto& o) { o.clip_norm = 0; }), Contains("clip_norm must be positive"));
   CHECK_THROWS_WITH(refused([](auto& o) { o.epochs = -1; }), Contains("epochs must be at least 0"));
-  CHECK_THROWS_WITH(refused([](auto& o) { o.adamw.beta1 = 1; }), Contains("beta1 must be in [0, 1)"));
-  CHECK_THROWS_WITH(refused([](auto& o) { o.adamw.epsilon = 0; }), Contains("epsilon must be positive"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.optimizer = tr::adamw_options{.beta1 = 1}; }),
+                    Contains("beta1 must be in [0, 1)"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.optimizer = tr::adamw_options{.epsilon = 0}; }),
+                    Contains("epsilon must be positive"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.optimizer = hd::optimizers::lion::options{}; }),
+                    Contains("options of another rule") && Contains("than the strategy's, adamw"));
   CHECK_THROWS_AS(refused([](auto& o) { o.learning_rate.peak = -1; }), hd::config_error);
   const auto data = toy::examples(4);
   with_pipeline<grid<1, 1>>([&](auto&, auto& p) {

@@ -19,7 +19,7 @@ namespace heddle::inline v0::infer::detail {
 // Calls f(model, configuration) of a model that can be served with elements of type T.
 template <class T, class Result, class F>
 Result with_served_model(const model::any_config& config, F&& f) {
-  return model::with_model<T>(config.of, [&]<class Model>(std::type_identity<Model> of, const auto& c) -> Result {
+  return model::with_family<T>(config.of, [&]<class Model>(std::type_identity<Model> of, const auto& c) -> Result {
     if constexpr (is_half_precision<T> && std::is_same_v<typename Model::config, model::deepseek_config>)
       throw config_error(
           "heddle: a DeepSeek chooses its experts in float: take another element type than one of 16 bits");

@@ -73,7 +73,7 @@ std::vector<parameter_outline> outlines_of(const any_config& config) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   return detail::compiled_outlines<T>(config);
 #else
-  return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+  return with_family<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
     return detail::family_outlines<Model>::of(config, c);
   });
 #endif
@@ -89,7 +89,7 @@ std::unique_ptr<any_weights<T>> make_weights(const any_config& config, const Mes
   else
     return nullptr;
 #else
-  return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+  return with_family<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
     return detail::family_weights<Model, Mesh>::make(c, mesh, rank, part);
   });
 #endif
@@ -109,7 +109,7 @@ std::unique_ptr<any_stage<T, space_of<Backend>>> make_stage(const any_config& co
   else
     return nullptr;
 #else
-  return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+  return with_family<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
     return detail::family_stage<Model, World, Backend>::make(config, c, world, backend, part, slots, max_samples,
                                                              deferred, lender);
   });

@@ -18,23 +18,23 @@
 /// Models of GPT-2.
 #define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
 /// Models of Llama.
-#define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::llama<T>) M(KIND, model::tied_llama<T>)
+#define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::tied_by_config<model::llama<T>>)
 /// Models of Qwen2.
-#define HEDDLE_MODELS_qwen2(M, KIND, T) M(KIND, model::qwen2<T>) M(KIND, model::tied_qwen2<T>)
+#define HEDDLE_MODELS_qwen2(M, KIND, T) M(KIND, model::tied_by_config<model::qwen2<T>>)
 /// Models of Qwen3.
-#define HEDDLE_MODELS_qwen3(M, KIND, T) M(KIND, model::qwen3<T>) M(KIND, model::tied_qwen3<T>)
+#define HEDDLE_MODELS_qwen3(M, KIND, T) M(KIND, model::tied_by_config<model::qwen3<T>>)
 /// Models of Mistral.
-#define HEDDLE_MODELS_mistral(M, KIND, T) M(KIND, model::mistral<T>) M(KIND, model::tied_mistral<T>)
+#define HEDDLE_MODELS_mistral(M, KIND, T) M(KIND, model::tied_by_config<model::mistral<T>>)
 /// Models of Mixtral.
 #define HEDDLE_MODELS_mixtral(M, KIND, T) \
-  M(KIND, model::mixtral<T, model::megatron<>>) M(KIND, model::tied_mixtral<T, model::megatron<>>)
+  M(KIND, model::tied_by_config<model::mixtral<T, model::megatron<>>>)
 /// Models of Qwen3 with experts.
 #define HEDDLE_MODELS_qwen3_moe(M, KIND, T) \
-  M(KIND, model::qwen3_moe<T, model::megatron<>>) M(KIND, model::tied_qwen3_moe<T, model::megatron<>>)
+  M(KIND, model::tied_by_config<model::qwen3_moe<T, model::megatron<>>>)
 /// Models of SmolLM3.
-#define HEDDLE_MODELS_smollm3(M, KIND, T) M(KIND, model::smollm3<T>) M(KIND, model::tied_smollm3<T>)
+#define HEDDLE_MODELS_smollm3(M, KIND, T) M(KIND, model::tied_by_config<model::smollm3<T>>)
 /// Models of Granite.
-#define HEDDLE_MODELS_granite(M, KIND, T) M(KIND, model::granite<T>) M(KIND, model::tied_granite<T>)
+#define HEDDLE_MODELS_granite(M, KIND, T) M(KIND, model::tied_by_config<model::granite<T>>)
 /// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
   M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)
@@ -57,7 +57,7 @@ extern const char* const compiled_families_list;
 // Calls f(model, configuration) of a model that is in the library.
 template <class T, class Result, class F>
 Result with_compiled_model(const any_config& config, F&& f) {
-  return with_model<T>(config.of, [&]<class Model>(std::type_identity<Model> model, const auto& c) -> Result {
+  return with_family<T>(config.of, [&]<class Model>(std::type_identity<Model> model, const auto& c) -> Result {
     if constexpr (is_compiled_family<Model>) {
       return f(model, c);
     } else {

@@ -145,7 +145,9 @@ class language_parameters {
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
     constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
-    const bool copies_table = tied && has_out && !has_in && !lent;
+    bool is_tied = false;
+    if constexpr (tied) is_tied = of.out.is_tied;
+    const bool copies_table = is_tied && has_out && !has_in && !lent;
     blocks_.resize(static_cast<std::size_t>(part.count));
     for (std::size_t k = 0; k < buckets::count + (buckets::freezes ? 1 : 0); ++k) {
       auto& store = k < buckets::count ? store_ : frozen_;
@@ -188,12 +190,12 @@ class language_parameters {
       allocate();
     } else {
       const auto table = of.in.parameters().template get<0>();
-      if (of.out.vocabulary != table.extents[0])
+      if (is_tied && of.out.vocabulary != table.extents[0])
         throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
                            " words cannot use a token embedding of " + std::to_string(table.extents[0]));
       const bool borrows = lent && has_out && !has_in;
       allocate();
-      if (!has_in && !has_out) return;
+      if (!is_tied || (!has_in && !has_out)) return;
       tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (queue == nullptr) return;
       if (borrows) lender_ = lender;

@@ -10,6 +10,7 @@
 #include <heddle/train/options.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -262,8 +263,9 @@ class glancing_distillation {
                           .weight_decay = options_.weight_decay,
                           .step = ++steps_};
     if (norm > options_.clip_norm) a.grad_scale = options_.clip_norm / norm;
-    compute::run<compute::ops::adamw>(*backend_, drafter_->weights(), std::span<const T>(drafter_->gradients()),
-                                      std::span<T>(first_), std::span<T>(second_), a);
+    detail::rule_kernels<optimizers::by_default>::update<T>(*backend_, drafter_->weights(),
+                                                            std::span<const T>(drafter_->gradients()),
+                                                            std::array{std::span<T>(first_), std::span<T>(second_)}, a);
     return loss;
   }
 

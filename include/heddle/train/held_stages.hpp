@@ -228,8 +228,8 @@ class held_stages {
           inside ? heddle::v0::detail::first_element(tied) - heddle::v0::detail::first_element(all) : elements;
       const std::int64_t end = inside ? begin + shared : elements;
       // Padding behind a copy of the embedding is not there in a replica that borrows one.
-      const bool more = std::any_of(mine.stage.parameters().begin(), mine.stage.parameters().end(),
-                                    [&](const auto& p) { return p.offset >= end; });
+      bool more = false;
+      for (const auto& p : mine.stage.parameters()) more = more || p.offset >= end;
       const auto part = [&](std::int64_t first, std::int64_t last) {
         return heddle::v0::detail::part_of_row<space>(all, first, last - first);
       };

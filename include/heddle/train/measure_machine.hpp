@@ -18,13 +18,16 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/cluster.hpp>
 #include <heddle/train/measure_layers.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -40,9 +43,7 @@ double median_seconds(int runs, F&& run) {
     run();
     all.push_back(1e-9 * static_cast<double>(now_ns() - begin));
   }
-  const auto middle = all.begin() + runs / 2;
-  std::nth_element(all.begin(), middle, all.end());
-  return *middle;
+  return model::detail::median(std::move(all));
 }
 
 // Sums of so many numbers over all ranks of a machine.
@@ -124,7 +125,8 @@ void measure_kernels(cluster& here, const typename Model::config& config, std::s
     const auto row = [&](auto& x) { return heddle::v0::detail::row_at<space_of<Backend>>(x.address(), n); };
     for (int i = 0; i < repeats; ++i) {
       const std::int64_t begin = now_ns();
-      compute::run<compute::ops::adamw>(kernels, row(p), row(g), row(m), row(v), compute::adamw_step{});
+      detail::rule_kernels<optimizers::by_default>::update<scalar>(kernels, row(p), row(g), std::array{row(m), row(v)},
+                                                                   compute::adamw_step{});
       queue.wait();
       kernels.times().note("optimizer", 0, 7 * n * static_cast<std::int64_t>(sizeof(scalar)),
                            1e-9 * static_cast<double>(now_ns() - begin));

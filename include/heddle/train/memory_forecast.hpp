@@ -176,11 +176,18 @@ std::optional<memory_forecast> predicted_memory(Trainer& trainer) {
 }
 
 namespace detail {
-template <class Trainer>
-std::string text_of_forecast(Trainer& trainer) {
-  const std::optional<memory_forecast> predicted = predicted_memory(trainer);
-  return predicted ? to_string(*predicted) : std::string();
-}
+// The forecast of a trainer in words, without the trainer's type: programs of several meshes compile what holds it once.
+struct text_of_forecast {
+  template <class Trainer>
+  explicit text_of_forecast(Trainer* trainer)
+      : of(trainer), text([](void* t) {
+          const std::optional<memory_forecast> predicted = predicted_memory(*static_cast<Trainer*>(t));
+          return predicted ? to_string(*predicted) : std::string();
+        }) {}
+  std::string operator()() const { return text(of); }
+  void* of;
+  std::string (*text)(void*);
+};
 }  // namespace detail
 
 }  // namespace heddle::inline v0::train

@@ -23,25 +23,6 @@
 
 namespace heddle::inline v0::train {
 
-namespace detail {
-
-// The options of the strategy's rule: `options.adamw` of the default one, of others `options.optimizer`. Errors: `config_error` where those of
-// another are set.
-template <class Rule, class Options>
-typename Rule::options options_of_rule_in(const Options& options) {
-  using of_rule = typename Rule::options;
-  if constexpr (std::is_same_v<of_rule, std::remove_cvref_t<decltype(options.adamw)>>) {
-    if (options.optimizer.empty()) return options.adamw;
-  } else {
-    refuse_other_constants(Rule::name, options.adamw);
-    if (options.optimizer.empty()) return {};
-    if (const of_rule* mine = options.optimizer.template target<of_rule>()) return *mine;
-  }
-  throw other_rule_of_options(Rule::name, to_string(options.optimizer));
-}
-
-}  // namespace detail
-
 /// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
 /// With `Copies`, steps are taken back from copies. Units: `step` counts from 0. The learning rate is read from the options at
 /// each step: they must live as long. Where gradients lie in memory that the host may not touch, their squares are added up

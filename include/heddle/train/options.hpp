@@ -6,7 +6,7 @@
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/optimizer_rule.hpp>
-#include <heddle/train/optimizers/adamw.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 
 #include <atomic>
 #include <cmath>
@@ -39,6 +39,28 @@ inline void refuse_other_constants(const char* rule, const adamw_options& consta
 inline config_error other_rule_of_options(const char* rule, const std::string& got) {
   return config_error(heddle::detail::text_of(
       {"heddle: options.optimizer has the options of another rule (", got, ") than the strategy's, ", rule}));
+}
+// The options of the strategy's rule: of the default one `options.adamw`, of others `options.optimizer`. Errors: `config_error` where those of
+// another are set.
+template <class Rule, class Options>
+typename Rule::options options_of_rule_in(const Options& options) {
+  using of_rule = typename Rule::options;
+  if constexpr (std::is_same_v<of_rule, std::remove_cvref_t<decltype(options.adamw)>>) {
+    if (options.optimizer.empty()) return options.adamw;
+  } else {
+    refuse_other_constants(Rule::name, options.adamw);
+    if (options.optimizer.empty()) return {};
+    if (const of_rule* mine = options.optimizer.template target<of_rule>()) return *mine;
+  }
+  throw other_rule_of_options(Rule::name, to_string(options.optimizer));
+}
+// Gives a run options of a rule that may be any: those of the default one where its options have them.
+template <class Options>
+void set_options_of_rule(Options& options, const any_optimizer_options& of_rule) {
+  if (const auto* of_default = of_rule.target<adamw_options>())
+    options.adamw = *of_default;
+  else
+    options.optimizer = of_rule;
 }
 }  // namespace detail
 

@@ -18,6 +18,7 @@
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer_of_strategy.hpp>
@@ -98,10 +99,9 @@ struct run_state {
       return false;
   }();
 
-  /// `text_of_memory()`: what the rank is predicted to hold, once the members up to `backend` are there.
-  template <class TextOfMemory>
+  /// `text_of_memory`: what the rank is predicted to hold, once the members up to `backend` are there.
   run_state(run_position& position, World& of_run, options_type o, observer_type* observer, const schedule_type* when,
-            TextOfMemory text_of_memory)
+            text_of_forecast text_of_memory)
       : at(position),
         world(of_run),
         options(std::move(o)),
@@ -120,7 +120,7 @@ struct run_state {
                                                           size_along(of_run.mesh(), typename axes::context{}))),
         batches(make_batches(of_run)),
         backend(backend_for<backend_type>(options, of_run.size())),
-        expected(std::move(text_of_memory)),
+        expected(text_of_memory),
         held(
             trained(table()), parts, pipeline.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks),

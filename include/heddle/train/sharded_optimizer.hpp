@@ -17,7 +17,7 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/mixed_types.hpp>
-#include <heddle/train/optimizers/adamw.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/rank_shares.hpp>
 #include <heddle/train/rule_kernels.hpp>
@@ -633,8 +633,8 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   buffer<gradient_type, Space> gradients_sent_;
 };
 
-/// AdamW with everything of elements T.
+/// The default rule with everything of elements T.
 template <class T, class Zero, memory_space Space = host_memory>
-using optimizer = sharded_optimizer<T, optimizers::adamw, precision<>, Zero, Space>;
+using optimizer = sharded_optimizer<T, optimizers::by_default, precision<>, Zero, Space>;
 
 }  // namespace heddle::inline v0::train

@@ -11,7 +11,7 @@
 #include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/layer_assignment.hpp>
-#include <heddle/train/optimizers/adamw.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/steps.hpp>
@@ -139,7 +139,7 @@ constexpr bool rule_fits() {
 }
 // After an error the default stands in.
 template <class Rule, class NormCheck, class Precision>
-using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck, Precision>(), Rule, optimizers::adamw>;
+using checked_rule = std::conditional_t<rule_fits<Rule, NormCheck, Precision>(), Rule, optimizers::by_default>;
 
 // A backend under a `precision`, and whether it has what that needs; of those that round operands of products in train/products.hpp.
 template <class Backend, class Precision>
@@ -190,7 +190,7 @@ struct selected_strategy {
       typename backend_under<backend_if<chosen_backend, backend_checked<chosen_backend, precision, activations>()>,
                              precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
-  using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::adamw, Ps...>, norm_check, precision>;
+  using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::by_default, Ps...>, norm_check, precision>;
   static_assert(taking_back_checked<norm_check, precision, reductions>());
 };
 

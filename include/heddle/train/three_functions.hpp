@@ -34,9 +34,10 @@ struct three_functions_options {
   std::int64_t per_rank = 1;  ///< examples per micro-batch on each dp rank
   std::int64_t epochs = 1;
   warmup_cosine learning_rate{};  ///< `total_steps` 0: the steps of all epochs
-  adamw_options adamw{};          ///< weight decay on parameters of two and more dimensions only
-  double clip_norm = 1.0;         ///< infinity: never
-  std::uint64_t seed = 1;         ///< of the initial weights, of the order of examples and of `context.random()`
+  /// Of the strategy's rule, such as `adamw_options{.weight_decay = 0}`; empty: as the rule says.
+  any_optimizer_options optimizer{};
+  double clip_norm = 1.0;  ///< infinity: never
+  std::uint64_t seed = 1;  ///< of the initial weights, of the order of examples and of `context.random()`
   /// Where it becomes true on any rank, `run` ends after the running step on all ranks, as `options::stop` of a trainer.
   const std::atomic<bool>* stop = nullptr;
 
@@ -45,7 +46,7 @@ struct three_functions_options {
     learning_rate.validate();
     if (epochs < 0) detail::refuse_setting("epochs", std::to_string(epochs), "at least 0");
     detail::require_clip_norm(clip_norm);
-    adamw.validate();
+    optimizer.validate();
   }
 };
 
@@ -264,7 +265,7 @@ class three_function_pipeline {
     result.microbatches = static_cast<int>(accumulate());
     result.steps = 0;
     result.learning_rate = options_.learning_rate;
-    result.adamw = options_.adamw;
+    detail::set_options_of_rule(result, options_.optimizer);
     result.clip_norm = options_.clip_norm;
     result.seed = options_.seed;
     result.stop = options_.stop;

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::train {
 
@@ -108,7 +109,9 @@ using model::detail::stage_has_it;
 template <class S, class... First>
 consteval bool is_made_of() {
   if constexpr (model::of_stage::takes_settings<S>)
-    return std::is_constructible_v<S, First..., S*, const typename S::layers_memory::settings&>;
+    return requires {
+      S(std::declval<First>()..., std::declval<S*>(), std::declval<const typename S::layers_memory::settings&>());
+    };
   else
     return model::of_stage::takes_lender<S, First...> || std::is_constructible_v<S, First...>;
 }

@@ -334,7 +334,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   static constexpr observer_type* no_observer = nullptr;
 
   trainer(World& world, options_type options, observer_type* observer, const schedule_type* when)
-      : state_(at_, world, std::move(options), observer, when, [this] { return detail::text_of_forecast(*this); }),
+      : state_(at_, world, std::move(options), observer, when, detail::text_of_forecast(this)),
         step_(state_) {}
 
   static constexpr bool steps_first = Strategy::norm_check::steps_first;

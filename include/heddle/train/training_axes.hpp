@@ -154,7 +154,7 @@ struct training_axes {
         axis_of_stage<fits, Stage, Rule>,
         "heddle: the rule of this optimizer acts on whole matrices, and an axis of the mesh cuts the weights, "
         "so that no rank has one: give the ranks of that axis (tp, say) to dp or pp, or take a rule of single "
-        "elements, such as optimizers::adamw");
+        "elements, such as the default");
     return true;
   }
 

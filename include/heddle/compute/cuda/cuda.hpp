@@ -1,7 +1,7 @@
 // heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream.
 #pragma once
 
-#include <heddle/compute/cuda/adamw.hpp>
+#include <heddle/compute/cuda/optimizer.hpp>
 #include <heddle/compute/cuda/cached_rows.hpp>
 #include <heddle/compute/cuda/draw_tokens.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>

@@ -129,10 +129,9 @@ void body(ops::add_bias_backward, team& workers, std::int64_t rows, std::int64_t
   });
 }
 
-/// In double, over blocks of 4096 elements whose sums are added in order: the result depends on n alone.
+/// In double, over blocks of `sum_block` elements whose sums are added in order: the result depends on n alone.
 template <class T>
 void body(ops::sum_of_squares, team& workers, std::int64_t n, const T* x, double* out) {
-  constexpr std::int64_t span = 4096;
   const auto squares = [](const T* from, std::int64_t count) {
     return sum_lanes<double>(
         count,
@@ -142,10 +141,10 @@ void body(ops::sum_of_squares, team& workers, std::int64_t n, const T* x, double
         },
         from);
   };
-  std::vector<double> parts(static_cast<std::size_t>((n + span - 1) / span));
-  workers.split(n, elementwise_grain, span, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; i += span)
-      parts[static_cast<std::size_t>(i / span)] = squares(x + i, (std::min)(span, end - i));
+  std::vector<double> parts(static_cast<std::size_t>(sum_blocks(n)));
+  workers.split(n, elementwise_grain, sum_block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += sum_block)
+      parts[static_cast<std::size_t>(i / sum_block)] = squares(x + i, (std::min)(sum_block, end - i));
   });
   double sum = 0;
   for (const double part : parts) sum += part;

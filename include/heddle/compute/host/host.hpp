@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/compute/facets.hpp>
-#include <heddle/compute/host/adamw.hpp>
+#include <heddle/compute/host/optimizer.hpp>
 #include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cached_rows.hpp>

@@ -3,7 +3,7 @@
 
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/compute/kokkos/adamw.hpp>
+#include <heddle/compute/kokkos/optimizer.hpp>
 #include <heddle/compute/kokkos/cached_rows.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
 #include <heddle/compute/kokkos/expert_choice.hpp>

@@ -178,9 +178,10 @@ inline constexpr activation_set kept_logits = activation_named("head.logits");
 /// ignored.
 /// Shapes: x [rows, width], W [vocabulary, width], logits [rows, vocabulary].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
-template <class Norm, bool Tied>
+/// `Chosen`: with `Tied`, `is_tied` says at run time which of the two it is (`tied_by_config`).
+template <class Norm, bool Tied, bool Chosen = false>
 struct language_head {
-  static constexpr bool tied = Tied;
+  static constexpr bool tied = Tied;  ///< or may be, where that is `Chosen`
   static constexpr bool takes_classes = true;
   /// Numbers of each row among the targets. A sample's ids are the first `sequence` of them.
   static constexpr int numbers_of_row = 1;
@@ -189,6 +190,7 @@ struct language_head {
   const char* weight_name;  ///< as in "lm_head.weight"
   std::int64_t vocabulary, width;
   double deviation = 0;
+  bool is_tied = Tied;
 
   using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
   /// What a tied head has for a weight.
@@ -205,10 +207,10 @@ struct language_head {
         deviation(initial_deviation) {}
 
   constexpr auto parameters() const {
-    if constexpr (Tied)
+    if constexpr (Tied && !Chosen)
       return list<>{};
     else
-      return list(table{weight_name, {vocabulary, width}, deviation});
+      return list(table{weight_name, {is_tied ? 0 : vocabulary, width}, deviation});
   }
   constexpr auto children() const { return list(norm); }
   constexpr auto activations() const {
@@ -328,14 +330,18 @@ struct language_head {
   }
   template <class B>
   typename B::const_view words(const B& b) const {
-    if constexpr (Tied)
+    if constexpr (Chosen)
+      return is_tied ? b.run().tied : typename B::const_view(b[weight{}]);
+    else if constexpr (Tied)
       return b.run().tied;
     else
       return b[weight{}];
   }
   template <class B>
   typename B::sum_view words_gradient(const B& b) const {
-    if constexpr (Tied)
+    if constexpr (Chosen)
+      return is_tied ? b.run().tied_gradient : typename B::sum_view(b.gradient(weight{}));
+    else if constexpr (Tied)
       return b.run().tied_gradient;
     else
       return b.gradient(weight{});

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 /// What a stage may have beside the members it must have (`model::pipeline_stage`, `train::trainable_stage`), as functions
 /// that stand for the member where the stage has it and for its default elsewhere. The executor and the trainer ask here
@@ -273,7 +274,7 @@ template <class Stage>
 inline constexpr bool takes_recompute = requires(const typename Stage::layers_memory::settings& s) { s.again; };
 /// `First`: the arguments of the constructor before the lender.
 template <class Stage, class... First>
-inline constexpr bool takes_lender = std::is_constructible_v<Stage, First..., Stage*>;
+inline constexpr bool takes_lender = requires { Stage(std::declval<First>()..., std::declval<Stage*>()); };
 
 /// Tells the saved activations of a stage that a step begins.
 template <class Stage>

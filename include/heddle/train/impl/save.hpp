@@ -4,6 +4,7 @@
 #include <heddle/train/save.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/train/optimizers/by_default.hpp>
 
 #include <array>
 #include <cstddef>
@@ -50,7 +51,7 @@ HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, co
   const auto rule_of = [](const std::string& words) {  // the default is not named
     constexpr std::string_view key = " optimizer=";
     const std::size_t at = words.rfind(key);
-    if (at == std::string::npos) return std::string("adamw");
+    if (at == std::string::npos) return std::string(optimizers::by_default::name);
     return words.substr(at + key.size(), words.find(' ', at + 1) - at - key.size());
   };
   if (rule_of(m.config) != rule_of(config))

@@ -145,7 +145,7 @@ struct muon {
     double epsilon;
     T a, b, c;
     int iterations;
-    compute::detail::adamw_scalars<T> adamw;
+    compute::detail::adamw_scalars<T> of_others;  // tensors that are no matrices
   };
   template <class T>
   static scalars<T> at(const options& o, const train::whole_tensor& t, double rate, std::int64_t step, bool decays) {
@@ -154,7 +154,7 @@ struct muon {
     scalars<T> s{};
     s.is_orthogonal = is_orthogonal(o, t);
     if (!s.is_orthogonal) {
-      s.adamw = compute::detail::adamw_scalars<T>(
+      s.of_others = compute::detail::adamw_scalars<T>(
           compute::adamw_step{rate * o.adamw_rate, o.beta1, o.beta2, o.adamw_epsilon, decay, step, 1.0});
       return s;
     }
@@ -174,7 +174,7 @@ struct muon {
                             const Work& work) {
     using train::add_by_factor, train::as_matrix, train::step_each, train::weighted_sum;
     if (!s.is_orthogonal)
-      return step_each<train::detail::muon_adamw, T>(backend, s.adamw, work.gradient_scale, w, g, m[0], m[1]);
+      return step_each<train::detail::muon_adamw, T>(backend, s.of_others, work.gradient_scale, w, g, m[0], m[1]);
     const std::int64_t n = work.tensor.count(), rows = work.tensor.rows, columns = work.tensor.columns;
     const std::int64_t least = (std::min)(rows, columns), squared = least * least;
     auto x = work.room(0, n), y = work.room(n, n);

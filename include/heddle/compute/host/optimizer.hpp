@@ -1,36 +1,27 @@
-// heddle/compute/host/adamw.hpp: one AdamW step in one pass over parameters, gradients and moments.
+// heddle/compute/host/optimizer.hpp: one AdamW step in one pass over parameters, gradients and moments.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
-#include <heddle/core/error.hpp>
 
-#include <cmath>
-#include <string>
+#include <algorithm>
+#include <cstdint>
 
 namespace heddle::inline v0::compute::detail {
 
-/// The update of one block of elements: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
-/// p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps). The scalars are computed in double and rounded once.
+/// The update of one block of elements, each as `adamw_scalars::updated`.
 template <class T>
-class adamw_update {
+class adamw_update : adamw_scalars<T> {
+  using scalars = adamw_scalars<T>;
+  using scalars::b1, scalars::b2, scalars::c1, scalars::c2, scalars::decay, scalars::eps, scalars::grad_scale,
+      scalars::inverse, scalars::rate;
+
  public:
   static constexpr int width = block_size<T>;
 
-  explicit adamw_update(const adamw_step& step) {
-    if (step.step < 1)
-      throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
-    const auto t = static_cast<double>(step.step);
-    const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
-    decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
-    b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
-    b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
-    rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
-    inverse = static_cast<T>(1.0 / correction2), eps = static_cast<T>(step.eps);
-    grad_scale = static_cast<T>(step.grad_scale);
-  }
+  using scalars::scalars;
 
   void operator()(const T* gradient, T* first, T* second, T* parameter) const {
     T mean[width], square[width], root[width];
@@ -45,9 +36,6 @@ class adamw_update {
     for (int l = 0; l < width; ++l) second[l] = square[l];
     for (int l = 0; l < width; ++l) parameter[l] = root[l];
   }
-
- private:
-  T decay, b1, c1, b2, c2, rate, inverse, eps, grad_scale;
 };
 
 /// Gives `body(i, count, first, second, parameter)` blocks of at most `width` elements; what is shorter lies in
@@ -117,30 +105,15 @@ void body(ops::stochastic_adamw<G>, team& workers, std::int64_t n, T* master, bf
                });
 }
 
-/// Takes the last step with the same gradients and scalars back: p = (p + lr/(1-b1^t) m / (..)) / (1 - lr wd), then
-/// v = (v - (1-b2) g^2) / b2 and m = (m - (1-b1) g) / b1, up to rounding. A second moment is never left below 0; moments
-/// whose beta is 0 are set to 0, which is what the next step makes of them.
+/// Takes the last step with the same gradients and scalars back, up to rounding. A second moment is never left below 0; moments whose beta is 0
+/// are set to 0, which is what the next step makes of them.
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class T>
 void body(ops::undo_adamw, team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, adamw_step step) {
-  const auto t = static_cast<double>(step.step);
-  const double kept = 1.0 - step.lr * step.weight_decay;
-  if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
+  const adamw_scalars<T> s(step);
   require_reversible(step);
-  const T decay = static_cast<T>(kept);
-  const T b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
-  const T b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
-  const T rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
-  const T inverse = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t))), eps = static_cast<T>(step.eps);
-  const T grad_scale = static_cast<T>(step.grad_scale);
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T d = g[i] * grad_scale;
-      p[i] = (p[i] + rate * m[i] / (std::sqrt(v[i]) * inverse + eps)) / decay;
-      const T second = v[i] - c2 * d * d;
-      v[i] = b2 > T(0) && second > T(0) ? second / b2 : T(0);
-      m[i] = b1 > T(0) ? (m[i] - c1 * d) / b1 : T(0);
-    }
+    for (std::int64_t i = begin; i < end; ++i) p[i] = s.taken_back(p[i], g[i], m[i], v[i]);
   });
 }
 

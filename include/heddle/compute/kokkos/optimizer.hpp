@@ -1,8 +1,8 @@
-// heddle/compute/kokkos/adamw.hpp: one AdamW step, and one taken back, as Kokkos kernels.
+// heddle/compute/kokkos/optimizer.hpp: one AdamW step, and one taken back, as Kokkos kernels.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
-#include <heddle/compute/host/adamw.hpp>
+#include <heddle/compute/host/optimizer.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>

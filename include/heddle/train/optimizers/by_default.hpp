@@ -1,4 +1,4 @@
-// heddle/train/optimizers/adamw.hpp: AdamW, the rule of optimizers that a strategy has by default, by kernels of the backend.
+// heddle/train/optimizers/by_default.hpp: AdamW, the rule of optimizers that a strategy has by default, by kernels of the backend.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
@@ -86,6 +86,9 @@ struct adamw {
                                  numbers, "; post_validation_with_copy can"}));
   }
 };
+
+/// The rule of a strategy that names none.
+using by_default = adamw;
 
 }  // namespace optimizers
 
