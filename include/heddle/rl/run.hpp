@@ -70,12 +70,12 @@ class session {
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
   static constexpr bool shares_backend = !space_of<backend_type>::host_accessible;
-  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
-  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
   static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
   using options_type = typename trainer_type::options_type;
+  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
+  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
 
   template <class Fill>
   session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
@@ -84,6 +84,7 @@ class session {
         how_(how),
         settings_(checked(s, how)),
         objective_(to_string(options.model.objective)),
+        critic_text_(to_string(critic)),
         task_(&t),
         where_(checked(where, how, world.size())),
         buffer_(how, s.prompts) {
@@ -91,11 +92,9 @@ class session {
     generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
     generators_ = generating_count(where.generate, copies{});
     if (training_) make_trainer(options, fill);
-    if constexpr (has_critic) {
-      if (s.advantage != advantage_of::reward)
-        throw config_error("heddle: rl: advantages come from the critic: settings.advantage must be advantage_of::reward");
+    require_critic<Critic>(s);
+    if constexpr (has_critic)
       if (training_) critic_.emplace(*training_, critic, trainer_->options());
-    }
     if (generating_) make_generator(options, fill);
     route_weights();
   }
@@ -103,10 +102,6 @@ class session {
   /// `report(const run_report&)` on ranks that train, behind each batch.
   template <class Report, class Saves>
   run_result run(Report&& report, const Saves& saves) {
-    if constexpr (has_critic && !std::is_same_v<Saves, no_saves>)
-      if (!saves.folder.empty())
-        throw config_error("heddle: rl: a run with a critic is not saved; saves.folder must be empty, got \"" +
-                           saves.folder.string() + "\"");
     last_ = now_ns();
     run_saver<session, Saves> saver(*this, saves);
     if (rollout_ && !saver.resumed()) rollout_->start(most_groups);
@@ -521,7 +516,7 @@ class session {
   World* world_;
   flow how_;
   settings settings_;
-  std::string objective_;
+  std::string objective_, critic_text_;
   const task* task_;
   meshes<train_mesh, GenerateMesh> where_;
   rl::statistics statistics_{};
