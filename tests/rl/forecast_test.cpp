@@ -118,6 +118,7 @@ TEST_CASE("a run takes the memory that is foretold within two hundredths", "[rl]
        {run_case{{}, "dp=2", "dp=2"}, run_case{{}, "tp=2", "pp=2", true},
         run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true}, run_case{{}, "pp=2", "tp=2", false, true},
         run_case{apart, "dp=2", "tp=2", true}, run_case{apart, "pp=2", "dp=1"},
+        run_case{rl::asyncflow::flow, "dp=2", "tp=2"}, run_case{rl::asyncflow::flow, "pp=2", "dp=2"},
         run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true, true},
         run_case{apart, "pp=2", "dp=1", false, false, true}}) {
     const runner all{c};

@@ -196,7 +196,8 @@ TEST_CASE("degenerate pipelines are the synchronous one, bit for bit", "[rl][run
     using in_flight = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<0>>, rl::slots<12>>;
     using recomputed = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<0>>>;
     using all_of_one = rl::pipeline<rl::partial<1>>;
-    for (const rl::flow& how : {zero::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
+    using delayed = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>, 1, rl::load::beside<1>>>;
+    for (const rl::flow& how : {zero::flow, delayed::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
       INFO(to_string(how));
       c.how = how;
       c.s.one_copy = !how.apart;
@@ -268,6 +269,8 @@ TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", 
   using half = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>>>;
   using seldom = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>, 2>>;
   using rolling = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<2>, 1, rl::load::rolling_by<1>>>;
+  using beside = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1>, 1, rl::load::beside<>>>;
+  using beside_far = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<3>, 2, rl::load::beside<1>>, rl::max_age<4>>;
   using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
   using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::partial<2>>;
@@ -277,7 +280,8 @@ TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", 
   for (const char* generate : {"dp=2", "tp=2", "dp=2,replica=2"})
     for (const expectation& e :
          {expectation{one_off::flow, 1}, expectation{half::flow, 1}, expectation{seldom::flow, 1},
-          expectation{rolling::flow, -1}, expectation{flying::flow, -1}, expectation{aged::flow, -1},
+          expectation{rolling::flow, -1}, expectation{beside::flow, 1}, expectation{beside_far::flow, -1},
+          expectation{flying::flow, -1}, expectation{aged::flow, -1},
           expectation{over::flow, -1}, expectation{over_apart::flow, -1}}) {
       c.how = e.how;
       c.generate = generate;
@@ -461,6 +465,8 @@ TEST_CASE("runs refuse settings and meshes that do not fit, by name", "[rl][run]
                     Catch::Contains("rl::flow.ahead: generators on the trainer's own ranks cannot be ahead of it"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.how.rolling = 1; }),
                     Catch::Contains("rl::flow.rolling: generators on the trainer's own ranks take weights together"));
+  CHECK_THROWS_WITH(with([](run_case& c) { c.how.delayed = true; }),
+                    Catch::Contains("rl::flow.delayed: weights wait until the answers of a window are complete"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.how.of = 0; }),
                     Catch::Contains("rl::flow.ahead / of must be a fraction of at least 0, got 0 / 0"));
   CHECK_THROWS_WITH(rl::detail::require_objective(run_blind{}, rl::april::flow),

@@ -33,6 +33,7 @@ struct memory_forecast {
   std::int64_t reference = 0;               ///< weights that divergences are measured to
   std::int64_t exchanging = 0;              ///< of that, while it scores
   infer::memory_plan generation{};          ///< of the generator
+  std::int64_t spare = 0;                   ///< of the generator, for weights that wait (`flow::delayed`)
   std::int64_t outgoing = 0, incoming = 0;  ///< buckets of weights on their way
   /// Weights that are there in turn (`settings.one_copy`): a trainer's while it trains, a generator's while it generates.
   std::int64_t trained_in_turn = 0, generated_in_turn = 0;
@@ -48,7 +49,8 @@ struct memory_forecast {
 
  private:
   std::int64_t held() const noexcept {
-    return training.total() + training.beside + critic.total() + critic.beside + reference + generation.held();
+    return training.total() + training.beside + critic.total() + critic.beside + reference + generation.held() +
+           spare;
   }
 };
 
@@ -59,7 +61,7 @@ inline std::string to_string(const memory_forecast& f) {
   };
   std::string parts = of(f.training.total() + f.training.beside, " of the trainer") +
                       of(f.critic.total() + f.critic.beside, " of the critic") + of(f.reference, " of the reference") +
-                      of(f.generation.held(), " of the generator") + of(f.outgoing, " of a bucket to others") +
+                      of(f.generation.held(), " of the generator") + of(f.spare, " of weights that wait") + of(f.outgoing, " of a bucket to others") +
                       of(f.incoming, " of a bucket from others") +
                       of(f.trained_in_turn, " of the trainer's weights away while it generates") +
                       of(f.generated_in_turn, " of the generator's away while it trains");
@@ -140,6 +142,7 @@ memory_forecast forecast(const flow& how, const meshes<typename Strategy::mesh, 
     f.reference = trained;
     f.exchanging = (std::min)(trained, model::usual_bucket_bytes<space_of<backend_type>>);
   }
+  if (how.delayed) f.spare = generated;
   if (ranks > 1) {
     const std::int64_t bucket =
         s.bucket_bytes / static_cast<std::int64_t>(sizeof(scalar)) * static_cast<std::int64_t>(sizeof(scalar));
