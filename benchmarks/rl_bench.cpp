@@ -1,8 +1,10 @@
 // benchmarks/rl_bench.cpp: what a run of reinforcement learning spends beside decoding and training, and whether the
 // simulation that is told what those take foretells its steps. A model of 10 million floats, one thread a rank.
-// run: rl_bench [batches of a run] [rounds]
+// run: rl_bench [batches of a run] [rounds]; or rl_bench samples [batches]: answers a second, beside rl_samples_trl.py
+#include HEDDLE_GEMM_HEADER
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/rl/run.hpp>
@@ -12,10 +14,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,13 +55,13 @@ struct outcome {
 };
 
 // `ends` of the vocabulary end an answer, so that lengths differ.
-outcome run(const rl::flow& how, std::int64_t prompts, std::int64_t batches, int ends) {
+outcome run(const rl::flow& how, std::int64_t prompts, std::int64_t batches, int ends, int answers = 4) {
   hd::train::options<policy::config> options;
   static_cast<hd::model::gpt2_config&>(options.model) = {
       .layers = 5, .heads = 6, .width = 384, .context = 64, .vocabulary = vocabulary};
   options.learning_rate = {.peak = 1e-6, .minimum = 1e-6, .warmup_steps = 0};
   options.threads_per_rank = 1;
-  rl::settings s{.prompts = prompts, .answers = 4, .steps = batches, .most_tokens = most_tokens};
+  rl::settings s{.prompts = prompts, .answers = answers, .steps = batches, .most_tokens = most_tokens};
   for (int t = 0; t < ends; ++t) s.end_tokens.push_back(t);
   outcome got;
   std::mutex mutex;
@@ -91,7 +95,7 @@ outcome run(const rl::flow& how, std::int64_t prompts, std::int64_t batches, int
           }};
   const rl::meshes<train_mesh, generate_mesh> where{train_mesh{1}, generate_mesh{1}};
   hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>{how.apart ? 2 : 1}, [&](auto& world) {
-    rl::run<hd::strategy<train_mesh>>(world, how, where, policy{}, options, s, task, [&](const rl::run_report& r) {
+    rl::run<hd::strategy<train_mesh, hd::compute::host<HEDDLE_GEMM>>>(world, how, where, policy{}, options, s, task, [&](const rl::run_report& r) {
       const std::int64_t now = hd::now_ns();
       const std::lock_guard lock(mutex);
       batch_times b;
@@ -145,9 +149,24 @@ void foretell(const char* name, const rl::flow& how, std::int64_t batches, sim::
   std::printf("%-28s foretold %.3f s a step, measured %.3f, ratio %.2f\n", name, foretold, took, foretold / took);
 }
 
+// 8 prompts with 8 answers of 48 tokens a batch, on one thread: generated, judged and trained on.
+void print_samples(std::int64_t batches) {
+  const std::clock_t began = std::clock();
+  const outcome of = run({}, 8, batches, 0, 8);
+  const double cpu = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC / static_cast<double>(batches);
+  const double all = median_of(of, [](const batch_times& b) { return b.all; });
+  std::printf("heddle: 64 answers in %.3f s (decoding %.3f, training %.3f): %.2f answers/s; processor time %.3f s a batch\n",
+              all, median_of(of, [](const batch_times& b) { return b.decode; }),
+              median_of(of, [](const batch_times& b) { return b.train; }), 64 / all, cpu);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "samples") {
+    print_samples(argc > 2 ? std::atoll(argv[2]) : 5);
+    return 0;
+  }
   const std::int64_t batches = argc > 1 ? std::atoll(argv[1]) : 8;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 3;
   using one_off = rl::pipeline<rl::split, rl::one_step_off>;

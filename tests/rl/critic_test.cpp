@@ -31,7 +31,7 @@ namespace hd = heddle;
 namespace rl = heddle::rl;
 using hd::dp, hd::pp, hd::tp;
 using train_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using generate_mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using generate_mesh = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>, hd::axis<rl::replica>>;
 using base = hd::model::gpt2<double>;
 using critic = rl::critic<base>;
 using policy = rl::policy<base, rl::any_objective>;

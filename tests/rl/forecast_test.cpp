@@ -11,6 +11,7 @@
 #include <heddle/model/spiking_brain.hpp>
 #include <heddle/rl/forecast.hpp>
 #include <heddle/rl/run.hpp>
+#include <heddle/rl/with_critic.hpp>
 #include <heddle/testing/checked_backend.hpp>
 
 #include <cstdint>
@@ -44,7 +45,7 @@ using strategy = hd::strategy<train_mesh, hd::zero<1>, backend>;
 struct run_case {
   rl::flow how{};
   const char *train, *generate;
-  bool reference = false, one_copy = false;
+  bool reference = false, one_copy = false, critic = false;
 };
 
 double reward_of(const rl::question& q) {
@@ -60,6 +61,7 @@ struct runner {
     of.sequences = 4, of.rows = 16, of.block_rows = 4;
     of.bucket_bytes = 1 << 12;
     of.one_copy = c.one_copy;
+    if (c.critic) of.advantage = rl::advantage_of::reward;
     return of;
   }();
   hd::train::options<policy::config> options = [this] {
@@ -74,8 +76,15 @@ struct runner {
     o.threads_per_rank = 1;
     return o;
   }();
+  rl::with_critic<hd::model::gpt2<float>> critic = [this] {
+    rl::with_critic<hd::model::gpt2<float>> of;
+    of.options.learning_rate = options.learning_rate;
+    of.options.microbatches = 2;
+    return of;
+  }();
   int ranks() const { return where.train.size() + (c.how.apart ? where.generate.size() : 0); }
   rl::memory_forecast forecast(int rank) const {
+    if (c.critic) return rl::forecast<strategy>(c.how, where, policy{}, options, s, rank, critic);
     return rl::forecast<strategy>(c.how, where, policy{}, options, s, rank);
   }
   // The most bytes that each rank had in a run.
@@ -86,7 +95,12 @@ struct runner {
     std::vector<std::int64_t> most(static_cast<std::size_t>(ranks()));
     hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks()}, [&](auto& world) {
       most_of_thread() = 0;
-      rl::run<strategy>(world, c.how, where, policy{}, options, s, task, [](const rl::run_report&) {});
+      const auto report = [](const rl::run_report&) {};
+      if (c.critic)
+        rl::run<strategy>(world, c.how, where, policy{}, options, s, task, report, rl::no_saves{}, rl::seeded_weights{},
+                          critic);
+      else
+        rl::run<strategy>(world, c.how, where, policy{}, options, s, task, report);
       most[static_cast<std::size_t>(world.rank())] = most_of_thread();
     });
     return most;
@@ -103,10 +117,13 @@ TEST_CASE("a run takes the memory that is foretold within two hundredths", "[rl]
   for (const run_case& c :
        {run_case{{}, "dp=2", "dp=2"}, run_case{{}, "tp=2", "pp=2", true},
         run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true}, run_case{{}, "pp=2", "tp=2", false, true},
-        run_case{apart, "dp=2", "tp=2", true}, run_case{apart, "pp=2", "dp=1"}}) {
+        run_case{apart, "dp=2", "tp=2", true}, run_case{apart, "pp=2", "dp=1"},
+        run_case{rl::asyncflow::flow, "dp=2", "tp=2"}, run_case{rl::asyncflow::flow, "pp=2", "dp=2"},
+        run_case{{}, "dp=2,tp=2", "dp=2,replica=2", true, true, true},
+        run_case{apart, "pp=2", "dp=1", false, false, true}}) {
     const runner all{c};
     INFO(to_string(c.how) << ", train " << c.train << ", generate " << c.generate << ", reference " << c.reference
-                          << ", one copy " << c.one_copy);
+                          << ", one copy " << c.one_copy << ", critic " << c.critic);
     const std::vector<std::int64_t> counted = all.counted();
     for (int r = 0; r < all.ranks(); ++r) {
       const rl::memory_forecast f = all.forecast(r);
@@ -131,6 +148,9 @@ TEST_CASE("a forecast of a run refuses what a run refuses", "[rl][forecast]") {
   all.c.how.apart = false;
   all.where.generate = hd::parse_mesh<generate_mesh>("dp=1");
   CHECK_THROWS_WITH(all.forecast(0), Catch::Contains("that generate in turn should each have all of the world's"));
+  all.where.generate = hd::parse_mesh<generate_mesh>("dp=2");
+  all.c.critic = true;
+  CHECK_THROWS_WITH(all.forecast(0), Catch::Contains("settings.advantage must be advantage_of::reward"));
 }
 
 TEST_CASE("a model whose layers keep states is trained by its answers, and its states are foretold", "[rl][forecast]") {

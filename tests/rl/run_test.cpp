@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -45,6 +48,7 @@ struct run_case {
   rl::settings s = small();
   rl::any_objective objective = rl::aipo{};
   double rate = 1e-2;
+  std::chrono::milliseconds trains{0};  // each batch takes so much longer to train on
 
   static rl::settings small() {
     rl::settings s{.prompts = 4, .answers = 3, .steps = 5, .most_tokens = 5};
@@ -59,7 +63,10 @@ struct run_outcome {
   rl::run_result result{};
   std::vector<rl::run_report> reports{};
   std::vector<double> weights{};  // of the first rank that trains, at the end
+  std::vector<double> trained{};  // when each batch was, by run_clock, on rank 0
 };
+
+double run_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The share of sevens, and more for an end: rewards differ within groups.
 double run_reward(const rl::question& q) {
@@ -102,6 +109,11 @@ run_outcome run_on_ranks(const run_case& c, const rl::task& task = run_task(), c
     std::vector<rl::run_report> mine;
     const auto report = [&](const rl::run_report& r, auto& trainer) {
       mine.push_back(r);
+      if (c.trains.count() > 0) {
+        std::this_thread::sleep_for(c.trains);
+        const std::lock_guard lock(mutex);
+        if (world.rank() == 0) all.trained.push_back(run_clock());
+      }
       if (world.rank() != 0 || r.batch + 1 < c.s.steps) return;
       const auto weights = trainer.stage(0).weights();
       const std::lock_guard lock(mutex);
@@ -196,7 +208,8 @@ TEST_CASE("degenerate pipelines are the synchronous one, bit for bit", "[rl][run
     using in_flight = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<0>>, rl::slots<12>>;
     using recomputed = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<0>>>;
     using all_of_one = rl::pipeline<rl::partial<1>>;
-    for (const rl::flow& how : {zero::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
+    using delayed = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>, 1, rl::load::beside<1>>>;
+    for (const rl::flow& how : {zero::flow, delayed::flow, in_flight::flow, recomputed::flow, all_of_one::flow, apart(rl::flow{})}) {
       INFO(to_string(how));
       c.how = how;
       c.s.one_copy = !how.apart;
@@ -268,6 +281,8 @@ TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", 
   using half = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>>>;
   using seldom = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<0>, 2>>;
   using rolling = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<2>, 1, rl::load::rolling_by<1>>>;
+  using beside = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1>, 1, rl::load::beside<>>>;
+  using beside_far = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<3>, 2, rl::load::beside<1>>, rl::max_age<4>>;
   using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
   using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::partial<2>>;
@@ -277,7 +292,8 @@ TEST_CASE("tokens are as old as a pipeline says, and each answer is used once", 
   for (const char* generate : {"dp=2", "tp=2", "dp=2,replica=2"})
     for (const expectation& e :
          {expectation{one_off::flow, 1}, expectation{half::flow, 1}, expectation{seldom::flow, 1},
-          expectation{rolling::flow, -1}, expectation{flying::flow, -1}, expectation{aged::flow, -1},
+          expectation{rolling::flow, -1}, expectation{beside::flow, 1}, expectation{beside_far::flow, -1},
+          expectation{flying::flow, -1}, expectation{aged::flow, -1},
           expectation{over::flow, -1}, expectation{over_apart::flow, -1}}) {
       c.how = e.how;
       c.generate = generate;
@@ -344,6 +360,64 @@ TEST_CASE("tokens of a run are as old as its simulation says", "[rl][run][ranks]
   CHECK_THROWS_WITH(rl::simulated(rl::pipeline<rl::split, rl::one_step_off, rl::partial<2>>::flow, c.s, 1),
                     Catch::Contains("interrupted answers are simulated with synchronous weights after each step, got "
                                     "apart, ahead by 1/1 batch, interrupted, 2 batches begun"));
+}
+
+TEST_CASE("a simulation that is told what stages take foretells the seconds of a step within a tenth",
+          "[rl][run][ranks]") {
+  // Stages sleep, and what they took is measured: on a machine with other work that hardly differs.
+  using std::chrono::milliseconds;
+  using off = rl::pipeline<rl::split, rl::one_step_off>;
+  using beside = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1>, 1, rl::load::beside<>>>;
+  struct stages {
+    rl::flow how;
+    milliseconds judges, trains;  // a group, a batch
+  };
+  for (const stages& x : {stages{{}, milliseconds(20), milliseconds(80)}, stages{off::flow, milliseconds(15), milliseconds(160)},
+                          stages{off::flow, milliseconds(40), milliseconds(60)},
+                          stages{beside::flow, milliseconds(15), milliseconds(160)}}) {
+    INFO(to_string(x.how) << ", " << x.judges.count() << " ms a group, " << x.trains.count() << " ms a batch");
+    run_case c{.how = x.how, .train = "dp=1", .generate = "dp=1", .trains = x.trains};
+    c.s.steps = 6, c.s.end_tokens = {}, c.s.sequences = 32;
+    std::mutex mutex;
+    struct answered {
+      double first_prompt = 0, last_reward = 0;
+    };
+    std::map<std::int64_t, answered> batches;
+    rl::task task = run_task();
+    const rl::task judged = task;
+    task.prompt = [&](std::int64_t group) {
+      const std::lock_guard lock(mutex);
+      batches.try_emplace(group / c.s.prompts, run_clock(), 0);
+      return judged.prompt(group);
+    };
+    task.reward = [&](std::span<const rl::question> all) {
+      std::this_thread::sleep_for(x.judges);
+      const std::lock_guard lock(mutex);
+      batches.at(all[0].group / c.s.prompts).last_reward = run_clock();
+      return judged.reward(all);
+    };
+    const run_outcome got = run_on_ranks(c, task);
+    const auto median = [](std::vector<double> all) {
+      std::sort(all.begin(), all.end());
+      return all.at(all.size() / 2);
+    };
+    std::vector<double> wrote, trained, met, took;
+    const std::int64_t ahead = x.how.apart ? 1 : 0;
+    for (std::int64_t b = 1; b + 1 + ahead < c.s.steps; ++b) {
+      const double end = got.trained.at(static_cast<std::size_t>(b)), next = batches.at(b + ahead).last_reward;
+      wrote.push_back(batches.at(b).last_reward - batches.at(b).first_prompt);
+      // A step begins with the batch that is written meanwhile, or behind its own.
+      trained.push_back(end - (x.how.apart ? batches.at(b + 1).first_prompt : batches.at(b).last_reward));
+      met.push_back(batches.at(b + 1 + ahead).first_prompt - (std::max)(end, next));
+      took.push_back(got.reports.at(static_cast<std::size_t>(b) + 1).seconds);
+    }
+    sim::rl_times times{.step = 0, .train = median(trained), .publish = median(met)};
+    times.step_per_answer = median(wrote) / static_cast<double>(c.s.most_tokens * c.s.prompts * c.s.answers);
+    times.length = [&](std::int64_t, int) { return static_cast<int>(c.s.most_tokens); };
+    const double foretold = sim::simulate(rl::simulated(x.how, c.s, 1), times, 6, 2).seconds_per_step(2);
+    CAPTURE(median(wrote), times.train, times.publish);
+    CHECK(median(took) == Approx(foretold).epsilon(.1));
+  }
 }
 
 TEST_CASE("a guard gives up what older versions wrote, and the run goes on", "[rl][run][ranks]") {
@@ -461,6 +535,8 @@ TEST_CASE("runs refuse settings and meshes that do not fit, by name", "[rl][run]
                     Catch::Contains("rl::flow.ahead: generators on the trainer's own ranks cannot be ahead of it"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.how.rolling = 1; }),
                     Catch::Contains("rl::flow.rolling: generators on the trainer's own ranks take weights together"));
+  CHECK_THROWS_WITH(with([](run_case& c) { c.how.delayed = true; }),
+                    Catch::Contains("rl::flow.delayed: weights wait until the answers of a window are complete"));
   CHECK_THROWS_WITH(with([](run_case& c) { c.how.of = 0; }),
                     Catch::Contains("rl::flow.ahead / of must be a fraction of at least 0, got 0 / 0"));
   CHECK_THROWS_WITH(rl::detail::require_objective(run_blind{}, rl::april::flow),

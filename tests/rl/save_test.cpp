@@ -10,6 +10,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/rl/run.hpp>
 #include <heddle/rl/save.hpp>
+#include <heddle/rl/with_critic.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -61,6 +62,7 @@ struct save_case {
   rl::saves saves{};
   rl::any_objective objective = rl::aipo{};
   std::int64_t stops_at = -1;  // the batch in which a stop is asked for
+  bool critic = false;         // advantages are by one
 
   static rl::settings small() {
     rl::settings s{.prompts = 4, .answers = 2, .steps = 6, .most_tokens = 5};
@@ -73,7 +75,7 @@ struct save_case {
 
 struct save_outcome {
   rl::run_result result{};
-  std::map<std::int64_t, double> rewards{}, losses{};  // of each batch
+  std::map<std::int64_t, double> rewards{}, losses{}, critics{};  // of each batch; the last: losses of a critic
   std::vector<double> weights{};                       // of the first rank that trains, at the end
   std::vector<std::string> notes{};
 };
@@ -109,18 +111,24 @@ save_outcome run_saved(const save_case& c) {
   rl::saves saves = c.saves;
   saves.note = [&](const std::string& text) { all.notes.push_back(text); };
   const int ranks = c.how.apart ? where.train.size() + where.generate.size() : where.train.size();
+  rl::with_critic<hd::model::gpt2<double>> critic;
+  critic.options.learning_rate = o.learning_rate;
+  rl::settings s = c.s;
+  if (c.critic) s.advantage = rl::advantage_of::reward;
   hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>{ranks}, [&](auto& world) {
-    const rl::run_result result = rl::run<hd::strategy<save_train_mesh, hd::zero<1>>>(
-        world, c.how, where, save_policy{}, o, c.s, task,
-        [&](const rl::run_report& r, auto& trainer) {
-          if (world.rank() != 0) return;
-          if (r.batch == c.stops_at) stop = true;
-          const auto weights = trainer.stage(0).weights();
-          const std::lock_guard lock(mutex);
-          all.rewards[r.batch] = r.reward, all.losses[r.batch] = r.training.loss;
-          all.weights.assign(weights.begin(), weights.end());
-        },
-        saves);
+    const auto report = [&](const rl::run_report& r, auto& trainer) {
+      if (world.rank() != 0) return;
+      if (r.batch == c.stops_at) stop = true;
+      const auto weights = trainer.stage(0).weights();
+      const std::lock_guard lock(mutex);
+      all.rewards[r.batch] = r.reward, all.losses[r.batch] = r.training.loss, all.critics[r.batch] = r.critic.loss;
+      all.weights.assign(weights.begin(), weights.end());
+    };
+    using strategy = hd::strategy<save_train_mesh, hd::zero<1>>;
+    const rl::run_result result =
+        c.critic ? rl::run<strategy>(world, c.how, where, save_policy{}, o, s, task, report, saves,
+                                     rl::seeded_weights{}, critic)
+                 : rl::run<strategy>(world, c.how, where, save_policy{}, o, s, task, report, saves);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) all.result = result;
   });
@@ -164,13 +172,15 @@ TEST_CASE("a run cut by a save ends with the bits of an undisturbed one", "[rl][
   struct cut {
     rl::flow how;
     const char *train, *generate;
+    bool critic = false;
   };
   for (const cut& x : {cut{save_sync, "dp=2", "dp=2"}, cut{save_sync, "pp=2", "tp=2"},
+                       cut{save_sync, "dp=2", "dp=2", true}, cut{side_by_side(save_sync), "pp=2", "dp=1", true},
                        cut{side_by_side(save_sync), "dp=2", "dp=2"}, cut{side_by_side(save_sync), "dp=1", "dp=1"},
                        cut{rl::april::flow, "dp=2", "dp=2"}}) {
-    INFO(to_string(x.how) << ", train " << x.train << ", generate " << x.generate);
+    INFO(to_string(x.how) << ", train " << x.train << ", generate " << x.generate << ", critic " << x.critic);
     const save_folder saves("cut");
-    save_case c{.how = x.how, .train = x.train, .generate = x.generate};
+    save_case c{.how = x.how, .train = x.train, .generate = x.generate, .critic = x.critic};
     c.saves.folder = saves.path;
     const save_outcome whole = run_saved(c);
     fs::remove_all(saves.path);
@@ -189,6 +199,8 @@ TEST_CASE("a run cut by a save ends with the bits of an undisturbed one", "[rl][
     for (const auto& [batch, reward] : resumed.rewards) {
       CHECK(reward == whole.rewards.at(batch));
       CHECK(resumed.losses.at(batch) == whole.losses.at(batch));
+      CHECK(resumed.critics.at(batch) == whole.critics.at(batch));
+      if (x.critic) CHECK(resumed.critics.at(batch) > 0);
     }
     CHECK(resumed.weights == whole.weights);
     CHECK(resumed.result.batches == whole.result.batches);
@@ -260,10 +272,15 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
   CAPTURE(seed);
   const hd::counter_random random(seed, 0);
   std::uint64_t at = 0;
-  for (const rl::flow& how : {save_sync, side_by_side(save_sync), flying::flow}) {
-    INFO(to_string(how));
+  struct killed {
+    rl::flow how;
+    bool critic = false;
+  };
+  for (const auto& [how, critic] : {killed{save_sync}, killed{side_by_side(save_sync)}, killed{flying::flow},
+                                   killed{save_sync, true}}) {
+    INFO(to_string(how) << ", critic " << critic);
     const save_folder saves("kill");
-    save_case c{.how = how, .train = how.apart ? "dp=1" : "dp=2", .generate = "dp=2"};
+    save_case c{.how = how, .train = how.apart ? "dp=1" : "dp=2", .generate = "dp=2", .critic = critic};
     c.s.steps = 12;
     const auto start = std::chrono::steady_clock::now();
     c.saves.folder = saves.path;
@@ -308,7 +325,9 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
       save_case more = c;
       const save_folder other("kill-whole");
       more.saves = {.folder = other.path};
-      CHECK(run_saved(c).weights == run_saved(more).weights);
+      const save_outcome resumed = run_saved(c), undisturbed = run_saved(more);
+      CHECK(resumed.weights == undisturbed.weights);
+      CHECK(resumed.critics.at(13) == undisturbed.critics.at(13));
     } else {
       CHECK(run_saved(c).result.batches == 14);
     }
@@ -359,6 +378,7 @@ TEST_CASE("saves that do not fit, or are torn, are refused or passed over by nam
   refused([](save_case& o) { o.s.answers = 3; }, save + "settings.answers 2; this run's is 3");
   refused([](save_case& o) { o.s.end_tokens = {5, 6}; }, save + "settings.end_tokens {6}; this run's is {5 6}");
   refused([](save_case& o) { o.how = rl::april::flow; }, save + "pipeline colocated, synchronous; this run's is colocated");
+  refused([](save_case& o) { o.critic = true; }, save + "settings.advantage group_normalised; this run's is reward");
   refused([](save_case& o) { o.objective = rl::aipo{3}; }, save + "objective aipo rho=4; this run's is aipo rho=3");
   refused([](save_case& o) { o.saves.facts = {{"prompts", "cd"}}; }, save + "prompts ab; this run's is cd");
   refused([](save_case& o) { o.saves.facts = {{"model", "x"}}; }, save + "model unknown; this run's is x");

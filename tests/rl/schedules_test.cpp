@@ -50,6 +50,7 @@ chosen choose(const hd::counter_random& random, int most_ranks) {
     if (f.in_flight && below(2) == 0) f.cache = hd::infer::kv::recompute;
   }
   if (below(3) == 0) f.over = 2;
+  if (f.apart && !f.overtakes()) f.delayed = below(2) == 0;
   if (below(2) == 0) f.slots = 1 + below(4);
   if (below(4) == 0) f.most_age = below(3);
   if (below(4) == 0) f.least_share = .99;
@@ -88,12 +89,13 @@ TEST_CASE("random pipelines on random meshes with random delays lose and repeat 
   o.model.objective = rl::aipo{};
   o.learning_rate = {.peak = 1e-2, .minimum = 1e-2, .warmup_steps = 0};
   o.threads_per_rank = 1;
-  int apart = 0, guarded = 0, flying = 0;
+  int apart = 0, guarded = 0, flying = 0, delayed = 0;
   for (std::uint64_t trial = 0; trial < (transport_test::on_threads ? 80 : 24); ++trial) {
     const hd::counter_random random(seed, trial);
     const chosen c = choose(random, (std::min)(transport_test::most_ranks(), 4));
     CAPTURE(trial, to_string(c.how), c.train, c.generate, c.delay_us);
     apart += c.how.apart, guarded += c.how.most_age >= 0 || c.how.least_share > 0, flying += c.how.in_flight;
+    delayed += c.how.delayed;
     std::mutex mutex;
     seen all;
     const auto reward = [&](const rl::question& q) {
@@ -150,5 +152,6 @@ TEST_CASE("random pipelines on random meshes with random delays lose and repeat 
     CHECK(apart > 5);
     CHECK(guarded > 3);
     CHECK(flying > 2);
+    CHECK(delayed > 2);
   }
 }

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,20 +64,23 @@ class stage_weights {
   using space = space_of<Stage>;
 
   explicit stage_weights(Stage* stage) noexcept : stage_(stage) {}
+  /// The same places in another memory of as many elements, which must outlive it: `written` then tells the stage nothing.
+  stage_weights(Stage* stage, row_view<element, space> memory) : stage_(stage), memory_(memory) {}
   std::vector<parameter_box> boxes() const {
     return stage_ == nullptr ? std::vector<parameter_box>{} : parameter_boxes(stage_->parameters());
   }
   std::vector<row_view<element, space>> rows() const {
     if (stage_ == nullptr) return {};
-    return {stage_->weights()};
+    return {memory_ ? *memory_ : row_view<element, space>(stage_->weights())};
   }
   /// Somebody has written the weights.
   void written() const {
-    if (stage_ != nullptr) of_stage::weights_written(*stage_);
+    if (stage_ != nullptr && !memory_) of_stage::weights_written(*stage_);
   }
 
  private:
   Stage* stage_;
+  std::optional<row_view<element, space>> memory_{};
 };
 
 /// Brings parameters from ranks that hold them to ranks that want them, whatever mesh either are on: the same ranks, some of them, or others of one

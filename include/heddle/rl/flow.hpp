@@ -23,6 +23,7 @@ struct flow {
   bool in_flight = false;      ///< weights are replaced between two decoding steps, inside answers
   infer::kv cache = infer::kv::keep;         ///< then, of the answers that are being written
   std::int64_t rolling = 0;    ///< generators that take weights at one meeting, in turn; 0: all
+  bool delayed = false;        ///< generators get weights beside their own, and take them at the end of their window
   std::int64_t over = 1;       ///< batches of groups begun; above 1 what is not finished with the first is interrupted
   std::int64_t slots = 0;      ///< sequences of a generator that are kept busy; 0: as many as its engine has room for
   double least_share = 0;      ///< of the effective sample size; below, what older versions wrote is given up
@@ -57,6 +58,9 @@ struct flow {
     require(least_share >= 0 && least_share <= 1, "least_share must be 0 to 1, got " + number_text(least_share));
     require(apart || !in_flight, "in_flight replaces weights while answers are written: generators need ranks of their own");
     require(apart || ahead == 0, "ahead: generators on the trainer's own ranks cannot be ahead of it");
+    require(!delayed || (apart && !overtakes()),
+            "delayed: weights wait until the answers of a window are complete: generators need ranks of their own, and "
+            "answers that end with the version that began them");
     require(apart || rolling == 0, "rolling: generators on the trainer's own ranks take weights together");
   }
 };
@@ -70,6 +74,7 @@ inline std::string to_string(const flow& f) {
   if (f.ahead == 0 && f.updates == 1) text += ", synchronous";
   if (f.updates > 1) text += ", weights after " + std::to_string(f.updates) + " steps";
   if (f.rolling > 0) text += ", loaded by " + std::to_string(f.rolling) + " generators at a time";
+  if (f.delayed) text += ", loaded beside those in use";
   if (f.over > 1) text += ", interrupted, " + std::to_string(f.over) + " batches begun";
   if (f.slots > 0) text += ", " + std::to_string(f.slots) + " slots";
   if (f.least_share > 0) text += ", effective share at least " + number_text(f.least_share);

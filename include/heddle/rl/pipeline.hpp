@@ -41,12 +41,23 @@ namespace load {
 /// All generators take new weights at one meeting.
 struct together {
   static constexpr std::int64_t rolling = 0;
+  static constexpr bool delayed = false;
 };
 /// `R` generators take them at a meeting, in turn: less memory and fewer messages at once. All ranks attend.
 template <int R>
 struct rolling_by {
   static_assert(R > 0, "heddle: rl::load::rolling_by<R>: at least one generator takes weights at a meeting");
   static constexpr std::int64_t rolling = R;
+  static constexpr bool delayed = false;
+};
+/// Generators get weights as soon as a step is done, between two decoding steps, in a second memory of theirs. They take
+/// them when the answers of their window are complete: no sending waits for the slowest answer, and no answer has two
+/// versions. `R` as for `rolling_by`; 0: all.
+template <int R = 0>
+struct beside {
+  static_assert(R >= 0, "heddle: rl::load::beside<R>: R generators get weights at a meeting, or with 0 all");
+  static constexpr std::int64_t rolling = R;
+  static constexpr bool delayed = true;
 };
 }  // namespace load
 
@@ -57,7 +68,7 @@ struct sync {
 };
 /// Step rule: a version writes the batch of the next step but `Eta`, weights are sent after each `Updates` steps, and
 /// answers begin and end with one version. `bounded_stale<eta<0>>` is `sync`. Generators fill their window before they
-/// take weights, so that lags do not depend on who is faster: a sending waits for the slowest.
+/// take weights, so that lags do not depend on who is faster: a sending waits for the slowest, but with `load::beside`.
 /// Source: AsyncFlow, arXiv:2507.01663.
 template <class Eta, int Updates = 1, class Load = load::together>
 struct bounded_stale {
@@ -65,6 +76,7 @@ struct bounded_stale {
   using kind = step_rule_kind;
   static constexpr void set(flow& f) noexcept {
     f.ahead = Eta::numerator, f.of = Eta::denominator, f.updates = Updates, f.rolling = Load::rolling;
+    f.delayed = Load::delayed;
   }
 };
 /// Step rule: the next batch is written while the trainer steps on the last one.
@@ -219,9 +231,9 @@ using hybridflow = pipeline<colocated, sync, wait_all>;
 /// LlamaRL: generators on ranks of their own write the next batch while the trainer steps, for `aipo`.
 /// Source: Wu et al. 2025, arXiv:2505.24034.
 using llamarl = pipeline<split, one_step_off, wait_all>;
-/// AsyncFlow: as that, with generators that take weights in turn.
+/// AsyncFlow: as that, with generators that get weights in turn, beside those in use (delayed and rolling loads).
 /// Source: arXiv:2507.01663.
-using asyncflow = pipeline<split, bounded_stale<eta<1>, 1, load::rolling_by<1>>, wait_all>;
+using asyncflow = pipeline<split, bounded_stale<eta<1>, 1, load::beside<1>>, wait_all>;
 /// APRIL: twice the groups are begun, and what a step does not take is gone on with in the next round.
 /// Source: Zhou et al. 2025, arXiv:2509.18521.
 using april = pipeline<colocated, sync, partial<2>>;

@@ -3,6 +3,7 @@
 
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/comm/world.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
@@ -24,6 +25,7 @@
 #include <heddle/rl/run_arguments.hpp>
 #include <heddle/rl/settings.hpp>
 #include <heddle/rl/words.hpp>
+#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_weights.hpp>
@@ -70,12 +72,12 @@ class session {
   using runner_type = infer::model_runner<base, generator_world, backend_type>;
   using engine_type = infer::engine<runner_type>;
   static constexpr bool shares_backend = !space_of<backend_type>::host_accessible;
-  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
-  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
   static constexpr bool may_have_reference = may_know_reference<decltype(Policy::config::objective)>;
 
  public:
   using options_type = typename trainer_type::options_type;
+  using critic_type = session_critic<Critic, Policy, Strategy, training_world>;
+  static constexpr bool has_critic = !std::is_same_v<Critic, no_critic>;
 
   template <class Fill>
   session(World& world, const flow& how, const meshes<train_mesh, GenerateMesh>& where, const options_type& options,
@@ -84,6 +86,7 @@ class session {
         how_(how),
         settings_(checked(s, how)),
         objective_(to_string(options.model.objective)),
+        critic_text_(to_string(critic)),
         task_(&t),
         where_(checked(where, how, world.size())),
         buffer_(how, s.prompts) {
@@ -91,11 +94,9 @@ class session {
     generating_ = world.on(where.generate, ranks_from(how.apart ? where.train.size() : 0, where.generate.size()));
     generators_ = generating_count(where.generate, copies{});
     if (training_) make_trainer(options, fill);
-    if constexpr (has_critic) {
-      if (s.advantage != advantage_of::reward)
-        throw config_error("heddle: rl: advantages come from the critic: settings.advantage must be advantage_of::reward");
+    require_critic<Critic>(s);
+    if constexpr (has_critic)
       if (training_) critic_.emplace(*training_, critic, trainer_->options());
-    }
     if (generating_) make_generator(options, fill);
     route_weights();
   }
@@ -103,10 +104,6 @@ class session {
   /// `report(const run_report&)` on ranks that train, behind each batch.
   template <class Report, class Saves>
   run_result run(Report&& report, const Saves& saves) {
-    if constexpr (has_critic && !std::is_same_v<Saves, no_saves>)
-      if (!saves.folder.empty())
-        throw config_error("heddle: rl: a run with a critic is not saved; saves.folder must be empty, got \"" +
-                           saves.folder.string() + "\"");
     last_ = now_ns();
     run_saver<session, Saves> saver(*this, saves);
     if (rollout_ && !saver.resumed()) rollout_->start(most_groups);
@@ -215,6 +212,10 @@ class session {
     for (int turn = 0; turn < turns_ && !copy_; ++turn)
       routes_.emplace_back(*world_, source(), target(turn), settings_.bucket_bytes);
     sent_.assign(static_cast<std::size_t>(turns_), -1);
+    if (how_.delayed && runner_) {
+      spare_.emplace(compute::queue_of(backend()), elements_of(runner_->stage()), "weights that wait for their turn");
+      compute::queue_of(backend()).zero(*spare_);  // between parameters they are zeros
+    }
     bases_.assign(static_cast<std::size_t>(generators_), 0);
     without_before_ = bases_;
   }
@@ -225,8 +226,20 @@ class session {
     return train::trainer_weights<trainer_type>(trainer_ ? &*trainer_ : nullptr);
   }
   model::stage_weights<typename runner_type::stage_type> target(int turn) {
-    return model::stage_weights<typename runner_type::stage_type>(
-        runner_ && in_turn(own_, turn) ? &runner_->stage() : nullptr);
+    using weights = model::stage_weights<typename runner_type::stage_type>;
+    if (!runner_ || !in_turn(own_, turn)) return weights(nullptr);
+    auto& stage = runner_->stage();
+    return waits(turn) ? weights(&stage, spare_row(stage)) : weights(&stage);
+  }
+  // Whether the weights of a turn wait for their generators; the first are taken at once.
+  bool waits(int turn) const { return how_.delayed && !sent_.empty() && sent_[static_cast<std::size_t>(turn)] >= 0; }
+  template <class Stage>
+  static std::int64_t elements_of(Stage& stage) {
+    return static_cast<std::int64_t>(heddle::v0::detail::count_of(stage.weights()));
+  }
+  template <class Stage>
+  auto spare_row(Stage& stage) {
+    return heddle::v0::detail::row_at<space_of<backend_type>>(spare_->address(), elements_of(stage));
   }
 
   // ---- what all ranks do together ----
@@ -259,10 +272,16 @@ class session {
         copy_->to_generation(*world_, backend());
       else
         routes_[static_cast<std::size_t>(turn)].run(*world_, backend(), source(), target(turn));
-      if (rollout_ && in_turn(own_, turn)) rollout_->weights_changed(version, how_.cache);
+      if (rollout_ && in_turn(own_, turn)) {
+        if (waits(turn))
+          waiting_ = version;
+        else
+          rollout_->weights_changed(version, how_.cache);
+      }
       sent(turn, version);
     }
-    if (rollout_) base_ = bases[static_cast<std::size_t>(own_)];
+    // The window of weights that wait begins when they are taken.
+    if (rollout_) (waiting_ < 0 ? base_ : waiting_base_) = bases[static_cast<std::size_t>(own_)];
     asks_.clear();  // they have arrived
     heard_ = false;
   }
@@ -304,7 +323,8 @@ class session {
   void write() {
     if (!generating_) return;
     if (!rollout_) {
-      runner_->follow();
+      do runner_->follow();
+      while (how_.delayed && takes_spare(false));
       return;
     }
     if (how_.apart) {
@@ -314,7 +334,13 @@ class session {
     }
     for (;;) {
       const bool asked = !how_.apart || was_asked();
-      if (how_.apart && asked && asked_for_ == at_once) break;
+      if (how_.apart && asked && (asked_for_ == at_once || (how_.delayed && asked_for_ == 0))) break;
+      if (waiting_ >= 0 && is_idle()) {
+        runner_->interrupt();
+        takes_spare(true);
+        rollout_->weights_changed(std::exchange(waiting_, -1), how_.cache);
+        base_ = waiting_base_;
+      }
       begin_groups(asked);
       if (should_meet(asked)) break;
       rollout_->step();
@@ -323,6 +349,18 @@ class session {
     if (how_.over > 1) rollout_->cancel_rest();
     if (how_.apart) wait_until_asked();
     runner_->interrupt();
+    if (how_.delayed) takes_spare(false);
+  }
+  // On all ranks of a generator, between two of its steps: whether they take the weights that wait, as its leader says.
+  bool takes_spare(bool takes) {
+    std::int64_t word = takes ? 1 : 0;
+    generator_->control().broadcast(std::span<std::int64_t>(&word, 1), 0);
+    if (word == 0) return false;
+    auto& queue = compute::queue_of(backend());
+    queue.copy(spare_row(runner_->stage()), runner_->stage().weights());
+    queue.wait();
+    model::of_stage::weights_written(runner_->stage());
+    return true;
   }
   // Groups of this generator, in order, as far as its weights may; where the trainer lacks a batch, only those of that.
   void begin_groups(bool asked) {
@@ -521,7 +559,7 @@ class session {
   World* world_;
   flow how_;
   settings settings_;
-  std::string objective_;
+  std::string objective_, critic_text_;
   const task* task_;
   meshes<train_mesh, GenerateMesh> where_;
   rl::statistics statistics_{};
@@ -543,8 +581,10 @@ class session {
   bool stopped_ = false;
   std::int64_t until_ = 0;
   std::vector<std::int64_t> say_;
+  std::optional<buffer<typename base::scalar, space_of<backend_type>>> spare_;  // weights that wait
   // Of a leader: its window's begin, its next group, and what waits for a meeting.
   std::int64_t base_ = 0, next_ = -1, asked_for_ = 0;
+  std::int64_t waiting_ = -1, waiting_base_ = 0;  // the version of the weights that wait, and their window's begin
   bool heard_ = false, begun_ = false;
   std::optional<typename World::control_communicator::request> asked_;
   std::vector<std::vector<sample>> finished_;

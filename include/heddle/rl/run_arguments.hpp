@@ -34,6 +34,9 @@ struct seeded_weights {};
 /// A run without a critic: advantages follow from rewards alone. `run` takes `with_critic` (heddle/rl/with_critic.hpp) in
 /// its place.
 struct no_critic {};
+inline std::string to_string(const no_critic&) {
+  return "none";
+}
 
 namespace detail {
 
@@ -52,6 +55,11 @@ inline void require_meshes(int train, int generate, int ranks, const flow& how) 
         " that generate " +
         (how.apart ? "side by side should have the world's " : "in turn should each have all of the world's ") +
         std::to_string(ranks) + " ranks");
+}
+template <class Critic>
+void require_critic(const settings& s) {
+  if (!std::is_same_v<Critic, no_critic> && s.advantage != advantage_of::reward)
+    throw config_error("heddle: rl: advantages come from the critic: settings.advantage must be advantage_of::reward");
 }
 inline void require_copies(const settings& s, const flow& how) {
   if (s.one_copy && how.apart)

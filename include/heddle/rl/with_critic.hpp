@@ -1,6 +1,7 @@
 // heddle/rl/with_critic.hpp: a critic in a run, which gives advantages and learns from returns.
 #pragma once
 
+#include <heddle/core/text.hpp>
 #include <heddle/rl/critic.hpp>
 #include <heddle/rl/experience.hpp>
 #include <heddle/rl/frozen_reference.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,12 +22,27 @@ namespace heddle::inline v0::rl {
 /// A critic for `run`, which trains it by a trainer of its own on the ranks that train, with the same strategy: it says the
 /// values from which the advantages follow (`set_gae`), and learns from their returns, one step for each batch.
 /// `options`: of its trainer; the model's sizes, `batch` and `steps` follow from the run. It begins by the seed of its
-/// options. `settings.advantage` must be `advantage_of::reward`. A run with a critic is not saved.
+/// options. `settings.advantage` must be `advantage_of::reward`. Saves of the run (`saves`) have the critic's state, too.
 template <class Base>
 struct with_critic {
   train::options<typename critic<Base>::config> options{};
   double gamma = 1, lambda = .95;
+
+  using model = critic<Base>;
+  /// Of its trainer, in a run whose trainer has these.
+  template <class Options>
+  train::options<typename model::config> options_in(const Options& of_run) const {
+    auto o = options;
+    static_cast<typename Base::config&>(o.model) = static_cast<const typename Base::config&>(of_run.model);
+    o.batch = of_run.batch, o.steps = of_run.steps, o.threads_per_rank = of_run.threads_per_rank;
+    return o;
+  }
 };
+/// `"value loss clip=0.2, gamma=1, lambda=0.95"`.
+template <class Base>
+std::string to_string(const with_critic<Base>& c) {
+  return to_string(c.options.model.objective) + ", gamma=" + number_text(c.gamma) + ", lambda=" + number_text(c.lambda);
+}
 
 }  // namespace heddle::inline v0::rl
 
@@ -36,12 +53,11 @@ template <class Critic, class Policy, class Strategy, class World>
 class session_critic;
 template <class Policy, class Strategy, class World, class Base>
 class session_critic<with_critic<Base>, Policy, Strategy, World> {
-  using trainer_type = train::trainer<critic<Base>, Strategy, World>;
-
  public:
+  using trainer_type = train::trainer<critic<Base>, Strategy, World>;
   template <class Options>
   session_critic(World& world, const with_critic<Base>& how, const Options& of_run)
-      : how_(how), trainer_(world, adjusted(how.options, of_run)) {}
+      : how_(how), trainer_(world, how.options_in(of_run)) {}
 
   // Advantages of all tokens.
   void advise(std::span<sample> samples) {
@@ -58,15 +74,9 @@ class session_critic<with_critic<Base>, Policy, Strategy, World> {
     }
     return trainer_.step(experience(std::move(own), trainer_.options().model.context, trainer_.samples_consumed()));
   }
+  trainer_type& trainer() noexcept { return trainer_; }
 
  private:
-  template <class Options>
-  static auto adjusted(train::options<typename critic<Base>::config> o, const Options& of_run) {
-    static_cast<typename Base::config&>(o.model) = static_cast<const typename Base::config&>(of_run.model);
-    o.batch = of_run.batch, o.steps = of_run.steps, o.threads_per_rank = of_run.threads_per_rank;
-    return o;
-  }
-
   with_critic<Base> how_;
   trainer_type trainer_;
   std::vector<std::vector<double>> returns_{};

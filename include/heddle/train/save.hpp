@@ -76,6 +76,18 @@ io::save_folder claim_saves(World& world, const std::filesystem::path& folder) {
   return claimed;
 }
 
+/// State of somebody else in the saves of a trainer, by `save` and `resume`: there when the trainer's is, or not.
+/// Errors: `io_error`.
+class state_beside {
+ public:
+  virtual void write(io::part_writer& writer) = 0;               ///< this rank's
+  virtual void read(const io::checkpoint_reader& reader) = 0;    ///< this rank's share
+  virtual void gather(const io::checkpoint_reader& reader) = 0;  ///< on all ranks together, when all have read
+
+ protected:
+  ~state_beside() = default;
+};
+
 /// What a save is told beside the trainer's own state.
 struct save_facts {
   std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
@@ -86,6 +98,7 @@ struct save_facts {
   std::int64_t most_batch = 0;
   /// Of rank 0: numbers of whoever trains, kept in the same save as the tensor "words"; empty: none.
   std::span<const std::int64_t> words{};
+  state_beside* beside = nullptr;  ///< on all ranks, or on none
 };
 
 /// What `save` did beside saving.
@@ -190,6 +203,18 @@ void write_state(io::part_writer& writer, Trainer& trainer, const save_facts& fa
   });
   if (trainer.ranks().rank() == 0 && !facts.words.empty()) writer.add("words", facts.words);
 }
+// What this rank reads of it, and what ranks of a group then tell each other.
+template <class Reader, class Trainer>
+void read_shares(const Reader& reader, Trainer& trainer) {
+  for (int k = 0; k < trainer.stages(); ++k) read_frozen(reader, trainer.stage(k));
+  each_saved_bucket(trainer,
+                    [&](auto& stage, auto& optimizer, auto& group) { read_stage(reader, stage, optimizer, group); });
+}
+template <class Reader, class Trainer>
+void gather_shares(const Reader& reader, Trainer& trainer) {
+  each_saved_bucket(trainer,
+                    [&](auto& stage, auto& optimizer, auto& group) { gather_stage(reader, stage, optimizer, group); });
+}
 // What the manifest of a save has of its trainer's type.
 template <class Trainer>
 io::manifest manifest_of(Trainer& trainer) {
@@ -227,6 +252,7 @@ save_result save(Trainer& trainer, const std::filesystem::path& folder, const sa
     if (world.rank() == 0) io::detail::clear_attempts(folder, trainer.steps_done());
     io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
     detail::write_state(writer, trainer, facts);
+    if (facts.beside != nullptr) facts.beside->write(writer);
     mine = writer.finish();
   } catch (const io_error& e) {
     fault = e.what();
@@ -286,15 +312,14 @@ std::string fault_of_resume(Trainer& trainer, const std::string& path, const sav
   std::string fault = fault_of_opening(all, path, plain + saved::types(), plain, facts, reader);
   if (!fault.empty()) return fault;
   try {
-    for (int k = 0; k < trainer.stages(); ++k) read_frozen(*reader, trainer.stage(k));
-    each_saved_bucket(trainer,
-                      [&](auto& stage, auto& optimizer, auto& group) { read_stage(*reader, stage, optimizer, group); });
+    read_shares(*reader, trainer);
+    if (facts.beside != nullptr) facts.beside->read(*reader);
   } catch (const io_error& e) {
     fault = e.what();
   }
   if (fault = fault_of_reading(all, path, fault, *reader, checked); !fault.empty()) return fault;
-  each_saved_bucket(trainer,
-                    [&](auto& stage, auto& optimizer, auto& group) { gather_stage(*reader, stage, optimizer, group); });
+  gather_shares(*reader, trainer);
+  if (facts.beside != nullptr) facts.beside->gather(*reader);
   require_finite_state(trainer, "'" + path + "' is no save to go on from");
   note_resumed(trainer, *reader, result);
   all.barrier();
