@@ -120,8 +120,10 @@ void compare(const strategy_text& s, const typename Model::config& config, const
     CHECK(in_words(traffic) == in_words(real.traffic));
     REQUIRE(found.memory);
     CHECK(found.memory->total() == real.held);
-    if (real.most != 0)
+    if (real.most != 0) {
       CHECK(static_cast<double>(real.most) == Approx(static_cast<double>(found.memory->total())).epsilon(0.01));
+      CHECK(static_cast<double>(real.most) == Approx(static_cast<double>(found.memory->peak())).epsilon(0.001));
+    }
     flops += found.flops();
   }
   const double once = config.flops_per_token() * static_cast<double>(s.batch * config.context);
