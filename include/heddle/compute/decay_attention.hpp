@@ -71,6 +71,10 @@ struct decay_items {
     return elements_at<Space>(at, all_states * of.state());
   }
   std::int64_t items() const noexcept { return count * of.heads * blocks(); }
+  // Operations of a pass through the sequences: a state decays, takes a key and a value in, and is asked by each query.
+  std::int64_t flops() const noexcept {
+    return (listed != nullptr ? all_rows : count * rows) * of.state() * (3 + 2 * of.group);
+  }
   HEDDLE_HD state_rows sequence(std::int64_t s) const {
     if (listed != nullptr) return listed[s];
     return {static_cast<std::int32_t>(s * rows), static_cast<std::int32_t>(rows), static_cast<std::int32_t>(s),
@@ -148,6 +152,7 @@ struct decay_forward {
   const S* decays;
   S* states;  // of all sequences, or null: all begin from zeros, and none is kept
   T* out;     // or null: only the states are wanted
+  std::int64_t flops() const noexcept { return items.flops(); }
   auto tensors() const {
     return std::tuple(items.sequences<Space>(), items.of_queries<Space>(q), items.of_keys<Space>(k),
                       items.of_keys<Space>(v), items.of_keys<Space>(decays), items.of_states<Space>(states),
@@ -198,6 +203,8 @@ struct decay_backward_keys {
   const S* states;  // that the sequences began from, or null
   S* d_states;      // of those that they left, which become those that they began from; or null: zeros
   T *dq, *dk, *d_log;
+  // Without the states that are made again.
+  std::int64_t flops() const noexcept { return items.flops(); }
   auto tensors() const {
     return std::tuple(items.sequences<Space>(), items.of_queries<Space>(dout), items.of_queries<Space>(q),
                       items.of_keys<Space>(k), items.of_keys<Space>(v), items.of_keys<Space>(decays),
@@ -281,6 +288,7 @@ struct decay_backward_values {
   const S* decays;
   const S* d_states;  // or null
   T* dv;
+  std::int64_t flops() const noexcept { return items.flops(); }
   auto tensors() const {
     return std::tuple(items.sequences<Space>(), items.of_queries<Space>(dout), items.of_queries<Space>(q),
                       items.of_keys<Space>(k), items.of_keys<Space>(decays), items.of_states<Space>(d_states),

@@ -20,10 +20,47 @@ namespace heddle::inline v0::train {
 
 namespace detail {
 
-// The least times of forward, and of backward or of its two parts, of the embedding, of one block and of the head: [part][verb].
+// Which of its model's kinds each block is of (`layers::other_layers`), in a model of at least `least` blocks. `leading`: so many are of the second kind
+// whatever the number of blocks is.
+struct block_kinds {
+  std::vector<int> of{};
+  int leading = 0;
+  // The first block from `from` on that is of a kind; -1: none.
+  int find(int kind, int from = 0) const noexcept {
+    for (auto l = static_cast<std::size_t>(from); l < of.size(); ++l)
+      if (of[l] == kind) return static_cast<int>(l);
+    return -1;
+  }
+};
+template <class Model>
+block_kinds kinds_of_blocks(const typename Model::config& config, int least = 0) {
+  block_kinds kinds{std::vector<int>(static_cast<std::size_t>((std::max)(least, config.layers)), 0), 0};
+  if constexpr (requires { Model::describe(config).others.has(0); }) {
+    const auto others = Model::describe(config).others;
+    for (std::size_t l = 0; l < kinds.of.size(); ++l) kinds.of[l] = others.has(static_cast<std::int64_t>(l)) ? 1 : 0;
+    kinds.leading = static_cast<int>(others.leading);
+  }
+  return kinds;
+}
+
+// The least times of forward, and of backward or of its two parts: of the embedding, of a block of each kind, of the head.
+template <int Verbs>
+struct measured_parts {
+  using times = std::array<double, Verbs>;
+  times first{}, last{};
+  std::array<times, 2> kinds{};
+  block_kinds blocks{};
+  // cost(times) of each.
+  template <class F>
+  plan::layer_costs costs(const F& cost) const {
+    plan::layer_costs all{{}, cost(first), cost(last)};
+    for (const int kind : blocks.of) all.layers.push_back(cost(kinds[static_cast<std::size_t>(kind)]));
+    return all;
+  }
+};
 template <int Verbs, class Model, class World, class Backend>
-std::array<std::array<double, Verbs>, 3> measure_parts(World& world, const typename Model::config& config,
-                                                       Backend& backend, std::int64_t samples, int repeats) {
+measured_parts<Verbs> measure_parts(World& world, const typename Model::config& config, Backend& backend,
+                                    std::int64_t samples, int repeats) {
   static_assert(Verbs == 2 || Verbs == 3);
   using scalar = typename Model::scalar;
   using space = space_of<Backend>;
@@ -70,16 +107,22 @@ std::array<std::array<double, Verbs>, 3> measure_parts(World& world, const typen
     return least;
   };
   const int layers = config.layers;
-  std::array<times, 3> measured{seconds_of(0, {0, layers, 0}), times{}, seconds_of(2, {0, layers, 0})};
-  if (layers > 0) measured[1] = seconds_of(1, {0, 1, layers - 1});
-  world.control().broadcast(std::span<double>(measured[0].data(), 3 * Verbs), 0);
+  measured_parts<Verbs> measured;
+  measured.blocks = kinds_of_blocks<Model>(config);
+  measured.first = seconds_of(0, {0, layers, 0});
+  measured.last = seconds_of(2, {0, layers, 0});
+  for (const int kind : {0, 1})
+    if (const int l = measured.blocks.find(kind); l >= 0)
+      measured.kinds[static_cast<std::size_t>(kind)] = seconds_of(1, {l, 1, layers - l - 1});
+  for (times* const of : {&measured.first, &measured.last, &measured.kinds[0], &measured.kinds[1]})
+    world.control().broadcast(std::span<double>(of->data(), Verbs), 0);
   return measured;
 }
 
 }  // namespace detail
 
-/// Times forward and backward of the embedding, of one block and of the head on `samples` samples of a whole context:
-/// the least of `repeats` runs each, all blocks alike. Called on all ranks of `world` together; everyone gets what rank 0
+/// Times forward and backward of the embedding, of one block of each kind and of the head on `samples` samples of a whole
+/// context: the least of `repeats` runs each, all blocks of a kind alike. Called on all ranks of `world` together; everyone gets what rank 0
 /// measured, so that all ranks make the same partition:
 /// `options.layers_per_stage = plan::partition_layers(measure_layer_costs<Model>(world, config, kernels, 4), stages).counts`.
 /// On a `model::paper_world` it measures one rank's share of any mesh, without what is sent.
@@ -87,9 +130,9 @@ std::array<std::array<double, Verbs>, 3> measure_parts(World& world, const typen
 template <class Model, class World, class Backend>
 plan::layer_costs measure_layer_costs(World& world, const typename Model::config& config, Backend& backend,
                                       std::int64_t samples, int repeats = 3) {
-  const auto of = detail::measure_parts<2, Model>(world, config, backend, samples, repeats);
-  const auto both = [&](std::size_t part) { return of[part][0] + of[part][1]; };
-  return {std::vector<double>(static_cast<std::size_t>(config.layers), both(1)), both(0), both(2)};
+  return detail::measure_parts<2, Model>(world, config, backend, samples, repeats).costs([](const auto& of) {
+    return of[0] + of[1];
+  });
 }
 
 /// The same by verb, as schedules that put `backward_weight` elsewhere need it.
@@ -102,9 +145,7 @@ template <class Model, class World, class Backend>
 verb_costs measure_verb_costs(World& world, const typename Model::config& config, Backend& backend,
                               std::int64_t samples, int repeats = 3) {
   const auto of = detail::measure_parts<3, Model>(world, config, backend, samples, repeats);
-  const auto verb = [&](std::size_t v) -> plan::layer_costs {
-    return {std::vector<double>(static_cast<std::size_t>(config.layers), of[1][v]), of[0][v], of[2][v]};
-  };
+  const auto verb = [&](std::size_t v) { return of.costs([&](const auto& times) { return times[v]; }); };
   return {verb(0), verb(1), verb(2)};
 }
 

@@ -92,7 +92,7 @@ cluster measure_machine(int devices, std::int64_t memory) {
   return here;
 }
 
-/// Measures the kernels of the embedding, a block and the head of a model, on one rank of `tp` for each of `tp` and on
+/// Measures the kernels of the embedding, a block of each kind and the head of a model, on one rank of `tp` for each of `tp` and on
 /// microbatches of so many samples, and those of the optimizer, and adds them to `here.kernels`. A rank runs on a
 /// `paper_world`: what the others would send is not waited for. What does not divide is left out.
 /// Errors: `config_error` if none divides.

@@ -40,6 +40,8 @@ struct memory_forecast {
   /// Not in `total()`: on a device, what a microbatch is told, and tensors between stages of passes outside of steps.
   std::int64_t beside = 0;
   std::int64_t total() const noexcept { return parameters.total() + activations.total() + between_stages; }
+  /// The most that an allocator counts in a step on a device.
+  std::int64_t peak() const noexcept { return total() + beside; }
 };
 
 /// "the strategy predicted 4096 bytes on this rank: ..."

@@ -108,8 +108,22 @@ struct on_paper {
       axes::ok && paper_keeps_activations<!reloads<typename Strategy::activations>, Strategy>,
       "heddle: a policy that moves activations elsewhere (activations::offload) has nowhere to move them to on "
       "paper: take activations::keep or recompute");
-  static constexpr bool of_tokens = std::is_same_v<typename Model::batch, model::batch<scalar>>;
+  using batch = typename Model::batch;
+  static constexpr bool of_documents = takes_documents<batch>;
+  static constexpr bool of_tokens = of_documents || std::is_same_v<batch, model::batch<scalar>>;
 };
+
+// Documents of the whole context, whatever they say.
+struct whole_documents {
+  std::int64_t count, tokens;
+  std::int64_t documents() const noexcept { return count; }
+  std::int64_t length(std::int64_t) const noexcept { return tokens; }
+  static void fill(std::int64_t, std::int64_t, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+    std::fill(inputs.begin(), inputs.end(), 0);
+    std::fill(targets.begin(), targets.end(), 0);
+  }
+};
+struct no_documents {};
 
 }  // namespace detail
 
@@ -135,7 +149,8 @@ class paper_step {
         parts_(detail::make_schedule<typename Strategy::schedule>(options_), detail::trained(table())),
         microbatches_(detail::checked_microbatches(options_, table().microbatches())),
         shares_(detail::size_along(mesh, typename types::axes::shares{})),
-        max_samples_(step_batches<typename Model::batch>::most_samples(options_, shares_, microbatches_, 1)) {
+        max_samples_(step_batches<typename Model::batch>::most_samples(
+            options_, shares_, microbatches_, detail::size_along(mesh, typename types::axes::context{}))) {
     types::axes::require_known(mesh);
   }
 
@@ -196,6 +211,8 @@ class paper_step {
     using scalar = typename types::scalar;
     using stage_type = typename types::stage_type;
     using row = buffer<scalar, model::paper_memory>;
+    using batches_type =
+        std::conditional_t<types::of_documents, step_batches<typename types::batch>, detail::no_documents>;
     static constexpr auto run_it = [](const char*, std::size_t, auto&& work) { work(); };
 
    public:
@@ -208,7 +225,8 @@ class paper_step {
               of.table(), of.parts_, of.pipeline_rank(rank),
               [&](int stage, stage_type* lender) { return make(stage, lender); }, groups_),
           sharded_(held_, groups_, of.table(), of.pipeline_rank(rank)),
-          sums_(held_, pipeline(), groups_, backend_) {
+          sums_(held_, pipeline(), groups_, backend_),
+          batches_(make_batches()) {
       all_.rank = rank;
       all_.pipeline_rank = of.pipeline_rank(rank);
       all_.samples = of.samples(rank);
@@ -222,7 +240,8 @@ class paper_step {
       });
       in_ = row(backend_.queue(), boundary);
       out_ = row(backend_.queue(), boundary);
-      ids_.assign(static_cast<std::size_t>(of.max_samples_ * of.options_.model.context), 0);
+      if constexpr (!types::of_documents)
+        ids_.assign(static_cast<std::size_t>(of.max_samples_ * of.options_.model.context), 0);
     }
 
     paper_rank result() {
@@ -231,11 +250,14 @@ class paper_step {
       held_.for_each([](auto& h) { h.stage.zero_gradients(); });
       sums_.begin();
       all_.after.kernels = std::exchange(backend_.trace(), {});
+      load();
+      const std::vector<model::axis_traffic> before = take_traffic();
       for (std::size_t k = 0; k < list_.size(); ++k) all_.work_of.push_back(look_at(k));
       sums_.finish(run_it);
       held_.for_each([&](auto& h) { step_bytes(h); });
       sharded_.gather_updated(run_it);
       all_.after.traffic = take_traffic();
+      model::add_traffic(all_.after.traffic, before);
       const model::kernel_trace behind = std::exchange(backend_.trace(), {});  // kept while its calls are read
       for (const model::kernel_calls& k : behind.kernels())
         for (std::int64_t i = 0; i < k.calls; ++i) all_.after.kernels.note(k.name, k.flops, k.bytes);
@@ -279,8 +301,49 @@ class paper_step {
       world_.clear();
       return now;
     }
+    // Rows of documents, where these are what is trained on.
     std::int64_t samples_of(int microbatch) const {
-      return balanced_split{all_.samples, step_.microbatches_}.size(microbatch);
+      if constexpr (types::of_documents)
+        return batches_.all()[static_cast<std::size_t>(microbatch)].samples;
+      else
+        return balanced_split{all_.samples, step_.microbatches_}.size(microbatch);
+    }
+    batches_type make_batches() {
+      if constexpr (types::of_documents) {
+        using balance = typename batches_type::balance;
+        const bool waves = Strategy::zero::stage >= 3 || pipeline().size() > 1;  // as a trainer's
+        return batches_type(step_.table(), step_.parts_, step_.pipeline_rank(world_.rank()), step_.max_samples_,
+                            detail::group_along(world_, typename types::axes::context{}), step_.options_,
+                            waves ? balance::waves : balance::steps,
+                            model::recompute_plan_of(detail::settings_of<stage_type>(step_.options_, {}, 0)).tail);
+      } else {
+        return {};
+      }
+    }
+    void load() {
+      if constexpr (types::of_documents) {
+        auto&& shares = detail::group_along(world_, typename types::axes::shares{});
+        const balanced_split of{step_.options_.batch, shares.size()};
+        batches_.load(detail::whole_documents{step_.options_.batch, step_.options_.model.context},
+                      {0, step_.options_.batch}, {of.offset(shares.rank()), all_.samples});
+      }
+    }
+    // The first microbatch that is as this one.
+    int like(int microbatch) const {
+      if constexpr (types::of_documents) {
+        const auto& waves = batches_.waves();
+        const auto places = [&](int m) {
+          std::vector<std::vector<int>> all;
+          if (m < static_cast<int>(waves.size()))
+            for (const auto& d : waves[static_cast<std::size_t>(m)].documents) all.push_back(d.ranks);
+          return all;
+        };
+        for (int m = 0; m < microbatch; ++m)
+          if (places(m) == places(microbatch)) return m;
+        return microbatch;
+      } else {
+        return 0;
+      }
     }
     // Whether nothing else was computed on the stage between an action and the one before it on its microbatch.
     bool follows(std::size_t k) const {
@@ -308,11 +371,11 @@ class paper_step {
           sharded_.before(a, run_it);
           for (std::size_t i = 0; i < all_.work.size(); ++i)
             if (const paper_work& b = all_.work[i];
-                b.kind == w.kind && b.stage == w.stage && b.samples == w.samples && b.follows == w.follows)
+                b.kind == w.kind && b.stage == w.stage && b.samples == w.samples && b.follows == w.follows &&
+                likes_[i] == like(a.microbatch))
               return static_cast<int>(i);
-          if constexpr (types::of_tokens) compute(held_.at(a.stage).stage, w);
-          all_.work.push_back(std::move(w));
-          return static_cast<int>(all_.work.size()) - 1;
+          if constexpr (types::of_tokens) compute(held_.at(a.stage).stage, w, a.microbatch);
+          return add(std::move(w), like(a.microbatch));
         case kind::send_forward:
         case kind::send_backward:
           pipeline().send(backend_.queue(), boundary(a), 0);
@@ -340,8 +403,24 @@ class paper_step {
         if (const paper_work& b = all_.work[i];
             b.kind == w.kind && b.stage == w.stage && b.samples == w.samples && same(b.traffic, w.traffic))
           return static_cast<int>(i);
+      return add(std::move(w), 0);
+    }
+    int add(paper_work&& w, int of) {
       all_.work.push_back(std::move(w));
+      likes_.push_back(of);
       return static_cast<int>(all_.work.size()) - 1;
+    }
+    typename types::batch batch_of(const paper_work& w, [[maybe_unused]] int microbatch) const {
+      if constexpr (types::of_documents) {
+        return batches_.all()[static_cast<std::size_t>(microbatch)];
+      } else {
+        typename types::batch batch{};
+        const auto n = static_cast<std::size_t>(w.samples * step_.options_.model.context);
+        batch.tokens = std::span<const std::int32_t>(ids_).first(n);
+        batch.targets = std::span<const std::int32_t>(ids_).first(n);
+        batch.samples = static_cast<int>(w.samples);
+        return batch;
+      }
     }
     static bool same(const std::vector<model::axis_traffic>& a, const std::vector<model::axis_traffic>& b) {
       return std::equal(
@@ -358,12 +437,8 @@ class paper_step {
     }
 
     // Runs the action on a microbatch of its own: what comes before it is not counted.
-    void compute(stage_type& stage, paper_work& w) {
-      typename Model::batch batch{};
-      const auto n = static_cast<std::size_t>(w.samples * step_.options_.model.context);
-      batch.tokens = std::span<const std::int32_t>(ids_).first(n);
-      batch.targets = std::span<const std::int32_t>(ids_).first(n);
-      batch.samples = static_cast<int>(w.samples);
+    void compute(stage_type& stage, paper_work& w, int microbatch) {
+      const typename types::batch batch = batch_of(w, microbatch);
       const auto rows = [&](row& of) {
         return heddle::v0::detail::row_at<model::paper_memory>(of.address(), stage.boundary_elements(w.samples));
       };
@@ -395,6 +470,8 @@ class paper_step {
     }
 
     const paper_step& step_;
+    paper_rank all_{};
+    std::vector<int> likes_{};  // of each work: the first microbatch that is as its own
     std::span<const schedule::action> list_;
     typename types::world_type world_;
     typename types::backend_type backend_{};
@@ -404,9 +481,9 @@ class paper_step {
     gradient_sums<typename types::held_type, typename types::world_type::communicator,
                   typename types::groups_type::group, typename types::backend_type>
         sums_;
+    batches_type batches_;
     row in_{}, out_{};
     std::vector<std::int32_t> ids_{};
-    paper_rank all_{};
   };
 
   options_type options_;

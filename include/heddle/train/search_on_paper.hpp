@@ -6,6 +6,7 @@
 #include <heddle/core/text.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/train/explain.hpp>
+#include <heddle/train/measure_layers.hpp>
 #include <heddle/train/paper_rank.hpp>
 #include <heddle/train/search.hpp>
 #include <heddle/train/strategy_choice.hpp>
@@ -55,6 +56,7 @@ constexpr const char* dtype_of_choice() {
 // A stage as a layer of a search. What stays has what is allocated once, too.
 struct paper_layer : search_layer {
   std::int64_t workspace = 0;       // what more is allocated once where blocks are recomputed
+  std::int64_t scratch = 0;         // what of `state_bytes` is allocated once
   std::int64_t messages = 0;        // between stages
   model::traced_seconds kernels{};  // of one microbatch and of what is done once
   double spread() const noexcept { return kernels.seconds > 0 ? kernels.spread / kernels.seconds : 0; }
@@ -95,6 +97,7 @@ paper_layer layer_of_stage(const Step& step, const Step& again, int rank, const 
   const int slots = (std::max)(1, step.plan().storage.slots(r.pipeline_rank));
   const int waiting = (std::max)(1, most_deferred(step.table().list(r.pipeline_rank), r.pipeline_rank));
   l.workspace = (std::max)(std::int64_t{0}, n.activations.scratch - m.activations.scratch);
+  l.scratch = m.activations.scratch;
   l.messages = m.between_stages;
   l.state_bytes = m.parameters.total() - m.parameters.lent + m.activations.scratch;
   l.lent_bytes = m.parameters.lent;
@@ -120,7 +123,7 @@ inline search_layer beyond(const search_layer& a, const search_layer& b) {
 
 }  // namespace detail
 
-/// What layers cost under a strategy with named schedules, from stages of one and two blocks on paper: seconds by the device's
+/// What layers cost under a strategy with named schedules, from stages of few blocks of each kind on paper: seconds by the device's
 /// roofline and the network's levels, bytes by the forecast. Ends are what the outer stages have besides. `samples`: of a
 /// microbatch on a rank. Errors: as `paper_step`.
 template <class Model, class Strategy>
@@ -155,23 +158,61 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
     return detail::layer_of_stage(once, step_type(o, probe), probe.rank_of(at), on, groups, message, times_again);
   };
   search_costs costs;
+  // A block of each kind costs what a stage that ends with it has beyond the same one without it.
+  const detail::block_kinds kinds = detail::kinds_of_blocks<Model>(o.model, 4);
+  const bool two_kinds = kinds.find(1) >= 0;
+  const int blocks = o.model.layers, all_blocks = static_cast<int>(kinds.of.size());
+  const auto kind_of = [&](int layer) { return static_cast<std::size_t>(kinds.of[static_cast<std::size_t>(layer)]); };
+  std::array<search_layer, 2> block{};
+  const auto look_at = [&](int layer, const detail::paper_layer& with, const detail::paper_layer& without) {
+    search_layer& l = block[kind_of(layer)];
+    l = detail::beyond(with, without);
+    if (two_kinds) l.state_bytes = (with.state_bytes - with.scratch) - (without.state_bytes - without.scratch);
+    costs.again_bytes = (std::max)(costs.again_bytes, without.workspace);
+    costs.spread = (std::max)(costs.spread, with.spread());
+    costs.extrapolated = costs.extrapolated || with.kernels.extrapolated();
+  };
+  const auto give_blocks = [&] {
+    for (int l = 0; l < (two_kinds ? blocks : 1); ++l) costs.layers.push_back(block[kind_of(l)]);
+  };
   if (alone) {
-    const detail::paper_layer one = layers_of({1}, 0, true), two = layers_of({2}, 0, true);
-    costs.layers = {beyond(two, one)};
-    costs.first = beyond(one, costs.layers.front());
-    costs.again_bytes = one.workspace;
-    costs.spread = two.spread();
-    costs.extrapolated = two.kernels.extrapolated();
+    const int least = (std::max)(1, kinds.leading);  // a model of fewer blocks is of one kind
+    const detail::paper_layer ground = layers_of({least}, 0, true);
+    bool seen[2] = {false, false};
+    for (const int kind : {0, 1})
+      if (const int l = kinds.find(kind, least); l >= 0) {
+        look_at(l, layers_of({l + 1}, 0, true), l == least ? ground : layers_of({l}, 0, true));
+        seen[kind] = true;
+      }
+    for (const std::size_t kind : {std::size_t{0}, std::size_t{1}})
+      if (!seen[kind]) block[kind] = block[1 - kind];  // what is different is in `first`
+    give_blocks();
+    costs.first = ground;
+    for (int l = 0; l < least; ++l) costs.first = detail::beyond(costs.first, block[kind_of(l)]);
     return costs;
   }
-  const detail::paper_layer one = layers_of({1, 1, 1}, 1, true, &costs.message_seconds),
-                            two = layers_of({1, 2, 1}, 1, true);
-  costs.layers = {beyond(two, one)};
+  std::array<detail::paper_layer, 2> one{};  // an inner stage of one block
+  for (const int kind : {0, 1}) {
+    const int l = kinds.find(kind, 2) >= 0 ? kinds.find(kind, 2) : kinds.find(kind);
+    if (l < 0) continue;
+    const int all = (std::max)(all_blocks, l + 2);
+    const auto inner = [&](int first, int count) {
+      return layers_of({first, count, all - first - count}, 1, true, &costs.message_seconds);
+    };
+    const detail::paper_layer before = inner(l > 0 ? l - 1 : 1, 1);
+    look_at(l, inner(l > 0 ? l - 1 : 0, 2), before);
+    detail::paper_layer& alike = one[static_cast<std::size_t>(kind)];
+    alike = l > 0 && kinds.of[static_cast<std::size_t>(l - 1)] == kind ? before : inner(l, 1);
+    costs.stage_bytes =
+        (std::max)(costs.stage_bytes, detail::beyond(alike, block[static_cast<std::size_t>(kind)]).state_bytes);
+    costs.rank_bytes = (std::max)(costs.rank_bytes, alike.messages);
+  }
+  give_blocks();
   // What a stage takes once is in the seconds of the ends, and of bytes in `stage_bytes`.
-  const auto end = [&](int place) {
-    const detail::paper_layer all = layers_of({1, 1, 1}, place, false);
+  const auto end = [&](std::vector<int> counts, int place, std::size_t kind) {
+    const detail::paper_layer all = layers_of(std::move(counts), place, false);
     costs.extrapolated = costs.extrapolated || all.kernels.extrapolated();
-    search_layer l = beyond(all, costs.layers.front()), bytes = beyond(all, one);
+    search_layer l = detail::beyond(all, block[kind]), bytes = detail::beyond(all, one[kind]);
     l.state_bytes = bytes.state_bytes;
     l.lent_bytes = bytes.lent_bytes;
     l.saved_bytes = bytes.saved_bytes;
@@ -179,13 +220,8 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
     l.waiting_bytes = bytes.waiting_bytes;
     return l;
   };
-  costs.first = end(0);
-  costs.last = end(2);
-  costs.rank_bytes = one.messages;
-  costs.stage_bytes = beyond(one, costs.layers.front()).state_bytes;
-  costs.again_bytes = one.workspace;
-  costs.spread = two.spread();
-  costs.extrapolated = costs.extrapolated || two.kernels.extrapolated();
+  costs.first = end({1, 1, all_blocks - 2}, 0, kind_of(0));
+  costs.last = end({1, all_blocks - 2, 1}, 2, kind_of(all_blocks - 1));
   return costs;
 }
 

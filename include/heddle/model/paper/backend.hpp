@@ -2,9 +2,11 @@
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/context_bodies.hpp>
 #include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/ops/products.hpp>
+#include <heddle/core/type_name.hpp>
 #include <heddle/model/paper/even_routes.hpp>
 #include <heddle/model/paper/memory.hpp>
 #include <heddle/model/paper/trace.hpp>
@@ -13,6 +15,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -86,6 +89,28 @@ std::int64_t kernel_flops([[maybe_unused]] const Queue& queue, const Args&... ar
   else
     return 0;
 }
+
+template <class T, class Space>
+constexpr std::int64_t bytes_of_argument(const compute::head_numbers<T, Space>& x) noexcept {
+  return x.rows * x.heads * static_cast<std::int64_t>(sizeof(T));
+}
+// A body of `compute::run_on_rows` as a kernel: the name of its template, its operations where it says them, its tensors.
+template <class Body>
+constexpr std::string_view name_of_body() noexcept {
+  constexpr std::string_view name = short_type_name<Body>();
+  return name.substr(0, name.find('<'));
+}
+template <class Body>
+std::int64_t flops_of_body([[maybe_unused]] const Body& body) noexcept {
+  if constexpr (requires { body.flops(); })
+    return body.flops();
+  else
+    return 0;
+}
+template <class Body>
+std::int64_t bytes_of_body(const Body& body) noexcept {
+  return std::apply([](const auto&... x) { return (std::int64_t{0} + ... + bytes_of_argument(x)); }, body.tensors());
+}
 }  // namespace detail
 
 /// A backend that stands for `Like` on paper: it has the same kernels and facets, in `paper_memory`, and each call is noted
@@ -141,6 +166,13 @@ class paper_backend {
 #undef HEDDLE_PAPER_OF_VALUES
 #undef HEDDLE_PAPER_PLAIN
 #undef HEDDLE_PAPER_KERNEL
+
+  /// See `compute::context_kernels`.
+  template <class Body>
+    requires requires(Like& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
+  friend void run_on_rows(paper_backend& backend, std::int64_t, std::int64_t, const Body& body) {
+    backend.trace_.note(detail::name_of_body<Body>(), detail::flops_of_body(body), detail::bytes_of_body(body));
+  }
 
  private:
   template <class Result, detail::counted_kernel What, auto... Values, class... Args>

@@ -71,6 +71,17 @@ class timed_backend {
 #undef HEDDLE_TIMED_PLAIN
 #undef HEDDLE_TIMED_KERNEL
 
+  /// See `compute::context_kernels`.
+  template <class Body>
+    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
+  friend void run_on_rows(timed_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
+    const std::int64_t begin = now_ns();
+    run_on_rows(backend.kernels_, n, size, body);
+    backend.queue().wait();
+    backend.times_.note(detail::name_of_body<Body>(), detail::flops_of_body(body), detail::bytes_of_body(body),
+                        1e-9 * static_cast<double>(now_ns() - begin));
+  }
+
  private:
   template <class Call, class Flops, class... Args>
   auto timed(std::string_view name, Call&& call, Flops&& flops, const Args&... args) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -43,12 +44,14 @@ class paper_communicator {
   int size() const noexcept { return size_; }
   /// The axes it runs along: `"dp,tp"`.
   const std::string& name() const noexcept { return name_; }
-  const comm_counters& counters() const noexcept { return counters_; }
-  void clear() noexcept { counters_ = {}; }
+  const comm_counters& counters() const noexcept { return *counters_; }
+  void clear() noexcept { *counters_ = {}; }
   /// One of its own, which counts apart.
   paper_communicator split(int, int) const { return {name_, rank_, size_}; }
+  /// Another one for messages of a queue beside, which are counted here too.
+  paper_communicator beside() const { return *this; }
 
-  void barrier() noexcept { ++counters_[comm_operation::barrier].calls; }
+  void barrier() noexcept { ++(*counters_)[comm_operation::barrier].calls; }
   /// Each takes what the transports' call of the same name takes, on the host, or a queue and rows of its memory.
 #define HEDDLE_PAPER_CALL(NAME)           \
   template <class... Args>                \
@@ -96,8 +99,8 @@ class paper_communicator {
   template <class Row, class... Rest>
   void add(comm_operation what, const Row& row, const Rest&...) noexcept {
     using element = heddle::detail::element_of<const Row>;
-    ++counters_[what].calls;
-    counters_[what].bytes += static_cast<std::int64_t>(heddle::detail::count_of(row) * sizeof(element));
+    ++(*counters_)[what].calls;
+    (*counters_)[what].bytes += static_cast<std::int64_t>(heddle::detail::count_of(row) * sizeof(element));
   }
   // Fills the output, if there is one, with copies of the input. `Counts`: numbers of elements lie between the two.
   template <bool Counts, class In, class Next, class... Rest>
@@ -114,7 +117,7 @@ class paper_communicator {
 
   std::string name_;
   int rank_ = 0, size_ = 1;
-  comm_counters counters_{};
+  std::shared_ptr<comm_counters> counters_ = std::make_shared<comm_counters>();
 };
 
 /// Calls and bytes of one rank along some axes, since its world was made or cleared.
