@@ -26,7 +26,7 @@ struct full_task {
   std::int64_t width = 128, count = 65536, epochs = 2, batch = 128;
   double rate = 1e-3, associativity = 0;
   std::uint64_t seed = 5;
-  std::string save, load;
+  std::string save{}, load{};
 };
 
 /// `--bits 8 --width 128 --sets 65536 --epochs N --batch 128 --rate 1e-3 --associativity 0 --seed 5 --save FILE --load

@@ -11,6 +11,7 @@
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/learned_monoid.hpp>
+#include <heddle/model/recurrent_fold.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
 
 #include <algorithm>
@@ -38,6 +39,8 @@ using hd::compute::transpose;
 /// The aggregators to compare.
 struct by_learned_monoid {};
 struct by_sum {};
+/// The recurrence, on one rank: an element after the other.
+struct by_recurrence {};
 
 /// The parameters around the aggregator.
 struct dense_parameters {
@@ -183,6 +186,7 @@ class network {
   struct saved {
     saved(hd::dyadic_plan plan, std::int64_t width) : monoid(std::move(plan), {.width = width}) {}
     md::learned_monoid<float>::saved monoid;
+    std::optional<md::recurrent_fold<float>> recurrence;
     std::vector<float> embedded, roots, hidden, logits;
   };
 
@@ -208,10 +212,16 @@ class network {
     s.embedded = embed(batch, fold.plan().begin(), fold.plan().leaves());
     if constexpr (std::is_same_v<Aggregator, by_sum>)
       fold.run(group_, std::span<const float>(s.embedded), hd::plus{});
+    else if constexpr (std::is_same_v<Aggregator, by_recurrence>)
+      s.recurrence.emplace(fold.plan(), width_)
+          .forward(group_, std::span<const float>(s.embedded), monoid_.op<md::one_order>(compute_));
     else
       monoid_.forward(compute_, group_, s.monoid,
                       md::as_matrix(std::span<const float>(s.embedded), fold.plan().leaves(), width_));
-    for (std::int64_t t = 0; t < n; ++t) s.roots.insert(s.roots.end(), fold.root(t)->begin(), fold.root(t)->end());
+    for (std::int64_t t = 0; t < n; ++t) {
+      const auto root = s.recurrence ? *s.recurrence->root(t) : *fold.root(t);
+      s.roots.insert(s.roots.end(), root.begin(), root.end());
+    }
     s.hidden.resize(s.roots.size());
     s.logits.resize(static_cast<std::size_t>(n * bits_));
     const auto first = own_.linear(1, width_, width_), last = own_.linear(3, width_, bits_);
@@ -246,6 +256,8 @@ class network {
         while (batch.trees[t + 1] <= tree.begin() + i) ++t;
         std::copy_n(d_roots.data() + static_cast<std::int64_t>(t) * width_, width_, d_embedded.data() + i * width_);
       }
+    } else if constexpr (std::is_same_v<Aggregator, by_recurrence>) {
+      s.recurrence->backward(monoid_.op<md::one_order>(compute_), d_roots, d_e.elements());
     } else {
       monoid_.backward(compute_, s.monoid, d_roots, d_e);
     }
