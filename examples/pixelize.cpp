@@ -3,6 +3,7 @@
 // prints: 150 x 200 pixels, 12 tiles on 2 ranks
 // prints: spent 3/5: any 16 changed pixels change the odds of what is released by at most exp(3/5)
 // prints: square.pgm: 30000 bytes, kept
+// kokkos
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
@@ -18,6 +19,12 @@
 #include <string>
 #include <vector>
 
+#if defined(HEDDLE_EXAMPLE_KOKKOS)  // the program pixelize_kokkos, with --backend kokkos
+#include <heddle/compute/kokkos/kokkos.hpp>
+#include <heddle/compute/launched_pixelize.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#endif
+
 #include "portable_map.hpp"
 #include "tool.hpp"
 
@@ -26,7 +33,7 @@ namespace pv = heddle::privacy;
 
 namespace {
 struct settings {
-  std::string in, out, epsilon = "1/2", score = "1/10";
+  std::string in, out, epsilon = "1/2", score = "1/10", backend = "host";
   std::int64_t pixels = 16;
   int ranks = 1;
   std::vector<int> sides, thresholds;
@@ -48,6 +55,22 @@ pv::budget read_budget(const std::string& text, const char* option) {
   return b;
 }
 
+// The means of a rank's part, by the backend that was asked for: the same bits.
+template <class Stage, class Frames>
+pv::pixelized release(const settings& s, const Stage& stage, const Frames& part, pv::ledger& spent) {
+#if defined(HEDDLE_EXAMPLE_KOKKOS)
+  if (s.backend == "kokkos") {
+    using space = Kokkos::DefaultHostExecutionSpace;
+    hd::compute::kokkos<space> backend;
+    return stage(backend, hd::copy_to<hd::kokkos_memory<space>>(backend.queue(), part), spent);
+  }
+#else
+  if (s.backend == "kokkos") throw tool::usage_error("heddle: --backend kokkos is the program pixelize_kokkos");
+#endif
+  hd::compute::host<> backend;
+  return stage(backend, part, spent);
+}
+
 // Rows of tiles go to ranks in turn. Threads write what they hold into one picture.
 template <class Map>
 void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
@@ -65,9 +88,8 @@ void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
     const auto held = rows.part(part.shape(), world.rank()).dims[1];
     for (std::int64_t r = 0; r < held.size(); ++r)
       std::copy_n(source.begin() + held.to_global(r) * pitch, pitch, part.elements().begin() + r * pitch);
-    hd::compute::host<> backend;
     pv::ledger spent(stage.total());
-    const pv::pixelized means = stage(backend, part, spent);
+    const pv::pixelized means = release(s, stage, part, spent);
     const std::vector<std::uint8_t> seen = pv::expand(means, 0);
     for (std::int64_t r = 0; r < held.size(); ++r)
       std::copy_n(seen.begin() + r * pitch, pitch, picture.values.begin() + held.to_global(r) * pitch);
@@ -90,6 +112,11 @@ void run(const settings& s, std::vector<std::uint8_t> sides, Map map) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#if defined(HEDDLE_EXAMPLE_KOKKOS)
+  int words = 1;
+  char* word[] = {argv[0], nullptr};
+  const Kokkos::ScopeGuard session(words, word);
+#endif
   settings s;
   tool::command_line app("Pixelizes a picture with differential privacy: binary PGM or PPM in and out.");
   app.add_option("IN", s.in, "picture to read")->required();
@@ -106,6 +133,7 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->range(0, 128)
       ->otherwise("evenly spread");
+  app.add_option("--backend", s.backend, "what computes")->one_of({"host", "kokkos"});
   app.add_option("--ranks", s.ranks, "threads, which hold rows of tiles in turn")->range(1, 1024);
   app.add_option("--seed", s.seed, "for tests alone: noise that can be drawn again");
   return tool::run(app, argc, argv, [&] {

@@ -16,6 +16,7 @@
 #include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/graph_layer.hpp>
 #include <heddle/model/gru_operator.hpp>
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
@@ -86,6 +87,7 @@
 #include <heddle/model/reach.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/recurrent_fold.hpp>
 #include <heddle/model/rows_of_batch.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>

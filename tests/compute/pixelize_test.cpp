@@ -276,6 +276,37 @@ TEST_CASE("released sums of two neighbours have nearly the same odds", "[compute
   CHECK(worst(too_far) > 0.5 + 0.1);  // twice the changes
 }
 
+// A million runs of the whole release, on frames of one block: all changes are in it, and all is in the means that come out.
+TEST_CASE("means of two neighbours have nearly the same odds in a million runs", "[compute][property][slow]") {
+  const std::int64_t runs = 1'000'000, at_once = 10'000;
+  hd::compute::host<> backend;
+  const auto histogram = [&](int changed, std::uint64_t seed) {
+    hd::sharded<std::uint8_t, 3, by_frames> x(by_frames{line{1}}, hd::dynamic_shape<3>{at_once, 8, 8}, 0);
+    for (std::size_t i = 0; i < x.elements().size(); ++i)
+      x.elements()[i] = i % 64 >= 32                                 ? std::uint8_t{128}
+                        : i % 64 < static_cast<std::size_t>(changed) ? std::uint8_t{255}
+                                                                     : std::uint8_t{0};
+    pv::ledger spent(pv::epsilon<500'000>{});
+    std::vector<int> bins(32);
+    for (std::int64_t first = 0; first < runs; first += at_once)
+      for (const std::uint8_t mean : private_stage(seed, pv::by_hand(std::uint8_t{8}))(backend, x, spent, first).means)
+        ++bins[mean / 8];
+    CHECK(spent.left() == pv::budget{0, 1});
+    return bins;
+  };
+  const std::vector<int> first = histogram(0, 71), second = histogram(16, 72), too_far = histogram(32, 73);
+  const auto worst = [&](const std::vector<int>& other) {
+    double most = 0;
+    for (std::size_t b = 0; b < first.size(); ++b)
+      if (first[b] > 1000 && other[b] > 1000)
+        most = std::max(most, std::abs(std::log(static_cast<double>(first[b]) / other[b])));
+    return most;
+  };
+  CHECK(worst(second) <= 0.5 + 0.1);
+  CHECK(worst(second) > 0.4);
+  CHECK(worst(too_far) > 0.5 + 0.1);
+}
+
 TEST_CASE("sides by score follow the picture, and at equal budgets err less than fixed ones", "[compute]") {
   // Flat ground at 128 and a square of stripes.
   const std::int64_t side = 256;

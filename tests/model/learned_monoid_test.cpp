@@ -3,6 +3,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/learned_monoid.hpp>
+#include <heddle/model/recurrent_fold.hpp>
 #ifdef HEDDLE_GEMM_HEADER
 #include HEDDLE_GEMM_HEADER
 #endif
@@ -15,9 +16,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -366,6 +371,107 @@ TEST_CASE("an all_reduce with the learned operator keeps the tree over the ranks
     INFO("ranks " << p);
     CHECK(std::ranges::count(right, 1) == p);
   }
+}
+
+TEST_CASE("values are those of PyTorch Geometric on sets of one size, and stay so beside a larger set",
+          "[model][monoid]") {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/lcm_golden.txt");
+  std::map<std::string, std::vector<double>> golden;
+  int cases = 0;
+  for (std::string text; std::getline(in, text);) {
+    std::istringstream words(text);
+    std::string name;
+    words >> name;
+    golden[name].assign(std::istream_iterator<double>(words), {});
+    if (name != "beside_larger") continue;
+    ++cases;
+    const auto& n = golden["sizes"];
+    const auto sets = static_cast<std::int64_t>(n[0]), size = static_cast<std::int64_t>(n[1]),
+               inputs = static_cast<std::int64_t>(n[2]), width = static_cast<std::int64_t>(n[3]),
+               more = static_cast<std::int64_t>(n[4]);
+    md::learned_monoid<float> monoid({.width = width, .inputs = inputs});
+    const auto fill = [&](std::size_t at, std::vector<double> first, const std::vector<double>& second = {}) {
+      first.insert(first.end(), second.begin(), second.end());
+      REQUIRE(first.size() == monoid.parameters().weight(at).size());
+      std::ranges::transform(first, monoid.parameters().weight(at).begin(),
+                             [](double v) { return static_cast<float>(v); });
+    };
+    fill(0, golden["weight_ih"], golden["weight_hh"]);
+    fill(1, golden["bias_ih"], golden["bias_hh"]);
+    std::vector<double> turned;  // PyTorch's weights have a row for each output
+    for (std::int64_t i = 0; i < inputs; ++i)
+      for (std::int64_t o = 0; o < width; ++o)
+        turned.push_back(golden["projection"][static_cast<std::size_t>(o * inputs + i)]);
+    fill(2, turned);
+    fill(3, golden["projection_bias"]);
+    std::vector<float> x(golden["x"].begin(), golden["x"].end());
+    x.insert(x.end(), golden["larger"].begin(), golden["larger"].end());
+    const auto values = [&](bool beside) {
+      std::vector<std::int64_t> trees;
+      for (std::int64_t t = 0; t <= sets; ++t) trees.push_back(t * size);
+      if (beside) trees.push_back(trees.back() + more);
+      host compute;
+      alone self;
+      md::learned_monoid<float>::saved s(hd::dyadic_plan(trees, std::vector<std::int64_t>{0, trees.back()}, 0),
+                                         monoid.config());
+      monoid.forward(compute, self, s, {x.data(), hd::dynamic_shape<2>(trees.back(), inputs)});
+      std::vector<float> all;
+      for (std::int64_t t = 0; t < sets; ++t) all.insert(all.end(), s.fold.root(t)->begin(), s.fold.root(t)->end());
+      return all;
+    };
+    CHECK(model_test::relative_error(values(false), golden["values"]) < 1e-5);
+    CHECK(values(true) == values(false));
+    CHECK(model_test::relative_error(golden["beside_larger"], golden["values"]) > 0.01);  // theirs pads with zeros
+  }
+  CHECK(cases == 2);
+}
+
+TEST_CASE("a recurrent fold is the loop over a set's elements, with gradients of central differences",
+          "[model][monoid]") {
+  host compute;
+  alone self;
+  const std::vector<std::int64_t> trees{0, 3, 3, 4, 9, 11};
+  const auto plan = [&] { return hd::dyadic_plan(trees, std::vector<std::int64_t>{0, 11}, 0); };
+  md::learned_monoid<double> golden({.width = 1});
+  const scalar_gru cell;
+  std::ranges::copy(cell.weight(), golden.parameters().weight(0).begin());
+  std::ranges::copy(cell.bias(), golden.parameters().weight(1).begin());
+  const auto numbers = random_leaves<double>(11, 95);
+  md::recurrent_fold<double> one(plan(), 1);
+  one.forward(self, std::span<const double>(numbers), golden.op<md::one_order>(compute));
+  for (std::size_t t = 0; t < 5; ++t) {
+    double state = 0;
+    for (auto i = static_cast<std::size_t>(trees[t]); i < static_cast<std::size_t>(trees[t + 1]); ++i)
+      state = cell.cell(numbers[i], state);
+    const auto root = one.root(static_cast<std::int64_t>(t));
+    CHECK(root.has_value() == (t != 1));
+    if (root) CHECK(std::abs((*root)[0] - state) < 1e-14);
+  }
+
+  md::learned_monoid<double> monoid({.width = 3});
+  set_random(monoid, 96);
+  auto x = random_leaves<double>(33, 97);
+  const auto d_roots = random_leaves<double>(15, 98);
+  const auto op = monoid.op<md::one_order>(compute);
+  md::recurrent_fold<double> fold(plan(), 3);
+  const auto value = [&] {
+    fold.forward(self, std::span<const double>(x), op);
+    double sum = 0;
+    for (std::int64_t t = 0; t < 5; ++t)
+      if (const auto root = fold.root(t))
+        for (std::size_t j = 0; j < 3; ++j) sum += (*root)[j] * d_roots[static_cast<std::size_t>(3 * t) + j];
+    return sum;
+  };
+  value();
+  std::vector<double> d_x(33);
+  fold.backward(op, d_roots, std::span<double>(d_x));
+  CHECK(model_test::difference_error(x, d_x, value) < 1e-6);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(model_test::difference_error(monoid.parameters().weight(i), monoid.parameters().gradient(i), value) < 1e-6);
+  CHECK_THROWS_WITH(md::recurrent_fold<double>(hd::dyadic_plan(trees, std::vector<std::int64_t>{0, 5, 11}, 0), 1),
+                    Catch::Matchers::Contains("ranks: expected 1, got 2"));
+  CHECK_THROWS_WITH(fold.forward(self, std::span<const double>(x).first(30), op),
+                    Catch::Matchers::Contains("scalars of the leaves: expected 33, got 30"));
 }
 
 TEST_CASE("a learned monoid that does not fit says so", "[model][monoid]") {

@@ -34,16 +34,20 @@ struct each_mean {
   HEDDLE_HD void operator()(std::int64_t i) const {
     const std::int64_t index = heddle::v0::detail::last_not_above(offsets, tiles, 1, i);
     const tile_pixels tile = frames[index];
-    const std::int64_t side = sides[index], value = i - offsets[index];
-    const std::int64_t block = value / tile.channels, channel = value % tile.channels;
-    const std::int64_t across = blocks_of(tile.width, side);
-    const std::int64_t top = block / across * side, left = block % across * side;
-    const std::int64_t bottom = top + side < tile.height ? top + side : tile.height;
-    const std::int64_t right = left + side < tile.width ? left + side : tile.width;
-    std::int64_t sum = 0;
-    for (std::int64_t r = top; r < bottom; ++r)
-      for (std::int64_t c = left; c < right; ++c) sum += tile.at[r * tile.pitch + c * tile.channels + channel];
-    sum += noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
+    // Numbers in a tile are small; in 64 bits they take a GPU more registers than there are.
+    const std::int32_t side = sides[index], value = static_cast<std::int32_t>(i - offsets[index]);
+    const auto channels = static_cast<std::int32_t>(tile.channels), width = static_cast<std::int32_t>(tile.width);
+    const auto height = static_cast<std::int32_t>(tile.height);
+    const std::int32_t block = value / channels, across = (width + side - 1) / side;
+    const std::int32_t top = block / across * side, left = block % across * side;
+    const std::int32_t bottom = top + side < height ? top + side : height;
+    const std::int32_t right = left + side < width ? left + side : width;
+    const std::uint8_t* row = tile.at + top * tile.pitch + value % channels;
+    std::int32_t pixels = 0;
+    for (std::int32_t r = top; r < bottom; ++r, row += tile.pitch)
+      for (std::int32_t c = left; c < right; ++c) pixels += row[c * channels];
+    const std::int64_t sum =
+        pixels + noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
     means[i] = rounded_mean(sum, (bottom - top) * (right - left));
   }
 };
