@@ -34,6 +34,11 @@ void steps(World& world, int culprit, const std::string& fault) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait, and are not ended by mpirun before
       std::raise(SIGKILL);
     }
+    if (now && fault == "fault") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::signal(SIGSEGV, SIG_DFL);
+      std::raise(SIGSEGV);
+    }
     if (now && fault == "return") return;
     if (!(now && fault == "skip")) world.all().all_reduce(x, hd::plus{});
     if (now && fault == "twice") world.all().all_reduce(x, hd::plus{});
@@ -45,8 +50,11 @@ void steps(World& world, int culprit, const std::string& fault) {
       world.all().all_reduce(x, hd::maximum{});
     else if (fault == "root")
       world.all().broadcast(x, now ? 1 : 0);
+    else if (fault == "swap")
+      now ? world.all().broadcast(x, 0) : world.all().all_reduce(x, hd::maximum{});
     else if (!(now && fault == "order"))
       world.all().all_reduce(x, hd::plus{});
+    if (fault == "swap") now ? world.all().all_reduce(x, hd::maximum{}) : world.all().broadcast(x, 0);
     if (fault == "skip" || fault == "twice") continue;  // equal calls only
     world.template along<tp>().all_reduce(x, hd::plus{});
     if (now && fault == "order") world.all().all_reduce(x, hd::plus{});  // behind the other group's

@@ -112,6 +112,7 @@ TEST_CASE("the verdict names the kind and the culprit of each fault", "[observe]
         {"skip", kind::skipped, " made 2 calls in step 2, the others 3"},
         {"twice", kind::skipped, "all_reduce of 8 float with plus in step 2"},
         {"size", kind::disagreed, " entered all_reduce of 4 float with plus in step 2; ranks "},
+        {"swap", kind::disagreed, " entered broadcast of 8 float with root 0 in step 2; ranks "},
         {"type", kind::disagreed, " entered all_reduce of 8 double with plus in step 2; ranks "},
         {"operator", kind::disagreed, " entered all_reduce of 8 float with maximum in step 2; ranks "},
         {"root", kind::disagreed, " entered broadcast of 8 float with root 1 in step 2; ranks "},
