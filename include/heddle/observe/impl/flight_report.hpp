@@ -172,7 +172,10 @@ HEDDLE_INLINE rank_flight read_flight(std::span<const std::byte> file, std::stri
     r.tag = c.tag;
     if (message) r.peer = group.members[member];
     const std::string element = detail::flight_text(c.element), combine = detail::flight_text(c.combine);
-    r.operation = (c.started != 0 ? "start_" : "") + std::string(detail::flight_operations[c.operation]);
+    r.name = detail::flight_operations[c.operation];
+    r.element = element;
+    r.count = c.count;
+    r.operation = (c.started != 0 ? "start_" : "") + r.name;
     if (!element.empty()) r.operation += " of " + (c.count < 0 ? "" : std::to_string(c.count) + " ") + element;
     if (!combine.empty()) r.operation += " with " + combine;
     if (message)
