@@ -22,6 +22,7 @@ CASES = [
     ("twice", "checked", "skipped"),
     ("size", "checked", "disagreed"),
     ("swap", "checked", "disagreed"),
+    ("turn", "checked", "disagreed"),
     ("type", "checked", "disagreed"),
     ("operator", "checked", "disagreed"),
     ("root", "checked", "disagreed"),
