@@ -1,8 +1,10 @@
-// Reads the flight files of a launch and says who is missing, stuck or gone: diagnose FOLDER [--json] [--svg FILE]
+// Reads the flight files of a launch and says who is missing, stuck or gone: diagnose FOLDER [--json] [--svg FILE] [--pytorch FOLDER]
 #include <heddle/observe/flight_report.hpp>
 #include <heddle/observe/text_file.hpp>
 
 #include <nlohmann/json.hpp>
+
+#include "diagnose/pytorch.hpp"
 
 #include <cstdio>
 #include <exception>
@@ -35,7 +37,7 @@ nlohmann::json as_json(const observe::flights& all, const observe::flight_report
 
 // 0: nobody waits. 1: something has happened. 2: a file could not be read.
 int main(int argc, char** argv) try {
-  std::string folder, picture;
+  std::string folder, picture, dumps;
   bool json = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -43,13 +45,15 @@ int main(int argc, char** argv) try {
       json = true;
     else if (word == "--svg" && i + 1 < argc)
       picture = argv[++i];
+    else if (word == "--pytorch" && i + 1 < argc)
+      dumps = argv[++i];
     else if (word.starts_with('-') || !folder.empty())
       folder = "";
     else
       folder = word;
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: diagnose FOLDER [--json] [--svg FILE]\n");
+    std::fprintf(stderr, "usage: diagnose FOLDER [--json] [--svg FILE] [--pytorch FOLDER]\n");
     return 2;
   }
   const observe::flights all = observe::read_flights(folder);
@@ -60,6 +64,7 @@ int main(int argc, char** argv) try {
     std::printf("%s\n", report.text.c_str());
   for (const auto& u : all.unread) std::fprintf(stderr, "%s\n", u.why.c_str());
   if (!picture.empty()) observe::write_text_file(picture, observe::hang_svg(all, report));
+  if (!dumps.empty()) diagnose::write_pytorch(all, dumps);
   return !all.unread.empty() ? 2 : report.what == observe::flight_report::kind::agreed ? 0 : 1;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());

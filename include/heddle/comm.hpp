@@ -12,6 +12,7 @@
 #include <heddle/comm/launch_order.hpp>
 #include <heddle/comm/launcher.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/comm/poison.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads.hpp>

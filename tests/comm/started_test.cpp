@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -135,8 +136,8 @@ struct throws_on_zero {
 
 TEST_CASE("started collectives give what their definitions say, in any order of waiting", "[comm][started]") {
   for (const int p : rank_counts({1, 2, 3, 5, 9}))
-    for (const hd::checking check : {hd::checking::on, hd::checking::off}) {
-      CAPTURE(p, check == hd::checking::on);
+    for (const hd::checking check : {hd::checking::on, hd::checking::off, hd::checking::poison}) {
+      CAPTURE(p, static_cast<int>(check));
       notes data(p), control(p);
       launch(line{p}, options_ms(20'000, check), [&](auto& world) {
         every_type(world.all(), data);
@@ -144,6 +145,62 @@ TEST_CASE("started collectives give what their definitions say, in any order of 
       });
       data.report();
       control.report();
+    }
+}
+
+TEST_CASE("results of started collectives that are read too early are no numbers where they are poisoned",
+          "[comm][started]") {
+  for (const int p : rank_counts({2, 3}))
+    for (const hd::checking check : {hd::checking::on, hd::checking::poison}) {
+      CAPTURE(p, static_cast<int>(check));
+      const bool poisoned = check == hd::checking::poison;
+      notes notes(p);
+      launch(line{p}, options_ms(20'000, check), [&](auto& world) {
+        auto& c = world.all();
+        const int r = c.rank();
+        const auto n = static_cast<std::size_t>(p), me = static_cast<std::size_t>(r);
+        // Rank p - 1 starts before the others, which it tells to go on when it has read its result.
+        float go = 0;
+        const auto early = [&](const char* what, auto start, std::span<float> result, std::size_t first,
+                               std::size_t count, float expected) {
+          if (r != p - 1) c.recv(std::span(&go, 1), p - 1);
+          auto request = start();
+          if (r == p - 1) {
+            for (std::size_t i = first; i < first + count; ++i)
+              notes.expect(r, std::isnan(result[i]) == poisoned, std::string(what) + " is read too early");
+            for (int q = 0; q < p - 1; ++q) c.send(std::span(&go, 1), q);
+          }
+          request.wait();
+          for (std::size_t i = first; i < first + count; ++i)
+            notes.expect(r, result[i] == expected, std::string(what) + ": " + std::to_string(result[i]));
+        };
+        const float sum = static_cast<float>(p);
+        std::vector<float> x(n, 1.0f), y(n, 0.0f), z(n, 1.0f), own(1, 1.0f);
+        const std::span<float> mine = std::span(z).subspan(me, 1);
+        const std::vector<std::int64_t> counts(n, 1);
+        early("all_reduce", [&] { return c.start_all_reduce(x, y, hd::plus{}); }, y, 0, n, sum);
+        early("all_reduce in place", [&] { return c.start_all_reduce(x, hd::plus{}); }, x, 0, n, sum);
+        y.assign(n, r == 0 ? 3.0f : 0.0f);
+        early("broadcast", [&] { return c.start_broadcast(y, 0); }, y, 0, n, 3.0f);
+        early("reduce_scatter", [&] { return c.start_reduce_scatter(z, own, hd::plus{}); }, own, 0, 1, sum);
+        early("reduce_scatter in place", [&] { return c.start_reduce_scatter(z, mine, hd::plus{}); }, z, me, 1, sum);
+        z.assign(n, 1.0f);
+        early(
+            "reduce_scatter_v in place", [&] { return c.start_reduce_scatter_v(z, mine, counts, hd::plus{}); }, z, me,
+            1, sum);
+        y.assign(n, 0.0f);
+        z.assign(n, 2.0f);
+        own.assign(1, 2.0f);
+        early("all_gather", [&] { return c.start_all_gather(own, y); }, y, 0, n - 1, 2.0f);
+        early("all_gather in place", [&] { return c.start_all_gather(mine, z); }, z, 0, n - 1, 2.0f);
+        early("all_gather_v in place", [&] { return c.start_all_gather_v(mine, z, counts); }, z, 0, n - 1, 2.0f);
+        // Integers have no such value.
+        std::vector<int> i(n, 1);
+        auto request = c.start_all_reduce(i, hd::plus{});
+        request.wait();
+        notes.expect(r, i[0] == p, "a sum of integers");
+      });
+      notes.report();
     }
 }
 

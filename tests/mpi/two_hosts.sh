@@ -1,6 +1,6 @@
 #!/bin/bash
-# two_hosts.sh <Open MPI's mpirun> <program> [argument...]: 2 + 2 ranks in two network namespaces with host names of their own,
-# which mpirun takes for two hosts: messages between them go through TCP, and nobody shares memory.
+# two_hosts.sh <Open MPI's mpirun> <program> [argument...]: 2 + 2 ranks (or HEDDLE_RANKS_PER_HOST + as many) in two network
+# namespaces with host names of their own, which mpirun takes for two hosts: messages between them go through TCP, and nobody shares memory.
 # Where that cannot be made, or with another MPI than Open MPI 4: exit status 77, skipped.
 set -e
 if [ "$HEDDLE_TWO_HOSTS" != inside ]; then
@@ -30,5 +30,5 @@ n=${1##*.}; shift
 exec ip netns exec host$n unshare --uts sh -c "hostname host$n; $*"
 S
 chmod +x "$folder/rsh"
-mpirun=$1; shift
-"$mpirun" --mca plm_rsh_agent "$folder/rsh" --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24 --host 10.99.0.2:2,10.99.0.3:2 -n 4 "$@"
+mpirun=$1; shift; each=${HEDDLE_RANKS_PER_HOST:-2}
+"$mpirun" --mca plm_rsh_agent "$folder/rsh" --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24 --host 10.99.0.2:$each,10.99.0.3:$each -n $((2 * each)) "$@"

@@ -31,8 +31,14 @@ void steps(World& world, int culprit, const std::string& fault) {
     if (now && fault == "throw") throw std::runtime_error("no more");
     if (now && fault == "silent") std::this_thread::sleep_for(std::chrono::seconds(60));
     if (now && fault == "kill") {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait, and are not ended by mpirun before
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(300));  // the others wait, and are not ended by mpirun before
       std::raise(SIGKILL);
+    }
+    if (now && fault == "fault") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::signal(SIGSEGV, SIG_DFL);
+      std::raise(SIGSEGV);
     }
     if (now && fault == "return") return;
     if (!(now && fault == "skip")) world.all().all_reduce(x, hd::plus{});
@@ -45,10 +51,15 @@ void steps(World& world, int culprit, const std::string& fault) {
       world.all().all_reduce(x, hd::maximum{});
     else if (fault == "root")
       world.all().broadcast(x, now ? 1 : 0);
+    else if (fault == "swap")
+      now ? world.all().broadcast(x, 0) : world.all().all_reduce(x, hd::maximum{});
     else if (!(now && fault == "order"))
       world.all().all_reduce(x, hd::plus{});
-    if (fault == "skip" || fault == "twice") continue;  // equal calls only
+    if (fault == "swap") now ? world.all().all_reduce(x, hd::maximum{}) : world.all().broadcast(x, 0);
+    if (fault == "skip" || fault == "twice") continue;                                 // equal calls only
+    if (now && fault == "turn") world.template along<dp>().all_reduce(x, hd::plus{});  // no circle of waits follows
     world.template along<tp>().all_reduce(x, hd::plus{});
+    if (now && fault == "turn") continue;
     if (now && fault == "order") world.all().all_reduce(x, hd::plus{});  // behind the other group's
     world.template along<dp>().all_reduce(x, hd::plus{});
   }

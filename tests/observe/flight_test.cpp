@@ -112,6 +112,7 @@ TEST_CASE("the verdict names the kind and the culprit of each fault", "[observe]
         {"skip", kind::skipped, " made 2 calls in step 2, the others 3"},
         {"twice", kind::skipped, "all_reduce of 8 float with plus in step 2"},
         {"size", kind::disagreed, " entered all_reduce of 4 float with plus in step 2; ranks "},
+        {"swap", kind::disagreed, " entered broadcast of 8 float with root 0 in step 2; ranks "},
         {"type", kind::disagreed, " entered all_reduce of 8 double with plus in step 2; ranks "},
         {"operator", kind::disagreed, " entered all_reduce of 8 float with maximum in step 2; ranks "},
         {"root", kind::disagreed, " entered broadcast of 8 float with root 1 in step 2; ranks "},
@@ -136,6 +137,21 @@ TEST_CASE("the verdict names the kind and the culprit of each fault", "[observe]
         CHECK(report.culprits == std::vector<int>{culprit});
         CHECK(report.culprits.size() + report.victims.size() == 4);
       }
+    }
+}
+
+TEST_CASE("calls of two groups that are swapped are named, though nobody waits in a circle", "[observe][flight]") {
+  for (const int culprit : {0, 2})
+    for (const hd::checking check : {hd::checking::on, hd::checking::off}) {
+      const folder place("heddle-flight-turned");
+      const auto report = verdict_of(place.path(), culprit, "turn", check);
+      INFO(report.text);
+      CHECK(report.what == kind::disagreed);
+      CHECK(report.culprits == std::vector<int>{culprit});
+      CHECK(report.text.find("disagreed: the order of calls of step 2 is another than that of step 1, only on rank " +
+                             std::to_string(culprit) + ", and nobody waits. Rank " + std::to_string(culprit) +
+                             " entered all_reduce of 8 float with plus in step 2 on communicator (dp) where it entered "
+                             "all_reduce of 8 float with plus in step 1 on communicator (tp) before.") == 0);
     }
 }
 

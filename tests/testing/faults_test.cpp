@@ -157,6 +157,9 @@ TEST_CASE("faults that make no sense are refused", "[testing][faults]") {
   faults drill{{.what = fault::twice}};
   CHECK_THROWS_WITH(drill.around(event_of(hd::activity::recv, "recv", 0, 0), [] {}),
                     Contains("twice is for collectives"));
+  // The end of a call that was started elsewhere.
+  CHECK_THROWS_WITH(drill.around(event_of(hd::activity::collective, "wait for weights", 0, 0), [] {}),
+                    Contains("twice is for collectives"));
   CHECK_THROWS_WITH(drill.around(event_of(hd::activity::collective, "split", 0, 0), [] { return 1; }),
                     Contains("split has one"));
 }

@@ -1,6 +1,7 @@
 // heddle/comm/nccl.hpp: the transport `nccl`: every rank of a world has a GPU.
 #pragma once
 
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/nccl/communicator.hpp>
 #include <heddle/comm/nccl/group.hpp>
@@ -12,9 +13,13 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/core/text.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -130,7 +135,7 @@ struct basic_nccl {
   // What a rank does, whoever started it.
   template <class Mesh, class Body>
   static void work(const Mesh& mesh, const launch_options& options, const std::shared_ptr<rendezvous>& meeting,
-                   int device, Body& body) {
+                   int device, Body& body, std::unique_ptr<detail::flight_recorder> flight) {
     check("cudaSetDevice", cudaSetDevice(device));
     const owned_stream own;
     const auto site = std::make_shared<detail::nccl_site>();
@@ -138,6 +143,10 @@ struct basic_nccl {
     site->settings = Settings;
     site->meeting = meeting;
     site->rank = meeting->rank();
+    site->flight = std::move(flight);
+    const auto note_end = [&](const std::exception_ptr& problem) {
+      if (site->flight != nullptr) site->flight->ended(problem);
+    };
     const auto tell = [&](const std::exception& e) {  // before the communicators are aborted, which the others notice
       std::string text = "rank ";
       text += std::to_string(site->rank);
@@ -150,10 +159,13 @@ struct basic_nccl {
       world<basic_nccl, Mesh> here(mesh, site->rank, context(site, own.stream));
       try {
         body(here);
+        note_end(nullptr);
       } catch (const std::exception& e) {
+        note_end(std::current_exception());
         tell(e);
         throw;
       } catch (...) {
+        note_end(std::current_exception());
         tell(comm_error("an exception that is not a std::exception"));
         throw;
       }
@@ -167,7 +179,16 @@ struct basic_nccl {
   static void run_rank(const Mesh& mesh, const launch_options& options, const std::shared_ptr<rendezvous>& meeting,
                        int device, Body& body) {
     try {
-      work(mesh, options, meeting, device, body);
+      const detail::flight_place place = detail::flight_place_of(options.flight, options.flight_calls);
+      std::unique_ptr<detail::flight_recorder> flight;
+      if (!place.folder.empty()) {
+        std::int64_t run = detail::flight_time();
+        std::vector<int> all(static_cast<std::size_t>(mesh.size()));
+        std::iota(all.begin(), all.end(), 0);
+        meeting->share("flight", all, std::as_writable_bytes(std::span(&run, 1)));
+        flight = std::make_unique<detail::flight_recorder>(place, run, meeting->rank(), mesh.size());
+      }
+      work(mesh, options, meeting, device, body, std::move(flight));
     } catch (...) {
       std::string text = "rank ";  // what has been announced before stays
       text += std::to_string(meeting->rank());
@@ -180,6 +201,11 @@ struct basic_nccl {
   static void run_threads(const Mesh& mesh, const launch_options& options, Body& body) {
     const int ranks = mesh.size();
     count_devices(ranks);
+    const detail::flight_place place = detail::flight_place_of(options.flight, options.flight_calls);
+    std::vector<std::unique_ptr<detail::flight_recorder>> flights(static_cast<std::size_t>(ranks));
+    const std::int64_t run = detail::flight_time();
+    for (int rank = 0; rank < ranks && !place.folder.empty(); ++rank)
+      flights[static_cast<std::size_t>(rank)] = std::make_unique<detail::flight_recorder>(place, run, rank, ranks);
     const auto shared = std::make_shared<memory_meeting>();
     std::mutex mutex;
     int failed_rank = -1;
@@ -195,7 +221,7 @@ struct basic_nccl {
     const auto rank_main = [&](int rank) {
       const auto meeting = std::make_shared<memory_rendezvous>(shared, rank, ranks, options.timeout);
       try {
-        work(mesh, options, meeting, rank, body);
+        work(mesh, options, meeting, rank, body, std::move(flights[static_cast<std::size_t>(rank)]));
       } catch (const aborted_error&) {  // follows from another rank's failure
         note(rank, std::current_exception(), false);
       } catch (...) {

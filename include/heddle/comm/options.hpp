@@ -14,8 +14,10 @@
 namespace heddle::inline v0 {
 
 /// Whether ranks compare their calls before they run them, and prove the rounds of algorithms that are not heddle's when
-/// they are first called. `on` (the default) costs one comparison per rank and call.
-enum class checking : bool { off, on };
+/// they are first called. `on` (the default) costs one comparison per rank and call. `poison` does as `on`, and fills the results of
+/// collectives that are started with NaN until they are there (`threads` and `mpi`, element types that have one): what is computed from
+/// results that are read too early is NaN, too. It costs a store of each result, and a copy of each input that is part of its result.
+enum class checking : std::uint8_t { off, on, poison };
 
 /// Whether each rank that is a thread stays on its share of the processor cores.
 ///   automatic  all but rank 0, where each share has `threads_per_rank` cores and no other launch runs in the process;

@@ -17,6 +17,8 @@ struct flight_record {
   std::uint64_t number = 0;  ///< of all calls of its rank
   std::int64_t call = 0;     ///< the how manieth collective of its group; 0 of a message
   std::string operation;     ///< "all_reduce of 8 float with plus in step 13"
+  std::string name, element;  ///< of that, "all_reduce" and "float"
+  std::int64_t count = 0;     ///< elements; -1 where every rank may have another number
   std::int64_t mark = -1;
   std::int64_t seconds_inside = 0;  ///< as long as is known, in whole seconds
   std::size_t group = 0;            ///< of the rank's groups

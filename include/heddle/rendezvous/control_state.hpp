@@ -46,7 +46,7 @@ class control_state {
   const std::string& label() const noexcept { return label_; }
   const std::vector<int>& members() const noexcept { return members_; }
   int world_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
-  bool checked() const noexcept { return options_.check == checking::on; }
+  bool checked() const noexcept { return options_.check != checking::off; }
   const launch_options& options() const noexcept { return options_; }
   const std::shared_ptr<rendezvous>& meeting() const noexcept { return meeting_; }
   comm_counters& counters() noexcept { return counters_; }

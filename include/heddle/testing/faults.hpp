@@ -72,7 +72,8 @@ class faults {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const fault& f = all_[i];
       if (!strikes(i, e)) continue;
-      if (only_collectives(f) && e.kind != activity::collective) refuse_kind(f);
+      if (only_collectives(f) && (e.kind != activity::collective || std::string_view(e.name).starts_with("wait for ")))
+        refuse_kind(f);
       switch (f.what) {
         case fault::slow:
           stretch *= f.stretch;

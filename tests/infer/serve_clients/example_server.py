@@ -64,7 +64,7 @@ def healthy(address):
 def served(program, keys=True, chats=True, context=512, more=()):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
 
-    `more`: further options of the program and their values. With `chats` the golden model has random weights for all words of the tokenizer, and `context`; without, it is as transformers wrote it."""
+    `more`: further options of the program and their values, None for one that has none. With `chats` the golden model has random weights for all words of the tokenizer, and `context`; without, it is as transformers wrote it."""
     golden = SOURCE / "tests/golden"
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
         file.write(KEY + "\n")
@@ -80,7 +80,7 @@ def served(program, keys=True, chats=True, context=512, more=()):
             if option in command:
                 command[command.index(option) + 1] = value
             else:
-                command += [option, value]
+                command += [option] if value is None else [option, value]
         process = subprocess.Popen(command + (["--api-key-file", file.name] if keys else []), stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
         try:

@@ -8,6 +8,7 @@
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
 #include <heddle/comm/mpi/started.hpp>
+#include <heddle/comm/poison.hpp>
 #include <heddle/comm/split_part.hpp>
 #include <heddle/core/type_name.hpp>
 
@@ -298,9 +299,22 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
       return {operators().template get<T, Op>().op, call.type.get()};
     }
   }
+  // The input, after NaN has been put into a result that is to be poisoned; a copy where it is part of that.
+  template <class T>
+  std::span<const T> poisoned(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
+    if constexpr (detail::has_poison<T>) {
+      if (group_->state().poisons()) {
+        const void* const in = detail::kept_input(x.data(), x.size_bytes(), y.data(), y.size_bytes(), call.input);
+        detail::poison(y.data(), y.size_bytes());
+        return {static_cast<const T*>(in), x.size()};
+      }
+    }
+    return x;
+  }
   // MPI wants all ranks in place or none, and does not compare them: no rank is, and an input that is the output is copied.
   template <class T>
   const T* input_of(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
+    x = poisoned<T>(call, x, y);
     if (x.empty() || x.data() != y.data()) return x.data();
     call.input = std::make_unique_for_overwrite<std::byte[]>(x.size_bytes());
     std::memcpy(call.input.get(), x.data(), x.size_bytes());
@@ -323,14 +337,17 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
   template <class T>
   started started_broadcast(std::span<T> x, int root) {
     auto call = begin_started<T>(comm_operation::broadcast, length(x), length(x), root);
+    if (rank() != root) poisoned<T>(*call, {}, x);
     const int code = with_amount<T>(length(x), [&](detail::mpi_amount n) {
       return MPI_Ibcast(x.data(), n.count, n.type, root, native(), &call->request);
     });
     return under_way(std::move(call), code, "MPI_Ibcast");
   }
-  // MPI wants a result that is no part of the input: an output that is gets a copy of it at the end.
+  // MPI wants a result that is no part of the input: an output that is gets a copy of it at the end. Where results are poisoned the
+  // input is the copy.
   template <class T>
-  T* result_of(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
+  T* result_of(detail::mpi_started_call& call, std::span<const T>& x, std::span<T> y) {
+    x = poisoned<T>(call, x, y);
     if (apart<T>(x, y)) return y.data();
     call.result = std::make_unique_for_overwrite<std::byte[]>(y.size_bytes() + 1);
     call.to = y.data();
@@ -342,8 +359,9 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     require_countable("start_reduce_scatter", length(x));
     auto call = begin_started<T, Op>(comm_operation::reduce_scatter, length(x), length(x));
     const auto [fold, type] = reduction_of<T>(*call, op);
-    const int code = MPI_Ireduce_scatter_block(x.data(), result_of<T>(*call, x, y), static_cast<int>(length(y)), type,
-                                               fold, native(), &call->request);
+    T* const result = result_of<T>(*call, x, y);
+    const int code =
+        MPI_Ireduce_scatter_block(x.data(), result, static_cast<int>(length(y)), type, fold, native(), &call->request);
     return under_way(std::move(call), code, "MPI_Ireduce_scatter_block");
   }
   template <class T, class Op>
@@ -352,14 +370,14 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     auto call = begin_started<T, Op>(comm_operation::reduce_scatter_v, length(x), length(x), -1, counts);
     const auto [fold, type] = reduction_of<T>(*call, op);
     for (const std::int64_t c : counts) call->counts.push_back(static_cast<int>(c));
-    const int code = MPI_Ireduce_scatter(x.data(), result_of<T>(*call, x, y), call->counts.data(), type, fold, native(),
-                                         &call->request);
+    T* const result = result_of<T>(*call, x, y);
+    const int code = MPI_Ireduce_scatter(x.data(), result, call->counts.data(), type, fold, native(), &call->request);
     return under_way(std::move(call), code, "MPI_Ireduce_scatter");
   }
   template <class T>
   started started_all_gather(std::span<const T> x, std::span<T> y) {
     auto call = begin_started<T>(comm_operation::all_gather, length(x), length(x));
-    put_own<T>(x, y.data() + rank() * length(x));
+    put_own<T>(poisoned<T>(*call, x, y), y.data() + rank() * length(x));
     const int code = with_amount<T>(length(x), [&](detail::mpi_amount n) {
       return MPI_Iallgather(MPI_IN_PLACE, n.count, n.type, y.data(), n.count, n.type, native(), &call->request);
     });
@@ -371,7 +389,7 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
     auto call = begin_started<T>(comm_operation::all_gather_v, length(x), length(y), -1, counts);
     const wire_blocks to = wire<T>(counts, 0);
     call->counts.assign(to.counts, to.counts + 2 * size());
-    put_own<T>(x, y.data() + detail::counted_blocks{counts.data()}.offset(rank()));
+    put_own<T>(poisoned<T>(*call, x, y), y.data() + detail::counted_blocks{counts.data()}.offset(rank()));
     const int code = MPI_Iallgatherv(MPI_IN_PLACE, call->counts[index(rank())], detail::wire_datatype<T>(), y.data(),
                                      call->counts.data(), call->counts.data() + size(), detail::wire_datatype<T>(),
                                      native(), &call->request);

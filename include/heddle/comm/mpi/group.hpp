@@ -32,7 +32,8 @@ class mpi_rank_state {
   mpi_rank_state(const mpi_rank_state&) = delete;
   mpi_rank_state& operator=(const mpi_rank_state&) = delete;
 
-  bool checked() const noexcept { return options_.check == checking::on; }
+  bool checked() const noexcept { return options_.check != checking::off; }
+  bool poisons() const noexcept { return options_.check == checking::poison; }
   flight_recorder* flight() const noexcept { return flight_.get(); }
   void keep_flight(std::unique_ptr<flight_recorder> recorder) noexcept {
     flight_ = std::move(recorder);

@@ -117,7 +117,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
     try {
       if (!compared()) return false;
       code = MPI_Test(&call_->request, &done, MPI_STATUS_IGNORE);
-      if (code == MPI_SUCCESS && done == 0) throw_if_failed();
+      if (code == MPI_SUCCESS && done == 0) detail::throw_if_failed(*group_, call_->call, call_->number);
     } catch (...) {
       leave_to_mpi();
       throw;
@@ -141,14 +141,6 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
     if (done == 0) return false;
     if (call_->comparison.same()) return true;
     detail::throw_disagreement_alone(*group_, call_->call, call_->number);
-  }
-  void throw_if_failed() {
-    const detail::mpi_board* board = group_->state().board();
-    const int failed = board == nullptr ? -1 : board->first_failed();
-    if (failed < 0) return;
-    throw aborted_error(
-        detail::text_of({"heddle: rank ", failed, " failed while rank ", group_->world_rank(group_->rank()), " was in ",
-                         detail::where_of(*group_, call_->call, call_->number), ": ", board->head().failure}));
   }
   void finish(int code) {
     const auto call = std::move(call_);

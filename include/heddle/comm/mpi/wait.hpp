@@ -27,13 +27,24 @@ inline std::string where_of(mpi_group& group, const call_info& call, std::int64_
   return text;
 }
 
+// Throws where a rank of the world, or with `members` of the group, has failed on this host.
+inline void throw_if_failed(mpi_group& group, const call_info& call, std::int64_t number, bool members = false) {
+  const mpi_board* const board = group.state().board();
+  const int failed = board == nullptr ? -1 : board->first_failed();
+  if (failed < 0) return;
+  const auto& all = group.members();
+  if (members && std::find(all.begin(), all.end(), failed) == all.end()) return;
+  throw aborted_error(text_of({"heddle: rank ", failed, " failed while rank ", group.world_rank(group.rank()),
+                               " was in ", where_of(group, call, number), ": ", board->head().failure}));
+}
+
 // The slow part of a wait: what is wrong, if something is. Made when a rank has waited for a while already.
 class mpi_patience {
  public:
   using clock = std::chrono::steady_clock;
 
   mpi_patience(mpi_group& group, const call_info& call, std::int64_t number)
-      : group_(group), call_(call), where_(where_of(group, call, number)) {
+      : group_(group), call_(call), number_(number), where_(where_of(group, call, number)) {
     mpi_board::write_text(group_.state().slot(), "in " + where_);
   }
   mpi_patience(const mpi_patience&) = delete;
@@ -45,10 +56,7 @@ class mpi_patience {
     const clock::time_point now = clock::now();
     const mpi_board* board = group_.state().board();
     const int me = group_.world_rank(group_.rank());
-    if (const int failed = board == nullptr ? -1 : board->first_failed(); failed >= 0) {
-      throw aborted_error(text_of(
-          {"heddle: rank ", failed, " failed while rank ", me, " was in ", where_, ": ", board->head().failure}));
-    }
+    throw_if_failed(group_, call_, number_);
     if (board != nullptr && !virtual_ranks) {  // whose messages may be under way for long after their bodies' ends
       const int gone = returned(*board);
       if (gone < 0) {
@@ -85,6 +93,7 @@ class mpi_patience {
 
   mpi_group& group_;
   call_info call_;
+  std::int64_t number_;
   std::string where_;
   clock::time_point start_ = clock::now();
   clock::time_point gone_since_ = start_;
@@ -195,6 +204,13 @@ inline bool agree(mpi_group& group, const call_info& call, bool flag) {
     });
   } catch (...) {
     (void)v.release();  // MPI may write into it as long as it lives
+    throw;
+  }
+  // Whoever has given up since comes neither to the call nor to the texts of a disagreement.
+  try {
+    throw_if_failed(group, call, number, true);
+  } catch (...) {
+    group.state().fail();
     throw;
   }
   if (!v->same() && v->any_started()) throw_disagreement_alone(group, call, number);

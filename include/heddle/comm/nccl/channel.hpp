@@ -1,6 +1,8 @@
 // heddle/comm/nccl/channel.hpp: one NCCL communicator: connecting it, watching it, giving it up.
 #pragma once
 
+#include <heddle/comm/call_mark.hpp>
+#include <heddle/comm/flight_recorder.hpp>
 #include <heddle/comm/nccl/aborts.hpp>
 #include <heddle/comm/nccl/types.hpp>
 #include <heddle/comm/options.hpp>
@@ -138,6 +140,12 @@ struct nccl_site {
   std::vector<void*> scratch;  // on the GPU; kept to the end: freeing memory waits for all that runs there
   std::size_t scratch_bytes = 0;
   std::vector<void*> left;  // windows that were in use when an exception ended them; the communicators end before
+  std::unique_ptr<flight_recorder> flight;  // of a launch that keeps flight files
+  struct kept_call {
+    flight_call* call;
+    cudaStream_t stream;
+  };
+  std::vector<kept_call> kept;                      // in the flight file, not yet found complete
   std::vector<std::shared_ptr<void>> written_late;  // what threads of NCCL may still write to after an error
   nccl_aborts aborts;
 };
@@ -198,6 +206,16 @@ class nccl_channel {
     counters_[what].bytes += bytes;
   }
   std::int64_t number() const noexcept { return number_; }
+  void marked_by(call_mark mark) noexcept { mark_ = std::move(mark); }
+  /// Puts the collective that has begun into the rank's flight file. It is left when its stream is found to have done everything.
+  void keep(call_info call, cudaStream_t stream) {
+    flight_recorder& file = *site_->flight;
+    if (flight_group_ < 0) flight_group_ = static_cast<int>(file.group(label_, members_));
+    call.mark = mark_.now();
+    flight_call& entered = file.enter(static_cast<std::uint32_t>(flight_group_), call, number_);
+    std::erase_if(site_->kept, [&](const auto& k) { return k.call == &entered; });  // its place is taken
+    site_->kept.push_back({&entered, stream});
+  }
   std::uint64_t chain() const noexcept { return chain_; }
 
   // --- groups of calls: while one is open nothing is waited for ---
@@ -252,7 +270,13 @@ class nccl_channel {
     if (!site_->failure.empty()) throw aborted_error(site_->failure);
     for (nccl_channel* const channel : site_->open) channel->look_for_errors();  // any of them may keep the stream
     const cudaError_t state = cudaStreamQuery(stream);
-    if (state == cudaSuccess) return true;
+    if (state == cudaSuccess) {
+      std::erase_if(site_->kept, [stream](const auto& k) {
+        if (k.stream == stream) flight_recorder::leave(*k.call);
+        return k.stream == stream;
+      });
+      return true;
+    }
     if (state != cudaErrorNotReady) require_cuda("cudaStreamQuery", state);
     static_cast<void>(cudaGetLastError());  // CUDA keeps "not ready" as an error, which a later launch would find
     return false;
@@ -554,6 +578,8 @@ class nccl_channel {
   std::uint64_t chain_ = 0xcbf29ce484222325u;
   comm_operation call_ = comm_operation::barrier;
   comm_counters counters_;
+  call_mark mark_;
+  int flight_group_ = -1;  // its number in the flight file
 };
 
 }  // namespace detail

@@ -80,6 +80,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   bool completes_calls() const noexcept { return channel_->site().settings.complete; }
   /// The same communicator on another stream.
   nccl_communicator on(cudaStream_t stream) const { return {channel_, stream}; }
+  /// Calls in flight files have the mark of this world from now on: `world::mark`.
+  void marked_by(detail::call_mark mark) noexcept { channel_->marked_by(std::move(mark)); }
   /// NCCL's handle. Connects. Remains this object's.
   ncclComm_t native() { return channel_->connected(); }
   const std::shared_ptr<detail::nccl_channel>& channel() const noexcept { return channel_; }
@@ -193,6 +195,19 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     if constexpr (!std::is_void_v<T>) width = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t parts[] = {agreed, width, root, static_cast<std::int64_t>(op), static_cast<std::int64_t>(hash)};
     channel_->begin(what, given * width, detail::hash_of(parts));
+    if (channel_->site().flight != nullptr) {
+      detail::call_info call;
+      call.what = what;
+      call.count = agreed;
+      call.element_size = static_cast<std::size_t>(width);
+      call.root = root;
+      if constexpr (!std::is_void_v<T>) call.element = short_type_name<T>();
+      if (op != ncclNumOps)
+        call.combine = op == ncclSum ? "plus" : op == ncclProd ? "multiplies" : op == ncclMax ? "maximum" : "minimum";
+      call.counts_hash = hash;
+      call.started = starting_;
+      channel_->keep(call, stream_);
+    }
     return comm;
   }
   void finish(const char* function, ncclResult_t result) {

@@ -5,6 +5,7 @@
 #include <heddle/comm/call_mark.hpp>
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/poison.hpp>
 #include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads/block_calls.hpp>
 #include <heddle/comm/threads/device_calls.hpp>
@@ -57,7 +58,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   int world_rank(int rank) const { return group_->world_rank(rank); }
   comm_counters counters() const { return group_->slot(rank_).counters; }
   /// Whether ranks compare their calls: `launch_options::check`.
-  bool checked() const noexcept { return world_->options().check == checking::on; }
+  bool checked() const noexcept { return world_->options().check != checking::off; }
   /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
   /// the ranks agree on for what all of them start in the same order.
   std::int64_t ticket() noexcept { return group_->slot(rank_).tickets++; }
@@ -351,11 +352,20 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       Work work;
       detail::chunks_of<T> cut;
       detail::started_places at;
+      std::unique_ptr<std::byte[]> input;  // a copy, where the result is poisoned that the caller's is part of
     };
-    auto mine = std::make_shared<context>(context{work, {elements, size()}, {}});
+    auto mine = std::make_shared<context>(context{work, {elements, size()}, {}, {}});
     started request(world_, group_, rank_);
     const std::int64_t chunks = mine->cut.number();
-    auto all = group_->start(rank_, call, x.data(), y.data(), static_cast<std::int64_t>(x.size_bytes()), chunks);
+    const void* in = x.data();
+    if constexpr (detail::has_poison<T>) {
+      if (world_->options().check == checking::poison &&
+          !(call.what == comm_operation::broadcast && call.root == rank_)) {
+        in = detail::kept_input(in, x.size_bytes(), y.data(), y.size_bytes(), mine->input);
+        detail::poison(y.data(), y.size_bytes());
+      }
+    }
+    auto all = group_->start(rank_, call, in, y.data(), static_cast<std::int64_t>(x.size_bytes()), chunks);
     mine->at.call = all.get();
     request.work_ = {chunks, std::move(mine), [](const void* c, std::int64_t chunk) -> std::int64_t {
                        const context& own = *static_cast<const context*>(c);

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -172,7 +173,10 @@ HEDDLE_INLINE rank_flight read_flight(std::span<const std::byte> file, std::stri
     r.tag = c.tag;
     if (message) r.peer = group.members[member];
     const std::string element = detail::flight_text(c.element), combine = detail::flight_text(c.combine);
-    r.operation = (c.started != 0 ? "start_" : "") + std::string(detail::flight_operations[c.operation]);
+    r.name = detail::flight_operations[c.operation];
+    r.element = element;
+    r.count = c.count;
+    r.operation = (c.started != 0 ? "start_" : "") + r.name;
     if (!element.empty()) r.operation += " of " + (c.count < 0 ? "" : std::to_string(c.count) + " ") + element;
     if (!combine.empty()) r.operation += " with " + combine;
     if (message)
@@ -266,7 +270,7 @@ class flight_judge {
   flight_report verdict() {
     if (find_disagreement()) return report_;
     find_waits();
-    if (waits_.empty()) return find_agreement();
+    if (waits_.empty()) return find_agreement().what == flight_report::kind::agreed ? find_swap() : report_;
     // Who ends a chain of waits is in no call, or waits for somebody who has no file. One who is gone or has ended says more than one
     // who is silent.
     std::map<rank_flight::end, std::vector<int>> ends;
@@ -429,6 +433,51 @@ class flight_judge {
     if (!all_.unread.empty())
       report_.text =
           "undecided: " + std::to_string(all_.unread.size()) + " files could not be read; no other rank waits.";
+    return report_;
+  }
+
+  // A rank that makes the calls of a step in another order than those of the step before, while most ranks do not: calls of two groups
+  // that are swapped, where no circle of waits follows.
+  flight_report find_swap() {
+    std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>> steps;
+    for (const auto& [r, f] : of_)
+      for (const flight_record& c : f->calls)
+        // The first step that is kept may be cut.
+        if (c.call > 0 && c.mark > f->calls.front().mark) steps[c.mark][r].push_back(&c);
+    const auto same_call = [](const flight_record* a, const flight_record* b) {
+      return a->group == b->group && a->what == b->what;
+    };
+    const auto less = [](const flight_record* a, const flight_record* b) {
+      return std::pair(a->group, a->what) < std::pair(b->group, b->what);
+    };
+    for (auto last = steps.begin(); last != steps.end(); ++last) {
+      const auto now = std::next(last);
+      if (now == steps.end()) break;
+      std::vector<int> turned, kept;
+      std::string how;
+      for (const auto& [r, calls] : now->second) {
+        auto before = last->second[r], sorted = calls;
+        const auto [a, b] = std::mismatch(before.begin(), before.end(), calls.begin(), calls.end(), same_call);
+        if (a == before.end() && b == calls.end()) kept.push_back(r);
+        if (a == before.end() || b == calls.end()) continue;
+        const flight_record *usual = *a, *early = *b;
+        std::sort(before.begin(), before.end(), less);
+        std::sort(sorted.begin(), sorted.end(), less);
+        if (!std::equal(before.begin(), before.end(), sorted.begin(), sorted.end(), same_call)) continue;
+        const auto& groups = of_.at(r)->groups;
+        how += " Rank " + std::to_string(r) + " entered " + early->operation + " on communicator (" +
+               groups[early->group].name + ") where it entered " + usual->operation + " on communicator (" +
+               groups[usual->group].name + ") before.";
+        turned.push_back(r);
+      }
+      if (turned.empty() || turned.size() >= kept.size()) continue;
+      report_.what = flight_report::kind::disagreed;
+      report_.culprits = turned;
+      report_.text = "disagreed: the order of calls of step " + std::to_string(now->first) +
+                     " is another than that of step " + std::to_string(last->first) + ", only on " +
+                     ranks_text(turned) + ", and nobody waits." + how;
+      break;
+    }
     return report_;
   }
 

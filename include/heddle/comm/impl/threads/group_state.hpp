@@ -205,7 +205,7 @@ HEDDLE_INLINE std::shared_ptr<started_collective> group_state::start(int me, con
   if (++started->arrived < size()) return started;
   std::erase(started_, started);
   if (started->state.load(std::memory_order_relaxed) == started_collective::broken) return started;
-  if (world_.options().check == checking::on) started->failure = disagreement(*started);
+  if (world_.options().check != checking::off) started->failure = disagreement(*started);
   if (started->failure.empty())
     started->state.store(chunks > 0 ? started_collective::open : started_collective::done, std::memory_order_release);
   else
@@ -345,7 +345,7 @@ HEDDLE_INLINE void group_state::lead(int me, std::int64_t number, const collecti
                                      std::exception_ptr& problem) {
   if (failed_) failed_ = false;
   try {
-    if (world_.options().check == checking::on) {
+    if (world_.options().check != checking::off) {
       std::string fault;
       if (!agree()) {
         fault = disagreement(number);
