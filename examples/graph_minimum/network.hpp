@@ -107,7 +107,7 @@ struct network_of_nodes {
     const auto y = md::as_matrix(std::span(out), n, width), l = md::as_matrix(std::span(logits), n, bits);
     layer.forward(compute, group, part, s, h, y);
     const auto last = answer.linear(0, width, bits);
-    compute.matmul(hd::matrix_view<const float>(y), last.weight, l);
+    hd::compute::matmul(compute, hd::matrix_view<const float>(y), last.weight, l);
     hd::compute::run<hd::compute::ops::add_bias>(compute, l, last.bias);
     std::array<float, 1> right{0};
     for (std::int64_t i = 0; i < n; ++i) {
@@ -123,9 +123,10 @@ struct network_of_nodes {
     group.all_reduce(std::span<float>(right), hd::plus{});
     if (rate > 0) {
       const hd::matrix_view<const float> d_l(l), rows_out(y);
-      compute.matmul<transpose::yes, transpose::no>(rows_out, d_l, last.weight_gradient, 1);
+      hd::compute::matmul<transpose::yes, transpose::no>(compute, rows_out, d_l, last.weight_gradient, 1);
       hd::compute::run<hd::compute::ops::add_bias_backward>(compute, d_l, last.bias_gradient);
-      compute.matmul<transpose::no, transpose::yes>(d_l, last.weight, md::as_matrix(std::span(d_out), n, width));
+      hd::compute::matmul<transpose::no, transpose::yes>(compute, d_l, last.weight,
+                                                         md::as_matrix(std::span(d_out), n, width));
       layer.backward(compute, group, part, s, md::as_matrix(std::span<const float>(d_out), n, width),
                      md::as_matrix(std::span(d_h), n, 2 * bits));
       ++step;

@@ -256,12 +256,12 @@ class graph_layer {
     const auto d_y = as_matrix(std::span<const T>(d), nodes, m);
     const auto h = as_matrix(std::span<const T>(s.h), nodes, n);
     const auto of_fold = views(2, w, m), of_self = views(4, n, m), of_message = views(0, n, w);
-    compute.template matmul<transpose::no, transpose::yes>(d_y, of_fold.weight,
-                                                           as_matrix(std::span<T>(d_roots), nodes, w), T(0));
-    compute.template matmul<transpose::yes, transpose::no>(as_matrix(std::span<const T>(s.roots), nodes, w), d_y,
-                                                           of_fold.weight_gradient, T(1));
-    compute.template matmul<transpose::yes, transpose::no>(h, d_y, of_self.weight_gradient, T(1));
-    compute.template matmul<transpose::no, transpose::yes>(d_y, of_self.weight, d_h, T(0));
+    heddle::v0::compute::matmul<transpose::no, transpose::yes>(compute, d_y, of_fold.weight,
+                                                               as_matrix(std::span<T>(d_roots), nodes, w), T(0));
+    heddle::v0::compute::matmul<transpose::yes, transpose::no>(
+        compute, as_matrix(std::span<const T>(s.roots), nodes, w), d_y, of_fold.weight_gradient, T(1));
+    heddle::v0::compute::matmul<transpose::yes, transpose::no>(compute, h, d_y, of_self.weight_gradient, T(1));
+    heddle::v0::compute::matmul<transpose::no, transpose::yes>(compute, d_y, of_self.weight, d_h, T(0));
     compute::run<compute::ops::add_bias_backward>(compute, d_y, of_fold.bias_gradient);
     for (std::int64_t i = 0; i < nodes; ++i)
       if (!s.fold.root(i)) add_row(parameters_.gradient(5), 0, d_roots, i);
@@ -279,8 +279,8 @@ class graph_layer {
     for (std::size_t i = 0; i < d_messages.size(); ++i)
       if (!(s.messages[i] > T(0))) d_messages[i] = T(0);
     const auto d_x = as_matrix(std::span<const T>(d_messages), nodes, w);
-    compute.template matmul<transpose::no, transpose::yes>(d_x, of_message.weight, d_h, T(1));
-    compute.template matmul<transpose::yes, transpose::no>(h, d_x, of_message.weight_gradient, T(1));
+    heddle::v0::compute::matmul<transpose::no, transpose::yes>(compute, d_x, of_message.weight, d_h, T(1));
+    heddle::v0::compute::matmul<transpose::yes, transpose::no>(compute, h, d_x, of_message.weight_gradient, T(1));
     compute::run<compute::ops::add_bias_backward>(compute, d_x, of_message.bias_gradient);
   }
 
@@ -331,8 +331,8 @@ class graph_layer {
     const std::int64_t in = weight.extent(0), out = weight.extent(1);
     const std::int64_t each = Rows::together ? y.extent(0) : 1;
     for (std::int64_t r = 0; r < y.extent(0); r += each)
-      compute.template matmul<transpose::no, transpose::no>(
-          matrix_view<const T>(x.data() + r * in, dynamic_shape<2>(each, in)), weight,
+      heddle::v0::compute::matmul<transpose::no, transpose::no>(
+          compute, matrix_view<const T>(x.data() + r * in, dynamic_shape<2>(each, in)), weight,
           matrix_view<T>(y.data() + r * out, dynamic_shape<2>(each, out)), beta);
   }
   static void require(const graph_part& part, std::int64_t rows, std::int64_t columns, std::int64_t wanted) {
