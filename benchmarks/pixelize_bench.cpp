@@ -1,6 +1,6 @@
 // benchmarks/pixelize_bench.cpp: private pixelization of a frame of 1088 x 1920 beside the algorithm as it is printed, block after
-// block, both on the host, and beside the speed at which memory is read. The least of rounds in turn, by the clock: works of a millisecond are rarely interrupted in
-// all of them.
+// block, both on the host, and beside the speed at which memory is read. The least of rounds in turn, by the clock: works of a
+// millisecond are rarely interrupted in all of them.
 //   pixelize_bench [rounds]
 #include "read_bandwidth.hpp"
 

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -24,12 +25,13 @@ namespace second_minimum {
 struct full_task {
   int bits = 8;
   std::int64_t width = 128, count = 65536, epochs = 2, batch = 128;
+  std::int64_t stop = std::int64_t{1} << 30;  // after so many of the epochs that the rate is planned for
   double rate = 1e-3, associativity = 0;
   std::uint64_t seed = 5;
   std::string save{}, load{};
 };
 
-/// `--bits 8 --width 128 --sets 65536 --epochs N --batch 128 --rate 1e-3 --associativity 0 --seed 5 --save FILE --load
+/// `--bits 8 --width 128 --sets 65536 --epochs N --stop N --batch 128 --rate 1e-3 --associativity 0 --seed 5 --save FILE --load
 /// FILE`. Errors: `config_error` that names the option.
 inline full_task read_options(int argc, const char* const* argv) {
   full_task t;
@@ -53,6 +55,8 @@ inline full_task read_options(int argc, const char* const* argv) {
       number(option, value, t.count, std::int64_t{1}, most);
     else if (option == "--epochs")
       number(option, value, t.epochs, std::int64_t{0}, most);
+    else if (option == "--stop")
+      number(option, value, t.stop, std::int64_t{0}, most);
     else if (option == "--batch")
       number(option, value, t.batch, std::int64_t{1}, most);
     else if (option == "--rate")
@@ -82,7 +86,7 @@ std::vector<double> train_epochs(Network& net, const full_task& t, Report&& repo
   const auto steps = static_cast<double>(per_epoch * t.epochs);
   std::vector<double> losses;
   std::int64_t step = 0;
-  for (std::int64_t e = 0; e < t.epochs; ++e) {
+  for (std::int64_t e = 0; e < (std::min)(t.epochs, t.stop); ++e) {
     const hd::counter_random random(t.seed + 1, static_cast<std::uint64_t>(e));
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.integer(i) % i]);
     double sum = 0;

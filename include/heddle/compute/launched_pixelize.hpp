@@ -33,9 +33,11 @@ struct each_mean {
   std::uint8_t* means;
   HEDDLE_HD void operator()(std::int64_t i) const {
     const std::int64_t index = heddle::v0::detail::last_not_above(offsets, tiles, 1, i);
+    const auto value = static_cast<std::int32_t>(i - offsets[index]);
+    // Noise comes first: ptxas spills registers for what is held while it is drawn.
+    std::int64_t sum = noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
     const tile_pixels tile = frames[index];
-    // Numbers in a tile are small; in 64 bits they take a GPU more registers than there are.
-    const std::int32_t side = sides[index], value = static_cast<std::int32_t>(i - offsets[index]);
+    const std::int32_t side = sides[index];
     const auto channels = static_cast<std::int32_t>(tile.channels), width = static_cast<std::int32_t>(tile.width);
     const auto height = static_cast<std::int32_t>(tile.height);
     const std::int32_t block = value / channels, across = (width + side - 1) / side;
@@ -43,11 +45,8 @@ struct each_mean {
     const std::int32_t bottom = top + side < height ? top + side : height;
     const std::int32_t right = left + side < width ? left + side : width;
     const std::uint8_t* row = tile.at + top * tile.pitch + value % channels;
-    std::int32_t pixels = 0;
     for (std::int32_t r = top; r < bottom; ++r, row += tile.pitch)
-      for (std::int32_t c = left; c < right; ++c) pixels += row[c * channels];
-    const std::int64_t sum =
-        pixels + noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
+      for (std::int32_t c = left; c < right; ++c) sum += row[c * channels];
     means[i] = rounded_mean(sum, (bottom - top) * (right - left));
   }
 };
