@@ -14,6 +14,13 @@
 #include <type_traits>
 
 namespace heddle::inline v0::compute {
+namespace detail {
+template <class Backend, class Op, class T>
+inline constexpr bool rounds_product = false;
+template <class Backend, class Op>
+  requires requires { typename Op::of_halves; }
+inline constexpr bool rounds_product<Backend, Op, float> = offered<typename Op::of_halves, Backend, bf16>;
+}  // namespace detail
 
 /// `Backend` whose `matmul`, `grouped_matmul` and `grouped_matmul_backward_weight` of floats round both operands to the nearest bf16
 /// and add products up in float: on the host by the library where the processor multiplies bf16 (`half_product_name()`), else
@@ -35,10 +42,7 @@ class bf16_products : public Backend {
   using stack = view<T, dynamic_shape<3>, memory>;
   using group_offsets = row_view<const std::int64_t, memory>;
   template <class Op, class T>
-  static constexpr bool rounds = false;
-  template <class Op, class T>
-    requires std::is_same_v<T, float> && requires { typename Op::of_halves; }
-  static constexpr bool rounds<Op, T> = offered<typename Op::of_halves, Backend, bf16>;
+  static constexpr bool rounds = detail::rounds_product<Backend, Op, T>;
 
  public:
   using Backend::Backend;

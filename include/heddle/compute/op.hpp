@@ -14,7 +14,8 @@
 // It gets what `backend.launcher()` returns (the backend where it has no such member), the sizes in the order of
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
 // `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
-// read it: after a wait for the queue.
+// read it: after a wait for the queue. An operation with a member `turned`, such as a product, checks all sizes by itself:
+// `expect_sizes(name, turned, sizes of arguments)`.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -405,12 +406,12 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
                     typename A::template view<T, Space>... v) {
   constexpr const operation_layout& layout = layout_of<ops::signature<A...>>;
   const argument_extents got[] = {extents_of(v)...};
-  if constexpr (checks_arguments) {
+  if constexpr (checks_arguments && requires { Op::turned; }) {
+    Op::expect_sizes(Op::name, Op::turned, got);
+  } else if constexpr (checks_arguments) {
     std::size_t a = 0;
-    if (!((static_cast<void>(v), fits_where_compared(layout, got, a++)) && ...)) [[unlikely]] {
-      if constexpr (requires { Op::turned; }) Op::expect_sizes(Op::name, Op::turned, {extents_of(v)...});
+    if (!((static_cast<void>(v), fits_where_compared(layout, got, a++)) && ...)) [[unlikely]]
       wrong_sizes(Op::name, Op::arguments, layout, {extents_of(v)...});
-    }
   }
   if constexpr (checks_arguments && requires(const typename Op::dims& n) { Op::check(n, address_of(v)...); })
     Op::check({{extent_at(got, layout.position(&dimension<D>))...}}, address_of(v)...);

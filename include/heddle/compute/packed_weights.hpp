@@ -19,6 +19,15 @@
 #include <vector>
 
 namespace heddle::inline v0::compute {
+namespace detail {
+// Products of rows with a matrix that may be a weight.
+template <class Op>
+inline constexpr bool reads_right_operand = false;
+template <transpose TB, bool Sums>
+inline constexpr bool reads_right_operand<ops::matmul<transpose::no, TB, Sums>> = true;
+template <transpose TB, bool Sums>
+inline constexpr bool reads_right_operand<ops::grouped_matmul<TB, Sums>> = true;
+}  // namespace detail
 
 /// `Backend`, a `compute::host`, for inference: products x w of floats whose right operand lies in memory that `pack` names read w from a copy in
 /// `Format` (`f32_weights`, `bf16_weights`, `q8_weights<Block>`, `w8a8_weights<Block>`), which is made when a product first reads w. Everything
@@ -32,11 +41,7 @@ class packed_weights : public Backend {
   template <class T>
   using input = std::type_identity_t<matrix_view<const T>>;
   template <class Op, class T>
-  static constexpr bool reads_weights = false;
-  template <transpose TB, bool Sums>
-  static constexpr bool reads_weights<ops::matmul<transpose::no, TB, Sums>, float> = true;
-  template <transpose TB, bool Sums>
-  static constexpr bool reads_weights<ops::grouped_matmul<TB, Sums>, float> = true;
+  static constexpr bool reads_weights = std::is_same_v<T, float> && detail::reads_right_operand<Op>;
 
  public:
   using format = Format;

@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -21,13 +20,13 @@ namespace heddle::inline v0::compute {
 enum class summed_operand : bool { left, right };
 
 namespace detail {
-using operand_sizes = std::initializer_list<argument_extents>;
 constexpr unsigned turned_operands(transpose a, transpose b) noexcept {
   return static_cast<unsigned>(a) + 2 * static_cast<unsigned>(b);
 }
+// A function of its own: what is compared takes no room where products are called.
 // Errors: `layout_error` unless c is of the size of op(a) op(b). Bit 0 of `turned`: a is transposed; bit 1: b is.
-[[gnu::noinline, gnu::cold]] inline void expect_product(const char* name, unsigned turned, const argument_extents& a,
-                                                        const argument_extents& b, const argument_extents& c) {
+[[gnu::noinline]] inline void expect_product(const char* name, unsigned turned, const argument_extents& a,
+                                             const argument_extents& b, const argument_extents& c) {
   const unsigned ta = turned & 1, tb = turned >> 1;
   expect(name, "rows of op(a)", c.n[0], a.n[ta]);
   expect(name, "rows of op(b)", a.n[1 - ta], b.n[tb]);
@@ -57,9 +56,8 @@ struct depth {};  ///< a dimension: what a product adds up
 struct product_operation : operation {
   using dims = sizes<rows, columns, depth>;
   static constexpr std::int64_t flops(const dims& n) { return 2 * n.product(); }
-  static void expect_sizes(const char* name, unsigned turned, detail::operand_sizes got) {
-    const auto* const x = got.begin();
-    detail::expect_product(name, turned, x[0], x[1], x[2]);
+  static void expect_sizes(const char* name, unsigned turned, const detail::argument_extents* got) {
+    detail::expect_product(name, turned, got[0], got[1], got[2]);
   }
 };
 /// c = op(a) op(b) + beta c.
@@ -88,10 +86,9 @@ struct matmul_rounded : product_operation {
 /// them use them, and others do what they say in two steps.
 struct fused_product_operation : product_operation {
   // `bias` and `before`: which arguments they are; 0: none.
-  static void expect_fused(const char* name, unsigned turned, detail::operand_sizes got, std::size_t bias,
-                           std::size_t before) {
-    const auto* const x = got.begin();
-    const auto& c = x[got.size() - 1];
+  [[gnu::noinline]] static void expect_fused(const char* name, unsigned turned, const detail::argument_extents* x,
+                                             std::size_t bias, std::size_t before) {
+    const auto& c = x[bias + before < 5 ? 3 : 4];
     if (bias != 0) detail::expect(name, "elements of the bias", c.n[1], x[bias].n[0]);
     if (before != 0) {
       detail::expect(name, "rows of what is before GELU", c.n[0], x[before].n[0]);
@@ -109,7 +106,9 @@ struct matmul_add_bias : fused_product_operation {
   using of_halves = matmul_add_bias<TA, TB, true>;
   using takes = signature<detail::operand<TA, rows, depth>, detail::operand<TB, depth, columns>,
                           detail::input<Sums, columns>, detail::output<Sums, rows, columns>>;
-  static void expect_sizes(const char* n, unsigned t, detail::operand_sizes got) { expect_fused(n, t, got, 2, 0); }
+  static void expect_sizes(const char* n, unsigned t, const detail::argument_extents* got) {
+    expect_fused(n, t, got, 2, 0);
+  }
 };
 /// before = op(a) op(b) + bias, c = gelu(before), tanh form.
 template <transpose TA = transpose::no, transpose TB = transpose::no, bool Sums = false>
@@ -121,7 +120,9 @@ struct matmul_add_bias_gelu : fused_product_operation {
   using takes =
       signature<detail::operand<TA, rows, depth>, detail::operand<TB, depth, columns>, detail::input<Sums, columns>,
                 detail::output<Sums, rows, columns>, detail::output<Sums, rows, columns>>;
-  static void expect_sizes(const char* n, unsigned t, detail::operand_sizes got) { expect_fused(n, t, got, 2, 3); }
+  static void expect_sizes(const char* n, unsigned t, const detail::argument_extents* got) {
+    expect_fused(n, t, got, 2, 3);
+  }
 };
 /// c = op(a) op(b) gelu'(before), element by element.
 template <transpose TA = transpose::no, transpose TB = transpose::no, bool Sums = false>
@@ -132,7 +133,9 @@ struct matmul_gelu_backward : fused_product_operation {
   using of_halves = matmul_gelu_backward<TA, TB, true>;
   using takes = signature<detail::operand<TA, rows, depth>, detail::operand<TB, depth, columns>,
                           detail::input<Sums, rows, columns>, detail::output<Sums, rows, columns>>;
-  static void expect_sizes(const char* n, unsigned t, detail::operand_sizes got) { expect_fused(n, t, got, 0, 2); }
+  static void expect_sizes(const char* n, unsigned t, const detail::argument_extents* got) {
+    expect_fused(n, t, got, 0, 2);
+  }
 };
 /// c += a^T b, and db += the sums of the columns of a or b: the gradients of a weight and a bias.
 template <summed_operand Of>
@@ -143,9 +146,8 @@ struct matmul_add_bias_backward : product_operation {
   using of_halves = matmul_add_bias_backward<Of>;
   using summed = typename detail::typed_argument<Of == summed_operand::right>::template type<rows, columns>;
   using takes = signature<in<depth, rows>, in<depth, columns>, inout_sums<rows, columns>, inout_sums<summed>>;
-  static void expect_sizes(const char* n, unsigned t, detail::operand_sizes got) {
-    const auto* const x = got.begin();
-    detail::expect(n, "elements of db", x[2].n[Of == summed_operand::left ? 0 : 1], x[3].n[0]);
+  static void expect_sizes(const char* n, unsigned t, const detail::argument_extents* got) {
+    detail::expect(n, "elements of db", got[2].n[Of == summed_operand::left ? 0 : 1], got[3].n[0]);
     product_operation::expect_sizes("matmul", t, got);
   }
 };
@@ -156,11 +158,14 @@ struct matmul_add_bias_backward : product_operation {
 struct grouped_product_operation : product_operation {
   using dims = sizes<rows, columns, depth, experts, offsets>;
   static constexpr std::int64_t flops(const dims& n) { return 2 * n[rows{}] * n[columns{}] * n[depth{}]; }
+  [[gnu::noinline]] static void expect_sizes(const char* of, unsigned t, const detail::argument_extents* x) {
+    detail::expect(of, "elements of offsets (matrices + 1)", x[2].n[0] + 1, x[1].n[0]);
+    detail::expect(of, "rows of y", x[0].n[0], x[3].n[0]);
+    detail::expect(of, "rows of op(w)", x[0].n[1], x[2].n[t == 0 ? 1 : 2]);
+    detail::expect(of, "columns of op(w)", x[3].n[1], x[2].n[t == 0 ? 2 : 1]);
+  }
 
  protected:
-  static void check_count(const char* name, const dims& n) {
-    detail::expect(name, "elements of offsets (matrices + 1)", n[experts{}] + 1, n[offsets{}]);
-  }
   static void check_groups(const char* name, const dims& n, const std::int64_t* at) {
     for (std::int64_t e = 0; e < n[offsets{}]; ++e)
       if (at[e] < (e == 0 ? 0 : at[e - 1]) || at[e] > n[rows{}]) [[unlikely]]
@@ -180,15 +185,8 @@ struct grouped_matmul : grouped_product_operation {
                                                                                        in<experts, columns, depth>>;
   using takes =
       signature<in<rows, depth>, in_of<std::int64_t, offsets>, weights, detail::updated<Sums, rows, columns>, number>;
-  static void check(const dims& n, const void*, const void*, const void*, const void*, double) { check_count(name, n); }
   static void check_values(const dims& n, const void*, const std::int64_t* at, const void*, const void*, double) {
     check_groups(name, n, at);
-  }
-  static void expect_sizes(const char* of, unsigned t, detail::operand_sizes got) {
-    const auto* const x = got.begin();
-    detail::expect(of, "rows of y", x[0].n[0], x[3].n[0]);
-    detail::expect(of, "rows of op(w)", x[0].n[1], x[2].n[t == 0 ? 1 : 2]);
-    detail::expect(of, "columns of op(w)", x[3].n[1], x[2].n[t == 0 ? 2 : 1]);
   }
 };
 /// dw[e] = x^T dy over the rows of group e, + beta dw[e].
@@ -199,12 +197,11 @@ struct grouped_matmul_backward_weight : grouped_product_operation {
   using of_halves = grouped_matmul_backward_weight;
   using takes = signature<in<rows, depth>, in<rows, columns>, in_of<std::int64_t, offsets>,
                           inout_sums<experts, depth, columns>, number>;
-  static void check(const dims& n, const void*, const void*, const void*, const void*, double) { check_count(name, n); }
   static void check_values(const dims& n, const void*, const void*, const std::int64_t* at, const void*, double) {
     check_groups(name, n, at);
   }
-  static void expect_sizes(const char* of, unsigned, detail::operand_sizes got) {
-    const auto* const x = got.begin();
+  [[gnu::noinline]] static void expect_sizes(const char* of, unsigned, const detail::argument_extents* x) {
+    detail::expect(of, "elements of offsets (matrices + 1)", x[3].n[0] + 1, x[2].n[0]);
     detail::expect(of, "rows of dy", x[0].n[0], x[1].n[0]);
     detail::expect(of, "rows of dw", x[0].n[1], x[3].n[1]);
     detail::expect(of, "columns of dw", x[1].n[1], x[3].n[2]);

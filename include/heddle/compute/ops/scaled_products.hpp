@@ -42,9 +42,10 @@ struct scaled_product : product_operation {
   using takes = signature<detail::operand<TA, rows, depth>, detail::operand<TB, depth, columns>,
                           inout_of<Out, rows, columns>, in<scales>, in<other_scales>, number>;
   static constexpr std::int64_t flops(const dims& n) { return 2 * n[rows{}] * n[columns{}] * n[depth{}]; }
-  static void check(const dims& n, const void*, const void*, const void*, const void*, const void*, float) {
-    detail::expect(name, "elements of greatest_a", 1, n[scales{}]);
-    detail::expect(name, "elements of greatest_b", 1, n[other_scales{}]);
+  static void expect_sizes(const char* of, unsigned t, const detail::argument_extents* got) {
+    product_operation::expect_sizes(of, t, got);
+    detail::expect(of, "elements of greatest_a", 1, got[3].n[0]);
+    detail::expect(of, "elements of greatest_b", 1, got[4].n[0]);
   }
 };
 /// The same with a scale for each row of op(a) and each column of op(b), a power of two (`float8_power_of_two`).
@@ -55,6 +56,11 @@ struct row_scaled_product : product_operation {
   static constexpr unsigned turned = detail::turned_operands(TA, TB);
   using takes = signature<detail::operand<TA, rows, depth>, detail::operand<TB, depth, columns>,
                           inout_of<Out, rows, columns>, in<rows>, in<columns>, number>;
+  static void expect_sizes(const char* of, unsigned t, const detail::argument_extents* got) {
+    product_operation::expect_sizes(of, t, got);
+    detail::expect(of, "elements of greatest_a", got[2].n[0], got[3].n[0]);
+    detail::expect(of, "elements of greatest_b", got[2].n[1], got[4].n[0]);
+  }
 };
 }  // namespace ops
 
