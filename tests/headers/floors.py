@@ -45,7 +45,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "testing": ["faults"],
          "rl": ["batch_buffer", "colocated_weights", "critic", "forecast", "frozen_reference", "group_advantages", "line_process",
                 "objective_checks", "planned", "run", "run_arguments", "run_state", "save", "scored_batch", "scorer", "settings", "simulated",
-                "with_critic"],
+                "spare_weights", "with_critic"],
          "io": ["background_save", "save_snapshot", "store", "store_saves", "tokens/best_fit", "tokens/blend", "tokens/byte_store",
                 "tokens/candidate_pairs", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/minhash",
                 "tokens/prefetched_source", "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source",

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <string>
@@ -276,6 +277,22 @@ TEST_CASE("RLinf's example is planned as its tool does", "[plan][m2flow]") {
   plan::workflow small = flow;
   small.seconds = [](int t, int n) { return t == 2 ? 1.0 : n < 3 ? never_ends : 40.0; };
   CHECK(to_string(plan::m2flow(small, 7), flow) == "rollout [0-2] | inference [3-5] | training [6]");
+}
+
+TEST_CASE("four tasks on 1,024 devices are planned in less than a second of a processor", "[plan][m2flow]") {
+  plan::workflow w;
+  w.tasks = {"rollout", "reference", "critic", "training"};
+  w.edges = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
+  w.seconds = [](int task, int devices) {
+    constexpr double whole[] = {3000, 400, 500, 2000};
+    return whole[task] / devices + 0.001 * devices;
+  };
+  w.switching = [](int, int) { return 2.0; };
+  const std::clock_t began = std::clock();
+  const plan::flow_plan p = plan::m2flow(w, 1024);
+  CHECK(static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC < 1);
+  CHECK(plan::seconds_of(p, w) == Approx(p.seconds).epsilon(1e-12));
+  check_busy(p, w, 1024);
 }
 
 TEST_CASE("workflows that cannot be planned are refused", "[plan][m2flow]") {

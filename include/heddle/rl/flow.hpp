@@ -19,10 +19,10 @@ struct flow {
   /// How far generators may be ahead: of `updates` batches, those of one version of the weights, so many more, as a
   /// fraction `ahead` / `of` of them. 0: synchronous.
   std::int64_t ahead = 0, of = 1;
-  std::int64_t updates = 1;    ///< optimizer steps between two sendings of weights
-  bool in_flight = false;      ///< weights are replaced between two decoding steps, inside answers
-  infer::kv cache = infer::kv::keep;         ///< then, of the answers that are being written
-  std::int64_t rolling = 0;    ///< generators that take weights at one meeting, in turn; 0: all
+  std::int64_t updates = 1;           ///< optimizer steps between two sendings of weights
+  bool in_flight = false;             ///< weights are replaced between two decoding steps, inside answers
+  infer::kv cache = infer::kv::keep;  ///< then, of the answers that are being written
+  std::int64_t rolling = 0;           ///< generators that take weights at one meeting, in turn; 0: all
   bool delayed = false;        ///< generators get weights beside their own, and take them at the end of their window
   std::int64_t over = 1;       ///< batches of groups begun; above 1 what is not finished with the first is interrupted
   std::int64_t slots = 0;      ///< sequences of a generator that are kept busy; 0: as many as its engine has room for
@@ -49,14 +49,15 @@ struct flow {
     const auto require = [](bool holds, const std::string& what) {
       if (!holds) throw config_error("heddle: rl::flow." + what);
     };
-    require(of >= 1 && ahead >= 0, "ahead / of must be a fraction of at least 0, got " + std::to_string(ahead) + " / " +
-                                       std::to_string(of));
+    require(of >= 1 && ahead >= 0,
+            "ahead / of must be a fraction of at least 0, got " + std::to_string(ahead) + " / " + std::to_string(of));
     require(updates >= 1, "updates must be at least 1, got " + std::to_string(updates));
     require(rolling >= 0, "rolling must be at least 0, got " + std::to_string(rolling));
     require(over >= 1, "over must be at least 1, got " + std::to_string(over));
     require(slots >= 0, "slots must be at least 0, got " + std::to_string(slots));
     require(least_share >= 0 && least_share <= 1, "least_share must be 0 to 1, got " + number_text(least_share));
-    require(apart || !in_flight, "in_flight replaces weights while answers are written: generators need ranks of their own");
+    require(apart || !in_flight,
+            "in_flight replaces weights while answers are written: generators need ranks of their own");
     require(apart || ahead == 0, "ahead: generators on the trainer's own ranks cannot be ahead of it");
     require(!delayed || (apart && !overtakes()),
             "delayed: weights wait until the answers of a window are complete: generators need ranks of their own, and "
@@ -69,7 +70,8 @@ struct flow {
 inline std::string to_string(const flow& f) {
   std::string text = f.apart ? "apart" : "colocated";
   if (f.in_flight)
-    text += ", weights in flight (" + std::string(f.cache == infer::kv::keep ? "keep" : "recompute") + " keys and values)";
+    text +=
+        ", weights in flight (" + std::string(f.cache == infer::kv::keep ? "keep" : "recompute") + " keys and values)";
   if (f.ahead > 0) text += ", ahead by " + std::to_string(f.ahead) + "/" + std::to_string(f.of) + " batch";
   if (f.ahead == 0 && f.updates == 1) text += ", synchronous";
   if (f.updates > 1) text += ", weights after " + std::to_string(f.updates) + " steps";

@@ -49,8 +49,7 @@ struct memory_forecast {
 
  private:
   std::int64_t held() const noexcept {
-    return training.total() + training.beside + critic.total() + critic.beside + reference + generation.held() +
-           spare;
+    return training.total() + training.beside + critic.total() + critic.beside + reference + generation.held() + spare;
   }
 };
 
@@ -61,8 +60,8 @@ inline std::string to_string(const memory_forecast& f) {
   };
   std::string parts = of(f.training.total() + f.training.beside, " of the trainer") +
                       of(f.critic.total() + f.critic.beside, " of the critic") + of(f.reference, " of the reference") +
-                      of(f.generation.held(), " of the generator") + of(f.spare, " of weights that wait") + of(f.outgoing, " of a bucket to others") +
-                      of(f.incoming, " of a bucket from others") +
+                      of(f.generation.held(), " of the generator") + of(f.spare, " of weights that wait") +
+                      of(f.outgoing, " of a bucket to others") + of(f.incoming, " of a bucket from others") +
                       of(f.trained_in_turn, " of the trainer's weights away while it generates") +
                       of(f.generated_in_turn, " of the generator's away while it trains");
   if (!parts.empty()) parts.replace(0, 1, ":");

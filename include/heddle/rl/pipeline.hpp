@@ -166,9 +166,10 @@ constexpr bool pipeline_checked() {
                   "heddle: rl::in_flight replaces weights while answers are written, so that generators need ranks of "
                   "their own: take split in the place of colocated");
     if constexpr (step_rule_has_ranks<placement, rule>)
-      static_assert(step_rule_has_time<placement, rule>,
-                    "heddle: rl::bounded_stale and one_step_off write batches while the trainer steps, so that generators "
-                    "need ranks of their own: take split in the place of colocated");
+      static_assert(
+          step_rule_has_time<placement, rule>,
+          "heddle: rl::bounded_stale and one_step_off write batches while the trainer steps, so that generators "
+          "need ranks of their own: take split in the place of colocated");
     return step_rule_has_ranks<placement, rule> && step_rule_has_time<placement, rule>;
   }
 }

@@ -3,7 +3,6 @@
 
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/comm/world.hpp>
-#include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
@@ -24,8 +23,8 @@
 #include <heddle/rl/rollout.hpp>
 #include <heddle/rl/run_arguments.hpp>
 #include <heddle/rl/settings.hpp>
+#include <heddle/rl/spare_weights.hpp>
 #include <heddle/rl/words.hpp>
-#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_weights.hpp>
@@ -212,10 +211,7 @@ class session {
     for (int turn = 0; turn < turns_ && !copy_; ++turn)
       routes_.emplace_back(*world_, source(), target(turn), settings_.bucket_bytes);
     sent_.assign(static_cast<std::size_t>(turns_), -1);
-    if (how_.delayed && runner_) {
-      spare_.emplace(compute::queue_of(backend()), elements_of(runner_->stage()), "weights that wait for their turn");
-      compute::queue_of(backend()).zero(*spare_);  // between parameters they are zeros
-    }
+    if (how_.delayed && runner_) spare_.emplace(runner_->stage());
     bases_.assign(static_cast<std::size_t>(generators_), 0);
     without_before_ = bases_;
   }
@@ -228,19 +224,10 @@ class session {
   model::stage_weights<typename runner_type::stage_type> target(int turn) {
     using weights = model::stage_weights<typename runner_type::stage_type>;
     if (!runner_ || !in_turn(own_, turn)) return weights(nullptr);
-    auto& stage = runner_->stage();
-    return waits(turn) ? weights(&stage, spare_row(stage)) : weights(&stage);
+    return waits(turn) ? spare_->target() : weights(&runner_->stage());
   }
   // Whether the weights of a turn wait for their generators; the first are taken at once.
   bool waits(int turn) const { return how_.delayed && !sent_.empty() && sent_[static_cast<std::size_t>(turn)] >= 0; }
-  template <class Stage>
-  static std::int64_t elements_of(Stage& stage) {
-    return static_cast<std::int64_t>(heddle::v0::detail::count_of(stage.weights()));
-  }
-  template <class Stage>
-  auto spare_row(Stage& stage) {
-    return heddle::v0::detail::row_at<space_of<backend_type>>(spare_->address(), elements_of(stage));
-  }
 
   // ---- what all ranks do together ----
 
@@ -355,12 +342,8 @@ class session {
   bool takes_spare(bool takes) {
     std::int64_t word = takes ? 1 : 0;
     generator_->control().broadcast(std::span<std::int64_t>(&word, 1), 0);
-    if (word == 0) return false;
-    auto& queue = compute::queue_of(backend());
-    queue.copy(spare_row(runner_->stage()), runner_->stage().weights());
-    queue.wait();
-    model::of_stage::weights_written(runner_->stage());
-    return true;
+    if (word != 0) spare_->take();
+    return word != 0;
   }
   // Groups of this generator, in order, as far as its weights may; where the trainer lacks a batch, only those of that.
   void begin_groups(bool asked) {
@@ -581,7 +564,7 @@ class session {
   bool stopped_ = false;
   std::int64_t until_ = 0;
   std::vector<std::int64_t> say_;
-  std::optional<buffer<typename base::scalar, space_of<backend_type>>> spare_;  // weights that wait
+  std::optional<spare_weights<typename runner_type::stage_type>> spare_;
   // Of a leader: its window's begin, its next group, and what waits for a meeting.
   std::int64_t base_ = 0, next_ = -1, asked_for_ = 0;
   std::int64_t waiting_ = -1, waiting_base_ = 0;  // the version of the weights that wait, and their window's begin

@@ -34,6 +34,7 @@ struct seeded_weights {};
 /// A run without a critic: advantages follow from rewards alone. `run` takes `with_critic` (heddle/rl/with_critic.hpp) in
 /// its place.
 struct no_critic {};
+/// `"none"`.
 inline std::string to_string(const no_critic&) {
   return "none";
 }
