@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <span>
+#include <string>
 
 namespace heddle::inline v0::detail {
 
@@ -19,13 +18,13 @@ inline void poison(void* result, std::size_t bytes) noexcept {
 
 // The input, if it shares no element with the result, or a copy of it, which `kept` holds.
 inline const void* kept_input(const void* in, std::size_t bytes, const void* result, std::size_t result_bytes,
-                              std::unique_ptr<std::byte[]>& kept) {
+                              std::string& kept) {
   const auto* const from = static_cast<const std::byte*>(in);
   const auto* const to = static_cast<const std::byte*>(result);
   if (bytes == 0 || from + bytes <= to || to + result_bytes <= from) return in;
-  kept = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::memcpy(kept.get(), in, bytes);
-  return kept.get();
+  kept.reserve(bytes + 64);  // not in the object: memory of `new` is aligned. Every program has this class already
+  kept.assign(static_cast<const char*>(in), bytes);
+  return kept.data();
 }
 
 }  // namespace heddle::inline v0::detail

@@ -14,9 +14,9 @@ namespace heddle::inline v0::observe {
 
 /// One call that a flight file kept.
 struct flight_record {
-  std::uint64_t number = 0;  ///< of all calls of its rank
-  std::int64_t call = 0;     ///< the how manieth collective of its group; 0 of a message
-  std::string operation;     ///< "all_reduce of 8 float with plus in step 13"
+  std::uint64_t number = 0;   ///< of all calls of its rank
+  std::int64_t call = 0;      ///< the how manieth collective of its group; 0 of a message
+  std::string operation;      ///< "all_reduce of 8 float with plus in step 13"
   std::string name, element;  ///< of that, "all_reduce" and "float"
   std::int64_t count = 0;     ///< elements; -1 where every rank may have another number
   std::int64_t mark = -1;

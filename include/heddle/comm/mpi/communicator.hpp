@@ -304,7 +304,8 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
   std::span<const T> poisoned(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
     if constexpr (detail::has_poison<T>) {
       if (group_->state().poisons()) {
-        const void* const in = detail::kept_input(x.data(), x.size_bytes(), y.data(), y.size_bytes(), call.input);
+        const void* const in =
+            detail::kept_input(x.data(), x.size_bytes(), y.data(), y.size_bytes(), call.poisoned_input);
         detail::poison(y.data(), y.size_bytes());
         return {static_cast<const T*>(in), x.size()};
       }

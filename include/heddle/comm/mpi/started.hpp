@@ -40,6 +40,7 @@ struct mpi_started_call {
   owned_datatype type{};
 
   std::vector<int> counts;              // with offsets behind them
+  std::string poisoned_input;           // a copy, where results are poisoned
   std::unique_ptr<std::byte[]> input;   // a copy, where the caller's is the output as well
   std::unique_ptr<std::byte[]> result;  // of which `to` gets a copy at the end
   void* to = nullptr;

@@ -352,7 +352,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       Work work;
       detail::chunks_of<T> cut;
       detail::started_places at;
-      std::unique_ptr<std::byte[]> input;  // a copy, where the result is poisoned that the caller's is part of
+      std::string input;  // a copy, where the result is poisoned that the caller's is part of
     };
     auto mine = std::make_shared<context>(context{work, {elements, size()}, {}, {}});
     started request(world_, group_, rank_);
