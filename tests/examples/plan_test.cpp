@@ -133,7 +133,7 @@ TEST_CASE("plan says why nothing fits, and what it was given wrong", "[examples]
   refused("--here " + (f / "here.json"), "--cluster excludes --here");
   refused("--zero 4", "must be a whole number from 0 to 3, got 4");
   refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/deepseek",
-          "plan knows gpt2, llama, qwen2, qwen3 and mixtral; ");
+          "plan knows gpt2, llama, qwen2, qwen3, mixtral and gla_swa (SpikingBrain); ");
   refused("--dtype bf16 --model " HEDDLE_SOURCE_DIR "/tests/golden/models/qwen2", "in bf16");
 }
 

@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -40,9 +41,7 @@ double median_seconds(int runs, F&& run) {
     run();
     all.push_back(1e-9 * static_cast<double>(now_ns() - begin));
   }
-  const auto middle = all.begin() + runs / 2;
-  std::nth_element(all.begin(), middle, all.end());
-  return *middle;
+  return model::detail::median_of_times(std::move(all));
 }
 
 // Sums of so many numbers over all ranks of a machine.

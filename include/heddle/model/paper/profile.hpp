@@ -77,6 +77,15 @@ class kernel_profile {
   std::vector<measured_kernel> kernels_{};
 };
 
+namespace detail {
+// The middle one, of at least one.
+inline double median_of_times(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  return *middle;
+}
+}  // namespace detail
+
 /// Seconds of calls as they come, from which a profile follows.
 class kernel_times {
  public:
@@ -88,16 +97,11 @@ class kernel_times {
     for (const auto& [key, times] : times_) {
       const double least = *std::min_element(times.begin(), times.end());
       profile.add(
-          {std::get<0>(key), std::get<1>(key), std::get<2>(key), least, least > 0 ? median(times) / least - 1 : 0});
+          {std::get<0>(key), std::get<1>(key), std::get<2>(key), least, least > 0 ? detail::median_of_times(times) / least - 1 : 0});
     }
   }
 
  private:
-  static double median(std::vector<double> x) {
-    const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-    std::nth_element(x.begin(), middle, x.end());
-    return *middle;
-  }
   std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::vector<double>> times_{};
 };
 
