@@ -153,6 +153,22 @@ TEST_CASE("plan measures this machine, and plans with what it measured", "[examp
   CHECK_THAT(large.text, Contains("extrapolated"));
 }
 
+TEST_CASE("plan measures and plans a hybrid of linear attention and windows", "[examples][plan]") {
+  const planned_folder f;
+  const std::string model = f / "spiking_brain.json";
+  std::ofstream(model) << R"({"model_type": "gla_swa", "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "hidden_size": 32, "intermediate_size": 36, "max_position_embeddings": 16,
+    "vocab_size": 64, "sliding_window": 5, "gate_low_rank_dim": 3})";
+  const answer here = run("plan --model " + model + " --here " + (f / "here.json") + " --batch 2");
+  INFO(here.text);
+  REQUIRE(here.status == 0);
+  CHECK_THAT(text_of(f / "here.json"), Contains("decay_forward") && Contains("decay_backward_keys"));
+  const answer best = run("plan --model " + model + " --cluster " + (f / "here.json") + " --batch 8 --top 1 --zero 1");
+  INFO(best.text);
+  CHECK(best.status == 0);
+  CHECK_THAT(best.text, Contains("spiking_brain layers=4 ") && Contains(" +- "));
+}
+
 TEST_CASE("plan explains products in bf16 and mixtures of experts", "[examples][plan]") {
   const planned_folder f;
   const std::string plan = f.cluster("60e6");
