@@ -6,15 +6,18 @@
 // prints: MFU
 // prints: wrote plan.html
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/merge_partials.hpp>
 #include <heddle/core/cores.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/json/spiking_brain.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
+#include <heddle/model/spiking_brain.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -162,10 +165,26 @@ int measure(typename Model::config config, const settings& s, output_file& here)
   return 0;
 }
 
+tr::cluster read_cluster(const settings& s) {
+  if (s.cluster.empty()) throw tool::usage_error("plan needs --cluster FILE, or --here FILE to measure this machine");
+  return tr::read_cluster(s.cluster);
+}
+
 int run(const settings& s) {
   output_file page(s.html), chosen(s.write), here(s.here);
   const auto file = std::filesystem::is_directory(s.model) ? s.model / "config.json" : s.model;
-  const md::hugging_face_model m = md::from_config(hd::io::read_json(file), "'" + file.string() + "'");
+  const auto json = hd::io::read_json(file);
+  const std::string what = "'" + file.string() + "'";
+  if (md::is_spiking_brain(json)) {
+    using model = md::spiking_brain<float>;
+    const auto config = md::spiking_brain_from_config(json, what);
+    if (here.asked()) return measure<model>(config, s, here);
+    const tr::cluster on = read_cluster(s);
+    if (s.dtype == "bf16" || (!s.strategy.empty() && given_strategy(s.strategy).dtype == "bf16"))
+      throw hd::config_error("heddle: plan knows gpt2, llama and qwen3 in bf16; this model is a gla_swa");
+    return plan<model>(config, s, on, page, chosen);
+  }
+  const md::hugging_face_model m = md::from_config(json, what);
   const auto* const gpt2 = std::get_if<md::gpt2_config>(&m.config);
   const auto* const llama = std::get_if<md::llama_config>(&m.config);
   const auto* const qwen2 = std::get_if<md::qwen2_config>(&m.config);
@@ -184,8 +203,7 @@ int run(const settings& s) {
     if (like == nullptr) unknown("--here measures gpt2, llama, qwen2 and qwen3");
     return measure<md::llama<float>>(*like, s, here);
   }
-  if (s.cluster.empty()) throw tool::usage_error("plan needs --cluster FILE, or --here FILE to measure this machine");
-  const tr::cluster on = tr::read_cluster(s.cluster);
+  const tr::cluster on = read_cluster(s);
   const auto go = [&]<class Model, class Compiled = dense>(const typename Model::config& c) {
     return plan<Model, Compiled>(c, s, on, page, chosen);
   };
@@ -203,7 +221,7 @@ int run(const settings& s) {
   if (qwen3 != nullptr)
     return m.tied ? go.operator()<md::tied_qwen3<float>>(*qwen3) : go.operator()<md::qwen3<float>>(*qwen3);
   if (mixtral != nullptr && !m.tied) return go.operator()<md::mixtral<float>, with_experts>(*mixtral);
-  unknown("knows gpt2, llama, qwen2, qwen3 and mixtral");
+  unknown("knows gpt2, llama, qwen2, qwen3, mixtral and gla_swa (SpikingBrain)");
   return tool::failed;
 }
 

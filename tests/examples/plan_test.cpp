@@ -133,7 +133,7 @@ TEST_CASE("plan says why nothing fits, and what it was given wrong", "[examples]
   refused("--here " + (f / "here.json"), "--cluster excludes --here");
   refused("--zero 4", "must be a whole number from 0 to 3, got 4");
   refused("--model " HEDDLE_SOURCE_DIR "/tests/golden/models/deepseek",
-          "plan knows gpt2, llama, qwen2, qwen3 and mixtral; ");
+          "plan knows gpt2, llama, qwen2, qwen3, mixtral and gla_swa (SpikingBrain); ");
   refused("--dtype bf16 --model " HEDDLE_SOURCE_DIR "/tests/golden/models/qwen2", "in bf16");
 }
 
@@ -151,6 +151,22 @@ TEST_CASE("plan measures this machine, and plans with what it measured", "[examp
   CHECK(one.text.find("extrapolated") == std::string::npos);
   const answer large = run(with + "--strategy \"mesh dp=1; microbatches 1\"");  // 8 samples; 2 were measured
   CHECK_THAT(large.text, Contains("extrapolated"));
+}
+
+TEST_CASE("plan measures and plans a hybrid of linear attention and windows", "[examples][plan]") {
+  const planned_folder f;
+  const std::string model = f / "spiking_brain.json";
+  std::ofstream(model) << R"({"model_type": "gla_swa", "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "hidden_size": 32, "intermediate_size": 36, "max_position_embeddings": 16,
+    "vocab_size": 64, "sliding_window": 5, "gate_low_rank_dim": 3})";
+  const answer here = run("plan --model " + model + " --here " + (f / "here.json") + " --batch 2");
+  INFO(here.text);
+  REQUIRE(here.status == 0);
+  CHECK_THAT(text_of(f / "here.json"), Contains("decay_forward") && Contains("decay_backward_keys"));
+  const answer best = run("plan --model " + model + " --cluster " + (f / "here.json") + " --batch 8 --top 1 --zero 1");
+  INFO(best.text);
+  CHECK(best.status == 0);
+  CHECK_THAT(best.text, Contains("spiking_brain layers=4 ") && Contains(" +- "));
 }
 
 TEST_CASE("plan explains products in bf16 and mixtures of experts", "[examples][plan]") {

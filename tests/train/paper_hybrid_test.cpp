@@ -114,7 +114,7 @@ TEST_CASE("both kinds of blocks of a hybrid are measured, and explained with wha
 TEST_CASE("a hybrid is planned with the costs of both kinds of blocks", "[train][search_on_paper]") {
   const tr::cluster on{.devices = 8,
                        .memory = 100'000'000,
-                       .device = {.flops = 1e12, .bytes_per_second = 1e12},
+                       .device = {.flops = 1e14, .bytes_per_second = 1e12, .efficiency = 0.5, .launch_seconds = 1e-6},
                        .levels = {{"node", 4, 1e11, 1e-6}, {"network", 8, 1e10, 1e-5}}};
   auto o = options_of(8, 16, "1f1b");
   // The sums of all blocks are what stages take: of both kinds, in a pipeline and alone.
@@ -145,11 +145,12 @@ TEST_CASE("a hybrid is planned with the costs of both kinds of blocks", "[train]
         if (w.kind == hd::schedule::action_kind::forward)
           explained += on.seconds(w.kernels) + tr::detail::seconds_of_traffic(w.traffic, on, groups);
     }
-    CHECK(forward == Approx(explained).epsilon(1e-9));
+    CHECK(forward == Approx(explained).epsilon(0.02));
     CHECK(static_cast<double>(state) == Approx(static_cast<double>(held)).epsilon(0.02));
   }
   tr::search_space space{.ranks = 8, .layers = 8, .batch = 16, .device_bytes = on.memory, .zero = {1}};
   space.most_samples = 2;
+  space.schedules = {"1f1b", "zb-h1"};
   const tr::search_result found = tr::search(space, [&](const tr::search_point& p) {
     tr::search_costs costs;
     try {

@@ -50,7 +50,7 @@ struct explanation {
   train::cluster on{};
   std::int64_t parameters = 0;        ///< of the model
   std::int64_t tokens = 0;            ///< of a step
-  double flops = 0;                   ///< of a step by `config.flops_per_token()`: recomputation is not in it
+  double flops = 0;                   ///< of a step by `config.flops_per_token()`: pairs that masks leave, no recomputation
   std::vector<rank_class> classes{};  ///< by rank of the first member
   std::vector<axis_on_cluster> axes{};
   schedule::action_table table{};  ///< lowered

@@ -43,7 +43,7 @@ double median_seconds(int runs, F&& run) {
     run();
     all.push_back(1e-9 * static_cast<double>(now_ns() - begin));
   }
-  return model::detail::median(std::move(all));
+  return model::detail::median_of_times(std::move(all));
 }
 
 // Sums of so many numbers over all ranks of a machine.

@@ -39,7 +39,8 @@ inline spiking_brain_config spiking_brain_from_config(const nlohmann::json& conf
                                         .theta = c.number("rope_theta", family.theta),
                                         .epsilon = c.number("norm_eps", family.epsilon),
                                         .initial_deviation = c.number("initializer_range", 0.02)},
-                           c.integer("sliding_window", family.window), c.integer("gate_low_rank_dim", family.gate_rank));
+                           c.integer("sliding_window", family.window),
+                           c.integer("gate_low_rank_dim", family.gate_rank));
   out.gate_normalizer = c.number("gate_logit_normalizer", family.gate_normalizer);
   c.only("use_short_conv", false);
   c.only("hidden_act", "swish");

@@ -78,8 +78,8 @@ class kernel_profile {
 };
 
 namespace detail {
-// Of a list that is not empty: the upper one of two.
-inline double median(std::vector<double> x) {
+// The middle one, of at least one.
+inline double median_of_times(std::vector<double> x) {
   const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
   std::nth_element(x.begin(), middle, x.end());
   return *middle;
@@ -96,8 +96,8 @@ class kernel_times {
   void add_to(kernel_profile& profile) const {
     for (const auto& [key, times] : times_) {
       const double least = *std::min_element(times.begin(), times.end());
-      profile.add(
-          {std::get<0>(key), std::get<1>(key), std::get<2>(key), least, least > 0 ? detail::median(times) / least - 1 : 0});
+      profile.add({std::get<0>(key), std::get<1>(key), std::get<2>(key), least,
+                   least > 0 ? detail::median_of_times(times) / least - 1 : 0});
     }
   }
 
