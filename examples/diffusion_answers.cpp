@@ -86,7 +86,8 @@ int main(int argc, char** argv) try {
     const hd::io::basic_dataset<std::int32_t> data(text, {.context = 48, .batch = 16});
     auto trainer = hd::train::make_trainer<hd::strategy<mesh>>(model{}, world, options);
     for (int step = 0; step < options.steps; ++step)
-      if (const auto report = trainer.step(hd::train::masked_targets{&data, mask}); (step + 1) % 100 == 0 || step + 1 == steps)
+      if (const auto report = trainer.step(hd::train::masked_targets{&data, mask});
+          (step + 1) % 100 == 0 || step + 1 == steps)
         std::printf("step %d  loss %.3f\n", step + 1, report.loss);
     runner_type runner(options.model, world, kernels, {8, 16}, 128);
     for (const auto& to : runner.stage().parameters())  // one rank: both stages hold whole parameters
