@@ -78,9 +78,8 @@ int main(int argc, char** argv) try {
     const std::string words[] = {"warp ", "reed ", "heddle ", "loom ", "treadle ", "beam "};
     for (std::uint64_t i = 0; i < 20000; ++i)
       for (const char c : words[hd::counter_random(1, 2).integer(i) % 6]) text.push_back(c == ' ' ? 26 : c - 'a');
-    hd::train::options<model::config> options{.batch = 16,
-                                              .steps = argc == 2 ? std::stoi(argv[1]) : 400,
-                                              .learning_rate = {.peak = 1e-2, .warmup_steps = 20}};
+    hd::train::options<model::config> options{.batch = 16, .steps = argc == 2 ? std::stoi(argv[1]) : 400};
+    options.learning_rate = {.peak = 1e-2, .warmup_steps = 20};
     options.model = {.layers = 2, .heads = 4, .kv_heads = 4, .width = 32, .ffn = 64, .context = 48, .vocabulary = 28};
     const hd::io::basic_dataset<std::int32_t> data(text, {.context = 48, .batch = 16});
     auto trainer = hd::train::make_trainer<hd::strategy<mesh>>(model{}, world, options);
