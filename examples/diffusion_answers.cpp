@@ -1,6 +1,5 @@
-// diffusion_answers: trains a small masked model and decodes it with each rule; --steps N; --model FOLDER TOKEN...: a LLaDA.
-// run: --steps 40
-// prints: step 40  loss
+// diffusion_answers: trains a small masked model and decodes it with each rule; [STEPS]; --model FOLDER TOKEN...: a LLaDA.
+// run: 40
 // prints: one_per_run
 // prints: tokens a forward
 // varies: (step|threshold|one_per_run|credit|fixed_steps|none).*
@@ -63,7 +62,6 @@ void decode_all(runner_type& runner, std::int32_t mask_token, const tokens& prom
 
 int main(int argc, char** argv) try {
   const std::string folder = argc > 3 && std::string(argv[1]) == "--model" ? argv[2] : "";
-  const int steps = argc == 3 && std::string(argv[1]) == "--steps" ? std::stoi(argv[2]) : 400;
   hd::launch<hd::threads, mesh>([&](auto& world) {
     hd::compute::host<> kernels;
     if (!folder.empty()) {
@@ -80,13 +78,13 @@ int main(int argc, char** argv) try {
     const std::string words[] = {"warp ", "reed ", "heddle ", "loom ", "treadle ", "beam "};
     for (std::uint64_t i = 0; i < 20000; ++i)
       for (const char c : words[hd::counter_random(1, 2).integer(i) % 6]) text.push_back(c == ' ' ? 26 : c - 'a');
-    hd::train::options<model::config> options{
-        .batch = 16, .steps = steps, .learning_rate = {.peak = 1e-2, .warmup_steps = 20}};
+    hd::train::options<model::config> options{.batch = 16, .steps = argc == 2 ? std::stoi(argv[1]) : 400};
+    options.learning_rate = {.peak = 1e-2, .warmup_steps = 20};
     options.model = {.layers = 2, .heads = 4, .kv_heads = 4, .width = 32, .ffn = 64, .context = 48, .vocabulary = 28};
     const hd::io::basic_dataset<std::int32_t> data(text, {.context = 48, .batch = 16});
     auto trainer = hd::train::make_trainer<hd::strategy<mesh>>(model{}, world, options);
     for (int step = 0; step < options.steps; ++step)
-      if (const auto report = trainer.step(hd::train::masked_targets{&data, mask}); (step + 1) % 100 == 0 || step + 1 == steps)
+      if (const auto report = trainer.step(hd::train::masked_targets{&data, mask}); step % 100 == 99)
         std::printf("step %d  loss %.3f\n", step + 1, report.loss);
     runner_type runner(options.model, world, kernels, {8, 16}, 128);
     for (const auto& to : runner.stage().parameters())  // one rank: both stages hold whole parameters

@@ -193,7 +193,8 @@ void check_same(const setup& s) {
   const bool again = s.validate_every > 0;
   CHECK(got.calls.at("cudaGraphLaunch") == graphs * (again ? s.steps / 2 : s.steps - 1 - (s.releases ? 1 : 0)));
   CHECK(got.calls.at("cudaGraphInstantiate") == graphs * (again ? s.steps / 2 : s.releases ? 2 : 1));
-  if (again || s.releases) return;
+  static int counted = 0;  // of two of each kind
+  if (again || s.releases || counted++ >= 2) return;
   // What one more step costs the host: a launch, and waiting for it. Of ranks that share a graph its launch waits for all their streams, which
   // wait for it.
   setup longer = s;
