@@ -22,12 +22,6 @@ struct argument_checks {
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
       wrong_shape(kernel, what, {x.extent(0), x.extent(1)}, {y.extent(0), y.extent(1)});
   }
-  /// Arguments of one size: `sizes(kernel, columns, "elements of w", w.size(), "elements of b", b.size())`.
-  template <class Size, class... More>
-  static void sizes(const char* kernel, std::int64_t expected, const char* what, Size got, More... more) {
-    expect(kernel, what, expected, got);
-    if constexpr (sizeof...(More) > 0) sizes(kernel, expected, more...);
-  }
   static void choices(const char* kernel, std::int64_t tokens, std::int64_t experts,
                       matrix_view<const std::int32_t> ids, std::int64_t rows, std::int64_t columns) {
     if constexpr (!checks_arguments) return;

@@ -32,23 +32,13 @@ template <class T, class Space = host_memory>
 struct kernel_arguments {
   matrix_view<const T, Space> in{};
   matrix_view<T, Space> out{};
-  row_view<const T, Space> values{};
-  row_view<T, Space> results{};
-  token_ids_in<Space> ids{};
   sum_of_type<T> factor{};
   row_view<const sum_of_type<T>, Space> sums{};
   row_view<sum_of_type<T>, Space> added{};
-  matrix_view<const sum_of_type<T>, Space> tables{};
-  matrix_view<sum_of_type<T>, Space> gradient{};
   head_rows<const T, Space> heads_in{};
   head_rows<T, Space> heads_out{};
-  matrix_view<const std::int32_t, Space> places{};
-  matrix_view<std::int32_t, Space> places_out{};
-  row_view<std::int32_t, Space> ids_out{};
-  row_view<std::int64_t, Space> offsets_out{};
   row_view<const attention_slice, Space> slices{};
   key_pages_in<Space> pages{};
-  number_in<Space> number{};
 };
 template <class B, class T>
 using arguments_of = kernel_arguments<T, space_of<B>>;
