@@ -1,7 +1,6 @@
 // tests/model/paper_test.cpp: stages on paper: calls, bytes, operations and memory of published models on meshes that nobody has here.
 #include "catch.hpp"
 
-
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/mesh/parse.hpp>

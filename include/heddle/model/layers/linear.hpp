@@ -1,7 +1,6 @@
 // heddle/model/layers/linear.hpp: a linear layer with or without bias, in either storage order.
 #pragma once
 
-
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 #include <heddle/model/layers/multiply.hpp>
