@@ -50,11 +50,16 @@ rl::rollout_prompt prompt(std::int64_t group) {
   return p;
 }
 rl::rollout_options options(double temperature = 1) {
-  return {.groups = 2, .answers = 3, .max_tokens = 9, .sampling = {.temperature = temperature, .seed = 77}, .stop_tokens = {3, 7}};
+  return {.groups = 2,
+          .answers = 3,
+          .max_tokens = 9,
+          .sampling = {.temperature = temperature, .seed = 77},
+          .stop_tokens = {3, 7}};
 }
 
 // What a plain engine says to each answer of so many groups, by id.
-std::map<std::int64_t, rl::sample> plain_answers(runner_type& runner, std::int64_t groups, const rl::rollout_options& o) {
+std::map<std::int64_t, rl::sample> plain_answers(runner_type& runner, std::int64_t groups,
+                                                 const rl::rollout_options& o) {
   inf::engine<runner_type, inf::prefix_shared> engine(runner, {.end_tokens = {end_token}});
   std::map<std::int64_t, rl::sample> all;
   std::map<inf::request_id, std::int64_t> of;
@@ -105,7 +110,8 @@ std::vector<rl::sample> all_rounds(rl::rollout& r, const std::function<void(int)
 }
 
 // The log-probabilities of answers by a forward of whole sequences with the weights of a seed.
-std::vector<std::vector<double>> by_whole_forward(const std::vector<rl::sample>& samples, std::uint64_t weights, double temperature) {
+std::vector<std::vector<double>> by_whole_forward(const std::vector<rl::sample>& samples, std::uint64_t weights,
+                                                  double temperature) {
   std::vector<std::vector<double>> all;
   hd::launch<hd::threads>(mesh_type{1, 1}, [&](world_type& world) {
     backend kernels{1};
@@ -132,7 +138,9 @@ std::vector<std::vector<double>> by_whole_forward(const std::vector<rl::sample>&
 
 }  // namespace
 
-TEST_CASE("at the same weights a rollout has the answers of a plain engine, whatever is cancelled and updated at any step", "[rl][rollout]") {
+TEST_CASE(
+    "at the same weights a rollout has the answers of a plain engine, whatever is cancelled and updated at any step",
+    "[rl][rollout]") {
   constexpr std::int64_t groups = 7;
   on_one_rank([&](runner_type& runner) {
     for (const double temperature : {1.0, 0.6}) {
@@ -158,7 +166,8 @@ TEST_CASE("at the same weights a rollout has the answers of a plain engine, what
         }
         return r.counts();
       };
-      for (const rl::completion_rule how : {rl::wait_all::rule(), rl::partial<2>::rule(), rl::partial<3>::rule(), rl::slots<4>::rule(), rl::completion_rule{2, 5}}) {
+      for (const rl::completion_rule how : {rl::wait_all::rule(), rl::partial<2>::rule(), rl::partial<3>::rule(),
+                                            rl::slots<4>::rule(), rl::completion_rule{2, 5}}) {
         const auto alone = check(how, {});
         CHECK((alone.cancelled > 0) == (how.over > 1));
         int steps = 0;
@@ -211,18 +220,22 @@ TEST_CASE("log-probabilities after a change of weights are those of a whole forw
           for (std::size_t t = 0; t < got[i].tokens.size(); ++t) {
             const double d = std::abs(fresh[i][t] - got[i].log_probabilities[t]);
             const bool drew = rl::version_of(got[i], t) == static_cast<std::int64_t>(v);
-            if (drew && !(keep && got[i].segments.front().version != static_cast<std::int64_t>(v))) off = (std::max)(off, d);
+            if (drew && !(keep && got[i].segments.front().version != static_cast<std::int64_t>(v)))
+              off = (std::max)(off, d);
             if (drew && keep) off_by_version = (std::max)(off_by_version, d);
           }
       }
       for (const rl::sample& s : got) most_segments = (std::max)(most_segments, s.segments.size());
       CHECK(most_segments >= 3);
       CHECK(off <= 1e-12);
-      if (keep) CHECK(off_by_version > 1e-3);  // keys and values of older weights: no weights alone have these log-probabilities
+      if (keep)
+        CHECK(off_by_version >
+              1e-3);  // keys and values of older weights: no weights alone have these log-probabilities
     }
 }
 
-TEST_CASE("a trainer's log-probabilities at lag 0 are those that a rollout drew with, at any temperature", "[rl][rollout]") {
+TEST_CASE("a trainer's log-probabilities at lag 0 are those that a rollout drew with, at any temperature",
+          "[rl][rollout]") {
   for (const double temperature : {1.0, 0.6, 1.7}) {
     CAPTURE(temperature);
     std::vector<rl::sample> got;
@@ -245,7 +258,8 @@ TEST_CASE("a trainer's log-probabilities at lag 0 are those that a rollout drew 
   }
 }
 
-TEST_CASE("a round of one times its groups, and as many slots as answers, are rounds that wait for all", "[rl][rollout]") {
+TEST_CASE("a round of one times its groups, and as many slots as answers, are rounds that wait for all",
+          "[rl][rollout]") {
   using round = std::pair<std::vector<rl::sample>, std::int64_t>;  // and steps until then
   const auto rounds = [&](const auto& how, std::int64_t window) {
     std::vector<round> all;
@@ -271,7 +285,8 @@ TEST_CASE("a round of one times its groups, and as many slots as answers, are ro
   const auto expected = rounds(rl::wait_all{}, 0);
   REQUIRE(expected[3].first.size() == 6);
   for (std::int64_t i = 0; i < 4; ++i)
-    for (const rl::sample& s : expected[static_cast<std::size_t>(i)].first) CHECK(s.segments == std::vector<rl::segment>{{i, 0}});
+    for (const rl::sample& s : expected[static_cast<std::size_t>(i)].first)
+      CHECK(s.segments == std::vector<rl::segment>{{i, 0}});
   CHECK(rounds(rl::partial<1>{}, 0) == expected);
   CHECK(rounds(rl::partial<1>{}, 2) == expected);
   CHECK(rounds(rl::slots<6>{}, 2) == expected);
@@ -286,7 +301,8 @@ struct fake_rollout {
   fake::runner runner;
   inf::engine<fake::runner, inf::prefix_shared> engine;
   rl::rollout rollout;
-  fake_rollout(const inf::step_limits& limits, std::int64_t running, const rl::completion_rule& how, const rl::rollout_options& o)
+  fake_rollout(const inf::step_limits& limits, std::int64_t running, const rl::completion_rule& how,
+               const rl::rollout_options& o)
       : runner(limits), engine(runner, {.max_running = running, .end_tokens = {end_token}}), rollout(engine, how, o) {}
 };
 
@@ -393,6 +409,9 @@ TEST_CASE(
     "tokens are conserved and each answer is delivered once under random steps, cancellations, updates and restarts",
     "[rl][rollout][law][exhaustive]") {
   for (unsigned seed = 1; seed <= 1000; ++seed) check_schedule(seed);
+}
+TEST_CASE("so are they under ten times as many", "[rl][rollout][law][exhaustive][slow]") {
+  for (unsigned seed = 1001; seed <= 10000; ++seed) check_schedule(seed);
 }
 
 namespace {

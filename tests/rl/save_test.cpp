@@ -76,7 +76,7 @@ struct save_case {
 struct save_outcome {
   rl::run_result result{};
   std::map<std::int64_t, double> rewards{}, losses{}, critics{};  // of each batch; the last: losses of a critic
-  std::vector<double> weights{};                       // of the first rank that trains, at the end
+  std::vector<double> weights{};                                  // of the first rank that trains, at the end
   std::vector<std::string> notes{};
 };
 
@@ -174,10 +174,10 @@ TEST_CASE("a run cut by a save ends with the bits of an undisturbed one", "[rl][
     const char *train, *generate;
     bool critic = false;
   };
-  for (const cut& x : {cut{save_sync, "dp=2", "dp=2"}, cut{save_sync, "pp=2", "tp=2"},
-                       cut{save_sync, "dp=2", "dp=2", true}, cut{side_by_side(save_sync), "pp=2", "dp=1", true},
-                       cut{side_by_side(save_sync), "dp=2", "dp=2"}, cut{side_by_side(save_sync), "dp=1", "dp=1"},
-                       cut{rl::april::flow, "dp=2", "dp=2"}}) {
+  for (const cut& x :
+       {cut{save_sync, "dp=2", "dp=2"}, cut{save_sync, "pp=2", "tp=2"}, cut{save_sync, "dp=2", "dp=2", true},
+        cut{side_by_side(save_sync), "pp=2", "dp=1", true}, cut{side_by_side(save_sync), "dp=2", "dp=2"},
+        cut{side_by_side(save_sync), "dp=1", "dp=1"}, cut{rl::april::flow, "dp=2", "dp=2"}}) {
     INFO(to_string(x.how) << ", train " << x.train << ", generate " << x.generate << ", critic " << x.critic);
     const save_folder saves("cut");
     save_case c{.how = x.how, .train = x.train, .generate = x.generate, .critic = x.critic};
@@ -215,13 +215,14 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   using seldom = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>, 2>>;
   using rolling = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<2>, 1, rl::load::rolling_by<1>>>;
   using flying = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::keep, rl::eta<2>>, rl::slots<3>>;
-  using aged = rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
+  using aged =
+      rl::pipeline<rl::split, rl::in_flight<hd::infer::kv::recompute, rl::eta<3>>, rl::slots<2>, rl::max_age<1>>;
   using over = rl::pipeline<rl::split, rl::partial<3>, rl::ess_below<1, 1>>;
   using here = rl::pipeline<rl::bounded_stale<rl::eta<0>, 2>>;
   using in_a_row = rl::pipeline<rl::bounded_stale<rl::eta<0>, 4>, rl::partial<4>>;  // batches without a meeting between
   std::size_t unfinished = 0;
   for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow,
-                             in_a_row::flow, rl::april::flow}) {
+                              in_a_row::flow, rl::april::flow}) {
     INFO(to_string(how));
     const save_folder saves("goes-on");
     save_case c{.how = how, .train = "dp=1", .generate = "dp=2"};
@@ -242,7 +243,8 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
       require_each_once(s);
       for (const rl::generator_state& g : s.generators)
         for (const auto& answers : g.answers.groups)
-          for (const rl::sample& x : answers) unfinished += !x.tokens.empty() && x.finish == hd::infer::finish_reason::none;
+          for (const rl::sample& x : answers)
+            unfinished += !x.tokens.empty() && x.finish == hd::infer::finish_reason::none;
       CHECK(s.result.batches == steps);
       CHECK(s.version == got.result.version);
       CHECK(s.buffer.came <= got.result.groups);
@@ -266,7 +268,10 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   CHECK(unfinished > 0);  // else no answer was cut, and nothing was shown of them
 }
 
-TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl][save][kill]") {
+namespace {
+
+// Of each kind of run: up to so many kills in a run of so many batches.
+void check_kills(std::int64_t most, std::int64_t steps) {
   using flying = rl::pipeline<rl::split, rl::in_flight<>, rl::slots<3>>;
   const std::uint64_t seed = 20261129;
   CAPTURE(seed);
@@ -276,12 +281,12 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
     rl::flow how;
     bool critic = false;
   };
-  for (const auto& [how, critic] : {killed{save_sync}, killed{side_by_side(save_sync)}, killed{flying::flow},
-                                   killed{save_sync, true}}) {
+  for (const auto& [how, critic] :
+       {killed{save_sync}, killed{side_by_side(save_sync)}, killed{flying::flow}, killed{save_sync, true}}) {
     INFO(to_string(how) << ", critic " << critic);
     const save_folder saves("kill");
     save_case c{.how = how, .train = how.apart ? "dp=1" : "dp=2", .generate = "dp=2", .critic = critic};
-    c.s.steps = 12;
+    c.s.steps = steps;
     const auto start = std::chrono::steady_clock::now();
     c.saves.folder = saves.path;
     c.saves.every = 1;
@@ -290,7 +295,7 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
     fs::remove_all(saves.path);
     c.saves.resume = true;
     std::int64_t kills = 0, last = 0, advances = 0;
-    for (; kills < 12 && last < c.s.steps; ++kills) {
+    for (; kills < most && last < c.s.steps; ++kills) {
       const ::pid_t child = ::fork();
       REQUIRE(child >= 0);
       if (child == 0) {
@@ -302,7 +307,7 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
         ::_exit(0);
       }
       std::this_thread::sleep_for(
-          std::chrono::microseconds(random.integer(at++) % static_cast<std::uint64_t>(took.count() / 2)));
+          std::chrono::microseconds(random.integer(at++) % static_cast<std::uint64_t>(took.count() * 6 / most)));
       ::kill(child, SIGKILL);
       int status = 0;
       REQUIRE(::waitpid(child, &status, 0) == child);
@@ -320,20 +325,29 @@ TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl
     }
     CAPTURE(kills, last);
     CHECK(advances > 0);  // else nothing was gone on with
-    c.s.steps = 14;
+    c.s.steps = steps + 2;
     if (!how.in_flight) {
       save_case more = c;
       const save_folder other("kill-whole");
       more.saves = {.folder = other.path};
       const save_outcome resumed = run_saved(c), undisturbed = run_saved(more);
       CHECK(resumed.weights == undisturbed.weights);
-      CHECK(resumed.critics.at(13) == undisturbed.critics.at(13));
+      CHECK(resumed.critics.at(steps + 1) == undisturbed.critics.at(steps + 1));
     } else {
-      CHECK(run_saved(c).result.batches == 14);
+      CHECK(run_saved(c).result.batches == steps + 2);
     }
     require_each_once(newest_state(saves.path));
-    CHECK(whole.result.batches == 12);
+    CHECK(whole.result.batches == steps);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a run killed at any moment goes on from its last complete save", "[rl][save][kill]") {
+  check_kills(12, 12);
+}
+TEST_CASE("a run killed at 40 moments goes on from its last complete save", "[rl][save][kill][slow]") {
+  check_kills(40, 60);
 }
 
 TEST_CASE("a run that is asked to stop ends with its batch, is saved, and goes on to the same bits",
@@ -377,7 +391,8 @@ TEST_CASE("saves that do not fit, or are torn, are refused or passed over by nam
   refused([](save_case& o) { o.s.seed = 4; }, save + "settings.seed 3; this run's is 4");
   refused([](save_case& o) { o.s.answers = 3; }, save + "settings.answers 2; this run's is 3");
   refused([](save_case& o) { o.s.end_tokens = {5, 6}; }, save + "settings.end_tokens {6}; this run's is {5 6}");
-  refused([](save_case& o) { o.how = rl::april::flow; }, save + "pipeline colocated, synchronous; this run's is colocated");
+  refused([](save_case& o) { o.how = rl::april::flow; },
+          save + "pipeline colocated, synchronous; this run's is colocated");
   refused([](save_case& o) { o.critic = true; }, save + "settings.advantage group_normalised; this run's is reward");
   refused([](save_case& o) { o.objective = rl::aipo{3}; }, save + "objective aipo rho=4; this run's is aipo rho=3");
   refused([](save_case& o) { o.saves.facts = {{"prompts", "cd"}}; }, save + "prompts ab; this run's is cd");
@@ -407,7 +422,8 @@ TEST_CASE("saves that do not fit, or are torn, are refused or passed over by nam
       io::commit(saves.path, m);
     };
     write({});
-    CHECK_THROWS_WITH(run_saved(c), Catch::Contains("step-00000003' is a save of a training that is no run of rl::run"));
+    CHECK_THROWS_WITH(run_saved(c),
+                      Catch::Contains("step-00000003' is a save of a training that is no run of rl::run"));
     const std::vector<std::int64_t> words{1, 2, 3};
     write(words);
     CHECK_THROWS_WITH(run_saved(c), Catch::Contains("step-00000003' has no state of a run that can go on"));
@@ -417,7 +433,8 @@ TEST_CASE("saves that do not fit, or are torn, are refused or passed over by nam
 TEST_CASE("states in which groups are lost or twice are refused", "[rl][save]") {
   // Two generators: 0, 2, 4 and 1 have begun; 0 was used, 1 waits, 2 is being written, 4 has not started.
   rl::run_state s{.generators = std::vector<rl::generator_state>(2)};
-  s.buffer = {.next = 1, .came = 2, .used = 1, .seen = {true, true}, .numbers = {1}, .here = {{{.prompt = {1}, .group = 1}}}};
+  s.buffer = {
+      .next = 1, .came = 2, .used = 1, .seen = {true, true}, .numbers = {1}, .here = {{{.prompt = {1}, .group = 1}}}};
   s.generators[0] = {6, {.prompts = {{4, {1}}}, .groups = {{{.prompt = {1}, .group = 2}}}}};
   s.generators[1] = {3, {}};
   const rl::run_state back = rl::run_state_of(rl::to_words(s));
@@ -432,7 +449,8 @@ TEST_CASE("states in which groups are lost or twice are refused", "[rl][save]") 
   refused([](auto& o) { o.generators[1].next = 4; }, "group 4 is the next of another generator");
   refused([](auto& o) { o.generators[1].next = (std::int64_t{1} << 62) + 1; }, "and those before it are nowhere");
   refused([](auto& o) { o.generators[0].answers.prompts[0].group = 1; }, "group 1 is in two places");
-  refused([](auto& o) { o.generators[0].answers.prompts[0].group = 6; }, "group 6 is with a generator that has not begun it");
+  refused([](auto& o) { o.generators[0].answers.prompts[0].group = 6; },
+          "group 6 is with a generator that has not begun it");
   refused([](auto& o) { o.buffer.numbers[0] = 3; }, "group 3 is in the buffer and did not come");
   refused([](auto& o) { o.buffer.given_up = 1; }, "1 were used, 1 given up, 1 wait");
 

@@ -55,15 +55,17 @@ chosen choose(const hd::counter_random& random, int most_ranks) {
   if (below(4) == 0) f.most_age = below(3);
   if (below(4) == 0) f.least_share = .99;
   const std::string axes[] = {"dp=", "tp=", "pp="};
-  const auto mesh = [&](int n, bool dp_only) { return axes[dp_only ? 0 : below(3)] + std::to_string(n); };
+  // Two heads and two layers: more than two ranks are copies.
+  const auto mesh = [&](int n) { return axes[n > 2 ? 0 : below(3)] + std::to_string(n); };
+  const int most = most_ranks > 4 ? most_ranks / 2 : 2;
   if (f.apart) {
-    const int train = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks - 1, 2)))),
-              generate = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks - train, 2))));
-    c.train = mesh(train, false), c.generate = mesh(generate, false);
+    const int train = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks - 1, most)))),
+              generate = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks - train, most))));
+    c.train = mesh(train), c.generate = mesh(generate);
     c.ranks = train + generate;
   } else {
-    c.ranks = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks, 2))));
-    c.train = mesh(c.ranks, false), c.generate = mesh(c.ranks, false);
+    c.ranks = 1 + static_cast<int>(below(static_cast<std::uint64_t>((std::min)(most_ranks, most))));
+    c.train = mesh(c.ranks), c.generate = mesh(c.ranks);
   }
   c.delay_us = below(2) == 0 ? 0 : 1000;
   return c;
@@ -74,11 +76,7 @@ struct seen {
   std::int64_t tokens = 0;
 };
 
-}  // namespace rl_schedules_test
-}  // namespace
-
-TEST_CASE("random pipelines on random meshes with random delays lose and repeat nothing", "[rl][schedules][ranks]") {
-  using namespace rl_schedules_test;
+void check_pipelines(std::uint64_t first, std::uint64_t trials, int most_ranks) {
   const std::uint64_t seed = 20261130;
   CAPTURE(seed);
   rl::settings s{.prompts = 2, .answers = 2, .steps = 4, .most_tokens = 4};
@@ -90,9 +88,9 @@ TEST_CASE("random pipelines on random meshes with random delays lose and repeat 
   o.learning_rate = {.peak = 1e-2, .minimum = 1e-2, .warmup_steps = 0};
   o.threads_per_rank = 1;
   int apart = 0, guarded = 0, flying = 0, delayed = 0;
-  for (std::uint64_t trial = 0; trial < (transport_test::on_threads ? 80 : 24); ++trial) {
+  for (std::uint64_t trial = first; trial < first + trials; ++trial) {
     const hd::counter_random random(seed, trial);
-    const chosen c = choose(random, (std::min)(transport_test::most_ranks(), 4));
+    const chosen c = choose(random, (std::min)(transport_test::most_ranks(), most_ranks));
     CAPTURE(trial, to_string(c.how), c.train, c.generate, c.delay_us);
     apart += c.how.apart, guarded += c.how.most_age >= 0 || c.how.least_share > 0, flying += c.how.in_flight;
     delayed += c.how.delayed;
@@ -154,4 +152,14 @@ TEST_CASE("random pipelines on random meshes with random delays lose and repeat 
     CHECK(flying > 2);
     CHECK(delayed > 2);
   }
+}
+
+}  // namespace rl_schedules_test
+}  // namespace
+
+TEST_CASE("random pipelines on random meshes with random delays lose and repeat nothing", "[rl][schedules][ranks]") {
+  rl_schedules_test::check_pipelines(0, transport_test::on_threads ? 80 : 24, 4);
+}
+TEST_CASE("so do pipelines of up to 12 ranks, many times", "[rl][schedules][ranks][slow]") {
+  rl_schedules_test::check_pipelines(1000, transport_test::on_threads ? 1000 : 200, 12);
 }
