@@ -23,7 +23,7 @@
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/fused_products.hpp>
 #include <heddle/compute/gemm_peak.hpp>
-#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
@@ -77,6 +77,7 @@
 #include <heddle/compute/op.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
+#include <heddle/compute/ops/attention.hpp>
 #include <heddle/compute/ops/cache.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>

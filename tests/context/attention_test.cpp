@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -18,6 +19,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 namespace hd = heddle;
 namespace hc = heddle::compute;
@@ -251,15 +253,11 @@ struct slow_backend : hc::host<> {
     const int us = static_cast<int>(random() % static_cast<unsigned>(most_us + 1));
     if (us > most_us / 2) std::this_thread::sleep_for(std::chrono::microseconds(us));
   }
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention(x...);
-  }
-  template <class... Arguments>
-  void attention_backward(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention_backward(x...);
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
+    if constexpr (std::derived_from<Op, hc::ops::attention_operation>) sleep();
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
   }
 };
 
@@ -348,11 +346,12 @@ namespace {
 // Attends a pair of pieces of one size in a given time, by sleeping.
 struct sleeping_backend : hc::host<> {
   std::chrono::milliseconds each{};
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
     const auto until = std::chrono::steady_clock::now() + each;
-    hc::host<>::attention(x...);
-    std::this_thread::sleep_until(until);
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
+    if constexpr (std::is_same_v<Op, hc::ops::attention>) std::this_thread::sleep_until(until);
   }
 };
 

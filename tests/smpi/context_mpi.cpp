@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -46,17 +47,24 @@ struct timed_backend : hc::host<> {
     sleep_to(MPI_Wtime() + static_cast<double>(pairs * heads) *
                                hd::operations_per_pair({heads, heads, dim, dim, 4, 4}, pass) / flops_per_second);
   }
+  template <class Op, class T, class... Arguments>
+    requires std::derived_from<Op, hc::ops::attention_operation>
+  void run(const Arguments&... x) const {
+    attend(Op{}, x...);
+  }
+
+ private:
   template <class Q, class K, class V, class Out>
-  void attention(const Q& q, const K&, const V&, std::span<const hc::attention_slice> slices, float, const Out& out,
-                 std::span<float> lse, const hc::key_pages&) const {
+  void attend(hc::ops::attention, const Q& q, const K&, const V&, std::span<const hc::attention_slice> slices, float,
+              const Out& out, std::span<float> lse, const hc::key_pages&) const {
     for (std::int64_t r = 0; r < out.rows; ++r) std::fill_n(out.row(r, 0), out.width(), 0.0F);
     std::fill(lse.begin(), lse.end(), 0.0F);
     takes(slices, q.heads, hd::context_pass::forward);
   }
   template <class D, class Q, class K, class V, class Out, class Dq, class Dk, class Dv>
-  void attention_backward(const D&, const Q& q, const K&, const V&, const Out&, std::span<const float>,
-                          std::span<const hc::attention_slice> slices, float, const Dq& dq, const Dk& dk, const Dv& dv,
-                          const hc::key_pages&) const {
+  void attend(hc::ops::attention_backward, const D&, const Q& q, const K&, const V&, const Out&, std::span<const float>,
+              std::span<const hc::attention_slice> slices, float, const Dq& dq, const Dk& dk, const Dv& dv,
+              const hc::key_pages&) const {
     for (const auto& x : {dq, dk, dv})
       for (std::int64_t r = 0; r < x.rows; ++r) std::fill_n(x.row(r, 0), x.width(), 0.0F);
     takes(slices, q.heads, hd::context_pass::backward);

@@ -14,9 +14,7 @@ namespace heddle::inline v0::compute {
     template <class B, class T>                  \
     static constexpr bool offered = __VA_ARGS__; \
   }
-HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
-HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
-HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
+HEDDLE_FACET(product_facet, product_kernels<B, T>);                  ///< matrix products
 HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
@@ -40,7 +38,7 @@ struct layer_needs {
 };
 
 /// One error that names the layer and the facet if the backend does not offer it for elements of type T. Returns whether
-/// it does, so that a layer can leave its kernels out after the error: `if constexpr (require_facet<mine, rms_norm_facet,
+/// it does, so that a layer can leave its kernels out after the error: `if constexpr (require_facet<mine, rotary_facet,
 /// B, T>()) { ... }`.
 template <class Layer, facet Facet, class Backend, class T>
 consteval bool require_facet() {

@@ -21,9 +21,7 @@
   OF_VALUES(matmul_gelu_backward)                     \
   OF_VALUES(matmul_add_bias_backward)                 \
   OF_VALUES(grouped_matmul)                           \
-  PLAIN(grouped_matmul_backward_weight)               \
-  PLAIN(attention)                                    \
-  PLAIN(attention_backward)
+  PLAIN(grouped_matmul_backward_weight)
 
 namespace heddle::inline v0::compute::detail {
 

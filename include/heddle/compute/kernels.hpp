@@ -1,8 +1,8 @@
 // heddle/compute/kernels.hpp: the facets of a compute backend, as concepts.
 #pragma once
 
-#include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/ops/attention.hpp>
 #include <heddle/compute/ops/cache.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
@@ -39,8 +39,6 @@ struct kernel_arguments {
   row_view<sum_of_type<T>, Space> added{};
   matrix_view<const sum_of_type<T>, Space> tables{};
   matrix_view<sum_of_type<T>, Space> gradient{};
-  head_rows<const T, Space> heads_in{};
-  head_rows<T, Space> heads_out{};
   view<const T, dynamic_shape<3>, Space> stack_in{};
   view<sum_of_type<T>, dynamic_shape<3>, Space> stack_out{};
   matrix_view<const std::int32_t, Space> places{};
@@ -48,8 +46,6 @@ struct kernel_arguments {
   row_view<std::int32_t, Space> ids_out{};
   row_view<const std::int64_t, Space> offsets{};
   row_view<std::int64_t, Space> offsets_out{};
-  row_view<const attention_slice, Space> slices{};
-  key_pages_in<Space> pages{};
   number_in<Space> number{};
 };
 template <class B, class T>
@@ -96,31 +92,6 @@ concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::yes, transpose::yes>(x.in, x.in, x.out, x.factor);
 } && offered<ops::add_bias, B, T> && offered<ops::add_bias_backward, B, T>;
 
-/// Attention of any query rows to any key rows. `attention(q, k, v, slices, scale, out, lse, pages)`: out = softmax(scale q
-/// k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads. Several slices may
-/// name one query; a pair of query and key is in one slice at most. A query that sees no key has out = 0, lse = -inf.
-/// `attention_backward(dout, q, k, v, out, lse, slices, scale, dq, dk, dv, pages)` overwrites dq, dk and dv; out and lse
-/// may be those of more keys than the slices have, as in context parallelism: the gradients then are these keys' shares.
-/// Shapes: q, out [rows of queries, heads, head_dim], k [rows of keys, key-value heads, head_dim], v like k with a head_dim
-/// of its own (that of out); lse [heads, rows of queries]. The scale and lse are `sum_of_type<T>`: float for elements of 16 bits.
-/// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
-template <class B, class T>
-concept sliced_attention_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
-  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.added, x.pages);
-  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.sums, x.slices, x.factor,
-                             x.heads_out, x.heads_out, x.heads_out, x.pages);
-};
-
-/// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
-/// `attention_backward(dout, qkv, out, lse, shape, dqkv)` overwrites dqkv.
-/// Shapes: qkv [batch*sequence, 3*heads*head_dim] with columns q|k|v, each head-major; out [batch*sequence,
-/// heads*head_dim]; lse [heads, batch*sequence] of `sum_of_type<T>`.
-template <class B, class T>
-concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
-  backend.attention(x.in, s, x.out, x.added);
-  backend.attention_backward(x.in, x.in, x.in, x.sums, s, x.out);
-};
-
 /// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.
 /// `grouped_matmul<TB>(x, offsets, w, y, beta)`: y = x op(w[e]) + beta y in the rows of each group; the gradient of x is the
 /// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
@@ -151,11 +122,12 @@ concept half_product_kernels =
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
 /// called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
-                     attention_kernels<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
-                     offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
-                       { backend.threads() } -> std::same_as<int>;
-                       { backend.gemm_name() } -> std::convertible_to<const char*>;
-                     };
+concept kernel_set =
+    product_kernels<B, T> && elementwise_facet::offered<B, T> && layer_norm_facet::offered<B, T> &&
+    attention_facet::offered<B, T> && embedding_facet::offered<B, T> && cross_entropy_facet::offered<B, T> &&
+    offered<loss_facet, B, T> && offered<optimizer_facet, B, T> && requires(const B& backend) {
+      { backend.threads() } -> std::same_as<int>;
+      { backend.gemm_name() } -> std::convertible_to<const char*>;
+    };
 
 }  // namespace heddle::inline v0::compute

@@ -15,6 +15,8 @@
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
 // `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
 // read it: after a wait for the queue.
+// A `sized_operation` has addresses that say their sizes (`head_rows`, `sized_in`, ...): its bodies get no other sizes, and its
+// `check(addresses...)` compares them. A backend may have another launcher for one, `launcher(operation)`.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -98,6 +100,35 @@ struct tensor_argument {
     return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
   }
 };
+// A vector or matrix whose address says its sizes. As many elements as [Dims...].
+template <bool Reads, bool Writes, class Element, std::size_t Rank, class... Dims>
+struct sized_argument {
+  static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
+  static constexpr argument_dims dims{&dimension<Dims>...};
+  template <class T>
+  using element = typename access<Writes>::template of<typename Element::template of<T>>;
+  template <class T, class Space>
+  using view = typename view_of_rank<Rank>::template of<element<T>, Space>;
+  template <class T>
+  using address = view<T, host_memory>;
+  template <class T, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes& n) {
+    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
+  }
+};
+// Where keys lie.
+struct pages_argument {
+  static constexpr bool has_own_elements = false;
+  static constexpr argument_dims dims{};
+  template <class>
+  using address = key_pages;
+  template <class, class Space>
+  using view = key_pages_in<Space>;
+  template <class, class Sizes>
+  static constexpr std::int64_t bytes(const Sizes&) {
+    return 0;
+  }
+};
 // Rows of heads, whose address says how they lie.
 template <bool Writes, class... Dims>
 struct heads_argument {
@@ -166,6 +197,23 @@ using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
 /// Rows of heads that are overwritten.
 template <class Rows, class Heads, class Columns>
 using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
+/// A matrix that is read, whose address says its sizes.
+template <class Rows, class Columns>
+using sized_in = detail::sized_argument<true, false, detail::own_element, 2, Rows, Columns>;
+/// One that is overwritten.
+template <class Rows, class Columns>
+using sized_out = detail::sized_argument<false, true, detail::own_element, 2, Rows, Columns>;
+/// Statistics that are read, or overwritten, in one row of as many as [Dims...], whose address says how many.
+template <class... Dims>
+using sized_in_sums = detail::sized_argument<true, false, detail::sum_element, 1, Dims...>;
+/// Those that are overwritten.
+template <class... Dims>
+using sized_out_sums = detail::sized_argument<false, true, detail::sum_element, 1, Dims...>;
+/// A row of E that is read, whose address says how many.
+template <class E, class Dim>
+using sized_in_of = detail::sized_argument<true, false, detail::element_that_is<E>, 1, Dim>;
+/// Where keys and values lie.
+using pages = detail::pages_argument;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
 template <class... Dims>
 using in_sums = detail::tensor_argument<true, false, detail::sum_element, Dims...>;
@@ -218,6 +266,8 @@ struct sizes {
 
 /// The base of descriptions.
 struct operation : detail::operation_base {};
+/// The base of descriptions of operations whose addresses say their sizes.
+struct sized_operation : operation {};
 /// The base of descriptions of operations on rows of matrices.
 struct row_operation : operation {
   using dims = sizes<rows, columns>;
@@ -336,12 +386,22 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
   mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
 }
 
+template <class Op>
+inline constexpr bool is_sized = std::is_base_of_v<ops::sized_operation, Op>;
 template <class B>
 constexpr decltype(auto) launcher_of(B& backend) noexcept {
   if constexpr (requires { backend.launcher(); })
     return backend.launcher();
   else
     return (backend);
+}
+// Of an operation whose addresses say their sizes.
+template <class Op, class B>
+constexpr decltype(auto) launcher_for(B& backend) {
+  if constexpr (requires { backend.launcher(Op{}); })
+    return backend.launcher(Op{});
+  else
+    return launcher_of(backend);
 }
 template <class>
 using extent_of = std::int64_t;
@@ -353,7 +413,9 @@ template <class Space, class Launcher>
 inline constexpr bool host_reads<Space, Launcher> = Launcher::host_can_read;
 
 // The type of the function that is a body.
-template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = typename Op::dims>
+template <class Op>
+using dims_of_body = std::conditional_t<is_sized<Op>, ops::sizes<>, typename Op::dims>;
+template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = dims_of_body<Op>>
 struct body_of;
 template <class Op, class T, class Launcher, class... A, class... D>
 struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
@@ -372,6 +434,9 @@ inline constexpr bool has_body = false;
 template <class Op, class T, class B, class... A, class... D>
 inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
     requires(B& b, extent_of<D>... n, typename A::template address<T>... v) { body(Op{}, launcher_of(b), n..., v...); };
+template <class Op, class T, class B, class... A>
+inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<>> =
+    requires(B& b, typename A::template address<T>... v) { body(Op{}, launcher_for<Op>(b), v...); };
 
 // The same for all backends with this launcher.
 template <class Op, class T, class Space, class... A, class... D, class Launcher>
@@ -393,6 +458,38 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   }
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
+// The same of operations whose addresses say their sizes.
+template <class X>
+constexpr const X& sized_address_of(const X& x) noexcept {
+  return x;
+}
+template <class T, class Shape, class Space>
+constexpr auto sized_address_of(const view<T, Shape, Space>& x) noexcept {
+  if constexpr (Shape::rank() == 1)
+    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
+  else
+    return view<T, Shape>(x.address(), x.shape());
+}
+template <class T, class Space>
+constexpr head_rows<T> sized_address_of(const head_rows<T, Space>& x) noexcept {
+  return address_of(x);
+}
+template <class Space>
+constexpr key_pages sized_address_of(const key_pages_in<Space>& x) noexcept {
+  return {sized_address_of(x.pages), x.page_rows, x.most_keys, sized_address_of(x.few_rows), x.few_slices};
+}
+template <class Op, class T, class Space, class... A, class Launcher>
+constexpr void call_sized(ops::signature<A...>*, Launcher&& launcher, typename A::template view<T, Space>... v) {
+  if constexpr (checks_arguments) {
+    Op::check(sized_address_of(v)...);
+    if constexpr (host_reads<Space, std::remove_cvref_t<Launcher>> &&
+                  requires { Op::check_values(sized_address_of(v)...); }) {
+      if constexpr (requires { launcher.queue.wait(); }) launcher.queue.wait();
+      Op::check_values(sized_address_of(v)...);
+    }
+  }
+  body(Op{}, launcher, sized_address_of(v)...);
+}
 // The first argument or the second.
 template <std::size_t>
 struct typed_argument {
@@ -412,7 +509,7 @@ inline constexpr bool offered = F::template offered<B, T>;
 template <class Op, class B, class T>
   requires requires { typename Op::takes; }
 inline constexpr bool offered<Op, B, T> = detail::runs_itself<Op, T, B, typename Op::takes> ||
-                                          detail::has_body<Op, T, B, typename Op::takes, typename Op::dims>;
+                                          detail::has_body<Op, T, B, typename Op::takes, detail::dims_of_body<Op>>;
 
 /// The facet of several operations.
 template <class... Ops>
@@ -437,6 +534,8 @@ constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
                 "body(operation, launcher, sizes..., addresses...) (compute/op.hpp), or take a backend that has it");
   if constexpr (detail::runs_itself<Op, T, B, takes>)
     backend.template run<Op, T>(x, y, v...);
+  else if constexpr (offered<Op, B, T> && detail::is_sized<Op>)
+    detail::call_sized<Op, T, space_of<B>>(static_cast<takes*>(nullptr), detail::launcher_for<Op>(backend), x, y, v...);
   else if constexpr (offered<Op, B, T>)
     detail::call<Op, T, space_of<B>>(static_cast<takes*>(nullptr), static_cast<dims*>(nullptr),
                                      detail::launcher_of(backend), x, y, v...);

@@ -398,8 +398,9 @@ class context_executor {
   void call(const context_call& c, const tensors& x) {
     const heads<T> out{call_out_, c.queries.rows, q_heads(), shape_.value_dim, q_heads() * shape_.value_dim};
     const auto lse = detail::row_at<space>(call_lse_, c.queries.rows * q_heads());
-    backend_.attention(queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), slices_of(c),
-                       x.scale, out, lse, compute::key_pages_in<space>{});
+    compute::run<compute::ops::attention>(backend_, queries_at(c.queries, x), keys_at(c.keys, x, false),
+                                          keys_at(c.keys, x, true), slices_of(c), x.scale, out, lse,
+                                          compute::key_pages_in<space>{});
     for (const context_transfer& f : c.of_queries) {
       const result_rows to = results_at({f.to, f.to_row, f.from.rows});
       merge_partials(backend_, to.values, to.lse, heads<const T>(some(out, f.from.row, f.from.rows, 0, q_heads())),
@@ -422,9 +423,10 @@ class context_executor {
       copy(numbers_of(c.queries, 0), lse);
     }
     const auto [dq, dk, dv] = results_of(c);
-    backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
-                                out, detail::row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()),
-                                slices_of(c), x.scale, dq, dk, dv, compute::key_pages_in<space>{});
+    compute::run<compute::ops::attention_backward>(
+        backend_, dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), out,
+        detail::row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()), slices_of(c), x.scale, dq, dk, dv,
+        compute::key_pages_in<space>{});
     add_results(c, c.of_queries, c.of_keys);
   }
   // Of a backward call: gradients of its queries, keys and values.

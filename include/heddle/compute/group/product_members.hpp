@@ -21,8 +21,8 @@ void launch_product_tiles(const Launcher& on, Body body) {
   on.template each_tile<Sum>(body.items(), body.edge, elements_of_products(body.edge), body);
 }
 
-/// The kernels of `grouped_product_kernels` as members of `Backend`, whose tensors lie in `Space`. `Backend::group_launcher(name)`: as for
-/// `attention_members`. Offsets are read by the groups, so the host need not know them; they are not looked at. Elements of 16 bits are added
+/// The kernels of `grouped_product_kernels` as members of `Backend`, whose tensors lie in `Space`. `Backend::group_launcher(name)` launches kernels of
+/// that name, as compute/cuda/launcher.hpp describes it. Offsets are read by the groups, so the host need not know them; they are not looked at. Elements of 16 bits are added
 /// up in float and rounded once, by matrix instructions where the device has them and widths are multiples of 8 (matrix_products.hpp).
 /// Errors: `layout_error` if sizes do not fit together.
 template <class Backend, class Space>

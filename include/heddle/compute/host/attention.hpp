@@ -6,6 +6,9 @@
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/compute/host/team.hpp>
+#include <heddle/compute/ops/attention.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -188,12 +191,21 @@ T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
   return top + std::log(sum);
 }
 
+/// The threads of a host's backend, with its library of products: what bodies of attention run on.
+template <class G>
+struct library_team {
+  static constexpr bool host_can_read = true;
+  team& workers;
+};
+
 /// Heads of a query that is alone, as when a model decodes, are rows of one product where they share keys and values, which then are packed once.
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
 template <class G, class T>
-void attention(team& workers, const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
-               std::span<const attention_slice> slices, T scale, const head_rows<T>& out, T* lse,
-               const key_pages& pages) {
+  requires(!is_half_precision<T>)
+void body(ops::attention, const library_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, T scale, head_rows<T> out, std::span<T> lses, key_pages pages) {
+  team& workers = on.workers;
+  T* const lse = lses.data();
   const std::int64_t heads = q.heads, shared = k.heads == 0 ? 1 : heads / k.heads;
   const auto groups = attention_groups(slices, true);
   std::int64_t covered = 0, area = 0;
@@ -275,10 +287,13 @@ inline bool one_write_reaches_all(const std::vector<attention_group>& groups, st
 
 /// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)) scale; dQ = dS K; dK = dS^T Q, with P from `lse`.
 template <class G, class T>
-void attention_backward(team& workers, const head_rows<const T>& dout, const head_rows<const T>& q,
-                        const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
-                        const T* lse, std::span<const attention_slice> slices, T scale, const head_rows<T>& dq,
-                        const head_rows<T>& dk, const head_rows<T>& dv, const key_pages& pages) {
+  requires(!is_half_precision<T>)
+void body(ops::attention_backward, const library_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const T> lses,
+          std::span<const attention_slice> slices, T scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
+  team& workers = on.workers;
+  const T* const lse = lses.data();
   // Heads that share keys and values, and groups that do, are one task: both add to dK and dV. Pages may share rows.
   const std::int64_t shared = k.heads == 0 ? 0 : q.heads / k.heads;
   const auto groups = attention_groups(slices, pages.page_rows != 0);
@@ -364,6 +379,24 @@ void attention_backward(team& workers, const head_rows<const T>& dout, const hea
       }
     }
   });
+}
+
+template <class G, class T>
+void body(ops::causal_attention, const library_team<G>& on, matrix_view<const T> qkv, attention_shape s,
+          matrix_view<T> out, std::span<sum_of_type<T>> lse) {
+  const auto slices = causal_sequences(s.batch, s.sequence);
+  body(ops::attention{}, on, third_of(qkv, s, 0), third_of(qkv, s, 1), third_of(qkv, s, 2),
+       std::span<const attention_slice>(slices), score_scale<sum_of_type<T>>(s), heads_of(out, s.heads, s.head_dim),
+       lse, key_pages{});
+}
+template <class G, class T>
+void body(ops::causal_attention_backward, const library_team<G>& on, matrix_view<const T> dout,
+          matrix_view<const T> qkv, matrix_view<const T> out, std::span<const sum_of_type<T>> lse, attention_shape s,
+          matrix_view<T> dqkv) {
+  const auto slices = causal_sequences(s.batch, s.sequence);
+  body(ops::attention_backward{}, on, heads_of(dout, s.heads, s.head_dim), third_of(qkv, s, 0), third_of(qkv, s, 1),
+       third_of(qkv, s, 2), heads_of(out, s.heads, s.head_dim), lse, std::span<const attention_slice>(slices),
+       score_scale<sum_of_type<T>>(s), third_of(dqkv, s, 0), third_of(dqkv, s, 1), third_of(dqkv, s, 2), key_pages{});
 }
 
 }  // namespace heddle::inline v0::compute::detail

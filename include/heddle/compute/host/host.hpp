@@ -28,7 +28,6 @@
 #include <heddle/tensor/memory_space.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -74,6 +73,8 @@ class host : detail::argument_checks {
   team& workers() noexcept { return team_; }
   /// On which bodies of operations run: the threads.
   team& launcher() noexcept { return team_; }
+  /// On which those of attention run: the threads with the library.
+  detail::library_team<Gemm> launcher(const ops::attention_operation&) noexcept { return {team_}; }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires(!is_half_precision<T>)
@@ -124,47 +125,6 @@ class host : detail::argument_checks {
       matmul<transpose::yes, transpose::no>(group(x, offsets, e), group(dy, offsets, e), matrix_of(dw, e), beta);
   }
 
-  template <class T>
-  void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
-                 sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
-    attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
-    detail::attention<Gemm>(team_, q, k, v, slices, scale, out, lse.data(), pages);
-  }
-  template <class T>
-  void attention_backward(input_heads<T> dout, input_heads<T> q, input_heads<T> k, input_heads<T> v, input_heads<T> out,
-                          input_vector<sum_of_type<T>> lse, std::span<const attention_slice> slices,
-                          sum_of_type<T> scale, head_rows<T> dq, std::type_identity_t<head_rows<T>> dk,
-                          std::type_identity_t<head_rows<T>> dv, key_pages pages = {}) {
-    attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
-    same_heads<T>("attention_backward", "dout", out, dout);
-    same_heads<T>("attention_backward", "dq", q, dq);
-    same_heads<T>("attention_backward", "dk", k, dk);
-    same_heads<T>("attention_backward", "dv", v, dv);
-    detail::attention_backward<Gemm>(team_, dout, q, k, v, out, lse.data(), slices, scale, dq, dk, dv, pages);
-  }
-
-  template <class T>
-  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::span<sum_of_type<T>> lse) {
-    attention_sizes<T>("attention", s, qkv, out, lse.size());
-    const auto slices = causal_sequences(s.batch, s.sequence);
-    detail::attention<Gemm>(team_, third<T>(qkv, s, 0), third<T>(qkv, s, 1), third<T>(qkv, s, 2),
-                            std::span<const attention_slice>(slices), score_scale<T>(s),
-                            heads_of(out, s.heads, s.head_dim), lse.data(), key_pages{});
-  }
-  template <class T>
-  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out,
-                          input_vector<sum_of_type<T>> lse, attention_shape s, matrix_view<T> dqkv) {
-    attention_sizes<T>("attention_backward", s, qkv, out, lse.size());
-    same_shape<T>("attention_backward", "dout", out, dout);
-    same_shape<T>("attention_backward", "dqkv", qkv, dqkv);
-    const auto slices = causal_sequences(s.batch, s.sequence);
-    const auto third_of = [&](std::int64_t i) { return heads_of(dqkv, s.heads, s.head_dim, i * s.width()); };
-    detail::attention_backward<Gemm>(team_, heads_of(dout, s.heads, s.head_dim), third<T>(qkv, s, 0),
-                                     third<T>(qkv, s, 1), third<T>(qkv, s, 2), heads_of(out, s.heads, s.head_dim),
-                                     lse.data(), std::span<const attention_slice>(slices), score_scale<T>(s),
-                                     third_of(0), third_of(1), third_of(2), key_pages{});
-  }
-
  private:
   template <class G, transpose TA, transpose TB, class A, class Beta, class C, class B = A>
   void product(matrix_view<const A> a, matrix_view<const B> b, Beta beta, matrix_view<C> c) {
@@ -200,16 +160,6 @@ class host : detail::argument_checks {
     T* const data = w.data() == nullptr ? nullptr : w.data() + e * w.extent(1) * w.extent(2);
     return {data, dynamic_shape<2>(w.extent(1), w.extent(2))};
   }
-  /// q, k or v of a fused product.
-  template <class T>
-  static head_rows<const T> third(matrix_view<const T> qkv, const attention_shape& s, std::int64_t i) {
-    return heads_of(qkv, s.heads, s.head_dim, i * s.width());
-  }
-  template <class T>
-  static sum_of_type<T> score_scale(const attention_shape& s) {
-    using S = sum_of_type<T>;
-    return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
-  }
 
   team team_;
   [[no_unique_address]] host_memory::queue queue_;
@@ -219,8 +169,8 @@ class host : detail::argument_checks {
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<host<>, float> &&
-              gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
+static_assert(rotary_facet::offered<host<>, float> && gated_facet<silu>::offered<host<>, float> &&
+              sliced_attention_facet::offered<host<>, float>);
 static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<host<>, float> &&
               choice_limit_facet::offered<host<>, float> && expert_balance_facet::offered<host<>, float> &&
               expert_choice_facet::offered<host<>, float> && head_part_facet::offered<host<>, float> &&
@@ -229,13 +179,12 @@ static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<
               master_optimizer_facet<bf16, bf16>::offered<host<>, float> &&
               offered<ops::stochastic_adamw<float>, host<>, float>);
 static_assert(product_kernels<host<>, bf16> && elementwise_facet::offered<host<>, bf16> &&
-              layer_norm_facet::offered<host<>, bf16> && rms_norm_facet::offered<host<>, bf16> &&
-              rotary_facet::offered<host<>, bf16> && gated_facet<silu>::offered<host<>, bf16> &&
-              embedding_facet::offered<host<>, bf16> && cross_entropy_facet::offered<host<>, bf16> &&
-              loss_facet::offered<host<>, bf16> && routing_facet::offered<host<>, bf16> &&
-              choice_limit_facet::offered<host<>, bf16> && expert_balance_facet::offered<host<>, bf16> &&
-              grouped_product_kernels<host<>, bf16> && reduction_facet::offered<host<>, bf16> &&
-              master_optimizer_facet<bf16, float>::offered<host<>, float>);
+              layer_norm_facet::offered<host<>, bf16> && rotary_facet::offered<host<>, bf16> &&
+              gated_facet<silu>::offered<host<>, bf16> && embedding_facet::offered<host<>, bf16> &&
+              cross_entropy_facet::offered<host<>, bf16> && loss_facet::offered<host<>, bf16> &&
+              routing_facet::offered<host<>, bf16> && choice_limit_facet::offered<host<>, bf16> &&
+              expert_balance_facet::offered<host<>, bf16> && grouped_product_kernels<host<>, bf16> &&
+              reduction_facet::offered<host<>, bf16> && master_optimizer_facet<bf16, float>::offered<host<>, float>);
 
 }  // namespace heddle::inline v0::compute
 

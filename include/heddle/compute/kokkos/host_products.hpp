@@ -25,14 +25,6 @@ constexpr auto for_host(const view<T, Shape, Space>& x) noexcept {
   else
     return view<T, Shape>(x.address(), x.shape());
 }
-template <class Space, class T>
-constexpr head_rows<T> for_host(const head_rows<T, Space>& x) noexcept {
-  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
-}
-template <class Space>
-constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
-  return {for_host<Space>(x.pages), x.page_rows};
-}
 
 /// The queue of a backend, and the host's kernels with `threads` cores, after a fence of the queue's instance. On OpenMP and Threads
 /// these are threads of the instance, if it has that many.
@@ -49,24 +41,18 @@ class host_products {
   int threads() const noexcept { return host_.threads(); }
   const char* gemm_name() const noexcept { return host_.gemm_name(); }
   const char* half_product_name() const noexcept { return host_.half_product_name(); }
+  /// On which bodies of attention run.
+  library_team<Gemm> launcher(const ops::attention_operation& op)
+    requires kokkos_memory<Exec>::host_accessible
+  {
+    return waited().launcher(op);
+  }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class... Args>
     requires kokkos_memory<Exec>::host_accessible &&
              requires(host<Gemm>& h, const Args&... args) { h.template matmul<TA, TB>(for_host<space>(args)...); }
   void matmul(const Args&... args) {
     waited().template matmul<TA, TB>(for_host<space>(args)...);
-  }
-  template <class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.attention(for_host<space>(args)...); }
-  void attention(const Args&... args) {
-    waited().attention(for_host<space>(args)...);
-  }
-  template <class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.attention_backward(for_host<space>(args)...); }
-  void attention_backward(const Args&... args) {
-    waited().attention_backward(for_host<space>(args)...);
   }
   template <transpose TB = transpose::no, class... Args>
     requires kokkos_memory<Exec>::host_accessible &&

@@ -84,7 +84,7 @@ class kokkos : public detail::on_kokkos::products_of<ExecSpace, Gemm>::type {
   /// On which bodies of operations are launched.
   detail::on_kokkos::on<ExecSpace> launcher() noexcept { return {this->queue_.instance(), this->queue_, rooms_}; }
 
-  using products::queue;
+  using products::launcher, products::queue;
 
  private:
   detail::on_kokkos::kept_rooms<ExecSpace> rooms_{};

@@ -1,7 +1,7 @@
 // heddle/compute/kokkos/team_products.hpp: matrix products and attention of a Kokkos backend as team kernels, on any execution space.
 #pragma once
 
-#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/group/product_members.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/check.hpp>
@@ -12,6 +12,7 @@
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -19,12 +20,13 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
+using in_groups::body;
+
 /// The queue of a backend, and its products and attention by teams. Sums are added in an order that depends on the size of the tiles
 /// alone. Offsets of groups, slices and pages lie in memory of the execution space, and are not looked at.
 template <class Exec, std::int64_t TileBytes, int TeamSize>
 class team_products
-    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>>,
-      public in_groups::grouped_product_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
+    : public in_groups::grouped_product_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
  public:
   using space = kokkos_memory<Exec>;
 
@@ -43,6 +45,11 @@ class team_products
   typename space::queue& queue() noexcept { return queue_; }
   /// Cores of the host that products take beside the threads of Kokkos.
   static constexpr int threads() noexcept { return 1; }
+  /// On which bodies of attention are launched.
+  template <std::derived_from<ops::attention_operation> Op>
+  team_launcher<Exec, TileBytes, TeamSize> launcher(Op) noexcept {
+    return {queue_, Op::label};
+  }
   static constexpr const char* gemm_name() noexcept { return "team kernels of Kokkos"; }
   static constexpr const char* half_product_name() noexcept { return "team kernels of Kokkos, added up in float"; }
 
@@ -68,7 +75,6 @@ class team_products
   typename space::queue queue_{};
 
  private:
-  friend class in_groups::attention_members<team_products, space>;
   friend class in_groups::grouped_product_members<team_products, space>;
   team_launcher<Exec, TileBytes, TeamSize> group_launcher(const char* kernel) noexcept { return {queue_, kernel}; }
 
