@@ -15,7 +15,7 @@
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
 // `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
 // read it: after a wait for the queue.
-// A `sized_operation` has addresses that say their sizes (`head_rows`, `sized_in`, ...): its bodies get no other sizes, and its
+// A `sized_operation` has addresses that say their sizes (`head_rows`, `sized<in<...>>`): its bodies get no other sizes, and its
 // `check(addresses...)` compares them. A backend may have another launcher for one, `launcher(operation)`.
 #pragma once
 
@@ -100,35 +100,6 @@ struct tensor_argument {
     return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
   }
 };
-// A vector or matrix whose address says its sizes. As many elements as [Dims...].
-template <bool Reads, bool Writes, class Element, std::size_t Rank, class... Dims>
-struct sized_argument {
-  static constexpr bool has_own_elements = std::is_same_v<Element, own_element>;
-  static constexpr argument_dims dims{&dimension<Dims>...};
-  template <class T>
-  using element = typename access<Writes>::template of<typename Element::template of<T>>;
-  template <class T, class Space>
-  using view = typename view_of_rank<Rank>::template of<element<T>, Space>;
-  template <class T>
-  using address = view<T, host_memory>;
-  template <class T, class Sizes>
-  static constexpr std::int64_t bytes(const Sizes& n) {
-    return (n[Dims{}] * ...) * static_cast<std::int64_t>(sizeof(element<T>)) * (Reads + Writes);
-  }
-};
-// Where keys lie.
-struct pages_argument {
-  static constexpr bool has_own_elements = false;
-  static constexpr argument_dims dims{};
-  template <class>
-  using address = key_pages;
-  template <class, class Space>
-  using view = key_pages_in<Space>;
-  template <class, class Sizes>
-  static constexpr std::int64_t bytes(const Sizes&) {
-    return 0;
-  }
-};
 // Rows of heads, whose address says how they lie.
 template <bool Writes, class... Dims>
 struct heads_argument {
@@ -156,6 +127,19 @@ struct number_argument {
   static constexpr std::int64_t bytes(const Sizes&) {
     return 0;
   }
+};
+// A tensor whose address says its sizes; of rank 1 its elements in a row.
+template <class Argument, std::size_t Rank>
+struct sized_argument : Argument {
+  template <class T, class Space>
+  using view = typename view_of_rank<Rank>::template of<typename Argument::template element<T>, Space>;
+  template <class T>
+  using address = view<T, host_memory>;
+};
+// Where keys lie.
+struct pages_argument : number_argument<element_that_is<key_pages>> {
+  template <class, class Space>
+  using view = key_pages_in<Space>;
 };
 // The number that is added to.
 struct total_argument {
@@ -197,21 +181,12 @@ using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
 /// Rows of heads that are overwritten.
 template <class Rows, class Heads, class Columns>
 using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
-/// A matrix that is read, whose address says its sizes.
-template <class Rows, class Columns>
-using sized_in = detail::sized_argument<true, false, detail::own_element, 2, Rows, Columns>;
-/// One that is overwritten.
-template <class Rows, class Columns>
-using sized_out = detail::sized_argument<false, true, detail::own_element, 2, Rows, Columns>;
-/// Statistics that are read, or overwritten, in one row of as many as [Dims...], whose address says how many.
-template <class... Dims>
-using sized_in_sums = detail::sized_argument<true, false, detail::sum_element, 1, Dims...>;
-/// Those that are overwritten.
-template <class... Dims>
-using sized_out_sums = detail::sized_argument<false, true, detail::sum_element, 1, Dims...>;
-/// A row of E that is read, whose address says how many.
-template <class E, class Dim>
-using sized_in_of = detail::sized_argument<true, false, detail::element_that_is<E>, 1, Dim>;
+/// An argument whose address says its sizes.
+template <class Argument>
+using sized = detail::sized_argument<Argument, 2>;
+/// One in a row of as many elements as the argument has, whose address says how many.
+template <class Argument>
+using sized_row = detail::sized_argument<Argument, 1>;
 /// Where keys and values lie.
 using pages = detail::pages_argument;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
@@ -459,36 +434,17 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
 // The same of operations whose addresses say their sizes.
-template <class X>
-constexpr const X& sized_address_of(const X& x) noexcept {
-  return x;
-}
-template <class T, class Shape, class Space>
-constexpr auto sized_address_of(const view<T, Shape, Space>& x) noexcept {
-  if constexpr (Shape::rank() == 1)
-    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
-  else
-    return view<T, Shape>(x.address(), x.shape());
-}
-template <class T, class Space>
-constexpr head_rows<T> sized_address_of(const head_rows<T, Space>& x) noexcept {
-  return address_of(x);
-}
-template <class Space>
-constexpr key_pages sized_address_of(const key_pages_in<Space>& x) noexcept {
-  return {sized_address_of(x.pages), x.page_rows, x.most_keys, sized_address_of(x.few_rows), x.few_slices};
-}
 template <class Op, class T, class Space, class... A, class Launcher>
 constexpr void call_sized(ops::signature<A...>*, Launcher&& launcher, typename A::template view<T, Space>... v) {
   if constexpr (checks_arguments) {
-    Op::check(sized_address_of(v)...);
+    Op::check(argument_in<host_memory>(v)...);
     if constexpr (host_reads<Space, std::remove_cvref_t<Launcher>> &&
-                  requires { Op::check_values(sized_address_of(v)...); }) {
+                  requires { Op::check_values(argument_in<host_memory>(v)...); }) {
       if constexpr (requires { launcher.queue.wait(); }) launcher.queue.wait();
-      Op::check_values(sized_address_of(v)...);
+      Op::check_values(argument_in<host_memory>(v)...);
     }
   }
-  body(Op{}, launcher, sized_address_of(v)...);
+  body(Op{}, launcher, argument_in<host_memory>(v)...);
 }
 // The first argument or the second.
 template <std::size_t>

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 namespace heddle::inline v0::compute {
 namespace detail {
@@ -23,19 +22,10 @@ template <class T>
 constexpr any_heads sizes_of(const head_rows<T>& x) noexcept {
   return {nullptr, x.rows, x.heads, x.head_dim, x.stride};
 }
-// A scale of scores, as its text is written.
-struct any_scale {
-  double value;
-  bool is_float;
-};
-template <class S>
-constexpr any_scale any_scale_of(S x) noexcept {
-  return {static_cast<double>(x), std::is_same_v<S, float>};
-}
 // Errors of these: `layout_error`.
 HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
-                                   std::size_t slices, any_scale scale, const any_heads& out, std::size_t lse,
-                                   const key_pages& pages);
+                                   std::size_t slices, double scale, bool is_float, const any_heads& out,
+                                   std::size_t lse, const key_pages& pages);
 HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y);
 HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64_t key_rows,
                               std::span<const attention_slice> slices, const key_pages& pages);
@@ -51,9 +41,9 @@ struct key_heads {};      ///< heads of keys and values: a divisor of the heads 
 struct value_columns {};  ///< elements of a head of values and of the result
 struct slices {};         ///< slices of a mask
 
-/// The base of operations of attention, forward and backward.
+/// The base of operations of attention.
 struct attention_operation : sized_operation {};
-/// Their names: the operation's and that of its kernels in tools.
+/// The name of the operation, and that of its kernels in tools.
 template <bool Back>
 struct attention_named : attention_operation {
   static constexpr const char* name = Back ? "attention_backward" : "attention";
@@ -70,19 +60,16 @@ struct attention : attention_named<false> {
   static constexpr const char* arguments[] = {"q", "k", "v", "slices", "scale", "out", "lse", "pages"};
   using dims = sizes<rows, heads, columns, keys, key_heads, value_columns, slices>;
   using takes = signature<in_heads<rows, heads, columns>, in_heads<keys, key_heads, columns>,
-                          in_heads<keys, key_heads, value_columns>, sized_in_of<attention_slice, slices>, number,
-                          out_heads<rows, heads, value_columns>, sized_out_sums<heads, rows>, pages>;
+                          in_heads<keys, key_heads, value_columns>, sized_row<in_of<attention_slice, slices>>, number,
+                          out_heads<rows, heads, value_columns>, sized_row<out_sums<heads, rows>>, pages>;
   /// Of so many pairs of a query and a key that it sees.
   static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) {
     return 2 * pairs * n[heads{}] * (n[columns{}] + n[value_columns{}]);
   }
-  static constexpr std::int64_t flops(const dims& n) { return flops(n, n[rows{}] * n[keys{}]); }
-  template <class T, class S>
-  static void check(const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
-                    std::span<const attention_slice> seen, S scale, const head_rows<T>& out, std::span<S> lse,
-                    const key_pages& where) {
-    detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(),
-                            detail::any_scale_of(scale), detail::sizes_of(out), lse.size(), where);
+  static void check(const auto& q, const auto& k, const auto& v, const auto& seen, auto scale, const auto& out,
+                    const auto& lse, const key_pages& where) {
+    detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), detail::sizes_of(out), lse.size(), where);
   }
   static void check_values(const auto& q, const auto& k, const auto&, std::span<const attention_slice> seen, auto,
                            const auto&, const auto&, const key_pages& where) {
@@ -97,20 +84,17 @@ struct attention_backward : attention_named<true> {
   using dims = attention::dims;
   using takes = signature<in_heads<rows, heads, value_columns>, in_heads<rows, heads, columns>,
                           in_heads<keys, key_heads, columns>, in_heads<keys, key_heads, value_columns>,
-                          in_heads<rows, heads, value_columns>, sized_in_sums<heads, rows>,
-                          sized_in_of<attention_slice, slices>, number, out_heads<rows, heads, columns>,
+                          in_heads<rows, heads, value_columns>, sized_row<in_sums<heads, rows>>,
+                          sized_row<in_of<attention_slice, slices>>, number, out_heads<rows, heads, columns>,
                           out_heads<keys, key_heads, columns>, out_heads<keys, key_heads, value_columns>, pages>;
   /// The four products that a backward needs, not the scores that kernels compute again.
   static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 2 * attention::flops(n, pairs); }
-  static constexpr std::int64_t flops(const dims& n) { return 2 * attention::flops(n); }
-  template <class T, class S>
-  static void check(const head_rows<const T>& dout, const head_rows<const T>& q, const head_rows<const T>& k,
-                    const head_rows<const T>& v, const head_rows<const T>& out, std::span<const S> lse,
-                    std::span<const attention_slice> seen, S scale, const head_rows<T>& dq, const head_rows<T>& dk,
-                    const head_rows<T>& dv, const key_pages& where) {
+  static void check(const auto& dout, const auto& q, const auto& k, const auto& v, const auto& out, const auto& lse,
+                    const auto& seen, auto scale, const auto& dq, const auto& dk, const auto& dv,
+                    const key_pages& where) {
     using detail::check_same_heads, detail::sizes_of;
-    detail::check_attention(name, sizes_of(q), sizes_of(k), sizes_of(v), seen.size(), detail::any_scale_of(scale),
-                            sizes_of(out), lse.size(), where);
+    detail::check_attention(name, sizes_of(q), sizes_of(k), sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), sizes_of(out), lse.size(), where);
     check_same_heads(name, "dout", sizes_of(out), sizes_of(dout));
     check_same_heads(name, "dq", sizes_of(q), sizes_of(dq));
     check_same_heads(name, "dk", sizes_of(k), sizes_of(dk));
@@ -131,12 +115,9 @@ struct widths {};      ///< columns of the result: heads * head_dim
 struct causal_attention : attention_named<false> {
   static constexpr const char* arguments[] = {"qkv", "shape", "out", "lse"};
   using dims = sizes<rows, columns, widths, statistics>;
-  using takes =
-      signature<sized_in<rows, columns>, value<attention_shape>, sized_out<rows, widths>, sized_out_sums<statistics>>;
-  /// Of so many pairs of a query and a key that it sees.
+  using takes = signature<sized<in<rows, columns>>, value<attention_shape>, sized<out<rows, widths>>,
+                          sized_row<out_sums<statistics>>>;
   static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 4 * pairs * n[widths{}]; }
-  /// Of one sequence.
-  static constexpr std::int64_t flops(const dims& n) { return flops(n, n[rows{}] * (n[rows{}] + 1) / 2); }
   static void check(const auto& qkv, const attention_shape& s, const auto& out, const auto& lse) {
     detail::check_causal_attention(name, s, qkv.shape(), out.shape(), lse.size());
   }
@@ -145,12 +126,9 @@ struct causal_attention : attention_named<false> {
 struct causal_attention_backward : attention_named<true> {
   static constexpr const char* arguments[] = {"dout", "qkv", "out", "lse", "shape", "dqkv"};
   using dims = causal_attention::dims;
-  using takes = signature<sized_in<rows, widths>, sized_in<rows, columns>, sized_in<rows, widths>,
-                          sized_in_sums<statistics>, value<attention_shape>, sized_out<rows, columns>>;
-  /// The four products that a backward needs, not the scores that kernels compute again.
+  using takes = signature<sized<in<rows, widths>>, sized<in<rows, columns>>, sized<in<rows, widths>>,
+                          sized_row<in_sums<statistics>>, value<attention_shape>, sized<out<rows, columns>>>;
   static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 8 * pairs * n[widths{}]; }
-  /// Of one sequence.
-  static constexpr std::int64_t flops(const dims& n) { return 2 * causal_attention::flops(n); }
   static void check(const auto& dout, const auto& qkv, const auto& out, const auto& lse, const attention_shape& s,
                     const auto& dqkv) {
     detail::check_causal_attention(name, s, qkv.shape(), out.shape(), lse.size());

@@ -19,8 +19,8 @@ namespace heddle::inline v0::compute::detail {
 }
 
 HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
-                                   std::size_t slices, any_scale scale, const any_heads& out, std::size_t lse,
-                                   const key_pages& pages) {
+                                   std::size_t slices, double scale, bool is_float, const any_heads& out,
+                                   std::size_t lse, const key_pages& pages) {
   struct {
     const char* what;
     std::int64_t expected, got;
@@ -35,10 +35,9 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0) [[unlikely]]
     wrong_attention(name, "heads of q should be a multiple of the " + std::to_string(k.heads) + " heads of k, got " +
                               std::to_string(q.heads));
-  if (!(scale.value > 0) || !std::isfinite(scale.value)) [[unlikely]]
-    wrong_attention(name,
-                    "the scale of scores should be a positive number, got " +
-                        (scale.is_float ? number_text(static_cast<float>(scale.value)) : number_text(scale.value)));
+  if (!(scale > 0) || !std::isfinite(scale)) [[unlikely]]
+    wrong_attention(name, "the scale of scores should be a positive number, got " +
+                              (is_float ? number_text(static_cast<float>(scale)) : number_text(scale)));
   rows_apart(name, "q", q);
   rows_apart(name, "k", k);
   rows_apart(name, "v", v);
