@@ -14,7 +14,6 @@
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/context_bodies.hpp>
-#include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
 #include <heddle/compute/expert_operators.hpp>
@@ -84,6 +83,7 @@
 #include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/ops/images.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/rotary.hpp>
 #include <heddle/compute/ops/routing.hpp>

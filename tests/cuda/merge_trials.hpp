@@ -70,8 +70,8 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
 
 template <class Backend>
 void compare_all_with_host() {
-  static_assert(co::context_kernels<Backend, float> && co::context_kernels<Backend, double> &&
-                co::context_kernels<Backend, hd::bf16>);
+  static_assert(co::offers<Backend, float, co::context_facet> && co::offers<Backend, double, co::context_facet> &&
+                co::offers<Backend, hd::bf16, co::context_facet>);
   for (const std::uint64_t seed : {1U, 2U}) {
     compare_with_host<Backend, float>(seed, 7, 3, 5, 1e-5);
     compare_with_host<Backend, float>(seed, 33, 4, 128, 1e-5);

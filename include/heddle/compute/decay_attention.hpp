@@ -1,7 +1,7 @@
 // heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
@@ -362,7 +362,7 @@ decay_items items_of(const state_sequences<Space>& s, const decay_heads& of, std
 }
 }  // namespace detail
 
-/// The facet of backends that run bodies on rows (`context_kernels`).
+/// The facet of backends that work on rows (`ops::on_rows`).
 using decay_attention_facet = context_facet;
 
 /// decays = sigmoid(gates)^(1 / normalizer). Shapes: gates, decays [rows, heads * size]. Errors: `layout_error` if they differ.

@@ -446,17 +446,27 @@ constexpr void call_sized(ops::signature<A...>*, Launcher&& launcher, typename A
   }
   body(Op{}, launcher, argument_in<host_memory>(v)...);
 }
-// The first argument or the second.
+// The first argument or the second, or the operation, if it names the element type.
 template <std::size_t>
 struct typed_argument {
-  template <class X, class>
+  template <class X, class, class>
   using type = X;
 };
 template <>
 struct typed_argument<1> {
-  template <class, class X>
+  template <class, class X, class>
   using type = X;
 };
+template <>
+struct typed_argument<2> {
+  template <class, class, class X>
+  using type = X;
+};
+template <class Op>
+inline constexpr std::size_t typed_argument_of = layout_of<typename Op::takes>.typed;
+template <class Op>
+  requires requires { typename Op::value_type; }
+inline constexpr std::size_t typed_argument_of<Op> = 2;
 }  // namespace detail
 
 /// Whether backend B offers a facet or operation for elements of type T.
@@ -484,7 +494,7 @@ template <class Op, class B, class X, class Y, class... V>
 constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
   using takes = typename Op::takes;
   using dims = typename Op::dims;
-  using T = typename detail::typed_argument<detail::layout_of<takes>.typed>::template type<X, Y>::value_type;
+  using T = typename detail::typed_argument<detail::typed_argument_of<Op>>::template type<X, Y, Op>::value_type;
   static_assert(offered<Op, B, T>,
                 "heddle: the backend offers no such operation: run<operation>(backend, ...) names it; give it a "
                 "body(operation, launcher, sizes..., addresses...) (compute/op.hpp), or take a backend that has it");
@@ -498,11 +508,22 @@ constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
 }
 
 namespace detail {
+template <class Op, class... D, class... V>
+constexpr ops::sizes<D...> dims_of(ops::sizes<D...>*, const V&... v) {
+  const argument_extents got[] = {extents_of(v)...};
+  return {{extent_at(got, layout_of<typename Op::takes>.position(&dimension<D>))...}};
+}
 template <class T, class... A, class N>
 constexpr std::int64_t bytes_of(ops::signature<A...>*, const N& n) {
   return (A::template bytes<T>(n) + ...);
 }
 }  // namespace detail
+
+/// The sizes of a call's dimensions, from its views.
+template <class Op, class... V>
+constexpr typename Op::dims dims_of(const V&... v) {
+  return detail::dims_of<Op>(static_cast<typename Op::dims*>(nullptr), v...);
+}
 
 /// Bytes that an operation on elements of type T moves at least: each tensor once, and twice where it is read and
 /// written.

@@ -1,7 +1,7 @@
 // heddle/context/execute.hpp: runs the program of a rank: messages, attention, and folds of what comes home.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -359,7 +359,7 @@ class context_executor {
   // Rows that have so many elements.
   template <class Body>
   void on_rows(std::int64_t rows, std::int64_t width, const Body& body) {
-    if (rows > 0 && width > 0) run_on_rows(backend_, rows, width, body);
+    if (rows > 0 && width > 0) compute::run_on_rows(backend_, rows, width, body);
   }
   void zero(const heads<sum>& to) { on_rows(to.rows, to.width(), compute::detail::cleared_rows<sum, space>{to}); }
   template <class U>

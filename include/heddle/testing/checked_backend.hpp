@@ -38,6 +38,14 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T
   const bool none = x.rows == 0 || x.heads == 0;
   return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.row_stride + (x.heads - 1) * x.head_stride + 1)};
 }
+// Those of all that it refers to.
+template <class X>
+constexpr auto memories_of(const X& x) noexcept {
+  if constexpr (requires { x.tensors(); })
+    return std::apply([](const auto&... tensors) { return std::tuple(memory_of(tensors)...); }, x.tensors());
+  else
+    return std::tuple(memory_of(x));
+}
 
 }  // namespace detail
 
@@ -95,31 +103,21 @@ class checked_backend {
 #undef HEDDLE_PLAIN
 #undef HEDDLE_KERNEL
 
-  /// See `compute::context_kernels`.
-  template <class Body>
-    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
-  friend void run_on_rows(checked_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
-    ++backend.calls_;
-    std::apply(
-        [&](const auto&... tensors) {
-          backend.queue_.run([&k = backend.kernels_, n, size, body](const auto&...) { run_on_rows(k, n, size, body); },
-                             detail::memory_of(tensors)...);
-        },
-        body.tensors());
-  }
-
  private:
   // The arguments are kept until the call's turn; what they refer to is open then.
   template <class Call, class... Args>
   auto launch(Call call, const Args&... args) {
     using result = decltype(call(kernels_, args...));
     ++calls_;
+    const auto queued = [&](auto work) {
+      std::apply([&](const auto&... memory) { queue_.run([work](const auto&...) { work(); }, memory...); },
+                 std::tuple_cat(detail::memories_of(args)...));
+    };
     if constexpr (std::is_void_v<result>) {
-      queue_.run([this, call, args...](const auto&...) { call(kernels_, args...); }, detail::memory_of(args)...);
+      queued([this, call, args...] { call(kernels_, args...); });
     } else {
       result got{};
-      queue_.run([this, call, args..., &got](const auto&...) { got = call(kernels_, args...); },
-                 detail::memory_of(args)...);
+      queued([this, call, args..., &got] { got = call(kernels_, args...); });
       queue_.wait();
       return got;
     }

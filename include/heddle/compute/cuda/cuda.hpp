@@ -35,7 +35,6 @@
 namespace heddle::inline v0::compute {
 
 namespace detail::on_cuda {
-struct row_bodies;
 using in_groups::body;
 }  // namespace detail::on_cuda
 
@@ -114,7 +113,6 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
   friend class detail::on_cuda::fused_product_members<basic_cuda>;
   friend class detail::on_cuda::float8_product_members<basic_cuda>;
   friend class detail::in_groups::grouped_product_members<basic_cuda, cuda_memory>;
-  friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
   Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   template <transpose TA, transpose TB, class In, class Out, class Sum>

@@ -58,6 +58,7 @@ struct attention_named : attention_operation {
 /// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
 struct attention : attention_named<false> {
   static constexpr const char* arguments[] = {"q", "k", "v", "slices", "scale", "out", "lse", "pages"};
+  static constexpr std::size_t mask_argument = 3;
   using dims = sizes<rows, heads, columns, keys, key_heads, value_columns, slices>;
   using takes = signature<in_heads<rows, heads, columns>, in_heads<keys, key_heads, columns>,
                           in_heads<keys, key_heads, value_columns>, sized_row<in_of<attention_slice, slices>>, number,
@@ -81,6 +82,7 @@ struct attention : attention_named<false> {
 struct attention_backward : attention_named<true> {
   static constexpr const char* arguments[] = {"dout",   "q",     "k",  "v",  "out", "lse",
                                               "slices", "scale", "dq", "dk", "dv",  "pages"};
+  static constexpr std::size_t mask_argument = 6;
   using dims = attention::dims;
   using takes = signature<in_heads<rows, heads, value_columns>, in_heads<rows, heads, columns>,
                           in_heads<keys, key_heads, columns>, in_heads<keys, key_heads, value_columns>,
@@ -114,6 +116,7 @@ struct widths {};      ///< columns of the result: heads * head_dim
 /// Shapes: qkv [batch * sequence, 3 * heads * head_dim] with columns q|k|v, each head-major; out [batch * sequence, heads * head_dim].
 struct causal_attention : attention_named<false> {
   static constexpr const char* arguments[] = {"qkv", "shape", "out", "lse"};
+  static constexpr std::size_t mask_argument = 1;
   using dims = sizes<rows, columns, widths, statistics>;
   using takes = signature<sized<in<rows, columns>>, value<attention_shape>, sized<out<rows, widths>>,
                           sized_row<out_sums<statistics>>>;
@@ -125,6 +128,7 @@ struct causal_attention : attention_named<false> {
 /// Overwrites dqkv.
 struct causal_attention_backward : attention_named<true> {
   static constexpr const char* arguments[] = {"dout", "qkv", "out", "lse", "shape", "dqkv"};
+  static constexpr std::size_t mask_argument = 4;
   using dims = causal_attention::dims;
   using takes = signature<sized<in<rows, widths>>, sized<in<rows, columns>>, sized<in<rows, widths>>,
                           sized_row<in_sums<statistics>>, value<attention_shape>, sized<out<rows, columns>>>;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -20,11 +21,10 @@ namespace heddle::inline v0::model {
 namespace detail {
 
 // Of which kernel the operations are counted.
-enum class counted_kernel { no, product, product_with_sums, attention, attention_backward, product_of_groups, sums_of_groups };
+enum class counted_kernel { no, product, product_with_sums, attention, product_of_groups, sums_of_groups };
 constexpr counted_kernel counted(std::string_view name) noexcept {
   if (name == "matmul_add_bias_backward") return counted_kernel::product_with_sums;
-  if (name == "attention") return counted_kernel::attention;
-  if (name == "attention_backward") return counted_kernel::attention_backward;
+  if (name.starts_with("attention")) return counted_kernel::attention;
   if (name == "grouped_matmul") return counted_kernel::product_of_groups;
   if (name == "grouped_matmul_backward_weight") return counted_kernel::sums_of_groups;
   return name.starts_with("matmul") ? counted_kernel::product : counted_kernel::no;
@@ -48,47 +48,28 @@ template <class X, class D, class... Rest>
 constexpr std::int64_t sums_of_groups_flops(const X& x, const D& dy, const Rest&...) noexcept {
   return 2 * x.size() * dy.extent(1);
 }
-template <class Queue, class QKV, class... Rest>
-constexpr std::int64_t attention_flops(const Queue&, const QKV&, const compute::attention_shape& s, const Rest&...) noexcept {
-  return flops_of_attention(s.batch, s.rows(), s.heads, 2 * s.head_dim);
+// Query-key pairs that a mask leaves of so many rows of queries. Slices that nobody knows are taken to be equal causal sequences.
+template <class Queue>
+constexpr std::int64_t pairs_of(const Queue&, std::int64_t rows, const compute::attention_shape& s) noexcept {
+  return causal_pairs(s.batch, rows);
 }
-// Query-key pairs of slices; -1 where the host knows them not.
 template <class Queue, class Slices>
-std::int64_t pairs_of_slices(const Queue& queue, const Slices& slices) {
+std::int64_t pairs_of(const Queue& queue, std::int64_t rows, const Slices& slices) {
   const compute::attention_slice* const first = heddle::v0::detail::first_element(slices);
   const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
-  if constexpr (requires { queue.pairs_of(first, n); }) {
-    return queue.pairs_of(first, n);
-  } else if constexpr (space_of<Slices>::host_accessible) {
-    std::int64_t pairs = 0;
+  std::int64_t pairs = 0;
+  if constexpr (requires { queue.pairs_of(first, n); })
+    pairs = queue.pairs_of(first, n);
+  else if constexpr (space_of<Slices>::host_accessible)
     for (std::int64_t i = 0; i < n; ++i) pairs += first[i].area();
-    return pairs;
-  } else {
-    return -1;
-  }
+  else
+    pairs = -1;
+  return pairs >= 0 ? pairs : causal_pairs(n, rows);
 }
-template <class Queue, class T, class Space, class Slices, class... Rest>
-std::int64_t attention_flops(const Queue& queue, const compute::head_rows<T, Space>& q,
-                             const compute::head_rows<T, Space>&, const compute::head_rows<T, Space>& v,
-                             const Slices& slices, const Rest&...) {
-  const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
-  if (const std::int64_t pairs = pairs_of_slices(queue, slices); pairs >= 0)
-    return 2 * pairs * q.heads * (q.head_dim + v.head_dim);
-  // Slices that nobody knows are taken to be equal causal sequences.
-  return flops_of_attention(n, q.rows, q.heads, q.head_dim + v.head_dim);
-}
-template <class Queue, class D, class QKV, class Out, class Lse, class... Rest>
-constexpr std::int64_t attention_backward_flops(const Queue& queue, const D&, const QKV& qkv, const Out&,
-                                                const Lse&, const compute::attention_shape& s,
-                                                const Rest&...) noexcept {
-  return 2 * attention_flops(queue, qkv, s);
-}
-template <class Queue, class T, class Space, class Lse, class Slices, class... Rest>
-std::int64_t attention_backward_flops(const Queue& queue, const compute::head_rows<T, Space>&,
-                                      const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
-                                      const compute::head_rows<T, Space>& v, const compute::head_rows<T, Space>&,
-                                      const Lse&, const Slices& slices, const Rest&...) {
-  return 2 * attention_flops(queue, q, k, v, slices);
+template <auto Op, class Queue, class... Args>
+std::int64_t attention_flops(const Queue& queue, const Args&... args) {
+  const auto n = compute::dims_of<decltype(Op)>(args...);
+  return Op.flops(n, pairs_of(queue, n[compute::ops::rows{}], std::get<Op.mask_argument>(std::tie(args...))));
 }
 template <counted_kernel What, auto... Values, class Queue, class... Args>
 std::int64_t kernel_flops([[maybe_unused]] const Queue& queue, const Args&... args) {
@@ -101,9 +82,7 @@ std::int64_t kernel_flops([[maybe_unused]] const Queue& queue, const Args&... ar
   else if constexpr (What == counted_kernel::sums_of_groups)
     return sums_of_groups_flops(args...);
   else if constexpr (What == counted_kernel::attention)
-    return attention_flops(queue, args...);
-  else if constexpr (What == counted_kernel::attention_backward)
-    return attention_backward_flops(queue, args...);
+    return attention_flops<Values...>(queue, args...);
   else
     return 0;
 }
@@ -136,7 +115,7 @@ class paper_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Like, T>
   void run(const Args&... args) {
-    note<void, detail::counted(Op::name)>(Op::name, args...);
+    note<void, detail::counted(Op::name), Op{}>(Op::name, args...);
   }
 
 #define HEDDLE_PAPER_KERNEL(HEAD, NAME, CALL, VALUES)                                                                \

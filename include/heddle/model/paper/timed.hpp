@@ -43,7 +43,7 @@ class timed_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Kernels, T>
   void run(const Args&... args) {
-    timed<detail::counted(Op::name)>(Op::name, [&] { compute::run<Op>(kernels_, args...); }, args...);
+    timed<detail::counted(Op::name), Op{}>(Op::name, [&] { compute::run<Op>(kernels_, args...); }, args...);
   }
 
 #define HEDDLE_TIMED_KERNEL(HEAD, NAME, CALL, VALUES)                                                               \
