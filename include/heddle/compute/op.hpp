@@ -242,7 +242,9 @@ struct sizes {
 /// The base of descriptions.
 struct operation : detail::operation_base {};
 /// The base of descriptions of operations whose addresses say their sizes.
-struct sized_operation : operation {};
+struct sized_operation : operation {
+  static constexpr bool has_sized_addresses = true;
+};
 /// The base of descriptions of operations on rows of matrices.
 struct row_operation : operation {
   using dims = sizes<rows, columns>;
@@ -362,7 +364,7 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
 }
 
 template <class Op>
-inline constexpr bool is_sized = std::is_base_of_v<ops::sized_operation, Op>;
+concept is_sized = requires { Op::has_sized_addresses; };
 template <class B>
 constexpr decltype(auto) launcher_of(B& backend) noexcept {
   if constexpr (requires { backend.launcher(); })
@@ -388,13 +390,15 @@ template <class Space, class Launcher>
 inline constexpr bool host_reads<Space, Launcher> = Launcher::host_can_read;
 
 // The type of the function that is a body.
-template <class Op>
-using dims_of_body = std::conditional_t<is_sized<Op>, ops::sizes<>, typename Op::dims>;
-template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = dims_of_body<Op>>
+template <class Op, class T, class Launcher, class Takes = typename Op::takes, class Dims = typename Op::dims>
 struct body_of;
 template <class Op, class T, class Launcher, class... A, class... D>
 struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
   using type = void(Op, Launcher, extent_of<D>..., typename A::template address<T>...);
+};
+template <is_sized Op, class T, class Launcher, class... A, class... D>
+struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
+  using type = void(Op, Launcher, typename A::template address<T>...);
 };
 template <class Op, class T, class Launcher>
 using body_type = typename body_of<Op, T, Launcher>::type;
@@ -409,8 +413,8 @@ inline constexpr bool has_body = false;
 template <class Op, class T, class B, class... A, class... D>
 inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
     requires(B& b, extent_of<D>... n, typename A::template address<T>... v) { body(Op{}, launcher_of(b), n..., v...); };
-template <class Op, class T, class B, class... A>
-inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<>> =
+template <is_sized Op, class T, class B, class... A, class... D>
+inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
     requires(B& b, typename A::template address<T>... v) { body(Op{}, launcher_for<Op>(b), v...); };
 
 // The same for all backends with this launcher.
@@ -475,7 +479,7 @@ inline constexpr bool offered = F::template offered<B, T>;
 template <class Op, class B, class T>
   requires requires { typename Op::takes; }
 inline constexpr bool offered<Op, B, T> = detail::runs_itself<Op, T, B, typename Op::takes> ||
-                                          detail::has_body<Op, T, B, typename Op::takes, detail::dims_of_body<Op>>;
+                                          detail::has_body<Op, T, B, typename Op::takes, typename Op::dims>;
 
 /// The facet of several operations.
 template <class... Ops>

@@ -169,8 +169,7 @@ class host : detail::argument_checks {
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rotary_facet::offered<host<>, float> && gated_facet<silu>::offered<host<>, float> &&
-              sliced_attention_facet::offered<host<>, float>);
+static_assert(rotary_facet::offered<host<>, float> && gated_facet<silu>::offered<host<>, float>);
 static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<host<>, float> &&
               choice_limit_facet::offered<host<>, float> && expert_balance_facet::offered<host<>, float> &&
               expert_choice_facet::offered<host<>, float> && head_part_facet::offered<host<>, float> &&
