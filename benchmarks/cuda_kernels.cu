@@ -203,14 +203,15 @@ void attention_of(device& d, Backend& b, const char* type) {
                                 std::to_string(head_dim);
       const double peak = std::is_same_v<T, hd::bf16> ? d.bf16_peak : d.peak;
       const double forward = d.operations(about, 4 * pairs * static_cast<double>(head_dim), peak, [&] {
-        b.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), lse.view());
+        hc::run<hc::ops::causal_attention>(b, matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()),
+                                           lse.view());
       });
       d.result("heddle.attention.forward" + shape, forward * 1e6, "us");
       const double backward =
           d.operations(about + ", gradients", 10 * pairs * static_cast<double>(head_dim), peak, [&] {
-            b.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
-                                 matrix(out, s.rows(), s.width()), lse.view(), s,
-                                 matrix(dqkv, s.rows(), 3 * s.width()));
+            hc::run<hc::ops::causal_attention_backward>(
+                b, matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
+                matrix(out, s.rows(), s.width()), lse.view(), s, matrix(dqkv, s.rows(), 3 * s.width()));
           });
       d.result("heddle.attention.backward" + shape, backward * 1e6, "us");
     }
@@ -218,7 +219,7 @@ void attention_of(device& d, Backend& b, const char* type) {
 template <class Backend>
 void attention(device& d, Backend& b) {
   attention_of<float>(d, b, "float");
-  if constexpr (hc::attention_kernels<Backend, hd::bf16>) attention_of<hd::bf16>(d, b, "bf16");
+  if constexpr (hc::attention_facet::offered<Backend, hd::bf16>) attention_of<hd::bf16>(d, b, "bf16");
 }
 
 // Decoding: one query of each sequence over keys and values in pages, which are what is read; in parts of the keys, and by tiles of queries.
@@ -247,9 +248,9 @@ void decoding(device& d, const std::string& type) {
           "decoding." + type + "." + std::to_string(sequences) + (most > 0 ? ".in_parts" : ".by_tiles");
       d.bytes(name.c_str(), key.c_str(), 2.0 * sizeof(T) * static_cast<double>(rows * kv_heads * width), [&] {
         const hd::row_view<const hc::attention_slice, space> seen = slices.view();
-        d.backend.template attention<T>(heads_of(q, sequences, heads), heads_of(k, rows, kv_heads),
-                                        heads_of(v, rows, kv_heads), seen, 0.088f, heads_of(out, sequences, heads),
-                                        lse.view(), hc::key_pages_in<space>{pages.view(), page, most});
+        hc::run<hc::ops::attention>(d.backend, heads_of(q, sequences, heads), heads_of(k, rows, kv_heads),
+                                    heads_of(v, rows, kv_heads), seen, 0.088f, heads_of(out, sequences, heads),
+                                    lse.view(), hc::key_pages_in<space>{pages.view(), page, most});
       });
     }
   }

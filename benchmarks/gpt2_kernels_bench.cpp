@@ -181,7 +181,8 @@ class step {
       norm(s.x, w.ln1_w, s.normed1, s.mean1, s.rstd1);
       linear(s.normed1, w.attn_w, w.attn_b, s.qkv, width, 3 * width);
       time<attention>([&] {
-        be.attention(matrix(s.qkv, rows, 3 * width), shape, matrix(s.mixed, rows, width), vec(s.lse, rows * heads));
+        hc::run<hc::ops::causal_attention>(be, matrix(s.qkv, rows, 3 * width), shape, matrix(s.mixed, rows, width),
+                                           vec(s.lse, rows * heads));
       });
       linear(s.mixed, w.proj_w, w.proj_b, s.middle, width, width);
       sum(s.middle, s.x, s.middle);
@@ -230,9 +231,9 @@ class step {
       norm_backward(s.middle, w.ln2_w, dy.data(), s.mean2, s.rstd2, dx.data(), g.ln2_w);
       linear_backward(s.mixed, w.proj_w, dx.data(), dy.data(), g.proj_w, g.proj_b, width, width);
       time<attention>([&] {
-        be.attention_backward(matrix(dy.data(), rows, width), matrix(s.qkv, rows, 3 * width),
-                              matrix(s.mixed, rows, width), vec(s.lse, rows * heads), shape,
-                              matrix(dwide.data(), rows, 3 * width));
+        hc::run<hc::ops::causal_attention_backward>(be, matrix(dy.data(), rows, width), matrix(s.qkv, rows, 3 * width),
+                                                    matrix(s.mixed, rows, width), vec(s.lse, rows * heads), shape,
+                                                    matrix(dwide.data(), rows, 3 * width));
       });
       linear_backward(s.normed1, w.attn_w, dwide.data(), dy.data(), g.attn_w, g.attn_b, width, 3 * width);
       norm_backward(s.x, w.ln1_w, dy.data(), s.mean1, s.rstd1, dx.data(), g.ln1_w);

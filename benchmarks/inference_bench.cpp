@@ -49,10 +49,6 @@ class timed : public Backend {
   void run(const X&... x) {
     add_time([&] { cp::run<Op>(static_cast<Backend&>(*this), x...); });
   }
-  template <class... X>
-  void attention(X&&... x) {
-    add_time([&] { Backend::attention(std::forward<X>(x)...); });
-  }
 
  private:
   template <class F>

@@ -109,9 +109,11 @@ int compare(int ranks, const std::string& mask, const std::string& order) {
           static_cast<float>(hd::counter_random(1, static_cast<std::uint64_t>(t)).normal(i));
   hc::host<> backend(1);
   const std::span<const hc::attention_slice> slices(document.mask);
-  backend.attention(whole.in(q), whole.in(k), whole.in(v), slices, scale, whole[out], std::span(whole.lse));
-  backend.attention_backward(whole.in(d_out), whole.in(q), whole.in(k), whole.in(v), whole.in(out),
-                             std::span<const float>(whole.lse), slices, scale, whole[d_q], whole[d_k], whole[d_v]);
+  hc::run<hc::ops::attention>(backend, whole.in(q), whole.in(k), whole.in(v), slices, scale, whole[out],
+                              std::span(whole.lse), hc::key_pages{});
+  hc::run<hc::ops::attention_backward>(backend, whole.in(d_out), whole.in(q), whole.in(k), whole.in(v), whole.in(out),
+                                       std::span<const float>(whole.lse), slices, scale, whole[d_q], whole[d_k],
+                                       whole[d_v], hc::key_pages{});
 
   std::printf("%d ranks, %d tokens, %s, %s; forward and backward\n", ranks, static_cast<int>(length), mask.c_str(),
               order.c_str());

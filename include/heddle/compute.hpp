@@ -6,7 +6,6 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/apply.hpp>
-#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/arrange.hpp>
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/attention_slices.hpp>
@@ -14,7 +13,6 @@
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/chunked_cross_entropy.hpp>
 #include <heddle/compute/context_bodies.hpp>
-#include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
 #include <heddle/compute/expert_operators.hpp>
@@ -22,7 +20,7 @@
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/gemm_peak.hpp>
-#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
@@ -72,17 +70,18 @@
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/host/tile_products.hpp>
 #include <heddle/compute/kernel_arguments.hpp>
-#include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/op.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
+#include <heddle/compute/ops/attention.hpp>
 #include <heddle/compute/ops/cache.hpp>
 #include <heddle/compute/ops/elementwise.hpp>
 #include <heddle/compute/ops/embedding.hpp>
 #include <heddle/compute/ops/expert_choice.hpp>
 #include <heddle/compute/ops/head_parts.hpp>
 #include <heddle/compute/ops/images.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/ops/optimizer.hpp>
 #include <heddle/compute/ops/products.hpp>
 #include <heddle/compute/ops/rotary.hpp>

@@ -27,6 +27,7 @@
 #include <heddle/compute/impl/host/attention.hpp>
 #include <heddle/compute/impl/host/team.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
+#include <heddle/compute/impl/ops/attention.hpp>
 #include <heddle/compute/impl/pixelized.hpp>
 #include <heddle/context/impl/carriers.hpp>
 #include <heddle/context/impl/check.hpp>

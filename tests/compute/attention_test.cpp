@@ -57,7 +57,8 @@ TEMPLATE_TEST_CASE("attention equals its definition", "[compute][attention]", HE
         std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())),
             lse(static_cast<std::size_t>(s.rows() * s.heads));
         std::vector<long double> want, want_lse;
-        backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
+        hc::run<hc::ops::causal_attention>(backend, matrix(qkv, s.rows(), 3 * s.width()), s,
+                                           matrix(out, s.rows(), s.width()), vec(lse));
         define(qkv, s, want, want_lse);
         CAPTURE(threads, s.batch, s.sequence, s.heads, s.head_dim);
         CHECK(distance(out, want) <= tolerance<T> * 4);
@@ -76,15 +77,16 @@ TEMPLATE_TEST_CASE("attention's backward equals finite differences and overwrite
     const auto dout = normal<double>(s.rows() * s.width(), 2);
     std::vector<double> out(dout.size()), lse(static_cast<std::size_t>(s.rows() * s.heads));
     const auto value = [&] {
-      backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()),
-                        vec(lse));
+      hc::run<hc::ops::causal_attention>(backend, matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s,
+                                         matrix(out, s.rows(), s.width()), vec(lse));
       return dot(out, dout);
     };
     value();
     std::vector<double> dqkv(qkv.size(), std::numeric_limits<double>::quiet_NaN());
-    backend.attention_backward(matrix(dout, s.rows(), s.width()), matrix(std::as_const(qkv), s.rows(), 3 * s.width()),
-                               matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,
-                               matrix(dqkv, s.rows(), 3 * s.width()));
+    hc::run<hc::ops::causal_attention_backward>(backend, matrix(dout, s.rows(), s.width()),
+                                                matrix(std::as_const(qkv), s.rows(), 3 * s.width()),
+                                                matrix(std::as_const(out), s.rows(), s.width()),
+                                                vec(std::as_const(lse)), s, matrix(dqkv, s.rows(), 3 * s.width()));
     CAPTURE(s.batch, s.sequence, s.heads, s.head_dim);
     CHECK(distance(dqkv, finite_differences(qkv, value)) <= 1e-7);
   }
@@ -97,11 +99,11 @@ TEST_CASE("a token does not see the ones after it", "[compute][attention]") {
   std::vector<float> before(static_cast<std::size_t>(s.rows() * s.width())),
       lse(static_cast<std::size_t>(s.rows() * s.heads));
   auto after = before;
-  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(before, s.rows(), s.width()),
-                    vec(lse));
+  hc::run<hc::ops::causal_attention>(backend, matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s,
+                                     matrix(before, s.rows(), s.width()), vec(lse));
   for (int64_t j = 0; j < 3 * s.width(); ++j) qkv[static_cast<std::size_t>(40 * 3 * s.width() + j)] += 3.0f;
-  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(after, s.rows(), s.width()),
-                    vec(lse));
+  hc::run<hc::ops::causal_attention>(backend, matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s,
+                                     matrix(after, s.rows(), s.width()), vec(lse));
   const auto split = static_cast<std::ptrdiff_t>(40 * s.width());
   CHECK(std::equal(before.begin(), before.begin() + split, after.begin()));
   CHECK(std::mismatch(before.begin() + split, before.end(), after.begin() + split).first == before.begin() + split);
@@ -112,10 +114,11 @@ TEST_CASE("large scores do not overflow the softmax", "[compute][attention]") {
   hc::host<> backend;
   const auto qkv = normal<float>(s.rows() * 3 * s.width(), 1, 60.0);
   std::vector<float> out(static_cast<std::size_t>(s.rows() * s.width())), lse(20), dqkv(qkv.size());
-  backend.attention(matrix(qkv, 20, 12), s, matrix(out, 20, 4), vec(lse));
+  hc::run<hc::ops::causal_attention>(backend, matrix(qkv, 20, 12), s, matrix(out, 20, 4), vec(lse));
   CHECK(hc::all_finite(backend, vec(out)));
   CHECK(hc::all_finite(backend, vec(lse)));
-  backend.attention_backward(matrix(std::as_const(out), 20, 4), matrix(qkv, 20, 12), matrix(std::as_const(out), 20, 4),
-                             vec(std::as_const(lse)), s, matrix(dqkv, 20, 12));
+  hc::run<hc::ops::causal_attention_backward>(backend, matrix(std::as_const(out), 20, 4), matrix(qkv, 20, 12),
+                                              matrix(std::as_const(out), 20, 4), vec(std::as_const(lse)), s,
+                                              matrix(dqkv, 20, 12));
   CHECK(hc::all_finite(backend, vec(dqkv)));
 }

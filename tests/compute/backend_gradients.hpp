@@ -275,10 +275,10 @@ void check_gradients_of_products() {
   check_gradients<B>("attention", {of_float(s.rows() * 3 * s.width(), 1)}, s.rows() * s.width(), [&](auto& e) {
     const auto qkv = e.shaped(e.in[0], s.rows(), 3 * s.width()), out = e.shaped(e.out, s.rows(), s.width());
     auto lse = e.zeros(s.heads * s.rows());
-    e.backend.attention(qkv, s, out, lse);
+    co::run<co::ops::causal_attention>(e.backend, qkv, s, out, lse);
     if (e.backward)
-      e.backend.attention_backward(e.shaped(e.d, s.rows(), s.width()), qkv, out, lse, s,
-                                   e.shaped(e.gradient[0], s.rows(), 3 * s.width()));
+      co::run<co::ops::causal_attention_backward>(e.backend, e.shaped(e.d, s.rows(), s.width()), qkv, out, lse, s,
+                                                  e.shaped(e.gradient[0], s.rows(), 3 * s.width()));
   });
   // Grouped queries of width 3, values of width 2; every mask, queries in two slices and in none that have keys.
   check_gradients<B>(
@@ -296,11 +296,11 @@ void check_gradients_of_products() {
                    out = heads(e.out, 7, 4, 2);
         auto lse = e.zeros(4 * 7);
         const auto scale = e.weight[0] * 0 + 1 / decltype(+e.weight[0])(2);
-        e.backend.attention(q, k, v, slices, scale, out, lse);
+        co::run<co::ops::attention>(e.backend, q, k, v, slices, scale, out, lse, co::key_pages_in<typename B::space>{});
         if (e.backward)
-          e.backend.attention_backward(heads(e.d, 7, 4, 2), q, k, v, out, lse, slices, scale,
-                                       heads(e.gradient[0], 7, 4, 3), heads(e.gradient[1], 5, 2, 3),
-                                       heads(e.gradient[2], 5, 2, 2));
+          co::run<co::ops::attention_backward>(e.backend, heads(e.d, 7, 4, 2), q, k, v, out, lse, slices, scale,
+                                               heads(e.gradient[0], 7, 4, 3), heads(e.gradient[1], 5, 2, 3),
+                                               heads(e.gradient[2], 5, 2, 2), co::key_pages_in<typename B::space>{});
       });
 }
 

@@ -451,14 +451,16 @@ auto attention(std::int64_t rows) {
   const auto qkv = t.some(s.rows(), 3 * s.width()), dout = t.some(s.rows(), s.width());
   auto out = t.some(s.rows(), s.width()), dqkv = t.some(s.rows(), 3 * s.width());
   auto lse = t.some(s.heads * s.rows());
-  t.backend.attention(qkv, s, out, lse), t.note("attention", out), t.note("lse", lse);
-  t.backend.attention_backward(dout, qkv, out, lse, s, dqkv), t.note("attention_backward", dqkv);
+  co::run<co::ops::causal_attention>(t.backend, qkv, s, out, lse), t.note("attention", out), t.note("lse", lse);
+  co::run<co::ops::causal_attention_backward>(t.backend, dout, qkv, out, lse, s, dqkv),
+      t.note("attention_backward", dqkv);
   // The same by slices, over heads inside wider rows.
   const auto causal = co::causal_sequences(s.batch, s.sequence);
   const auto slices = hd::detail::row_at<typename B::space>(static_cast<const co::attention_slice*>(t.keep(causal)),
                                                             static_cast<std::int64_t>(causal.size()));
   const auto third = [&](std::int64_t i) { return co::heads_of(qkv, s.heads, s.head_dim, i * s.width()); };
-  t.backend.attention(third(0), third(1), third(2), slices, T(0.5), co::heads_of(out, s.heads, s.head_dim), lse);
+  co::run<co::ops::attention>(t.backend, third(0), third(1), third(2), slices, T(0.5),
+                              co::heads_of(out, s.heads, s.head_dim), lse, co::key_pages_in<typename B::space>{});
   t.note("attention by slices", out);
   return t.results;
 }
@@ -492,10 +494,11 @@ auto sliced_attention(const std::vector<std::int32_t>& order) {
     else
       pages = {hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(order)), n), 3};
   }
-  t.backend.attention(q, k, v, listed, 0.4, out, lse, pages);
+  co::run<co::ops::attention>(t.backend, q, k, v, listed, 0.4, out, lse, pages);
   t.note("out", out_rows), t.note("lse", lse);
-  t.backend.attention_backward(co::heads_of(d, 4, 3), q, k, v, out, lse, listed, 0.4, co::heads_of(dq_rows, 4, 4),
-                               co::heads_of(dk_rows, 2, 4), co::heads_of(dv_rows, 2, 3), pages);
+  co::run<co::ops::attention_backward>(t.backend, co::heads_of(d, 4, 3), q, k, v, out, lse, listed, 0.4,
+                                       co::heads_of(dq_rows, 4, 4), co::heads_of(dk_rows, 2, 4),
+                                       co::heads_of(dv_rows, 2, 3), pages);
   t.note("dq", dq_rows), t.note("dk", dk_rows), t.note("dv", dv_rows);
   return t.results;
 }
@@ -517,9 +520,11 @@ auto attention_of_overflows() {
   const auto causal = co::causal_sequences(1, 3);
   const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), 1);
   const auto head = [](const hd::matrix_view<float, space>& x) { return co::heads_of(x, 1, 1); };
-  t.backend.attention(head(q), head(k), head(v), slices, 1.0f, head(out), lse), t.note("out", out), t.note("lse", lse);
-  t.backend.attention_backward(head(d), head(q), head(k), head(v), head(out), lse, slices, 1.0f, head(dq), head(dk),
-                               head(dv));
+  co::run<co::ops::attention>(t.backend, head(q), head(k), head(v), slices, 1.0f, head(out), lse,
+                              co::key_pages_in<typename B::space>{}),
+      t.note("out", out), t.note("lse", lse);
+  co::run<co::ops::attention_backward>(t.backend, head(d), head(q), head(k), head(v), head(out), lse, slices, 1.0f,
+                                       head(dq), head(dk), head(dv), co::key_pages_in<typename B::space>{});
   t.note("dq", dq), t.note("dk", dk), t.note("dv", dv);
   return t.results;
 }
@@ -699,8 +704,8 @@ auto few_queries(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, 
   auto lse = t.some(heads * rows);
   const co::key_pages_in<space> where{
       hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(places)), pages), page, most - missing};
-  t.backend.attention(
-      co::heads_of(matrix(q, rows), heads, width), co::heads_of(matrix(k, pages * page), kv_heads, width),
+  co::run<co::ops::attention>(
+      t.backend, co::heads_of(matrix(q, rows), heads, width), co::heads_of(matrix(k, pages * page), kv_heads, width),
       co::heads_of(values, kv_heads, out_width),
       hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)), std::ssize(slices)), T(0.3),
       co::heads_of(out, heads, out_width), lse, where);

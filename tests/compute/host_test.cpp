@@ -21,7 +21,7 @@ struct without_attention {};
 TEST_CASE("the host backend is a kernel set with every library", "[compute][host]") {
   STATIC_REQUIRE(all_complete<HEDDLE_TEST_GEMMS>);
   STATIC_REQUIRE_FALSE(hc::kernel_set<without_attention, float>);
-  STATIC_REQUIRE_FALSE(hc::attention_kernels<without_attention, float>);
+  STATIC_REQUIRE_FALSE(hc::attention_facet::offered<without_attention, float>);
   STATIC_REQUIRE_FALSE(hc::gemm_library<without_attention, float>);
   CHECK(hc::host<>(3).threads() == 3);
   CHECK(hc::host<>(1).gemm_name() == std::string("portable"));
@@ -37,7 +37,7 @@ TEMPLATE_TEST_CASE("the host backend offers every facet", "[compute][host][facet
                  hc::reduction_facet, hc::optimizer_facet, hc::reversible_optimizer_facet, hc::routing_facet,
                  hc::grouped_product_facet, hc::cast_facet<hd::bf16>, hc::cast_facet<hd::f16>,
                  hc::master_optimizer_facet<hd::bf16, hd::bf16>, hc::master_optimizer_facet<T, T>>);
-  STATIC_REQUIRE(hc::offers<hc::host<>, hd::bf16, hc::half_product_facet, hc::cast_facet<T>>);
+  STATIC_REQUIRE(hc::offers<hc::host<>, hd::bf16, hc::half_product_facet, hc::rms_norm_facet, hc::cast_facet<T>>);
   STATIC_REQUIRE(hc::offers<without_attention, T>);
   STATIC_REQUIRE_FALSE(hc::offers<without_attention, T, hc::product_facet>);
   STATIC_REQUIRE(hc::require_facets<without_attention, hc::host<>&, T, hc::loss_facet, hc::routing_facet>());
@@ -70,12 +70,14 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
     results.push_back(dw);
     results.push_back(db);
     std::vector<T> out(dout.size()), lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
-    backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
+    hc::run<hc::ops::causal_attention>(backend, matrix(qkv, s.rows(), 3 * s.width()), s,
+                                       matrix(out, s.rows(), s.width()), vec(lse));
     results.push_back(out);
     results.push_back(lse);
-    backend.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
-                               matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,
-                               matrix(dqkv, s.rows(), 3 * s.width()));
+    hc::run<hc::ops::causal_attention_backward>(backend, matrix(dout, s.rows(), s.width()),
+                                                matrix(qkv, s.rows(), 3 * s.width()),
+                                                matrix(std::as_const(out), s.rows(), s.width()),
+                                                vec(std::as_const(lse)), s, matrix(dqkv, s.rows(), 3 * s.width()));
     results.push_back(dqkv);
     y = x;
     hc::run<hc::ops::row_max>(backend, matrix(x, rows, columns), vec(mean));
@@ -125,10 +127,12 @@ TEST_CASE("float results agree with double ones", "[compute][host]") {
   const auto run = [&]<class T>(const std::vector<T>& qkv) {
     std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())),
         lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
-    backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
-    backend.attention_backward(matrix(std::as_const(out), s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
-                               matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,
-                               matrix(dqkv, s.rows(), 3 * s.width()));
+    hc::run<hc::ops::causal_attention>(backend, matrix(qkv, s.rows(), 3 * s.width()), s,
+                                       matrix(out, s.rows(), s.width()), vec(lse));
+    hc::run<hc::ops::causal_attention_backward>(backend, matrix(std::as_const(out), s.rows(), s.width()),
+                                                matrix(qkv, s.rows(), 3 * s.width()),
+                                                matrix(std::as_const(out), s.rows(), s.width()),
+                                                vec(std::as_const(lse)), s, matrix(dqkv, s.rows(), 3 * s.width()));
     return dqkv;
   };
   CHECK(distance(run(narrow), run(wide)) <= 2e-6);

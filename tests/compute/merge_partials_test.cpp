@@ -61,9 +61,9 @@ double distance(partial a, partial b) {
 
 }  // namespace
 
-static_assert(hc::context_kernels<hc::host<>, float> && hc::context_kernels<hc::host<>, double> &&
-              hc::context_kernels<hc::host<>, hd::bf16> && hc::offers<hc::host<>, float, hc::context_facet>);
-static_assert(!hc::context_kernels<int, float>);
+static_assert(hc::offers<hc::host<>, float, hc::context_facet> && hc::offers<hc::host<>, double, hc::context_facet> &&
+              hc::offers<hc::host<>, hd::bf16, hc::context_facet>);
+static_assert(!hc::offers<int, float, hc::context_facet>);
 
 TEST_CASE("merging partial results is a commutative monoid, up to rounding", "[compute][context][law]") {
   std::mt19937 random(3);

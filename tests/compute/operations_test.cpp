@@ -479,6 +479,20 @@ TEST_CASE("operations are their definitions, which take as many flops as they sa
   STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm, hd::bf16>({{2, 3}}) == 12 + 6 + 12 + 8);
   STATIC_REQUIRE(hc::bytes_moved<ops::rms_norm_backward_input, hd::bf16>({{2, 3}}) == 12 + 12 + 6 + 8 + 2 * 12);
   STATIC_REQUIRE(hc::bytes_moved<ops::layer_norm_backward_weight, float>({{2, 3}}) == 24 + 24 + 8 + 8 + 2 * 24);
+  // Attention of 2 rows of 4 heads of 8 to 3 keys of 2 heads, with values of 5 and one slice.
+  constexpr auto q = hc::head_rows<float>{nullptr, 2, 4, 8, 32}, k = hc::head_rows<float>{nullptr, 3, 2, 8, 16},
+                 v = hc::head_rows<float>{nullptr, 3, 2, 5, 10}, out = hc::head_rows<float>{nullptr, 2, 4, 5, 20};
+  const std::vector<hc::attention_slice> slices(1);
+  const std::vector<float> lse(8);
+  const auto n = hc::dims_of<ops::attention>(q, k, v, std::span(slices), 1.0f, out, std::span(lse), hc::key_pages{});
+  CHECK(n.extents == std::array<std::int64_t, 7>{2, 4, 8, 3, 2, 5, 1});
+  CHECK(hc::bytes_moved<ops::attention, hd::bf16>(n) ==
+        2 * (64 + 48 + 30 + 40) + static_cast<std::int64_t>(sizeof(hc::attention_slice)) + 4 * 8);
+  CHECK(hc::dims_of<ops::attention_backward>(out, q, k, v, out, std::span(lse), std::span(slices), 1.0f, q, k, v,
+                                             hc::key_pages{})
+            .extents == n.extents);
+  CHECK(ops::attention::flops(n, 6) == 6 * 4 * (2 * 8 + 2 * 5));  // each pair: a score, and its share of the values
+  CHECK(ops::attention_backward::flops(n, 6) == 2 * ops::attention::flops(n, 6));
 }
 
 TEST_CASE("a user's operation, backend and wrapper", "[compute][operations]") {

@@ -151,9 +151,9 @@ void forward(Backend& backend, const problem& p, const std::vector<T>& q, const 
              const std::vector<T>& v, T scale, std::vector<T>& out, std::vector<T>& lse, hc::key_pages pages = {},
              int64_t key_rows = -1) {
   if (key_rows < 0) key_rows = p.keys;
-  backend.attention(rows_of(q, p.queries, p.q_heads, p.head_dim), rows_of(k, key_rows, p.kv_heads, p.head_dim),
-                    rows_of(v, key_rows, p.kv_heads, p.v_dim), p.slices, scale,
-                    rows_of(out, p.queries, p.q_heads, p.v_dim), vec(lse), pages);
+  hc::run<hc::ops::attention>(backend, rows_of(q, p.queries, p.q_heads, p.head_dim),
+                              rows_of(k, key_rows, p.kv_heads, p.head_dim), rows_of(v, key_rows, p.kv_heads, p.v_dim),
+                              p.slices, scale, rows_of(out, p.queries, p.q_heads, p.v_dim), vec(lse), pages);
 }
 }  // namespace
 
@@ -246,13 +246,14 @@ TEST_CASE("attention over slices: backward equals finite differences and overwri
     value();
     const double bad = std::numeric_limits<double>::quiet_NaN();
     std::vector<double> dq(q.size(), bad), dk(k.size(), bad), dv(v.size(), bad);
-    backend.attention_backward(rows_of(dout, p.queries, p.q_heads, p.v_dim),
-                               rows_of(std::as_const(q), p.queries, p.q_heads, p.head_dim),
-                               rows_of(std::as_const(k), p.keys, p.kv_heads, p.head_dim),
-                               rows_of(std::as_const(v), p.keys, p.kv_heads, p.v_dim),
-                               rows_of(std::as_const(out), p.queries, p.q_heads, p.v_dim), vec(std::as_const(lse)),
-                               p.slices, 0.4, rows_of(dq, p.queries, p.q_heads, p.head_dim),
-                               rows_of(dk, p.keys, p.kv_heads, p.head_dim), rows_of(dv, p.keys, p.kv_heads, p.v_dim));
+    hc::run<hc::ops::attention_backward>(
+        backend, rows_of(dout, p.queries, p.q_heads, p.v_dim),
+        rows_of(std::as_const(q), p.queries, p.q_heads, p.head_dim),
+        rows_of(std::as_const(k), p.keys, p.kv_heads, p.head_dim),
+        rows_of(std::as_const(v), p.keys, p.kv_heads, p.v_dim),
+        rows_of(std::as_const(out), p.queries, p.q_heads, p.v_dim), vec(std::as_const(lse)), p.slices, 0.4,
+        rows_of(dq, p.queries, p.q_heads, p.head_dim), rows_of(dk, p.keys, p.kv_heads, p.head_dim),
+        rows_of(dv, p.keys, p.kv_heads, p.v_dim), hc::key_pages{});
     CAPTURE(p.name);
     CHECK(distance(dq, finite_differences(q, value)) <= 1e-8);
     CHECK(distance(dk, finite_differences(k, value)) <= 1e-8);
@@ -284,12 +285,12 @@ TEST_CASE("the number of threads changes no bit of attention over slices", "[com
       std::vector<float> out(dout.size()), lse(static_cast<std::size_t>(p.queries * p.q_heads)), dq(q.size()),
           dk(k.size()), dv(v.size());
       forward(backend, p, q, k, v, 0.4f, out, lse);
-      backend.attention_backward(rows_of(dout, p.queries, p.q_heads, p.v_dim),
-                                 rows_of(q, p.queries, p.q_heads, p.head_dim),
-                                 rows_of(k, p.keys, p.kv_heads, p.head_dim), rows_of(v, p.keys, p.kv_heads, p.v_dim),
-                                 rows_of(std::as_const(out), p.queries, p.q_heads, p.v_dim), vec(std::as_const(lse)),
-                                 p.slices, 0.4f, rows_of(dq, p.queries, p.q_heads, p.head_dim),
-                                 rows_of(dk, p.keys, p.kv_heads, p.head_dim), rows_of(dv, p.keys, p.kv_heads, p.v_dim));
+      hc::run<hc::ops::attention_backward>(
+          backend, rows_of(dout, p.queries, p.q_heads, p.v_dim), rows_of(q, p.queries, p.q_heads, p.head_dim),
+          rows_of(k, p.keys, p.kv_heads, p.head_dim), rows_of(v, p.keys, p.kv_heads, p.v_dim),
+          rows_of(std::as_const(out), p.queries, p.q_heads, p.v_dim), vec(std::as_const(lse)), p.slices, 0.4f,
+          rows_of(dq, p.queries, p.q_heads, p.head_dim), rows_of(dk, p.keys, p.kv_heads, p.head_dim),
+          rows_of(dv, p.keys, p.kv_heads, p.v_dim), hc::key_pages{});
       const std::vector<std::vector<float>> now = {out, lse, dq, dk, dv};
       if (first.empty()) first = now;
       CAPTURE(p.name, threads);
@@ -351,10 +352,10 @@ TEST_CASE("keys in pages give what keys in a row give, also where pages are shar
   const auto backward = [&](const std::vector<double>& keys, const std::vector<double>& values, int64_t rows,
                             std::vector<double>& a, std::vector<double>& b, std::vector<double>& c,
                             hc::key_pages table) {
-    backend.attention_backward(rows_of(dout, 5, 4, 3), rows_of(q, 5, 4, 3), rows_of(keys, rows, 2, 3),
-                               rows_of(values, rows, 2, 3), rows_of(std::as_const(want), 5, 4, 3),
-                               vec(std::as_const(want_lse)), paged.slices, 0.4, rows_of(a, 5, 4, 3),
-                               rows_of(b, rows, 2, 3), rows_of(c, rows, 2, 3), table);
+    hc::run<hc::ops::attention_backward>(
+        backend, rows_of(dout, 5, 4, 3), rows_of(q, 5, 4, 3), rows_of(keys, rows, 2, 3), rows_of(values, rows, 2, 3),
+        rows_of(std::as_const(want), 5, 4, 3), vec(std::as_const(want_lse)), paged.slices, 0.4, rows_of(a, 5, 4, 3),
+        rows_of(b, rows, 2, 3), rows_of(c, rows, 2, 3), table);
   };
   backward(k_row, v_row, 24, want_dq, dk_row, dv_row, {});
   backward(k, v, physical * page_rows, dq, dk, dv, {pages, page_rows});
@@ -378,9 +379,10 @@ TEST_CASE("shares of the keys, with the whole's lse, add up to the whole's gradi
   forward(backend, whole, q, k, v, 0.4, out, lse);
   const auto gradients = [&](std::span<const attention_slice> slices) {
     std::vector<double> dq(96), dk(96), dv(96);
-    backend.attention_backward(rows_of(dout, 12, 2, 4), rows_of(q, 12, 2, 4), rows_of(k, 12, 2, 4),
-                               rows_of(v, 12, 2, 4), rows_of(std::as_const(out), 12, 2, 4), vec(std::as_const(lse)),
-                               slices, 0.4, rows_of(dq, 12, 2, 4), rows_of(dk, 12, 2, 4), rows_of(dv, 12, 2, 4));
+    hc::run<hc::ops::attention_backward>(backend, rows_of(dout, 12, 2, 4), rows_of(q, 12, 2, 4), rows_of(k, 12, 2, 4),
+                                         rows_of(v, 12, 2, 4), rows_of(std::as_const(out), 12, 2, 4),
+                                         vec(std::as_const(lse)), slices, 0.4, rows_of(dq, 12, 2, 4),
+                                         rows_of(dk, 12, 2, 4), rows_of(dv, 12, 2, 4), hc::key_pages{});
     dq.insert(dq.end(), dk.begin(), dk.end());
     dq.insert(dq.end(), dv.begin(), dv.end());
     return dq;
@@ -400,7 +402,7 @@ TEST_CASE("arguments of attention that do not fit are named", "[compute][attenti
   const auto run = [&](hc::head_rows<double> q, hc::head_rows<double> k, hc::head_rows<double> v, attention_slice s,
                        double scale, hc::key_pages pages = {}) {
     const std::vector<attention_slice> slices{s};
-    backend.attention(q, k, v, slices, scale, rows_of(x, 2, 4, 5), vec(lse), pages);
+    hc::run<hc::ops::attention>(backend, q, k, v, slices, scale, rows_of(x, 2, 4, 5), vec(lse), pages);
   };
   const auto q = rows_of(x, 2, 4, 3), k = rows_of(x, 6, 2, 3), v = rows_of(x, 6, 2, 5);
   const attention_slice fits{0, 2, 0, 6, slice_mask::full};

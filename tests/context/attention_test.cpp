@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -18,6 +19,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 namespace hd = heddle;
 namespace hc = heddle::compute;
@@ -251,15 +253,11 @@ struct slow_backend : hc::host<> {
     const int us = static_cast<int>(random() % static_cast<unsigned>(most_us + 1));
     if (us > most_us / 2) std::this_thread::sleep_for(std::chrono::microseconds(us));
   }
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention(x...);
-  }
-  template <class... Arguments>
-  void attention_backward(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention_backward(x...);
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
+    if constexpr (std::derived_from<Op, hc::ops::attention_operation>) sleep();
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
   }
 };
 
@@ -314,7 +312,8 @@ TEST_CASE("results are the same bits whatever the threads of a rank", "[context]
   std::mt19937 random(41);
   std::vector<rows<double>> whole(1, rows<double>(length, z));
   randomise(whole[0], random);
-  const hd::context_cut cut = hd::cut_documents<hd::split::zigzag>({{length, {0, 1}, hd::masks::causal{}.slices(length)}}, ranks);
+  const hd::context_cut cut =
+      hd::cut_documents<hd::split::zigzag>({{length, {0, 1}, hd::masks::causal{}.slices(length)}}, ranks);
   attend_alone(whole[0], cut.documents[0].mask);
   for (const std::string_view name : {"kv-ring", "burst", "gather", "ulysses-2"}) {
     INFO(name);
@@ -348,11 +347,12 @@ namespace {
 // Attends a pair of pieces of one size in a given time, by sleeping.
 struct sleeping_backend : hc::host<> {
   std::chrono::milliseconds each{};
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
     const auto until = std::chrono::steady_clock::now() + each;
-    hc::host<>::attention(x...);
-    std::this_thread::sleep_until(until);
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
+    if constexpr (std::is_same_v<Op, hc::ops::attention>) std::this_thread::sleep_until(until);
   }
 };
 
@@ -478,8 +478,9 @@ TEST_CASE("TokenRing keeps both directions of a link busy", "[context]") {
     bytes += e.bytes;
     for (const hd::event& back : events)
       if (back.kind == hd::activity::send && back.rank == e.peer && back.peer == e.rank && e.rank < e.peer)
-        both_traced += 1e-9 * static_cast<double>((std::max)(
-                                  std::int64_t{0}, (std::min)(e.end_ns, back.end_ns) - (std::max)(e.begin_ns, back.begin_ns)));
+        both_traced +=
+            1e-9 * static_cast<double>((std::max)(
+                       std::int64_t{0}, (std::min)(e.end_ns, back.end_ns) - (std::max)(e.begin_ns, back.begin_ns)));
   }
   for (const auto& t : travels) travelled += static_cast<std::int64_t>(t.bytes);
   CHECK(bytes == travelled);

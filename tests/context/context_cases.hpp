@@ -87,11 +87,11 @@ template <class T>
 void attend_alone(rows<T>& x, std::span<const hc::attention_slice> mask) {
   if (x.count == 0) return;
   hc::host<> backend(1);
-  backend.attention(hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask, x.scale(),
-                    x.outputs(x.out), std::span(x.lse), hc::key_pages{});
-  backend.attention_backward(hc::head_rows<const T>(x.outputs(x.dout)), x.queries(x.q), x.keys(x.k), x.values(x.v),
-                             x.outputs(x.out), std::span<const hd::sum_of_type<T>>(x.lse), mask, x.scale(),
-                             x.queries(x.dq), x.keys(x.dk), x.values(x.dv), hc::key_pages{});
+  hc::run<hc::ops::attention>(backend, hc::head_rows<const T>(x.queries(x.q)), x.keys(x.k), x.values(x.v), mask,
+                              x.scale(), x.outputs(x.out), std::span(x.lse), hc::key_pages{});
+  hc::run<hc::ops::attention_backward>(backend, hc::head_rows<const T>(x.outputs(x.dout)), x.queries(x.q), x.keys(x.k),
+                                       x.values(x.v), x.outputs(x.out), std::span<const hd::sum_of_type<T>>(x.lse),
+                                       mask, x.scale(), x.queries(x.dq), x.keys(x.dk), x.values(x.dv), hc::key_pages{});
 }
 
 // The rows of a rank, with inputs from the documents.

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 namespace context_on_device {
@@ -37,15 +39,11 @@ struct late_backend : hc::host<> {
     const int us = static_cast<int>(random() % static_cast<unsigned>(most_us + 1));
     if (us > most_us / 2) std::this_thread::sleep_for(std::chrono::microseconds(us));
   }
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention(x...);
-  }
-  template <class... Arguments>
-  void attention_backward(const Arguments&... x) {
-    sleep();
-    hc::host<>::attention_backward(x...);
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
+    if constexpr (std::derived_from<Op, hc::ops::attention_operation>) sleep();
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
   }
 };
 struct checked_host : hd::testing::checked_backend<hc::host<>> {
@@ -123,15 +121,14 @@ struct meeting_kernels : hc::host<> {
   meeting* with = nullptr;
   int ranks = 0, calls = 0;
   explicit meeting_kernels(meeting* m, int n) : hc::host<>(1), with(m), ranks(n) {}
-  template <class... Arguments>
-  void attention(const Arguments&... x) {
-    with->raise(&meeting::begun);
-    if (++calls < ranks) with->wait(&meeting::done, 2 * calls);
-    hc::host<>::attention(x...);
-  }
-  template <class... Arguments>
-  void attention_backward(const Arguments&... x) {
-    hc::host<>::attention_backward(x...);
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
+    if constexpr (std::is_same_v<Op, hc::ops::attention>) {
+      with->raise(&meeting::begun);
+      if (++calls < ranks) with->wait(&meeting::done, 2 * calls);
+    }
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
   }
 };
 

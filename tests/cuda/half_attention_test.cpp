@@ -24,10 +24,10 @@ using emulated = co::basic_cuda<cuda_double::emulated_launcher<Threads>>;
 }  // namespace
 
 TEST_CASE("attention takes bf16 and f16, with statistics of float", "[cuda][law]") {
-  STATIC_REQUIRE(co::sliced_attention_kernels<emulated<2>, hd::bf16>);
-  STATIC_REQUIRE(co::attention_kernels<emulated<2>, hd::f16>);
-  STATIC_REQUIRE(co::sliced_attention_kernels<co::host<>, hd::f16>);
-  STATIC_REQUIRE(co::attention_kernels<co::host<>, hd::bf16>);
+  STATIC_REQUIRE(co::sliced_attention_facet::offered<emulated<2>, hd::bf16>);
+  STATIC_REQUIRE(co::attention_facet::offered<emulated<2>, hd::f16>);
+  STATIC_REQUIRE(co::sliced_attention_facet::offered<co::host<>, hd::f16>);
+  STATIC_REQUIRE(co::attention_facet::offered<co::host<>, hd::bf16>);
 }
 
 TEST_CASE("attention of 16-bit elements on the host is that of double", "[cuda]") {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -78,9 +79,10 @@ inline void expected_forward(const problem& p, const operands& x, outcome& y) {
   co::host<> backend(1);
   const co::key_pages pages{p.pages, p.page_rows};
   y.out.assign(x.dout.size(), 0), y.lse.assign(static_cast<std::size_t>(p.heads * p.queries), 0);
-  backend.attention<double>(heads(x.q, p.queries, p.heads, p.head_dim), heads(x.k, p.key_rows, p.kv_heads, p.head_dim),
-                            heads(x.v, p.key_rows, p.kv_heads, p.values()), p.slices, scale_of(p),
-                            heads(y.out, p.queries, p.heads, p.values()), y.lse, pages);
+  co::run<co::ops::attention>(backend, heads(x.q, p.queries, p.heads, p.head_dim),
+                              heads(x.k, p.key_rows, p.kv_heads, p.head_dim),
+                              heads(x.v, p.key_rows, p.kv_heads, p.values()), p.slices, scale_of(p),
+                              heads(y.out, p.queries, p.heads, p.values()), std::span(y.lse), pages);
 }
 /// The gradients, from an output and a log-sum-exp that are given.
 inline void expected_backward(const problem& p, const operands& x, outcome& y) {
@@ -91,8 +93,8 @@ inline void expected_backward(const problem& p, const operands& x, outcome& y) {
   const co::key_pages pages{p.pages, p.page_rows};
   y.dq.assign(x.q.size(), 0), y.dk.assign(x.k.size(), 0), y.dv.assign(x.v.size(), 0);
   const numbers &out = y.out, &lse = y.lse;
-  backend.attention_backward<double>(
-      heads(x.dout, p.queries, p.heads, p.values()), heads(x.q, p.queries, p.heads, p.head_dim),
+  co::run<co::ops::attention_backward>(
+      backend, heads(x.dout, p.queries, p.heads, p.values()), heads(x.q, p.queries, p.heads, p.head_dim),
       heads(x.k, p.key_rows, p.kv_heads, p.head_dim), heads(x.v, p.key_rows, p.kv_heads, p.values()),
       heads(out, p.queries, p.heads, p.values()), lse, p.slices, scale_of(p),
       heads(y.dq, p.queries, p.heads, p.head_dim), heads(y.dk, p.key_rows, p.kv_heads, p.head_dim),
@@ -171,7 +173,7 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   std::vector<float> level(static_cast<std::size_t>(p.heads * p.queries), -7.0f);
   const auto lse = hd::detail::row_at<space>(t.keep(level), p.heads * p.queries);
   const auto scale = static_cast<float>(scale_of(p));
-  t.backend.template attention<Half>(q.heads(), k.heads(), v.heads(), slices, scale, out.heads(), lse, pages);
+  co::run<co::ops::attention>(t.backend, q.heads(), k.heads(), v.heads(), slices, scale, out.heads(), lse, pages);
   outcome y;
   y.out = out.values();
   t.backend.queue().copy(lse, level);
@@ -182,8 +184,8 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   const auto given_lse = hd::detail::row_at<space>(static_cast<const float*>(t.keep(level)), p.heads * p.queries);
   auto given_out = kept(given.out, p.queries, p.heads, p.values()), dq = kept(x.q, p.queries, p.heads, p.head_dim),
        dk = kept(x.k, p.key_rows, p.kv_heads, p.head_dim), dv = kept(x.v, p.key_rows, p.kv_heads, p.values());
-  t.backend.template attention_backward<Half>(dout.heads(), q.heads(), k.heads(), v.heads(), given_out.heads(),
-                                              given_lse, slices, scale, dq.heads(), dk.heads(), dv.heads(), pages);
+  co::run<co::ops::attention_backward>(t.backend, dout.heads(), q.heads(), k.heads(), v.heads(), given_out.heads(),
+                                       given_lse, slices, scale, dq.heads(), dk.heads(), dv.heads(), pages);
   y.dq = dq.values(), y.dk = dk.values(), y.dv = dv.values();
   return y;
 }
@@ -352,17 +354,18 @@ void compare_fused(std::int64_t batch, std::int64_t sequence, std::int64_t heads
   const auto qkv = matrix(3 * s.width(), 1), dout = matrix(s.width(), 2), out = matrix(s.width(), 3),
              dqkv = matrix(3 * s.width(), 4), out2 = matrix(s.width(), 5), dqkv2 = matrix(3 * s.width(), 6);
   auto lse = t.some(heads * s.rows()), lse2 = t.some(heads * s.rows());
-  t.backend.template attention<Half>(qkv, s, out, lse);
-  t.backend.template attention_backward<Half>(dout, qkv, out, lse, s, dqkv);
+  co::run<co::ops::causal_attention>(t.backend, qkv, s, out, lse);
+  co::run<co::ops::causal_attention_backward>(t.backend, dout, qkv, out, lse, s, dqkv);
   const auto causal = co::causal_sequences(batch, sequence);
   const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), batch);
   const auto third = [&](auto m, std::int64_t i) { return co::heads_of(m, heads, head_dim, i * s.width()); };
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  t.backend.template attention<Half>(third(qkv, 0), third(qkv, 1), third(qkv, 2), slices, scale,
-                                     co::heads_of(out2, heads, head_dim), lse2);
-  t.backend.template attention_backward<Half>(co::heads_of(dout, heads, head_dim), third(qkv, 0), third(qkv, 1),
-                                              third(qkv, 2), co::heads_of(out2, heads, head_dim), lse2, slices, scale,
-                                              third(dqkv2, 0), third(dqkv2, 1), third(dqkv2, 2));
+  co::run<co::ops::attention>(t.backend, third(qkv, 0), third(qkv, 1), third(qkv, 2), slices, scale,
+                              co::heads_of(out2, heads, head_dim), lse2, co::key_pages_in<typename B::space>{});
+  co::run<co::ops::attention_backward>(t.backend, co::heads_of(dout, heads, head_dim), third(qkv, 0), third(qkv, 1),
+                                       third(qkv, 2), co::heads_of(out2, heads, head_dim), lse2, slices, scale,
+                                       third(dqkv2, 0), third(dqkv2, 1), third(dqkv2, 2),
+                                       co::key_pages_in<typename B::space>{});
   const auto note = [&](const char* name, auto m) { t.note(name, hd::detail::row_at<space>(m.address(), m.size())); };
   note("out", out), t.note("lse", lse), note("dqkv", dqkv), note("out", out2), t.note("lse", lse2), note("dqkv", dqkv2);
   for (std::size_t i = 0; i < 3; ++i) CHECK(t.results[i].second == t.results[i + 3].second);

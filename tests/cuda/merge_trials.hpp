@@ -36,11 +36,13 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
   for (M& x : more) x = static_cast<M>(static_cast<S>(random.normal(at++)));
   for (std::vector<S>* numbers : {&lse, &more_lse})
     for (S& x : *numbers)
-      x = random.integer(at++) % 4 == 0 ? -std::numeric_limits<S>::infinity() : static_cast<S>(40 * random.normal(at++));
+      x = random.integer(at++) % 4 == 0 ? -std::numeric_limits<S>::infinity()
+                                        : static_cast<S>(40 * random.normal(at++));
   Backend b;
   const auto there = [&]<class T>(const std::vector<T>& x) {
     hd::buffer<T, space> made(b.queue(), static_cast<std::int64_t>(x.size()));
-    b.queue().copy(std::span<const T>(x), hd::detail::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
+    b.queue().copy(std::span<const T>(x),
+                   hd::detail::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
     return made;
   };
   auto d_out = there(out), d_lse = there(lse), d_more_lse = there(more_lse);
@@ -62,7 +64,8 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
   back(d_lse.address(), got_lse);
   b.queue().wait();
   int wrong = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) wrong += !(got[i] == Approx(out[i]).epsilon(tolerance).margin(tolerance));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    wrong += !(got[i] == Approx(out[i]).epsilon(tolerance).margin(tolerance));
   for (std::size_t i = 0; i < lse.size(); ++i)
     wrong += !(got_lse[i] == lse[i] || got_lse[i] == Approx(lse[i]).epsilon(tolerance));
   CHECK(wrong == 0);
@@ -70,8 +73,8 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
 
 template <class Backend>
 void compare_all_with_host() {
-  static_assert(co::context_kernels<Backend, float> && co::context_kernels<Backend, double> &&
-                co::context_kernels<Backend, hd::bf16>);
+  static_assert(co::offers<Backend, float, co::context_facet> && co::offers<Backend, double, co::context_facet> &&
+                co::offers<Backend, hd::bf16, co::context_facet>);
   for (const std::uint64_t seed : {1U, 2U}) {
     compare_with_host<Backend, float>(seed, 7, 3, 5, 1e-5);
     compare_with_host<Backend, float>(seed, 33, 4, 128, 1e-5);

@@ -61,7 +61,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
-  STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
+  STATIC_REQUIRE(co::sliced_attention_facet::offered<tested, float>);
   STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
 }
 

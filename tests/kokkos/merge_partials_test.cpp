@@ -78,8 +78,8 @@ void check(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("partial results of attention are merged on Kokkos as on the host", "[kokkos][context]") {
-  STATIC_REQUIRE(co::context_kernels<tested, float> && co::context_kernels<tested, double> &&
-                 co::context_kernels<tested, hd::bf16>);
+  STATIC_REQUIRE(co::offers<tested, float, co::context_facet> && co::offers<tested, double, co::context_facet> &&
+                 co::offers<tested, hd::bf16, co::context_facet>);
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
     check<float>(seed);
     check<hd::bf16>(seed);

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,16 +29,19 @@ namespace {
 struct counting_backend : hc::host<> {
   counting_backend() : hc::host<>(1) {}
   std::int64_t pairs = 0;
-  template <class Q, class K, class V, class... More>
-  void attention(const Q& q, const K& k, const V& v, std::span<const hc::attention_slice> slices, const More&... more) {
-    for (const hc::attention_slice& s : slices) pairs += s.area();
-    hc::host<>::attention(q, k, v, slices, more...);
+  template <class Op, class T, class... Arguments>
+    requires hc::offered<Op, hc::host<>, T>
+  void run(const Arguments&... x) {
+    if constexpr (std::is_same_v<Op, hc::ops::attention>)
+      for (const hc::attention_slice& s : std::get<3>(std::tie(x...))) pairs += s.area();
+    hc::run<Op>(static_cast<hc::host<>&>(*this), x...);
   }
 };
 
 // A block's outputs are made, lost but for what is kept, and made again. Elements have 64 or 32 bits.
 template <class T>
-void check_kept(const hd::context_order& order, const hd::context_carrier& carrier, std::int64_t part, std::int64_t of) {
+void check_kept(const hd::context_order& order, const hd::context_carrier& carrier, std::int64_t part,
+                std::int64_t of) {
   constexpr sizes z{4, 2, 4, 6};
   constexpr int ranks = 4;
   const auto seed = static_cast<unsigned>(10 * of + part);
@@ -62,8 +67,8 @@ void check_kept(const hd::context_order& order, const hd::context_carrier& carri
     using executor_type = hd::context_executor<T, counting_backend, std::remove_reference_t<decltype(group)>>;
     executor_type executor(backend, group);
     rows<T> own = rows_of(cut, group.rank(), whole, z);
-    const md::context_programs programs{hd::lower_context(all, group.rank()), {}, hd::lower_context(again, group.rank()),
-                                               own.count * part / of};
+    const md::context_programs programs{
+        hd::lower_context(all, group.rank()), {}, hd::lower_context(again, group.rank()), own.count * part / of};
     // As a stage places it: the outputs of the rows that are kept, and behind them their numbers, each in whole cache lines.
     const auto lines = [](std::int64_t n) {
       constexpr auto line = static_cast<std::int64_t>(64 / sizeof(T));
@@ -73,7 +78,8 @@ void check_kept(const hd::context_order& order, const hd::context_carrier& carri
     std::vector<T> kept(static_cast<std::size_t>(size) + 1, T(77));
     const auto attend = [&](bool once_more) {
       md::context_rows<T, executor_type> layer{&executor, &programs, kept.data()};
-      layer.attend(once_more, own.queries(own.q), own.keys(own.k), own.values(own.v), own.scale(), own.outputs(own.out), own.lse);
+      layer.attend(once_more, own.queries(own.q), own.keys(own.k), own.values(own.v), own.scale(), own.outputs(own.out),
+                   own.lse);
       within[me] &= layer.tail == kept.data() + size && kept.back() == T(77);
     };
     attend(false);
@@ -87,7 +93,9 @@ void check_kept(const hd::context_order& order, const hd::context_carrier& carri
     for (std::size_t i = 0; i < own.lse.size(); ++i)
       different[me] += !(own.lse[i] == made.lse[i] || std::abs(own.lse[i] - made.lse[i]) <= T(1e-6));
   });
-  const auto sum = [](const std::vector<std::int64_t>& x) { return std::accumulate(x.begin(), x.end(), std::int64_t{0}); };
+  const auto sum = [](const std::vector<std::int64_t>& x) {
+    return std::accumulate(x.begin(), x.end(), std::int64_t{0});
+  };
   CHECK(sum(different) == 0);
   CHECK(std::count(within.begin(), within.end(), 0) == 0);
   CHECK(sum(first) == balance_of(all).all);

@@ -120,7 +120,8 @@ TEST_CASE("operations of attention on paper are those of its mask", "[model][pap
   const hd::compute::head_rows<const float, md::paper_memory> q = out;
   const auto flops = [&] {
     kernels.trace().clear();
-    kernels.attention(q, q, q, slices.view(), 1.0f, out, lse.view());
+    hd::compute::run<hd::compute::ops::attention>(kernels, q, q, q, slices.view(), 1.0f, out, lse.view(),
+                                                  hd::compute::key_pages_in<md::paper_memory>{});
     return kernels.trace().flops();
   };
   CHECK(flops() == 2 * 3 * (2 * 3 / 2) * 2 * 6);  // unknown: equal causal sequences

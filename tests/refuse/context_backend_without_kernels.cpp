@@ -3,18 +3,14 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/context/execute.hpp>
 
-#include <span>
+#include <concepts>
 
 namespace hc = heddle::compute;
 
 // Attends, but does not merge what others have attended.
 struct attends_only {
-  void attention(hc::head_rows<const float>, hc::head_rows<const float>, hc::head_rows<const float>,
-                 std::span<const hc::attention_slice>, float, hc::head_rows<float>, std::span<float>, hc::key_pages) {}
-  void attention_backward(hc::head_rows<const float>, hc::head_rows<const float>, hc::head_rows<const float>,
-                          hc::head_rows<const float>, hc::head_rows<const float>, std::span<const float>,
-                          std::span<const hc::attention_slice>, float, hc::head_rows<float>, hc::head_rows<float>,
-                          hc::head_rows<float>, hc::key_pages) {}
+  template <std::derived_from<hc::ops::attention_operation> Op, class T>
+  void run(const auto&...) {}
 };
 
 void attend(attends_only& backend, heddle::threads_communicator& ranks, const heddle::context_program& program) {

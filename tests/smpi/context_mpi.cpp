@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -46,17 +47,24 @@ struct timed_backend : hc::host<> {
     sleep_to(MPI_Wtime() + static_cast<double>(pairs * heads) *
                                hd::operations_per_pair({heads, heads, dim, dim, 4, 4}, pass) / flops_per_second);
   }
+  template <class Op, class T, class... Arguments>
+    requires std::derived_from<Op, hc::ops::attention_operation>
+  void run(const Arguments&... x) const {
+    attend(Op{}, x...);
+  }
+
+ private:
   template <class Q, class K, class V, class Out>
-  void attention(const Q& q, const K&, const V&, std::span<const hc::attention_slice> slices, float, const Out& out,
-                 std::span<float> lse, const hc::key_pages&) const {
+  void attend(hc::ops::attention, const Q& q, const K&, const V&, std::span<const hc::attention_slice> slices, float,
+              const Out& out, std::span<float> lse, const hc::key_pages&) const {
     for (std::int64_t r = 0; r < out.rows; ++r) std::fill_n(out.row(r, 0), out.width(), 0.0F);
     std::fill(lse.begin(), lse.end(), 0.0F);
     takes(slices, q.heads, hd::context_pass::forward);
   }
   template <class D, class Q, class K, class V, class Out, class Dq, class Dk, class Dv>
-  void attention_backward(const D&, const Q& q, const K&, const V&, const Out&, std::span<const float>,
-                          std::span<const hc::attention_slice> slices, float, const Dq& dq, const Dk& dk, const Dv& dv,
-                          const hc::key_pages&) const {
+  void attend(hc::ops::attention_backward, const D&, const Q& q, const K&, const V&, const Out&, std::span<const float>,
+              std::span<const hc::attention_slice> slices, float, const Dq& dq, const Dk& dk, const Dv& dv,
+              const hc::key_pages&) const {
     for (const auto& x : {dq, dk, dv})
       for (std::int64_t r = 0; r < x.rows; ++r) std::fill_n(x.row(r, 0), x.width(), 0.0F);
     takes(slices, q.heads, hd::context_pass::backward);
@@ -71,7 +79,9 @@ struct passes {
 template <class World>
 double seconds_of(World& world, const passes& tables, const hd::context_shape& shape) {
   auto& ranks = world.template along<hd::cp>();
-  const auto make = [&](std::int64_t heads) { return std::vector<float>(static_cast<std::size_t>(rows * heads * dim)); };
+  const auto make = [&](std::int64_t heads) {
+    return std::vector<float>(static_cast<std::size_t>(rows * heads * dim));
+  };
   const auto of = [&](std::vector<float>& x, std::int64_t heads) {
     return hc::head_rows<float>{x.data(), rows, heads, dim, heads * dim};
   };
@@ -122,18 +132,20 @@ int check(World& world, const hd::topology& cluster, bool full_mesh) {
       const hd::context_shape shape{8, all_key_heads[i], dim, dim, 4, 4};
       const double took = seconds_of(world, tables, shape);
       if (world.rank() != 0) continue;
-      results[i].push_back({name, took, seconds(tables.forward, shape, machine) + seconds(tables.backward, shape, machine)});
+      results[i].push_back(
+          {name, took, seconds(tables.forward, shape, machine) + seconds(tables.backward, shape, machine)});
     }
   }
   if (world.rank() != 0) return 0;
   int wrong = 0;
   for (std::size_t i = 0; i < 2; ++i) {
-    const auto first = [&](double result::*by) {
-      return *std::min_element(results[i].begin(), results[i].end(), [&](const result& a, const result& b) { return a.*by < b.*by; });
+    const auto first = [&](double result::* by) {
+      return *std::min_element(results[i].begin(), results[i].end(),
+                               [&](const result& a, const result& b) { return a.*by < b.*by; });
     };
     for (const result& r : results[i]) {
-      std::printf("8:%d heads, %-10s %8.3f ms, model %8.3f ms\n", static_cast<int>(all_key_heads[i]), r.carrier.data(), r.took * 1e3,
-                  r.model * 1e3);
+      std::printf("8:%d heads, %-10s %8.3f ms, model %8.3f ms\n", static_cast<int>(all_key_heads[i]), r.carrier.data(),
+                  r.took * 1e3, r.model * 1e3);
       // The model lets messages of a round share a link without loss, and all of them set off when the round begins.
       wrong += r.took < 0.99 * r.model || r.took > 2 * r.model;
     }

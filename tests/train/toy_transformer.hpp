@@ -202,8 +202,9 @@ auto attention(Context& c, hidden<Context>&& x) {
       row[2 * columns + i] = v.local()(r, i);
     }
   auto out = tr::copy_of(q);
-  c.compute().template attention<T>(hd::matrix_view<const T>(qkv.data(), {rows, 3 * columns}), shape, out.local(),
-                                    std::span<T>(lse.data(), lse.size()));
+  hd::compute::run<hd::compute::ops::causal_attention>(c.compute(),
+                                                       hd::matrix_view<const T>(qkv.data(), {rows, 3 * columns}), shape,
+                                                       out.local(), std::span<T>(lse.data(), lse.size()));
   auto kept = tr::copy_of(out);
   auto [y, so] = tr::named_linear<"block/0/attn/o/kernel">::forward(c, std::move(out));
   struct saved {
@@ -228,9 +229,9 @@ hidden<Context> attention_backward(Context& c, const Saved& s, hidden<Context>&&
       c.template convert<hd::dual<layout>>(tr::named_linear<"block/0/attn/o/kernel">::backward(c, s.o, std::move(dy)));
   const std::int64_t rows = s.shape.rows(), columns = s.shape.width();
   hd::buffer<T> dqkv(3 * rows * columns);
-  c.compute().template attention_backward<T>(dout.local(), hd::matrix_view<const T>(s.qkv.data(), {rows, 3 * columns}),
-                                             s.out.local(), std::span<const T>(s.lse.data(), s.lse.size()), s.shape,
-                                             hd::matrix_view<T>(dqkv.data(), {rows, 3 * columns}));
+  hd::compute::run<hd::compute::ops::causal_attention_backward>(
+      c.compute(), dout.local(), hd::matrix_view<const T>(s.qkv.data(), {rows, 3 * columns}), s.out.local(),
+      std::span<const T>(s.lse.data(), s.lse.size()), s.shape, hd::matrix_view<T>(dqkv.data(), {rows, 3 * columns}));
   const auto third = [&](std::int64_t which) {
     hd::sharded<T, 2, hd::dual<layout>> part(dout.layout(), dout.shape(), dout.rank());
     for (std::int64_t r = 0; r < rows; ++r)
@@ -265,7 +266,8 @@ hidden<Context> embed(Context& c, const batch& b) {
   const auto& table = c.template weight<"embed/embedding">();
   hd::sharded<T, 2, embedded<Context>> x(embedded<Context>{c.world().mesh()},
                                          c.make_activations(b.rows(), width).shape(), c.world().rank());
-  hd::compute::run<hd::compute::ops::embedding>(c.compute(), b.tokens, table.local(), table.local_offset()[0], x.local());
+  hd::compute::run<hd::compute::ops::embedding>(c.compute(), b.tokens, table.local(), table.local_offset()[0],
+                                                x.local());
   return c.template convert<activations<Context>>(std::move(x));
 }
 template <class Context>

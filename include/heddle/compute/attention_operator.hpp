@@ -33,7 +33,7 @@ struct operator_kernel<op::attention> : detail::kernel_base {
   template <std::size_t... R>
   static constexpr bool fits = ((R == 4) && ...);
   template <class B, class T>
-  static constexpr bool runs_on = sliced_attention_kernels<B, T>;
+  static constexpr bool runs_on = sliced_attention_facet::offered<B, T>;
   template <class Op, class X>
   static auto shape(const X& q, const auto& k, const auto& v) {
     const auto e = q.shape().extents();
@@ -98,8 +98,8 @@ struct operator_kernel<op::attention> : detail::kernel_base {
     using T = typename X::value_type;
     s.lse = buffer<sum_of_type<T>>(detail::rows_count(q));
     s.slices = slices_of(c.setting, q, k);
-    c.backend.attention(heads(q), heads(k), heads(v), std::span<const attention_slice>(s.slices), scale_of(q), heads(y),
-                        std::span<sum_of_type<T>>(s.lse), key_pages{});
+    run<ops::attention>(c.backend, heads(q), heads(k), heads(v), std::span<const attention_slice>(s.slices),
+                        scale_of(q), heads(y), std::span<sum_of_type<T>>(s.lse), key_pages{});
   }
   template <class C, class S, class Y, class G, class X>
   static void backward(C& c, S& s, const auto& dy, const Y& y, G& g, const X& q, const auto& k, const auto& v) {
@@ -114,8 +114,8 @@ struct operator_kernel<op::attention> : detail::kernel_base {
         return head_rows<T>{rest[At].data(), rows.extent(0), 1, rows.extent(1), rows.extent(1)};
       }
     };
-    c.backend.attention_backward(
-        heads(dy), heads(q), heads(k), heads(v), heads(y), s.lse, std::span<const attention_slice>(s.slices),
+    run<ops::attention_backward>(
+        c.backend, heads(dy), heads(q), heads(k), heads(v), heads(y), s.lse, std::span<const attention_slice>(s.slices),
         scale_of(q), to(std::integral_constant<std::size_t, 0>{}, q), to(std::integral_constant<std::size_t, 1>{}, k),
         to(std::integral_constant<std::size_t, 2>{}, v), key_pages{});
   }

@@ -7,7 +7,7 @@
 namespace heddle::inline v0::compute {
 
 #if defined(__CUDACC__)
-/// `cuda`, whose attention of bf16 and f16 is cuDNN's (9.16 or later) where cuDNN has it: causal self-attention (`attention(qkv, shape, out, lse)`
+/// `cuda`, whose attention of bf16 and f16 is cuDNN's (9.16 or later) where cuDNN has it: causal self-attention (`ops::causal_attention`
 /// and its gradient) with heads of a multiple of 8 elements, 128 at most, at addresses of 16 bytes. All other attention is `cuda`'s. Gradients of queries are added up
 /// in an order that may differ from run to run.
 using cuda_with_cudnn =

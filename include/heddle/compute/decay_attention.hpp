@@ -1,7 +1,7 @@
 // heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
@@ -51,7 +51,7 @@ struct decay_items {
   bool fresh = true;
   decay_heads of;
   std::int64_t all_rows = 0, all_states = 0;  // rows of the matrices, and states that lie there
-  static constexpr std::int64_t lanes = 8;  // columns of a state that a thread of the host goes through at once
+  static constexpr std::int64_t lanes = 8;    // columns of a state that a thread of the host goes through at once
 
   std::int64_t blocks() const noexcept { return (of.size + lanes - 1) / lanes; }
   template <class Space>
@@ -353,8 +353,7 @@ decay_items items_of(const state_sequences<Space>& s, const decay_heads& of, std
   } else {
     if (s.count < 0 || s.rows < 0 || (s.rows > 0 && s.count > rows / s.rows))
       throw layout_error("heddle: decay_attention: " + std::to_string(s.count) + " sequences of " +
-                         std::to_string(s.rows) + " rows should lie in the " + std::to_string(rows) +
-                         " rows of keys");
+                         std::to_string(s.rows) + " rows should lie in the " + std::to_string(rows) + " rows of keys");
     all.count = s.count;
     all.rows = s.rows;
     all.fresh = s.fresh;
@@ -370,7 +369,7 @@ decay_items items_of(const state_sequences<Space>& s, const decay_heads& of, std
 }
 }  // namespace detail
 
-/// The facet of backends that run bodies on rows (`context_kernels`).
+/// The facet of backends that work on rows (`ops::on_rows`).
 using decay_attention_facet = context_facet;
 
 /// decays = sigmoid(gates)^(1 / normalizer). Shapes: gates, decays [rows, heads * size]. Errors: `layout_error` if they differ.
@@ -447,12 +446,12 @@ void decay_attention_backward(B& backend, const decay_heads& of, const state_seq
     return heddle::v0::detail::count_of(row) == 0 ? nullptr : heddle::v0::detail::first_element(row);
   };
   run_on_rows(backend, items.items(), of.size * of.size,
-              detail::decay_backward_values<T, S, Space>{items, dout.address(), q.address(), k.address(), decays.address(),
-                                                  start(d_states), dv.address()});
-  run_on_rows(
-      backend, items.items(), of.size * of.size,
-      detail::decay_backward_keys<T, S, Space>{items, dout.address(), q.address(), k.address(), v.address(), decays.address(),
-                                        start(states), start(d_states), dq.address(), dk.address(), d_log.address()});
+              detail::decay_backward_values<T, S, Space>{items, dout.address(), q.address(), k.address(),
+                                                         decays.address(), start(d_states), dv.address()});
+  run_on_rows(backend, items.items(), of.size * of.size,
+              detail::decay_backward_keys<T, S, Space>{items, dout.address(), q.address(), k.address(), v.address(),
+                                                       decays.address(), start(states), start(d_states), dq.address(),
+                                                       dk.address(), d_log.address()});
 }
 
 }  // namespace heddle::inline v0::compute

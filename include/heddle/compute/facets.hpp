@@ -7,18 +7,8 @@
 
 namespace heddle::inline v0::compute {
 
-/// A facet as a type: `offered<B, T>` says whether backend B has its kernels for elements of type T. Backends and layers
-/// may define facets of their own in this form.
-#define HEDDLE_FACET(NAME, ...)                  \
-  struct NAME {                                  \
-    template <class B, class T>                  \
-    static constexpr bool offered = __VA_ARGS__; \
-  }
-HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
-HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
-#undef HEDDLE_FACET
-
-/// An operation, or a type with a member template `offered<B, T>` that is a bool.
+/// An operation, or a type with a member template `offered<B, T>` that is a bool: whether backend B has its kernels for elements of
+/// type T. Backends and layers may define facets of their own in this form.
 template <class F>
 concept facet = requires { typename F::takes; } || requires { static_cast<bool>(F::template offered<int, float>); };
 
@@ -33,7 +23,7 @@ struct layer_needs {
 };
 
 /// One error that names the layer and the facet if the backend does not offer it for elements of type T. Returns whether
-/// it does, so that a layer can leave its kernels out after the error: `if constexpr (require_facet<mine, rms_norm_facet,
+/// it does, so that a layer can leave its kernels out after the error: `if constexpr (require_facet<mine, rotary_facet,
 /// B, T>()) { ... }`.
 template <class Layer, facet Facet, class Backend, class T>
 consteval bool require_facet() {

@@ -7,6 +7,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -173,5 +174,35 @@ struct image_window {
   /// Pixels of a neighbourhood, row by row.
   constexpr std::int64_t taps() const noexcept { return (2 * radius + 1) * (2 * radius + 1); }
 };
+
+namespace detail {
+// What a kernel in memory `To` takes for an argument of the same kernel in another memory. Nothing is read.
+template <class To, class X>
+constexpr const X& argument_in(const X& x) noexcept {
+  return x;
+}
+template <class To, class T, class Shape, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr auto argument_in(const view<T, Shape, From>& x) noexcept {
+  if constexpr (!std::is_same_v<To, host_memory>)
+    return view<T, Shape, To>(x.address(), x.shape());
+  else if constexpr (Shape::rank() == 0)
+    return x.address();
+  else if constexpr (Shape::rank() == 1)
+    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
+  else
+    return view<T, Shape>(x.address(), x.shape());
+}
+template <class To, class T, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr head_rows<T, To> argument_in(const head_rows<T, From>& x) noexcept {
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+}
+template <class To, class From>
+  requires(!std::is_same_v<From, To>)
+constexpr key_pages_in<To> argument_in(const key_pages_in<From>& x) noexcept {
+  return {argument_in<To>(x.pages), x.page_rows, x.most_keys, argument_in<To>(x.few_rows), x.few_slices};
+}
+}  // namespace detail
 
 }  // namespace heddle::inline v0::compute

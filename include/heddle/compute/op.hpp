@@ -15,7 +15,8 @@
 // `dims`, and the addresses and numbers in the order of the signature. What sizes alone do not say is checked by a member
 // `check(n, addresses...)` of the operation, if it has one, and what memory holds by `check_values`, where the host can
 // read it: after a wait for the queue. An operation with a member `turned`, such as a product, checks all sizes by itself:
-// `expect_sizes(name, turned, sizes of arguments)`.
+// `expect_sizes(name, turned, sizes of arguments)`. A `sized_operation` has addresses that say their sizes (`head_rows`,
+// `sized<in<...>>`): its bodies get no other sizes, and its `check(addresses...)` compares them.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -55,15 +56,20 @@ struct element_that_is {
   template <class>
   using of = E;
 };
-// The first type or the second.
+// The first type, the second or the third.
 template <std::size_t>
 struct typed_argument {
-  template <class X, class>
+  template <class X, class...>
   using type = X;
 };
 template <>
 struct typed_argument<1> {
-  template <class, class X>
+  template <class, class X, class...>
+  using type = X;
+};
+template <>
+struct typed_argument<2> {
+  template <class, class, class X>
   using type = X;
 };
 template <bool Writes>
@@ -143,6 +149,19 @@ struct number_argument {
     return 0;
   }
 };
+// A tensor whose address says its sizes; of rank 1 its elements in a row.
+template <class Argument, std::size_t Rank>
+struct sized_argument : Argument {
+  template <class T, class Space>
+  using view = typename view_of_rank<Rank>::template of<typename Argument::template element<T>, Space>;
+  template <class T>
+  using address = view<T, host_memory>;
+};
+// Where keys lie.
+struct pages_argument : number_argument<element_that_is<key_pages>> {
+  template <class, class Space>
+  using view = key_pages_in<Space>;
+};
 // The number that is added to.
 struct total_argument {
   static constexpr bool has_own_elements = false;
@@ -183,6 +202,14 @@ using in_heads = detail::heads_argument<false, Rows, Heads, Columns>;
 /// Rows of heads that are overwritten.
 template <class Rows, class Heads, class Columns>
 using out_heads = detail::heads_argument<true, Rows, Heads, Columns>;
+/// An argument whose address says its sizes.
+template <class Argument>
+using sized = detail::sized_argument<Argument, 2>;
+/// One in a row of as many elements as the argument has, whose address says how many.
+template <class Argument>
+using sized_row = detail::sized_argument<Argument, 1>;
+/// Where keys and values lie.
+using pages = detail::pages_argument;
 /// Statistics or sums that are read: of `sum_of_type<T>`.
 template <class... Dims>
 using in_sums = detail::tensor_argument<true, false, detail::sum_element, Dims...>;
@@ -238,6 +265,10 @@ struct sizes {
 
 /// The base of descriptions.
 struct operation : detail::operation_base {};
+/// The base of descriptions of operations whose addresses say their sizes.
+struct sized_operation : operation {
+  static constexpr bool has_sized_addresses = true;
+};
 /// The base of descriptions of operations on rows of matrices.
 struct row_operation : operation {
   using dims = sizes<rows, columns>;
@@ -360,6 +391,8 @@ constexpr bool fits(const operation_layout& layout, const argument_extents* got,
   mismatch(name, (what + std::string(arguments[i / most_dims])).c_str(), expected(), extent_at(got.begin(), i));
 }
 
+template <class Op>
+concept is_sized = requires { Op::has_sized_addresses; };
 template <class B>
 constexpr decltype(auto) launcher_of(B& backend) noexcept {
   if constexpr (requires { backend.launcher(); })
@@ -383,6 +416,10 @@ template <class Op, class T, class Launcher, class... A, class... D>
 struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
   using type = void(Op, Launcher, extent_of<D>..., typename A::template address<T>...);
 };
+template <is_sized Op, class T, class Launcher, class... A, class... D>
+struct body_of<Op, T, Launcher, ops::signature<A...>, ops::sizes<D...>> {
+  using type = void(Op, Launcher, typename A::template address<T>...);
+};
 template <class Op, class T, class Launcher>
 using body_type = typename body_of<Op, T, Launcher>::type;
 
@@ -399,6 +436,9 @@ inline constexpr bool has_body = false;
 template <class Op, class T, class B, class... A, class... D>
 inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
     requires(B& b, extent_of<D>... n, typename A::template address<T>... v) { body(Op{}, launcher_of(b), n..., v...); };
+template <is_sized Op, class T, class B, class... A, class... D>
+inline constexpr bool has_body<Op, T, B, ops::signature<A...>, ops::sizes<D...>> =
+    requires(B& b, typename A::template address<T>... v) { body(Op{}, launcher_of(b), v...); };
 
 // The same for all backends with this launcher.
 template <class Op, class T, class Space, class... A, class... D, class Launcher>
@@ -422,6 +462,25 @@ constexpr void call(ops::signature<A...>*, ops::sizes<D...>*, Launcher&& launche
   }
   body(Op{}, launcher, extent_at(got, layout.position(&dimension<D>))..., address_of(v)...);
 }
+// The same of operations whose addresses say their sizes.
+template <class Op, class T, class Space, class... A, class Launcher>
+constexpr void call_sized(ops::signature<A...>*, Launcher&& launcher, typename A::template view<T, Space>... v) {
+  if constexpr (checks_arguments) {
+    Op::check(argument_in<host_memory>(v)...);
+    if constexpr (host_reads<Space, std::remove_cvref_t<Launcher>> &&
+                  requires { Op::check_values(argument_in<host_memory>(v)...); }) {
+      if constexpr (requires { launcher.queue.wait(); }) launcher.queue.wait();
+      Op::check_values(argument_in<host_memory>(v)...);
+    }
+  }
+  body(Op{}, launcher, argument_in<host_memory>(v)...);
+}
+// Which argument names the element type; 2: the operation does.
+template <class Op>
+inline constexpr std::size_t typed_argument_of = layout_of<typename Op::takes>.typed;
+template <class Op>
+  requires requires { typename Op::value_type; }
+inline constexpr std::size_t typed_argument_of<Op> = 2;
 }  // namespace detail
 
 /// Whether backend B offers a facet or operation for elements of type T.
@@ -449,33 +508,36 @@ template <class Op, class B, class X, class Y, class... V>
 constexpr void run(B& backend, const X& x, const Y& y, const V&... v) {
   using takes = typename Op::takes;
   using dims = typename Op::dims;
-  using T = typename detail::typed_argument<detail::layout_of<takes>.typed>::template type<X, Y>::value_type;
+  using T = typename detail::typed_argument<detail::typed_argument_of<Op>>::template type<X, Y, Op>::value_type;
   static_assert(offered<Op, B, T>,
                 "heddle: the backend offers no such operation: run<operation>(backend, ...) names it; give it a "
                 "body(operation, launcher, sizes..., addresses...) (compute/op.hpp), or take a backend that has it");
   if constexpr (detail::runs_itself<Op, T, B, takes>)
     backend.template run<Op, T>(x, y, v...);
+  else if constexpr (offered<Op, B, T> && detail::is_sized<Op>)
+    detail::call_sized<Op, T, space_of<B>>(static_cast<takes*>(nullptr), detail::launcher_of(backend), x, y, v...);
   else if constexpr (offered<Op, B, T>)
     detail::call<Op, T, space_of<B>>(static_cast<takes*>(nullptr), static_cast<dims*>(nullptr),
                                      detail::launcher_of(backend), x, y, v...);
 }
 
 namespace detail {
+template <class Op, class... D, class... V>
+constexpr ops::sizes<D...> dims_of(ops::sizes<D...>*, const V&... v) {
+  const argument_extents got[] = {extents_of(v)...};
+  return {{extent_at(got, layout_of<typename Op::takes>.position(&dimension<D>))...}};
+}
 template <class T, class... A, class N>
 constexpr std::int64_t bytes_of(ops::signature<A...>*, const N& n) {
   return (A::template bytes<T>(n) + ...);
 }
-template <class... A, class... D, class... V>
-constexpr ops::sizes<D...> sizes_of(ops::signature<A...>*, ops::sizes<D...>*, const V&... v) {
-  const argument_extents got[] = {extents_of(v)...};
-  return {{extent_at(got, layout_of<ops::signature<A...>>.position(&dimension<D>))...}};
-}
-// The sizes of an operation's dimensions with these arguments, each given as its view.
-template <class Op, class... V>
-constexpr typename Op::dims sizes_of(const V&... v) {
-  return sizes_of(static_cast<typename Op::takes*>(nullptr), static_cast<typename Op::dims*>(nullptr), v...);
-}
 }  // namespace detail
+
+/// The sizes of a call's dimensions, from its views.
+template <class Op, class... V>
+constexpr typename Op::dims dims_of(const V&... v) {
+  return detail::dims_of<Op>(static_cast<typename Op::dims*>(nullptr), v...);
+}
 
 /// Bytes that an operation on elements of type T moves at least: each tensor once, and twice where it is read and
 /// written.

@@ -1,7 +1,7 @@
 // heddle/context/execute.hpp: runs the program of a rank: messages, attention, and folds of what comes home.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/growing_room.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -359,7 +359,7 @@ class context_executor {
   // Rows that have so many elements.
   template <class Body>
   void on_rows(std::int64_t rows, std::int64_t width, const Body& body) {
-    if (rows > 0 && width > 0) run_on_rows(backend_, rows, width, body);
+    if (rows > 0 && width > 0) compute::run_on_rows(backend_, rows, width, body);
   }
   void zero(const heads<sum>& to) { on_rows(to.rows, to.width(), compute::detail::cleared_rows<sum, space>{to}); }
   template <class U>
@@ -398,8 +398,9 @@ class context_executor {
   void call(const context_call& c, const tensors& x) {
     const heads<T> out{call_out_, c.queries.rows, q_heads(), shape_.value_dim, q_heads() * shape_.value_dim};
     const auto lse = detail::row_at<space>(call_lse_, c.queries.rows * q_heads());
-    backend_.attention(queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), slices_of(c),
-                       x.scale, out, lse, compute::key_pages_in<space>{});
+    compute::run<compute::ops::attention>(backend_, queries_at(c.queries, x), keys_at(c.keys, x, false),
+                                          keys_at(c.keys, x, true), slices_of(c), x.scale, out, lse,
+                                          compute::key_pages_in<space>{});
     for (const context_transfer& f : c.of_queries) {
       const result_rows to = results_at({f.to, f.to_row, f.from.rows});
       merge_partials(backend_, to.values, to.lse, heads<const T>(some(out, f.from.row, f.from.rows, 0, q_heads())),
@@ -422,9 +423,10 @@ class context_executor {
       copy(numbers_of(c.queries, 0), lse);
     }
     const auto [dq, dk, dv] = results_of(c);
-    backend_.attention_backward(dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true),
-                                out, detail::row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()),
-                                slices_of(c), x.scale, dq, dk, dv, compute::key_pages_in<space>{});
+    compute::run<compute::ops::attention_backward>(
+        backend_, dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), out,
+        detail::row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()), slices_of(c), x.scale, dq, dk, dv,
+        compute::key_pages_in<space>{});
     add_results(c, c.of_queries, c.of_keys);
   }
   // Of a backward call: gradients of its queries, keys and values.

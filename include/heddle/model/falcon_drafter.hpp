@@ -297,10 +297,11 @@ class falcon_drafter {
     norm_backward(norm_2, d_normed, attended_, deviations_2_, d_y);
     std::vector<T> d_mixed(size(n * d)), d_q(size(n * d)), d_k(size(n * d)), d_v(size(n * d)), d_x(d_y);
     product_backward(out, d_y.data(), mixed_.data(), n, d_mixed.data(), T(0));
-    backend_->attention_backward(heads(d_mixed.data(), n), heads(queries_.data(), n), heads(keys_.data(), n),
-                                 heads(values_.data(), n), heads(mixed_.data(), n), std::span<const T>(sums_),
-                                 std::span<const compute::attention_slice>(slices_), scale(), heads(d_q.data(), n),
-                                 heads(d_k.data(), n), heads(d_v.data(), n), compute::key_pages{});
+    compute::run<compute::ops::attention_backward>(
+        *backend_, heads(d_mixed.data(), n), heads(queries_.data(), n), heads(keys_.data(), n),
+        heads(values_.data(), n), heads(mixed_.data(), n), std::span<const T>(sums_),
+        std::span<const compute::attention_slice>(slices_), scale(), heads(d_q.data(), n), heads(d_k.data(), n),
+        heads(d_v.data(), n), compute::key_pages{});
     for (std::vector<T>* x : {&d_q, &d_k})
       compute::run<compute::ops::rotary_backward<compute::rotary_pairs::halves>>(
           *backend_, heads(x->data(), n), std::span<const std::int32_t>(positions_), table(cos_), table(sin_),
@@ -550,9 +551,10 @@ class falcon_drafter {
     deviations_2_.resize(size(n));
     product(query, normed_1_.data(), n, queries_.data());
     turn(queries_.data(), n);
-    backend_->attention(heads<const T>(queries_.data(), n), heads(keys.data(), of_keys), heads(values.data(), of_keys),
-                        std::span<const compute::attention_slice>(slices_), scale(), heads(mixed_.data(), n),
-                        std::span<T>(sums_), compute::key_pages{});
+    compute::run<compute::ops::attention>(*backend_, heads<const T>(queries_.data(), n), heads(keys.data(), of_keys),
+                                          heads(values.data(), of_keys),
+                                          std::span<const compute::attention_slice>(slices_), scale(),
+                                          heads(mixed_.data(), n), std::span<T>(sums_), compute::key_pages{});
     product(out, mixed_.data(), n, attended_.data());
     compute::run<compute::ops::add>(*backend_, std::span<const T>(attended_), std::span<const T>(x),
                                     std::span<T>(attended_));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/compute/context_bodies.hpp>
-#include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/testing/checked_memory.hpp>
 
@@ -38,6 +37,14 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T
   const bool none = x.rows == 0 || x.heads == 0;
   return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.row_stride + (x.heads - 1) * x.head_stride + 1)};
 }
+// Those of all that it refers to.
+template <class X>
+constexpr auto memories_of(const X& x) noexcept {
+  if constexpr (requires { x.tensors(); })
+    return std::apply([](const auto&... tensors) { return std::tuple(memory_of(tensors)...); }, x.tensors());
+  else
+    return std::tuple(memory_of(x));
+}
 
 }  // namespace detail
 
@@ -45,8 +52,8 @@ constexpr vector_view<T, checked_memory> memory_of(const compute::head_numbers<T
 /// returns. It then runs on the queue's thread with the kernels of `Kernels`, a backend of the host, so results are equal to
 /// its own bit for bit; only the memory that the call named is open to it. A program that reads or writes a tensor on the host,
 /// forgets to wait, or gives a kernel memory of another queue ends or throws as `checked_memory` says. It has the facets that
-/// `Kernels` has. Kernels that return a number wait for it.
-/// Errors: what a kernel throws comes out of the next wait: of `queue().wait()` or of a kernel that returns a number.
+/// `Kernels` has.
+/// Errors: what a kernel throws comes out of the next `queue().wait()`.
 template <class Kernels>
 class checked_backend {
  public:
@@ -69,62 +76,16 @@ class checked_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Kernels, T>
   void run(const Args&... args) {
-    launch([](Kernels& k,
-              const Args&... kept) { compute::run<Op>(k, compute::detail::argument_in<space_of<Kernels>>(kept)...); },
-           args...);
-  }
-
-  // A kernel is named once, by what its callers name besides its arguments: nothing, values, or a type.
-#define HEDDLE_KERNEL(HEAD, NAME, CALL)                                                                              \
-  HEAD                                                                                                               \
-    requires requires(Kernels& k, const Args&... args) { CALL(compute::detail::argument_in<host_memory>(args)...); } \
-  auto NAME(const Args&... args) {                                                                                   \
-    return launch(                                                                                                   \
-        [](Kernels& k, const Args&... kept) { return CALL(compute::detail::argument_in<host_memory>(kept)...); },    \
-        args...);                                                                                                    \
-  }
-#define HEDDLE_PLAIN(NAME) HEDDLE_KERNEL(template <class... Args>, NAME, k.NAME)
-#define HEDDLE_OF_VALUES(NAME) \
-  HEDDLE_KERNEL(template <auto... Values HEDDLE_COMMA class... Args>, NAME, k.template NAME<Values...>)
-#define HEDDLE_OF_TYPE(NAME) HEDDLE_KERNEL(template <class Of HEDDLE_COMMA class... Args>, NAME, k.template NAME<Of>)
-#define HEDDLE_COMMA ,
-  HEDDLE_EACH_KERNEL(HEDDLE_PLAIN, HEDDLE_OF_VALUES, HEDDLE_OF_TYPE)
-#undef HEDDLE_COMMA
-#undef HEDDLE_OF_TYPE
-#undef HEDDLE_OF_VALUES
-#undef HEDDLE_PLAIN
-#undef HEDDLE_KERNEL
-
-  /// See `compute::context_kernels`.
-  template <class Body>
-    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
-  friend void run_on_rows(checked_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
-    ++backend.calls_;
-    std::apply(
-        [&](const auto&... tensors) {
-          backend.queue_.run([&k = backend.kernels_, n, size, body](const auto&...) { run_on_rows(k, n, size, body); },
-                             detail::memory_of(tensors)...);
-        },
-        body.tensors());
+    ++calls_;
+    const auto work =
+        [this, args...](const auto&...) {  // keeps the arguments until its turn; what they refer to is open then
+          compute::run<Op>(kernels_, compute::detail::argument_in<space_of<Kernels>>(args)...);
+        };
+    std::apply([&](const auto&... memory) { queue_.run(work, memory...); },
+               std::tuple_cat(detail::memories_of(args)...));
   }
 
  private:
-  // The arguments are kept until the call's turn; what they refer to is open then.
-  template <class Call, class... Args>
-  auto launch(Call call, const Args&... args) {
-    using result = decltype(call(kernels_, args...));
-    ++calls_;
-    if constexpr (std::is_void_v<result>) {
-      queue_.run([this, call, args...](const auto&...) { call(kernels_, args...); }, detail::memory_of(args)...);
-    } else {
-      result got{};
-      queue_.run([this, call, args..., &got](const auto&...) { got = call(kernels_, args...); },
-                 detail::memory_of(args)...);
-      queue_.wait();
-      return got;
-    }
-  }
-
   Kernels kernels_;
   std::int64_t calls_ = 0;
   checked_memory::queue queue_{};  // ends first: what is queued uses the kernels

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,10 @@ outcome expected(const co::attention_shape& s, const numbers& qkv, const numbers
   };
   const auto n = static_cast<std::size_t>(s.rows() * s.width());
   outcome y{numbers(n), numbers(static_cast<std::size_t>(s.heads * s.rows())), numbers(3 * n)};
-  host.attention<double>(matrix(qkv, 3 * s.width()), s, matrix(y.out, s.width()), y.lse);
+  co::run<co::ops::causal_attention>(host, matrix(qkv, 3 * s.width()), s, matrix(y.out, s.width()), std::span(y.lse));
   const numbers out = rounded<Half>(y.out);
-  host.attention_backward<double>(matrix(dout, s.width()), matrix(qkv, 3 * s.width()), matrix(out, s.width()), y.lse, s,
-                                  matrix(y.dqkv, 3 * s.width()));
+  co::run<co::ops::causal_attention_backward>(host, matrix(dout, s.width()), matrix(qkv, 3 * s.width()),
+                                              matrix(out, s.width()), y.lse, s, matrix(y.dqkv, 3 * s.width()));
   return y;
 }
 
@@ -68,12 +69,12 @@ struct problem {
     return {at, hd::dynamic_shape<2>(s.rows(), columns)};
   }
   void forward() {
-    t.backend.template attention<Half>(matrix(at_qkv, 3 * s.width()), s, matrix(at_out, s.width()),
+    co::run<co::ops::causal_attention>(t.backend, matrix(at_qkv, 3 * s.width()), s, matrix(at_out, s.width()),
                                        hd::detail::row_at<space>(at_lse, s.heads * s.rows()));
   }
   void backward() {
-    t.backend.template attention_backward<Half>(
-        matrix(at_dout, s.width()), matrix(at_qkv, 3 * s.width()), matrix(at_out, s.width()),
+    co::run<co::ops::causal_attention_backward>(
+        t.backend, matrix(at_dout, s.width()), matrix(at_qkv, 3 * s.width()), matrix(at_out, s.width()),
         hd::detail::row_at<space>(static_cast<const float*>(at_lse), s.heads * s.rows()), s,
         matrix(at_dqkv, 3 * s.width()));
   }

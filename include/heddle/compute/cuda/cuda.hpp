@@ -16,8 +16,7 @@
 #include <heddle/compute/cuda/rows.hpp>
 #include <heddle/compute/cuda/stream_launcher.hpp>
 #include <heddle/compute/cuda/sums.hpp>
-#include <heddle/compute/group/attention_members.hpp>
-#include <heddle/compute/group/split_matrix_attention.hpp>
+#include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/check.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -35,7 +34,7 @@
 namespace heddle::inline v0::compute {
 
 namespace detail::on_cuda {
-struct row_bodies;
+using in_groups::body;
 }  // namespace detail::on_cuda
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
@@ -48,16 +47,7 @@ struct row_bodies;
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
-class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory>,
-                   public detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory> {
-  using attention_facet = detail::in_groups::attention_members<basic_cuda<Launcher>, cuda_memory>;
-  template <class T>
-  using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
-  template <class T>
-  using sums_of = std::type_identity_t<vector_view<sum_of_type<T>, cuda_memory>>;
-  template <class T>
-  using in_heads = std::type_identity_t<head_rows<const T, cuda_memory>>;
-
+class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Launcher>, cuda_memory> {
  public:
   using kind = backend_kind;
   using space = cuda_memory;
@@ -78,26 +68,6 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
   /// Whose products of 16-bit operands they are.
   static constexpr const char* half_product_name() noexcept { return Launcher::products::half_name; }
 
-  /// Queries of which `pages` says that they are few of their sequence, as in decoding, in parts of their keys; others by tiles of queries.
-  template <class T>
-  void attention(in_heads<T> q, in_heads<T> k, in_heads<T> v, row_view<const attention_slice, space> slices,
-                 sum_of_type<T> scale, head_rows<T, space> out, sums_of<T> lse, key_pages_in<space> pages = {}) {
-    if (pages.most_keys > 0) {
-      attention_facet::template check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
-      const std::int64_t listed = pages.few_rows.size();
-      if (detail::checks_arguments && listed > 0 && (pages.few_slices < 0 || pages.few_slices > slices.size()))
-          [[unlikely]]
-        throw layout_error("heddle: attention: the slices of few queries should be some of " +
-                           std::to_string(slices.size()) + ", got " + std::to_string(pages.few_slices));
-      const detail::in_groups::split_queries of{listed > 0 ? pages.few_rows.address() : nullptr,
-                                                listed > 0 ? listed : q.rows};
-      const auto in = attention_facet::template inputs<T>(q, k, v, attention_facet::listed(slices), scale, pages);
-      if (detail::in_groups::attend_few(group_launcher("heddle::attention"), in, of, pages.few_slices, pages.most_keys,
-                                        detail::in_groups::at(out), lse.address()))
-        return;
-    }
-    attention_facet::attention(q, k, v, slices, scale, out, lse, pages);
-  }
   /// Bytes that attention takes for a moment where `queries` queries of `heads` heads are in parts of their keys, up to `most_keys` each: 32 MiB at most, or what one query alone needs. `head_dim`,
   /// `value_dim`: elements of a head of q and k, and of v. For heads that begin at multiples of 16 bytes.
   template <class T>
@@ -108,20 +78,13 @@ class basic_cuda : public detail::on_cuda::token_drawing_members<basic_cuda<Laun
     const detail::in_groups::heads_at<T> out{nullptr, heads * value_dim, value_dim};
     const detail::in_groups::heads_at<const T> v{nullptr, out.stride, value_dim};
     return detail::in_groups::few_query_bytes(
-        group_launcher("heddle::attention"),
+        launcher(),
         detail::in_groups::attention_inputs<T, masked>{q, q, v, queries, heads, 1, {nullptr, 0}, {}, {}, {}, most_keys},
         queries, most_keys, out);
-  }
-  template <class T>
-  void attention(in_matrix<T> qkv, attention_shape s, matrix_view<T, space> out, sums_of<T> lse) {
-    attention_facet::attention(qkv, s, out, lse);
   }
 
  private:
   friend class detail::on_cuda::token_drawing_members<basic_cuda, cuda_memory>;
-  friend class detail::in_groups::attention_members<basic_cuda, cuda_memory>;
-  friend struct detail::on_cuda::row_bodies;  // compute/cuda/merge_partials.hpp
-  Launcher group_launcher(const char*) noexcept { return launcher(); }
 
   space::queue queue_{};
   typename Launcher::products products_{queue_};

@@ -1,27 +1,17 @@
 // heddle/compute/cuda/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on a CUDA stream.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 
 #include <cstdint>
 
-namespace heddle::inline v0::compute {
+namespace heddle::inline v0::compute::detail::on_cuda {
 
-namespace detail::on_cuda {
-struct row_bodies {
-  template <class Launcher, class Body>
-  static void launch(basic_cuda<Launcher>& backend, std::int64_t n, std::int64_t size, const Body& body) {
-    backend.launcher().each_row(n, size, body);
-  }
-};
-}  // namespace detail::on_cuda
-
-/// See `context_kernels`.
-template <class Launcher, class Body>
-void run_on_rows(basic_cuda<Launcher>& backend, std::int64_t n, std::int64_t size, const Body& body) {
-  detail::on_cuda::row_bodies::launch(backend, n, size, body);
+template <launcher L, class Work>
+void body(ops::on_rows<Work>, const L& on, const Work& work, std::int64_t n, std::int64_t size) {
+  on.each_row(n, size, work);
 }
 
-}  // namespace heddle::inline v0::compute
+}  // namespace heddle::inline v0::compute::detail::on_cuda

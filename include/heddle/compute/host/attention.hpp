@@ -6,6 +6,9 @@
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/compute/host/products.hpp>
+#include <heddle/compute/ops/attention.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -191,9 +194,10 @@ T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
 /// Heads of a query that is alone, as when a model decodes, are rows of one product where they share keys and values, which then are packed once.
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
 template <class G, class T>
-void attention(team& workers, const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
-               std::span<const attention_slice> slices, T scale, const head_rows<T>& out, T* lse,
-               const key_pages& pages) {
+  requires(!is_half_precision<T>)
+void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, T scale, head_rows<T> out, std::span<T> lses, key_pages pages) {
+  T* const lse = lses.data();
   const std::int64_t heads = q.heads, shared = k.heads == 0 ? 1 : heads / k.heads;
   const auto groups = attention_groups(slices, true);
   std::int64_t covered = 0, area = 0;
@@ -210,7 +214,7 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
   const auto tasks = static_cast<std::int64_t>(groups.size()) * heads;
   const std::int64_t work = tasks == 0 ? 0 : area * heads / tasks * (q.head_dim + v.head_dim) / 2;
   const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (work + 1));
-  workers.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
+  on.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
     std::unique_ptr<T[]> scores;
     gathered_keys<T> seen;
     std::int64_t room = 0;
@@ -275,17 +279,19 @@ inline bool one_write_reaches_all(const std::vector<attention_group>& groups, st
 
 /// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)) scale; dQ = dS K; dK = dS^T Q, with P from `lse`.
 template <class G, class T>
-void attention_backward(team& workers, const head_rows<const T>& dout, const head_rows<const T>& q,
-                        const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
-                        const T* lse, std::span<const attention_slice> slices, T scale, const head_rows<T>& dq,
-                        const head_rows<T>& dk, const head_rows<T>& dv, const key_pages& pages) {
+  requires(!is_half_precision<T>)
+void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const T> lses,
+          std::span<const attention_slice> slices, T scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
+  const T* const lse = lses.data();
   // Heads that share keys and values, and groups that do, are one task: both add to dK and dV. Pages may share rows.
   const std::int64_t shared = k.heads == 0 ? 0 : q.heads / k.heads;
   const auto groups = attention_groups(slices, pages.page_rows != 0);
   const bool overwrites = pages.page_rows == 0 && one_write_reaches_all(groups, q.rows, k.rows);
   if (!overwrites)
     for (const head_rows<T>& x : {dq, dk, dv})
-      workers.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
+      on.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) std::fill_n(x.row(r, 0), x.width(), T(0));
       });
   const std::int64_t parts = pages.page_rows != 0 ? 1 : static_cast<std::int64_t>(groups.size());
@@ -295,7 +301,7 @@ void attention_backward(team& workers, const head_rows<const T>& dout, const hea
     for (const attention_slice& s : g.slices) area += s.queries() * s.keys();
   const std::int64_t work = tasks == 0 ? 0 : area * q.heads / tasks * (q.head_dim + v.head_dim);
   const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (work + 1));
-  workers.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
+  on.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
     std::unique_ptr<T[]> p_scores, ds_scores;
     std::int64_t room = 0;
     attention_block block;
@@ -364,6 +370,23 @@ void attention_backward(team& workers, const head_rows<const T>& dout, const hea
       }
     }
   });
+}
+
+template <class G, class T>
+void body(ops::causal_attention, product_team<G>& on, matrix_view<const T> qkv, attention_shape s, matrix_view<T> out,
+          std::span<sum_of_type<T>> lse) {
+  const auto slices = causal_sequences(s.batch, s.sequence);
+  body(ops::attention{}, on, third_of(qkv, s, 0), third_of(qkv, s, 1), third_of(qkv, s, 2),
+       std::span<const attention_slice>(slices), score_scale<sum_of_type<T>>(s), heads_of(out, s.heads, s.head_dim),
+       lse, key_pages{});
+}
+template <class G, class T>
+void body(ops::causal_attention_backward, product_team<G>& on, matrix_view<const T> dout, matrix_view<const T> qkv,
+          matrix_view<const T> out, std::span<const sum_of_type<T>> lse, attention_shape s, matrix_view<T> dqkv) {
+  const auto slices = causal_sequences(s.batch, s.sequence);
+  body(ops::attention_backward{}, on, heads_of(dout, s.heads, s.head_dim), third_of(qkv, s, 0), third_of(qkv, s, 1),
+       third_of(qkv, s, 2), heads_of(out, s.heads, s.head_dim), lse, std::span<const attention_slice>(slices),
+       score_scale<sum_of_type<T>>(s), third_of(dqkv, s, 0), third_of(dqkv, s, 1), third_of(dqkv, s, 2), key_pages{});
 }
 
 }  // namespace heddle::inline v0::compute::detail

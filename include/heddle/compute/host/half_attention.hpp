@@ -5,7 +5,7 @@
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/team.hpp>
-#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/ops/attention.hpp>
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
@@ -49,29 +49,28 @@ class float_heads {
 
 template <class G, class T>
   requires is_half_precision<T>
-void attention(team& workers, const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
-               std::span<const attention_slice> slices, float scale, const head_rows<T>& out, float* lse,
-               const key_pages& pages) {
+void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, float scale, head_rows<T> out, std::span<float> lse,
+          key_pages pages) {
   float_heads of_q(q), of_k(k), of_v(v), of_out(out);
-  attention<G, float>(workers, of_q.read(workers, q).heads(), of_k.read(workers, k).heads(),
-                      of_v.read(workers, v).heads(), slices, scale, of_out.heads(), lse, pages);
-  of_out.write(workers, out);
+  body<G, float>(ops::attention{}, on, of_q.read(on, q).heads(), of_k.read(on, k).heads(), of_v.read(on, v).heads(),
+                 slices, scale, of_out.heads(), lse, pages);
+  of_out.write(on, out);
 }
 
 template <class G, class T>
   requires is_half_precision<T>
-void attention_backward(team& workers, const head_rows<const T>& dout, const head_rows<const T>& q,
-                        const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
-                        const float* lse, std::span<const attention_slice> slices, float scale, const head_rows<T>& dq,
-                        const head_rows<T>& dk, const head_rows<T>& dv, const key_pages& pages) {
+void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const float> lse,
+          std::span<const attention_slice> slices, float scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
   float_heads of_dout(dout), of_q(q), of_k(k), of_v(v), of_out(out), of_dq(dq), of_dk(dk), of_dv(dv);
-  attention_backward<G, float>(workers, of_dout.read(workers, dout).heads(), of_q.read(workers, q).heads(),
-                               of_k.read(workers, k).heads(), of_v.read(workers, v).heads(),
-                               of_out.read(workers, out).heads(), lse, slices, scale, of_dq.heads(), of_dk.heads(),
-                               of_dv.heads(), pages);
-  of_dq.write(workers, dq);
-  of_dk.write(workers, dk);
-  of_dv.write(workers, dv);
+  body<G, float>(ops::attention_backward{}, on, of_dout.read(on, dout).heads(), of_q.read(on, q).heads(),
+                 of_k.read(on, k).heads(), of_v.read(on, v).heads(), of_out.read(on, out).heads(), lse, slices, scale,
+                 of_dq.heads(), of_dk.heads(), of_dv.heads(), pages);
+  of_dq.write(on, dq);
+  of_dk.write(on, dk);
+  of_dv.write(on, dv);
 }
 
 }  // namespace heddle::inline v0::compute::detail

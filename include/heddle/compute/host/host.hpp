@@ -3,7 +3,6 @@
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/optimizer.hpp>
-#include <heddle/compute/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/cached_rows.hpp>
 #include <heddle/compute/host/cast.hpp>
@@ -29,7 +28,6 @@
 #include <heddle/tensor/memory_space.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -44,7 +42,7 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks {
+class host {
  public:
   using kind = backend_kind;
   using gemm = Gemm;
@@ -73,70 +71,17 @@ class host : detail::argument_checks {
   host_memory::queue& queue() noexcept { return queue_; }
   /// The threads themselves, for work that has no kernel here.
   team& workers() noexcept { return team_; }
-  /// On which bodies of operations run: the threads.
+  /// On which bodies of operations run: the threads, with the library.
   detail::product_team<Gemm>& launcher() noexcept { return team_; }
 
-  template <class T>
-  void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
-                 sum_of_type<T> scale, head_rows<T> out, std::span<sum_of_type<T>> lse, key_pages pages = {}) {
-    attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
-    detail::attention<Gemm>(team_, q, k, v, slices, scale, out, lse.data(), pages);
-  }
-  template <class T>
-  void attention_backward(input_heads<T> dout, input_heads<T> q, input_heads<T> k, input_heads<T> v, input_heads<T> out,
-                          input_vector<sum_of_type<T>> lse, std::span<const attention_slice> slices,
-                          sum_of_type<T> scale, head_rows<T> dq, std::type_identity_t<head_rows<T>> dk,
-                          std::type_identity_t<head_rows<T>> dv, key_pages pages = {}) {
-    attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
-    same_heads<T>("attention_backward", "dout", out, dout);
-    same_heads<T>("attention_backward", "dq", q, dq);
-    same_heads<T>("attention_backward", "dk", k, dk);
-    same_heads<T>("attention_backward", "dv", v, dv);
-    detail::attention_backward<Gemm>(team_, dout, q, k, v, out, lse.data(), slices, scale, dq, dk, dv, pages);
-  }
-
-  template <class T>
-  void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::span<sum_of_type<T>> lse) {
-    attention_sizes<T>("attention", s, qkv, out, lse.size());
-    const auto slices = causal_sequences(s.batch, s.sequence);
-    detail::attention<Gemm>(team_, third<T>(qkv, s, 0), third<T>(qkv, s, 1), third<T>(qkv, s, 2),
-                            std::span<const attention_slice>(slices), score_scale<T>(s),
-                            heads_of(out, s.heads, s.head_dim), lse.data(), key_pages{});
-  }
-  template <class T>
-  void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out,
-                          input_vector<sum_of_type<T>> lse, attention_shape s, matrix_view<T> dqkv) {
-    attention_sizes<T>("attention_backward", s, qkv, out, lse.size());
-    same_shape<T>("attention_backward", "dout", out, dout);
-    same_shape<T>("attention_backward", "dqkv", qkv, dqkv);
-    const auto slices = causal_sequences(s.batch, s.sequence);
-    const auto third_of = [&](std::int64_t i) { return heads_of(dqkv, s.heads, s.head_dim, i * s.width()); };
-    detail::attention_backward<Gemm>(team_, heads_of(dout, s.heads, s.head_dim), third<T>(qkv, s, 0),
-                                     third<T>(qkv, s, 1), third<T>(qkv, s, 2), heads_of(out, s.heads, s.head_dim),
-                                     lse.data(), std::span<const attention_slice>(slices), score_scale<T>(s),
-                                     third_of(0), third_of(1), third_of(2), key_pages{});
-  }
-
  private:
-  /// q, k or v of a fused product.
-  template <class T>
-  static head_rows<const T> third(matrix_view<const T> qkv, const attention_shape& s, std::int64_t i) {
-    return heads_of(qkv, s.heads, s.head_dim, i * s.width());
-  }
-  template <class T>
-  static sum_of_type<T> score_scale(const attention_shape& s) {
-    using S = sum_of_type<T>;
-    return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
-  }
-
   detail::product_team<Gemm> team_;
   [[no_unique_address]] host_memory::queue queue_;
 };
 
 static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
-static_assert(rms_norm_facet::offered<host<>, float> && rotary_facet::offered<host<>, float> &&
-              gated_facet<silu>::offered<host<>, float> && sliced_attention_kernels<host<>, float>);
+static_assert(rotary_facet::offered<host<>, float> && gated_facet<silu>::offered<host<>, float>);
 static_assert(reduction_facet::offered<host<>, float> && routing_facet::offered<host<>, float> &&
               choice_limit_facet::offered<host<>, float> && expert_balance_facet::offered<host<>, float> &&
               expert_choice_facet::offered<host<>, float> && head_part_facet::offered<host<>, float> &&

@@ -58,13 +58,8 @@
 
 // What multiplies by a library: attention and products that threads share.
 #define HEDDLE_HOST_PRODUCTS(KIND, GEMM, T)                                                                   \
-  KIND template void attention<GEMM, T>(team&, const head_rows<const T>&, const head_rows<const T>&,          \
-                                            const head_rows<const T>&, std::span<const attention_slice>, T,   \
-                                            const head_rows<T>&, T*, const key_pages&);                       \
-  KIND template void attention_backward<GEMM, T>(                                                             \
-      team&, const head_rows<const T>&, const head_rows<const T>&, const head_rows<const T>&,                 \
-      const head_rows<const T>&, const head_rows<const T>&, const T*, std::span<const attention_slice>, T,    \
-      const head_rows<T>&, const head_rows<T>&, const head_rows<T>&, const key_pages&);                       \
+  KIND template body_type<ops::attention, T, product_team<GEMM>&> body;                                       \
+  KIND template body_type<ops::attention_backward, T, product_team<GEMM>&> body;                              \
   KIND template void multiply_shared<GEMM, transpose::no, transpose::no, T, T, T>(                            \
       team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*, \
       std::int64_t);                                                                                          \

@@ -16,34 +16,15 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-// What a kernel of the host takes for an argument in Kokkos memory that the host can use.
-template <class Space, class X>
-constexpr const X& for_host(const X& x) noexcept {
-  return x;
-}
-template <class Space, class T, class Shape>
-constexpr auto for_host(const view<T, Shape, Space>& x) noexcept {
-  if constexpr (Shape::rank() == 1)
-    return std::span<T>(x.address(), static_cast<std::size_t>(x.size()));
-  else
-    return view<T, Shape>(x.address(), x.shape());
-}
-template <class Space, class T>
-constexpr head_rows<T> for_host(const head_rows<T, Space>& x) noexcept {
-  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
-}
-template <class Space>
-constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
-  return {for_host<Space>(x.pages), x.page_rows};
-}
-
-/// What kernels are launched on, and the host's backend, whose products are run in memory that it can use.
+/// What kernels are launched on, and the host's backend, whose products and attention are run in memory that it can use.
 template <class Exec, class Gemm>
 struct on_host : on<Exec> {
   host<Gemm>& products;
 };
-/// Products of the host, once the queue is done with the operands.
-template <std::derived_from<ops::product_operation> Op, class Exec, class Gemm, class... V>
+template <class Op>
+concept run_on_host = std::derived_from<Op, ops::product_operation> || std::derived_from<Op, ops::attention_operation>;
+/// Products and attention of the host, once the queue is done with the operands.
+template <run_on_host Op, class Exec, class Gemm, class... V>
   requires kokkos_memory<Exec>::host_accessible &&
            requires(const on_host<Exec, Gemm>& to, const V&... v) { body(Op{}, to.products.launcher(), v...); }
 void body(Op op, const on_host<Exec, Gemm>& to, const V&... v) {
@@ -67,30 +48,12 @@ class host_products {
   const char* gemm_name() const noexcept { return host_.gemm_name(); }
   const char* half_product_name() const noexcept { return host_.half_product_name(); }
 
-  template <class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.attention(for_host<space>(args)...); }
-  void attention(const Args&... args) {
-    waited().attention(for_host<space>(args)...);
-  }
-  template <class... Args>
-    requires kokkos_memory<Exec>::host_accessible &&
-             requires(host<Gemm>& h, const Args&... args) { h.attention_backward(for_host<space>(args)...); }
-  void attention_backward(const Args&... args) {
-    waited().attention_backward(for_host<space>(args)...);
-  }
-
  protected:
   on_host<Exec, Gemm> launcher_of(const on<Exec>& of) noexcept { return {of, host_}; }
 
   typename space::queue queue_{};
 
  private:
-  /// The host's backend, once the queue is done with the operands.
-  host<Gemm>& waited() {
-    queue_.wait();
-    return host_;
-  }
   lent_threads lent(int threads) const { return threads_of(queue_.instance(), threads); }
 
   host<Gemm> host_;  // may have threads of the queue's instance

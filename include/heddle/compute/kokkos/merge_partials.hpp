@@ -1,24 +1,23 @@
 // heddle/compute/kokkos/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on Kokkos.
 #pragma once
 
-#include <heddle/compute/context_kernels.hpp>
 #include <heddle/compute/kokkos/kokkos.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/ops/on_rows.hpp>
 
 #include <cstdint>
 
 #include <Kokkos_Core.hpp>
 
-namespace heddle::inline v0::compute {
+namespace heddle::inline v0::compute::detail::on_kokkos {
 
-/// See `context_kernels`.
-template <class Exec, class Gemm, class Body>
-void run_on_rows(kokkos<Exec, Gemm>& backend, std::int64_t n, std::int64_t size, const Body& body) {
-  detail::on_kokkos::each(
-      backend.launcher(), "heddle::run_on_rows", n, n * size, KOKKOS_LAMBDA(const std::int64_t i) {
-        detail::in_groups::lone_thread alone;
-        body(alone, i);
+template <class Exec, class Work>
+void body(ops::on_rows<Work>, const on<Exec>& exec, const Work& work, std::int64_t n, std::int64_t size) {
+  each(
+      exec, "heddle::run_on_rows", n, n * size, KOKKOS_LAMBDA(const std::int64_t i) {
+        in_groups::lone_thread alone;
+        work(alone, i);
       });
 }
 
-}  // namespace heddle::inline v0::compute
+}  // namespace heddle::inline v0::compute::detail::on_kokkos

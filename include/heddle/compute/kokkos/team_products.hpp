@@ -1,7 +1,7 @@
 // heddle/compute/kokkos/team_products.hpp: matrix products and attention of a Kokkos backend as team kernels, on any execution space.
 #pragma once
 
-#include <heddle/compute/group/attention_members.hpp>
+#include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/group/grouped_products.hpp>
 #include <heddle/compute/group/product_tiles.hpp>
 #include <heddle/compute/check.hpp>
@@ -14,6 +14,7 @@
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -21,7 +22,7 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-/// What kernels are launched on, with teams for products.
+/// What kernels are launched on, with teams for products and attention.
 template <class Exec, std::int64_t TileBytes, int TeamSize>
 struct on_teams : on<Exec> {
   team_launcher<Exec, TileBytes, TeamSize> teams_for(const char* kernel) const noexcept {
@@ -53,12 +54,18 @@ void body(ops::grouped_matmul_backward_weight, const on_teams<Exec, TileBytes, T
       to.teams_for("heddle::grouped_matmul_backward_weight"),
       in_groups::grouped_weight_operands<T, sum_of_type<T>, sum_of_type<T>>{experts, k, n, x, dy, offsets, dw, beta});
 }
+template <std::derived_from<ops::attention_operation> Op, class Exec, std::int64_t TileBytes, int TeamSize, class... V>
+  requires requires(const team_launcher<Exec, TileBytes, TeamSize>& of, const V&... v) {
+    in_groups::body(Op{}, of, v...);
+  }
+void body(Op op, const on_teams<Exec, TileBytes, TeamSize>& to, const V&... v) {
+  in_groups::body(op, to.teams_for(Op::label), v...);
+}
 
 /// The queue of a backend, and its products and attention by teams. Sums are added in an order that depends on the size of the tiles
-/// alone. Slices and pages lie in memory of the execution space, and are not looked at.
+/// alone.
 template <class Exec, std::int64_t TileBytes, int TeamSize>
-class team_products
-    : public in_groups::attention_members<team_products<Exec, TileBytes, TeamSize>, kokkos_memory<Exec>> {
+class team_products {
  public:
   using space = kokkos_memory<Exec>;
 
@@ -77,9 +84,6 @@ class team_products
   typename space::queue queue_{};
 
  private:
-  friend class in_groups::attention_members<team_products, space>;
-  team_launcher<Exec, TileBytes, TeamSize> group_launcher(const char* kernel) noexcept { return {queue_, kernel}; }
-
   static void check_threads(int threads) {
     if (threads < 1) [[unlikely]]
       throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));

@@ -67,9 +67,11 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   compute::run<compute::ops::store_rows>(b.compute(), k, cache.places, keys);
   compute::run<compute::ops::store_rows>(b.compute(), v, cache.places, values);
   if constexpr (sees_window<B>)
-    b.compute().attention(q, keys, values, b.run().windowed, scale, out, b.vector(log_sum_exp{}), cache.windowed);
+    compute::run<compute::ops::attention>(b.compute(), q, keys, values, b.run().windowed, scale, out,
+                                          b.vector(log_sum_exp{}), cache.windowed);
   else
-    b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
+    compute::run<compute::ops::attention>(b.compute(), q, keys, values, b.run().sequences, scale, out,
+                                          b.vector(log_sum_exp{}), cache.pages);
 }
 template <bool Ok, class Layer>
 inline constexpr bool sees_whole_documents = Ok;
@@ -91,8 +93,8 @@ void attend(const B& b, const const_heads_of_call<B>& q, const const_heads_of_ca
   if constexpr (B::has_context)
     b.run().cache.attend(b.run().replays, q, k, v, scale, out, b.vector(log_sum_exp{}));
   else
-    b.compute().attention(q, k, v, slices_of(b), scale, out, b.vector(log_sum_exp{}),
-                          compute::key_pages_in<typename B::space>{});
+    compute::run<compute::ops::attention>(b.compute(), q, k, v, slices_of(b), scale, out, b.vector(log_sum_exp{}),
+                                          compute::key_pages_in<typename B::space>{});
 }
 // Its gradients, from those of `out`.
 template <class B>
@@ -103,8 +105,9 @@ void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const
   if constexpr (B::has_context)
     b.run().cache.attend_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), scale, dq, dk, dv);
   else
-    b.compute().attention_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), slices_of(b), scale, dq, dk, dv,
-                                   compute::key_pages_in<typename B::space>{});
+    compute::run<compute::ops::attention_backward>(b.compute(), dout, q, k, v, out, b.vector(log_sum_exp{}),
+                                                   slices_of(b), scale, dq, dk, dv,
+                                                   compute::key_pages_in<typename B::space>{});
 }
 // Bytes that a backend's attention takes for a moment with a cache, up to `rows` rows that see up to `keys` keys.
 template <class B>
@@ -174,7 +177,7 @@ struct fused_attention {
         detail::attend(b, third(b, b[qkv{}], 0), third(b, b[qkv{}], 1), third(b, b[qkv{}], 2), scale<B>(),
                        compute::heads_of(v, b[log_sum_exp{}].extent(1), out.in[1]));
       else
-        b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{}));
+        compute::run<compute::ops::causal_attention>(b.compute(), b[qkv{}], shape(b), v, b.vector(log_sum_exp{}));
     });
     return combine.forward(b[heads_out{}], y);
   }
@@ -205,8 +208,8 @@ struct fused_attention {
                               third(b, b[qkv{}], 2), heads(b[heads_out{}]), scale<B>(), third(b, b[d_qkv{}], 0),
                               third(b, b[d_qkv{}], 1), third(b, b[d_qkv{}], 2));
     } else {
-      b.compute().attention_backward(b[d_heads_out{}], b[qkv{}], b[heads_out{}], b.vector(log_sum_exp{}), shape(b),
-                                     b[d_qkv{}]);
+      compute::run<compute::ops::causal_attention_backward>(b.compute(), b[d_heads_out{}], b[qkv{}], b[heads_out{}],
+                                                            b.vector(log_sum_exp{}), shape(b), b[d_qkv{}]);
     }
     make_scattered<typename l::dx_made, dual<typename l::x_edge>, in_layer>(
         b, whole_in{}, dx, [&](auto sum, row_range at) { project.backward_input(x, rows_of(b[d_qkv{}], at), sum); });

@@ -1,7 +1,6 @@
 // heddle/model/paper/timed.hpp: a backend that computes as another one does and notes how long each kernel takes.
 #pragma once
 
-#include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/model/paper/backend.hpp>
@@ -43,64 +42,15 @@ class timed_backend {
   template <class Op, class T, class... Args>
     requires compute::offered<Op, Kernels, T>
   void run(const Args&... args) {
-    timed(
-        Op::name, [&] { compute::run<Op>(kernels_, args...); }, [&] { return detail::operation_flops<Op>(args...); },
-        args...);
-  }
-
-#define HEDDLE_TIMED_KERNEL(HEAD, NAME, CALL, VALUES)                                                    \
-  HEAD                                                                                                   \
-    requires requires(Kernels& k, const Args&... args) { CALL(args...); }                                \
-  auto NAME(const Args&... args) {                                                                       \
-    Kernels& k = kernels_;                                                                               \
-    return timed(                                                                                        \
-        #NAME, [&]() -> decltype(auto) { return CALL(args...); },                                        \
-        [&] { return detail::kernel_flops<detail::counted(#NAME) VALUES>(queue(), args...); }, args...); \
-  }
-#define HEDDLE_TIMED_PLAIN(NAME) HEDDLE_TIMED_KERNEL(template <class... Args>, NAME, k.NAME, )
-#define HEDDLE_TIMED_OF_VALUES(NAME)                                                                                \
-  HEDDLE_TIMED_KERNEL(template <auto... Values HEDDLE_TIMED_COMMA class... Args>, NAME, k.template NAME<Values...>, \
-                      HEDDLE_TIMED_COMMA Values...)
-#define HEDDLE_TIMED_OF_TYPE(NAME) \
-  HEDDLE_TIMED_KERNEL(template <class Of HEDDLE_TIMED_COMMA class... Args>, NAME, k.template NAME<Of>, )
-#define HEDDLE_TIMED_COMMA ,
-  HEDDLE_EACH_KERNEL(HEDDLE_TIMED_PLAIN, HEDDLE_TIMED_OF_VALUES, HEDDLE_TIMED_OF_TYPE)
-#undef HEDDLE_TIMED_COMMA
-#undef HEDDLE_TIMED_OF_TYPE
-#undef HEDDLE_TIMED_OF_VALUES
-#undef HEDDLE_TIMED_PLAIN
-#undef HEDDLE_TIMED_KERNEL
-
-  /// See `compute::context_kernels`.
-  template <class Body>
-    requires requires(Kernels& k, std::int64_t n, const Body& body) { run_on_rows(k, n, n, body); }
-  friend void run_on_rows(timed_backend& backend, std::int64_t n, std::int64_t size, const Body& body) {
     const std::int64_t begin = now_ns();
-    run_on_rows(backend.kernels_, n, size, body);
-    backend.queue().wait();
-    backend.times_.note(detail::name_of_body<Body>(), detail::flops_of_body(body), detail::bytes_of_body(body),
-                        1e-9 * static_cast<double>(now_ns() - begin));
+    compute::run<Op>(kernels_, args...);
+    queue().wait();
+    times_.note(detail::name_of_operation<Op>(), detail::operation_flops<Op>(queue(), args...),
+                (std::int64_t{0} + ... + detail::bytes_of_arguments(args)),
+                1e-9 * static_cast<double>(now_ns() - begin));
   }
 
  private:
-  template <class Call, class Flops, class... Args>
-  auto timed(std::string_view name, Call&& call, Flops&& flops, const Args&... args) {
-    const std::int64_t begin = now_ns();
-    const auto note = [&] {
-      queue().wait();
-      times_.note(name, flops(), (std::int64_t{0} + ... + detail::bytes_of_argument(args)),
-                  1e-9 * static_cast<double>(now_ns() - begin));
-    };
-    if constexpr (std::is_void_v<decltype(call())>) {
-      call();
-      note();
-    } else {
-      auto result = call();
-      note();
-      return result;
-    }
-  }
-
   Kernels kernels_;
   kernel_times times_;
 };

@@ -95,11 +95,10 @@ constexpr std::int64_t bytes_of_argument(const compute::head_rows<T, Space>& x) 
   return x.rows * x.width() * static_cast<std::int64_t>(sizeof(T));
 }
 
-// Causal attention of equal sequences that lie one behind the other: 2 operations for each pair and element of a head.
-constexpr std::int64_t flops_of_attention(std::int64_t sequences, std::int64_t rows, std::int64_t heads,
-                                          std::int64_t elements) noexcept {
+// Query-key pairs of equal causal sequences that lie one behind the other.
+constexpr std::int64_t causal_pairs(std::int64_t sequences, std::int64_t rows) noexcept {
   const std::int64_t length = sequences == 0 ? 0 : rows / sequences;
-  return 2 * sequences * (length * (length + 1) / 2) * heads * elements;
+  return sequences * (length * (length + 1) / 2);
 }
 
 }  // namespace detail

@@ -58,13 +58,13 @@ HEDDLE_INLINE std::vector<attention_group> attention_groups(std::span<const atte
     for (const attention_slice& s : list) g.end = (std::max)(g.end, s.q_end);
     g.slices = std::move(list);
     const auto most = [&](std::int64_t rows) {
-      std::int64_t most = 0;
+      std::int64_t greatest = 0;
       for (std::int64_t first = g.begin; first < g.end; first += rows) {
         std::int64_t keys = 0;
         for (const attention_slice& s : g.slices) keys += s.of_queries(first, first + rows).keys();
-        most = (std::max)(most, keys);
+        greatest = (std::max)(greatest, keys);
       }
-      return most;
+      return greatest;
     };
     g.rows = (std::min)(g.end - g.begin, query_block(most(64)));
     g.keys = most(g.rows);

@@ -1,0 +1,166 @@
+// heddle/compute/ops/attention.hpp: attention as operations: of any mask, grouped heads and pages, and causal over q, k, v side by side.
+#pragma once
+
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/kernel_arguments.hpp>
+#include <heddle/compute/op.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace heddle::inline v0::compute {
+namespace detail {
+
+// Rows of heads of any type: for checks, which look at no element.
+using any_heads = head_rows<const std::byte>;
+template <class T>
+constexpr any_heads sizes_of(const head_rows<T>& x) noexcept {
+  return {nullptr, x.rows, x.heads, x.head_dim, x.stride};
+}
+// Errors of these: `layout_error`.
+HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
+                                   std::size_t slices, double scale, bool is_float, const any_heads& out,
+                                   std::size_t lse, const key_pages& pages);
+HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y);
+HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64_t key_rows,
+                              std::span<const attention_slice> slices, const key_pages& pages);
+HEDDLE_INLINE void check_causal_attention(const char* name, const attention_shape& s, dynamic_shape<2> qkv,
+                                          dynamic_shape<2> out, std::size_t lse);
+HEDDLE_INLINE void check_same_shape(const char* name, const char* what, dynamic_shape<2> x, dynamic_shape<2> y);
+
+}  // namespace detail
+
+namespace ops {
+struct keys {};           ///< a dimension: rows of keys and values
+struct key_heads {};      ///< heads of keys and values: a divisor of the heads of queries
+struct value_columns {};  ///< elements of a head of values and of the result
+struct slices {};         ///< slices of a mask
+
+/// The base of operations of attention.
+struct attention_operation : sized_operation {};
+/// The name of the operation, and that of its kernels in tools.
+template <bool Back>
+struct attention_named : attention_operation {
+  static constexpr const char* name = Back ? "attention_backward" : "attention";
+  static constexpr const char* label = Back ? "heddle::attention_backward" : "heddle::attention";
+};
+
+/// out = softmax(scale q k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads.
+/// Several slices may name one query; a pair of query and key is in one slice at most. A query that sees no key has
+/// out = 0, lse = -inf. Queries of which `pages` says that they are few of their sequence may be computed in parts of their keys.
+/// Shapes: lse [heads, rows of queries], the log-sum-exp of scores. It and the scale are `sum_of_type<T>`: float for elements of 16 bits.
+/// Errors: `layout_error` if sizes differ; for slices and pages outside of queries and keys, where the host can read them.
+/// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
+struct attention : attention_named<false> {
+  static constexpr const char* arguments[] = {"q", "k", "v", "slices", "scale", "out", "lse", "pages"};
+  static constexpr std::size_t mask_argument = 3;
+  using dims = sizes<rows, heads, columns, keys, key_heads, value_columns, slices>;
+  using takes = signature<in_heads<rows, heads, columns>, in_heads<keys, key_heads, columns>,
+                          in_heads<keys, key_heads, value_columns>, sized_row<in_of<attention_slice, slices>>, number,
+                          out_heads<rows, heads, value_columns>, sized_row<out_sums<heads, rows>>, pages>;
+  /// Of so many pairs of a query and a key that it sees.
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) {
+    return 2 * pairs * n[heads{}] * (n[columns{}] + n[value_columns{}]);
+  }
+  static void check(const auto& q, const auto& k, const auto& v, const auto& seen, auto scale, const auto& out,
+                    const auto& lse, const key_pages& where) {
+    detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), detail::sizes_of(out), lse.size(), where);
+  }
+  static void check_values(const auto& q, const auto& k, const auto&, std::span<const attention_slice> seen, auto,
+                           const auto&, const auto&, const key_pages& where) {
+    detail::check_seen(name, q.rows, k.rows, seen, where);
+  }
+};
+/// Overwrites dq, dk and dv. out and lse may be those of more keys than the slices have, as in context parallelism: the
+/// gradients then are these keys' shares.
+struct attention_backward : attention_named<true> {
+  static constexpr const char* arguments[] = {"dout",   "q",     "k",  "v",  "out", "lse",
+                                              "slices", "scale", "dq", "dk", "dv",  "pages"};
+  static constexpr std::size_t mask_argument = 6;
+  using dims = attention::dims;
+  using takes = signature<in_heads<rows, heads, value_columns>, in_heads<rows, heads, columns>,
+                          in_heads<keys, key_heads, columns>, in_heads<keys, key_heads, value_columns>,
+                          in_heads<rows, heads, value_columns>, sized_row<in_sums<heads, rows>>,
+                          sized_row<in_of<attention_slice, slices>>, number, out_heads<rows, heads, columns>,
+                          out_heads<keys, key_heads, columns>, out_heads<keys, key_heads, value_columns>, pages>;
+  /// The four products that a backward needs, not the scores that kernels compute again.
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 2 * attention::flops(n, pairs); }
+  static void check(const auto& dout, const auto& q, const auto& k, const auto& v, const auto& out, const auto& lse,
+                    const auto& seen, auto scale, const auto& dq, const auto& dk, const auto& dv,
+                    const key_pages& where) {
+    using detail::check_same_heads, detail::sizes_of;
+    detail::check_attention(name, sizes_of(q), sizes_of(k), sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), sizes_of(out), lse.size(), where);
+    check_same_heads(name, "dout", sizes_of(out), sizes_of(dout));
+    check_same_heads(name, "dq", sizes_of(q), sizes_of(dq));
+    check_same_heads(name, "dk", sizes_of(k), sizes_of(dk));
+    check_same_heads(name, "dv", sizes_of(v), sizes_of(dv));
+  }
+  static void check_values(const auto&, const auto& q, const auto& k, const auto&, const auto&, const auto&,
+                           std::span<const attention_slice> seen, auto, const auto&, const auto&, const auto&,
+                           const key_pages& where) {
+    detail::check_seen(name, q.rows, k.rows, seen, where);
+  }
+};
+
+struct statistics {};  ///< a dimension: log-sum-exps, of heads * rows
+struct widths {};      ///< columns of the result: heads * head_dim
+
+/// Causal self-attention of sequences of one length that lie one behind the other, with scores scaled by 1 / sqrt(head_dim); lse as of `attention`.
+/// Shapes: qkv [batch * sequence, 3 * heads * head_dim] with columns q|k|v, each head-major; out [batch * sequence, heads * head_dim].
+struct causal_attention : attention_named<false> {
+  static constexpr const char* arguments[] = {"qkv", "shape", "out", "lse"};
+  static constexpr std::size_t mask_argument = 1;
+  using dims = sizes<rows, columns, widths, statistics>;
+  using takes = signature<sized<in<rows, columns>>, value<attention_shape>, sized<out<rows, widths>>,
+                          sized_row<out_sums<statistics>>>;
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 4 * pairs * n[widths{}]; }
+  static void check(const auto& qkv, const attention_shape& s, const auto& out, const auto& lse) {
+    detail::check_causal_attention(name, s, qkv.shape(), out.shape(), lse.size());
+  }
+};
+/// Overwrites dqkv.
+struct causal_attention_backward : attention_named<true> {
+  static constexpr const char* arguments[] = {"dout", "qkv", "out", "lse", "shape", "dqkv"};
+  static constexpr std::size_t mask_argument = 4;
+  using dims = causal_attention::dims;
+  using takes = signature<sized<in<rows, widths>>, sized<in<rows, columns>>, sized<in<rows, widths>>,
+                          sized_row<in_sums<statistics>>, value<attention_shape>, sized<out<rows, columns>>>;
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 8 * pairs * n[widths{}]; }
+  static void check(const auto& dout, const auto& qkv, const auto& out, const auto& lse, const attention_shape& s,
+                    const auto& dqkv) {
+    detail::check_causal_attention(name, s, qkv.shape(), out.shape(), lse.size());
+    detail::check_same_shape(name, "dout", out.shape(), dout.shape());
+    detail::check_same_shape(name, "dqkv", qkv.shape(), dqkv.shape());
+  }
+};
+}  // namespace ops
+
+namespace detail {
+/// q, k or v of a product of all three.
+template <class T>
+head_rows<T> third_of(matrix_view<T> qkv, const attention_shape& s, std::int64_t i) {
+  return heads_of(qkv, s.heads, s.head_dim, i * s.width());
+}
+template <class S>
+S score_scale(const attention_shape& s) {
+  return s.head_dim == 0 ? S(1) : S(1) / std::sqrt(static_cast<S>(s.head_dim));
+}
+}  // namespace detail
+
+/// Causal attention over q, k and v side by side.
+struct attention_facet : operations<ops::causal_attention, ops::causal_attention_backward> {};
+/// Attention over slices of queries and keys.
+struct sliced_attention_facet : operations<ops::attention, ops::attention_backward> {};
+
+}  // namespace heddle::inline v0::compute
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/compute/impl/ops/attention.hpp>
+#endif
