@@ -331,12 +331,12 @@ class model_runner {
     if constexpr (draws_on_device)
       if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
     if (s.rows() == 0) return;
-    rows_.prepare(s, stage_.cache().block_rows, stage_.window());
+    rows_.prepare(s, stage_.cache().block_rows, stage_.window(), stage_.order_of(s));
     auto&& pipeline = world_->template along_if<Pipeline>();
-    const std::int64_t elements = s.rows() * stage_.config().width;
+    const std::int64_t elements = stage_.stream_elements(s.rows());
     const row in = part_of(in_, stage_.is_first() ? 0 : elements), out = part_of(out_, stage_.is_last() ? 0 : elements);
     if (!stage_.is_first()) receive(pipeline, in, pipeline.rank() - 1, stream_tag);
-    stage_.forward(rows_, s.tokens, in, out);
+    stage_.forward(rows_, rows_.tokens(), in, out);
     wait_on_host();  // the step's rows are the host's
     if (!stage_.is_last()) send(pipeline, out, pipeline.rank() + 1, stream_tag);
     const auto wanted = static_cast<std::int64_t>(s.wanted.size());

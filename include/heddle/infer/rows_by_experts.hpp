@@ -49,6 +49,8 @@ class rows_by_experts {
       : placement_(detail::checked_placement(std::move(placement), ranks, vocabulary)) {}
 
   int ranks() const noexcept { return placement_.ranks; }
+  std::int64_t vocabulary() const noexcept { return std::ssize(placement_.rank_of_token); }
+  int experts() const noexcept { return placement_.experts; }
 
   /// order[i]: the row at place i. Sure rows first take a place on their rank, if it has one left; all others take what is left, in order.
   /// The same on all ranks. Work: rows log rows. Errors: `config_error` for a token outside the vocabulary.
