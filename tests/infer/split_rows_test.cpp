@@ -4,15 +4,21 @@
 
 #include <heddle/core/random.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/lockstep_runner.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/rows_by_experts.hpp>
 #include <heddle/model/mixtral.hpp>
+#include <heddle/testing/counting_world.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -120,6 +126,132 @@ TEST_CASE("ranks that share the rows of a step answer as one rank, in any order 
       for (std::size_t i = 0; i < found.log_probabilities.size(); ++i)
         worst = std::max(worst, std::abs(found.log_probabilities[i] - alone.log_probabilities[i]));
       CHECK(worst < 1e-10);
+    }
+}
+
+namespace {
+
+namespace counting = heddle::testing::counting;
+using replica_mesh = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::ep>, hd::axis<hd::tp>>;
+
+// A world whose calls are listed.
+struct listed_replicas {
+  counting::world<replica_mesh>& all;
+  int rank() const { return all.rank(); }
+  int size() const { return all.size(); }
+  const replica_mesh& mesh() const { return all.mesh(); }
+  auto& control() { return all.control(); }
+  template <class... Kept>
+  auto& along_of(hd::type_list<Kept...>) {
+    return all.along<Kept...>();
+  }
+  template <class... Kept>
+  auto& control_of(hd::type_list<Kept...>) {
+    return all.control_along<Kept...>();
+  }
+  template <class... Tags>
+  auto& along_if() {
+    return along_of(typename replica_mesh::template tags_among<Tags...>{});
+  }
+  template <class... Tags>
+  auto& control_along_if() {
+    return control_of(typename replica_mesh::template tags_among<Tags...>{});
+  }
+};
+using replica_runner = inf::model_runner<md::mixtral<double, md::expert_parallel<>>, listed_replicas, backend>;
+
+// What is wrong with the collectives of the ranks, or "": within a group all have called the same, in the same order.
+std::string disagreement(const std::vector<std::vector<counting::call>>& of_ranks) {
+  std::map<const void*, std::map<std::size_t, std::vector<std::tuple<std::string, std::int64_t, int>>>> groups;
+  std::map<std::tuple<const void*, int, int, int>, std::vector<std::int64_t>> sent, received;
+  for (std::size_t r = 0; r < of_ranks.size(); ++r)
+    for (const counting::call& c : of_ranks[r])
+      if (std::string(c.what) == "send")
+        sent[{c.group, c.rank, c.peer, c.tag}].push_back(c.elements);
+      else if (std::string(c.what) == "recv")
+        received[{c.group, c.peer, c.rank, c.tag}].push_back(c.elements);
+      else  // rows that are gathered or exchanged are as many as a rank has: their number may differ
+        groups[c.group][r].emplace_back(c.what, std::string(c.what) == "all_to_all" ? 0 : c.elements, c.peer);
+  for (const auto& [group, ranks] : groups)
+    for (const auto& [r, list] : ranks)
+      if (list != ranks.begin()->second) return "rank " + std::to_string(r) + " called other collectives";
+  return sent == received ? "" : "messages that were sent are not those that were received";
+}
+
+struct replica_answers {
+  std::map<std::size_t, std::vector<std::int32_t>> tokens{};  // by request
+  std::vector<std::int64_t> steps{}, rests{};                 // by replica
+  std::string disagreement{};
+};
+
+// Request i goes to replica `to[i]`; an engine with `late` gets its requests after so many turns.
+replica_answers serve(const replica_mesh& mesh, const std::vector<int>& to, int late = 0) {
+  replica_answers found;
+  const auto replicas = static_cast<std::size_t>(mesh.extent<hd::ep>());
+  found.steps.assign(replicas, 0);
+  found.rests.assign(replicas, 0);
+  std::mutex mutex;
+  std::vector<std::vector<counting::call>> calls(static_cast<std::size_t>(mesh.size()));
+  counting::run(
+      mesh,
+      [&](counting::world<replica_mesh>& all) {
+        listed_replicas world{all};
+        backend kernels{1};
+        inf::lockstep_runner<replica_runner> runner(small, world, kernels, {40, 4}, 9);
+        runner.stage().initialize(seed);
+        if (!runner.leads()) {
+          runner.follow();
+        } else {
+          inf::engine<inf::lockstep_runner<replica_runner>> engine(runner, {.seed = 5});
+          const int mine = mesh.coordinate<hd::ep>(world.rank());
+          const auto asked = requests();
+          std::map<inf::request_id, std::size_t> number;
+          int turns = 0;
+          const auto submit = [&](bool now) {
+            for (std::size_t i = 0; now && i < asked.size(); ++i)
+              if (to[i] == mine) number[engine.submit(asked[i])] = i;
+          };
+          submit(late == 0 || mine == 0);
+          while (runner.turn(engine, [&](const inf::event& e) {
+            const std::lock_guard lock(mutex);
+            if (e.token) found.tokens[number.at(e.id)].push_back(*e.token);
+          }))
+            submit(++turns == late && mine != 0);
+          const std::lock_guard lock(mutex);
+          found.steps[static_cast<std::size_t>(mine)] = runner.steps();
+          found.rests[static_cast<std::size_t>(mine)] = runner.rests();
+          runner.finish();
+        }
+        calls[static_cast<std::size_t>(world.rank())] = all.calls();
+      },
+      std::chrono::milliseconds(60'000));
+  found.disagreement = disagreement(calls);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("replicas with unequal and empty queues end, with the answers of one rank", "[infer][experts][ranks]") {
+  INFO("seed " << seed);
+  // Greedy ones: tokens that are drawn depend on a request's number in its engine.
+  const answers alone = answer(mesh_type{1, 1}, nullptr);
+  for (const replica_mesh& mesh :
+       {replica_mesh{1, 1, 1}, replica_mesh{1, 2, 1}, replica_mesh{1, 3, 1}, replica_mesh{1, 2, 2}, replica_mesh{2, 2, 1}})
+    for (const int kind : {0, 1, 2, 3}) {
+      const int replicas = mesh.extent<hd::ep>();
+      CAPTURE(to_string(mesh), kind);
+      std::vector<int> to;  // all to one, unequal, to the last alone, none
+      for (int i = 0; i < 5; ++i)
+        to.push_back(kind == 0 ? 0 : kind == 1 ? i * i % replicas : kind == 2 ? replicas - 1 : replicas);
+      const replica_answers found = serve(mesh, to, kind == 1 ? 3 : 0);
+      CHECK(found.disagreement == "");
+      CHECK(found.tokens.size() == (kind == 3 ? 0 : 5));
+      for (const auto& [i, tokens] : found.tokens) {
+        CHECK(tokens.size() == 6);
+        if (i != 3) CHECK(tokens == std::next(alone.tokens.begin(), static_cast<std::ptrdiff_t>(i))->second);
+      }
+      for (std::size_t r = 0; r < found.steps.size(); ++r)
+        CHECK(found.steps[r] + found.rests[r] == found.steps[0] + found.rests[0]);
     }
 }
 
