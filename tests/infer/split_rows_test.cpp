@@ -34,9 +34,8 @@ using infer_test::backend, infer_test::mesh_type, infer_test::world_type;
 namespace {
 
 // Attention, experts and rows over tp.
-using shared_rows =
-    hd::sharding<hd::dim::split<hd::dim::heads, hd::tp>, hd::dim::split<hd::dim::vocabulary, hd::tp>,
-                 hd::dim::split<hd::dim::sequence, hd::tp>, hd::dim::split<hd::dim::experts, hd::tp>>;
+using shared_rows = hd::sharding<hd::dim::split<hd::dim::heads, hd::tp>, hd::dim::split<hd::dim::vocabulary, hd::tp>,
+                                 hd::dim::split<hd::dim::sequence, hd::tp>, hd::dim::split<hd::dim::experts, hd::tp>>;
 using model_type = md::mixtral<double, shared_rows>;
 using runner_type = inf::model_runner<model_type, world_type, backend>;
 
@@ -235,8 +234,8 @@ TEST_CASE("replicas with unequal and empty queues end, with the answers of one r
   INFO("seed " << seed);
   // Greedy ones: tokens that are drawn depend on a request's number in its engine.
   const answers alone = answer(mesh_type{1, 1}, nullptr);
-  for (const replica_mesh& mesh :
-       {replica_mesh{1, 1, 1}, replica_mesh{1, 2, 1}, replica_mesh{1, 3, 1}, replica_mesh{1, 2, 2}, replica_mesh{2, 2, 1}})
+  for (const replica_mesh& mesh : {replica_mesh{1, 1, 1}, replica_mesh{1, 2, 1}, replica_mesh{1, 3, 1},
+                                   replica_mesh{1, 2, 2}, replica_mesh{2, 2, 1}})
     for (const int kind : {0, 1, 2, 3}) {
       const int replicas = mesh.extent<hd::ep>();
       CAPTURE(to_string(mesh), kind);

@@ -79,7 +79,8 @@ problem random_problem(int ranks, std::int64_t rows, std::uint64_t stream, int e
   p.table.experts = p.experts;
   for (int e = 0; e < p.experts; ++e) p.table.rank_of_expert.push_back(e % ranks);
   for (std::size_t e = p.table.rank_of_expert.size(); e-- > 1;)
-    std::swap(p.table.rank_of_expert[e], p.table.rank_of_expert[static_cast<std::size_t>(below(static_cast<int>(e) + 1))]);
+    std::swap(p.table.rank_of_expert[e],
+              p.table.rank_of_expert[static_cast<std::size_t>(below(static_cast<int>(e) + 1))]);
   for (int t = 0; t < p.vocabulary; ++t) {
     p.table.rank_of_token.push_back(below(ranks + 1) - 1);
     p.table.confidence.push_back(static_cast<std::uint8_t>(below(256)));
@@ -103,9 +104,8 @@ std::vector<std::vector<int>> chosen_experts(const problem& p) {
         score[e] += p.router[e * width + d] * p.x[static_cast<std::size_t>(r) * width + d];
     std::vector<int> order(score.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](int a, int b) {
-      return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
-    });
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)]; });
     order.resize(static_cast<std::size_t>(p.chosen));
     all.push_back(order);
   }

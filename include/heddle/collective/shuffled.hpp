@@ -35,8 +35,8 @@ class row_shuffle {
     }
     const std::int64_t sum = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
     if (sum != std::ssize(order_) || std::any_of(sizes_.begin(), sizes_.end(), [](std::int64_t n) { return n < 0; }))
-      throw config_error(text_of({"heddle: an order of ", order_.size(),
-                                  " rows is cut into sizes of at least 0 with that sum, got ", sum}));
+      throw config_error(text_of(
+          {"heddle: an order of ", order_.size(), " rows is cut into sizes of at least 0 with that sum, got ", sum}));
   }
   /// With balanced sizes for so many ranks (`balanced_split`).
   row_shuffle(std::span<const std::int32_t> order, int ranks) : row_shuffle(order, even(std::ssize(order), ranks)) {}

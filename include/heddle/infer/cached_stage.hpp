@@ -47,8 +47,8 @@ inline void require_each_row(std::span<const std::int32_t> order, std::int64_t r
     if (once) seen[static_cast<std::size_t>(row)] = true;
   }
   if (!once)
-    throw config_error("heddle: an order of a step names each of its " + std::to_string(rows) + " rows once, got one of " +
-                       std::to_string(order.size()));
+    throw config_error("heddle: an order of a step names each of its " + std::to_string(rows) +
+                       " rows once, got one of " + std::to_string(order.size()));
 }
 inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool has_states) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
@@ -57,9 +57,10 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool ha
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
   if (c.states < 0 || c.states > most || (has_states && c.states < 1))
-    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
-                       "got " +
-                       std::to_string(c.states));
+    throw config_error(
+        "heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+        "got " +
+        std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -86,13 +87,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   using typename types::layouts, typename types::mesh_type, typename types::places;
   /// Whether each rank has a part of a step's rows between its layers (split<dim::sequence, ...>).
   static constexpr bool splits_rows = layouts::template splits_rows<model::dims<dim::width>>;
+  static_assert(detail::steps_have_whole_rows < !splits_rows ||
+                    model::layers::cached_traits<block_layer>::takes_split_rows,
+                how >,
+                "heddle: the layers of this model take all rows of a step of inference: take a sharding without "
+                "split<dim::sequence, ...>");
   static_assert(
-      detail::steps_have_whole_rows<!splits_rows || model::layers::cached_traits<block_layer>::takes_split_rows, how>,
-      "heddle: the layers of this model take all rows of a step of inference: take a sharding without "
-      "split<dim::sequence, ...>");
-  static_assert(detail::steps_have_whole_rows<layouts::context_axes::size == 0, how>,
-                "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
-                "split, which has the same parameters");
+      detail::steps_have_whole_rows < layouts::context_axes::size == 0, how >,
+      "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
+      "split, which has the same parameters");
   static_assert(
       detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
@@ -260,9 +263,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// Errors: `config_error` for an order on other ranks than share rows, or of another vocabulary or number of experts.
   template <class Order>
   void order_rows(Order order) {
-    static_assert(detail::rows_have_an_order<splits_rows && !keeps::has_states && !keeps::windows, how>,
-                  "heddle: order_rows: rows have an order of their own where split<dim::sequence, ...> cuts them into parts, "
-                  "and layers keep no states and no windows");
+    static_assert(
+        detail::rows_have_an_order < splits_rows && !keeps::has_states && !keeps::windows, how >,
+        "heddle: order_rows: rows have an order of their own where split<dim::sequence, ...> cuts them into parts, "
+        "and layers keep no states and no windows");
     const int ranks = parts_of_rows(typename layouts::template sequence_axes<model::dims<dim::width>>{});
     const auto require = [](std::int64_t expected, std::int64_t got, const char* what) {
       if (expected != got)

@@ -69,8 +69,7 @@ class rows_by_experts {
     std::vector<int> rank(tokens.size(), plan::expert_placement::unseen);
     std::vector<std::int64_t> taken(static_cast<std::size_t>(placement_.ranks), 0);
     for (const std::int32_t row : sure) {
-      const int likely =
-          placement_.rank_of_token[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)])];
+      const int likely = placement_.rank_of_token[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)])];
       if (std::int64_t& n = taken[static_cast<std::size_t>(likely)]; n < parts.size(likely)) {
         rank[static_cast<std::size_t>(row)] = likely;
         ++n;

@@ -27,8 +27,8 @@ class experts_in_order {
   /// Errors: `config_error` for orders of another number of layers or experts, and for one that takes experts of one group of a router to
   /// several.
   template <class In, class Block, class Out, class Other>
-  experts_in_order(const layers::language_model<In, Block, Out, Other>& model, const std::vector<std::vector<int>>& orders,
-                   NameOf name_of = {})
+  experts_in_order(const layers::language_model<In, Block, Out, Other>& model,
+                   const std::vector<std::vector<int>>& orders, NameOf name_of = {})
       : name_of_(std::move(name_of)) {
     std::size_t layer = 0;
     for (std::int64_t l = 0; l < model.count; ++l)
@@ -47,7 +47,8 @@ class experts_in_order {
   }
 
  private:
-  static void require_order(const std::vector<int>& order, std::int64_t experts, std::int64_t groups, std::size_t layer) {
+  static void require_order(const std::vector<int>& order, std::int64_t experts, std::int64_t groups,
+                            std::size_t layer) {
     std::vector<bool> seen(order.size(), false);
     bool whole = std::ssize(order) == experts;
     for (const int e : order) {
@@ -61,10 +62,9 @@ class experts_in_order {
     for (std::size_t i = 0; each > 0 && i < order.size(); ++i) {
       const auto first = order[i - i % static_cast<std::size_t>(each)];
       if (order[i] / each != first / each)
-        throw config_error(heddle::detail::text_of(
-            {"heddle: a router that chooses among ", groups, " groups of ", each,
-             " experts needs them to stay together; the order of layer ", layer, " has experts ", first, " and ",
-             order[i], " in one group"}));
+        throw config_error(heddle::detail::text_of({"heddle: a router that chooses among ", groups, " groups of ", each,
+                                                    " experts needs them to stay together; the order of layer ", layer,
+                                                    " has experts ", first, " and ", order[i], " in one group"}));
     }
   }
   template <class Layer>
