@@ -296,8 +296,10 @@ class model_runner {
                          " ranks; give each replica a world of its own, world.sub<...>(), with an engine in each");
     return config;
   }
-  // The axes of one replica, and its control plane.
-  using row_axes = typename stage_type::layouts::row_axes;
+  // The axes between replicas, those of one, and its control plane.
+  template <class... Tags>
+  static typename whole_mesh::template tags_among<Tags...> axes_of_world(type_list<Tags...>);
+  using row_axes = decltype(axes_of_world(typename stage_type::layouts::row_axes{}));
   using own_axes = typename model::detail::axes_without<typename whole_mesh::tags, row_axes>::type;
   template <class... Tags>
   auto& control_along(type_list<Tags...>) {
