@@ -4,8 +4,10 @@
 #include "transport.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/experts_in_order.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen3_moe.hpp>
+#include <heddle/model/write_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/safetensors.hpp>
@@ -17,7 +19,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -124,7 +128,31 @@ TEST_CASE("configurations of Mixtral", "[model][mixtral]") {
 
 #if __has_include(<nlohmann/json.hpp>)
 namespace {
-// A folder that transformers wrote, with its experts on ranks of their own.
+// A sink of tensors of the shapes that a description has.
+struct kept_tensors {
+  struct one {
+    std::vector<std::int64_t> extents;
+    std::vector<float>* values;
+    std::span<const std::int64_t> shape() const { return extents; }
+    std::string where() const { return "kept"; }
+    void write(std::int64_t first, std::span<const float> from) const {
+      std::copy(from.begin(), from.end(), values->begin() + first);
+    }
+  };
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  std::map<std::string, std::vector<float>> values;
+  bool contains(std::string_view name) const { return shapes.contains(std::string(name)); }
+  one tensor(std::string_view name) {
+    const std::vector<std::int64_t>& shape = shapes.at(std::string(name));
+    auto& to = values[std::string(name)];
+    std::int64_t n = 1;
+    for (const std::int64_t e : shape) n *= e;
+    to.resize(static_cast<std::size_t>(n));
+    return {shape, &to};
+  }
+};
+
+// A folder that transformers wrote, with its experts on ranks of their own, in the file's order or another one.
 template <class model>
 void equals_on_ranks_of_experts(const std::string& name) {
   CAPTURE(name);
@@ -144,6 +172,17 @@ void equals_on_ranks_of_experts(const std::string& name) {
                                 mesh_type(2, 2, 1), mesh_type(1, 2, 2)}) {
     CAPTURE(to_string(mesh));
     std::mutex mutex;
+    kept_tensors written;
+    for (const auto& outline : md::parameter_outlines(model::describe(config))) written.shapes[outline.name] = outline.shape;
+    // Experts of layer k in steps of k + 1, or where these are not prime to their number backwards; the file's order on one rank.
+    std::vector<std::vector<int>> orders;
+    for (int k = 0; k < config.layers; ++k) {
+      std::vector<int> order;
+      const int n = static_cast<int>(config.experts), step = std::gcd(n, k + 1) == 1 ? k + 1 : 1;
+      for (int e = 0; e < n; ++e) order.push_back(mesh.size() == 1 ? e : n - 1 - e * step % n);
+      orders.push_back(order);
+    }
+    const md::experts_in_order<> names(model::describe(config), orders);
     double loss = 0;
     int targets = 0;
     std::vector<std::vector<float>> logits(samples.size());
@@ -153,7 +192,11 @@ void equals_on_ranks_of_experts(const std::string& name) {
       typename model::template stage<std::remove_cvref_t<decltype(world)>, backend> stage(
           config, world, kernels, model::layers_of(config, 0, 1), 1, 1, 0);
       const hd::io::safetensors_reader weights(folder);
-      md::read_parameters(stage, weights);
+      md::read_parameters(stage, weights, names);
+      {
+        const std::lock_guard lock(mutex);
+        md::write_parameters(stage, world, written, names);
+      }
       std::int64_t held = 0;
       for (const md::parameter& p : stage.parameters()) held += p.count * 4;
       // A sample for each rank along dp and ep; who has none calls, too, for the others' tokens.
@@ -188,7 +231,21 @@ void equals_on_ranks_of_experts(const std::string& name) {
       CHECK(relative_error(logits[i], expected["last_logits"][i].get<std::vector<double>>()) < 1e-5);
     CHECK(most_read == most_held);
     CHECK(most_short == 0);
+    for (const auto& [name, values] : written.values) {  // as the file has them
+      CAPTURE(name);
+      std::vector<float> in_file(values.size());
+      folder.tensor(name).read(0, std::span(in_file));
+      CHECK(in_file == values);
+    }
+    CHECK(written.values.size() == written.shapes.size());
   }
+  const auto refusal = [&](const std::vector<std::vector<int>>& orders) {
+    return md::experts_in_order<>(model::describe(config), orders);
+  };
+  CHECK_THROWS_WITH(refusal({}), Catch::Contains("layers with experts, got orders for 0"));
+  std::vector<std::vector<int>> few(static_cast<std::size_t>(config.layers), std::vector<int>{0});
+  CHECK_THROWS_WITH(refusal(few), Catch::Contains("the order of layer 0 names each of " + std::to_string(config.experts) +
+                                                  " experts once, got one of 1"));
 }
 }  // namespace
 

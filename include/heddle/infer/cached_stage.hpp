@@ -14,6 +14,7 @@
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_types.hpp>
+#include <heddle/model/stream_rows.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -33,8 +35,21 @@ namespace heddle::inline v0::infer {
 namespace detail {
 template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
+template <bool Ok, class How>
+inline constexpr bool rows_have_an_order = Ok;
 template <bool Ok, class Model>
 inline constexpr bool steps_have_all_logits = Ok;
+inline void require_each_row(std::span<const std::int32_t> order, std::int64_t rows) {
+  std::vector<bool> seen(static_cast<std::size_t>(rows), false);
+  bool once = std::ssize(order) == rows;
+  for (const std::int32_t row : order) {
+    once = once && row >= 0 && row < rows && !seen[static_cast<std::size_t>(row)];
+    if (once) seen[static_cast<std::size_t>(row)] = true;
+  }
+  if (!once)
+    throw config_error("heddle: an order of a step names each of its " + std::to_string(rows) +
+                       " rows once, got one of " + std::to_string(order.size()));
+}
 inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool has_states) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
@@ -42,9 +57,10 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool ha
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
   if (c.states < 0 || c.states > most || (has_states && c.states < 1))
-    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
-                       "got " +
-                       std::to_string(c.states));
+    throw config_error(
+        "heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+        "got " +
+        std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -69,12 +85,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   using typename types::config_type, typename types::description, typename types::how, typename types::whole_mesh;
   using typename types::const_row, typename types::row, typename types::space, typename types::T;
   using typename types::layouts, typename types::mesh_type, typename types::places;
-  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
-                "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
+  /// Whether each rank has a part of a step's rows between its layers (split<dim::sequence, ...>).
+  static constexpr bool splits_rows = layouts::template splits_rows<model::dims<dim::width>>;
+  static_assert(detail::steps_have_whole_rows < !splits_rows ||
+                    model::layers::cached_traits<block_layer>::takes_split_rows,
+                how >,
+                "heddle: the layers of this model take all rows of a step of inference: take a sharding without "
                 "split<dim::sequence, ...>");
-  static_assert(detail::steps_have_whole_rows<layouts::context_axes::size == 0, how>,
-                "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
-                "split, which has the same parameters");
+  static_assert(
+      detail::steps_have_whole_rows < layouts::context_axes::size == 0, how >,
+      "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
+      "split, which has the same parameters");
   static_assert(
       detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
@@ -95,6 +116,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         cache_(cache),
         max_rows_(max_rows),
         description_(Model::describe(config)),
+        stream_(world, config.width),
         at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), config.width, {}),
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
         states_at_(place_states(at_, world, part, cache.states)),
@@ -233,6 +255,37 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     }
   }
 
+  // ---- rows -----------------------------------------------------------------------------------------------------
+  /// Elements of the residual stream that this rank has of so many rows.
+  std::int64_t stream_elements(std::int64_t rows) const noexcept { return stream_.elements(rows); }
+  /// From the next step on its rows are computed in an order of their tokens, `rows_by_experts` for one, all ranks with the same: the even parts
+  /// of that order are what ranks have between layers. Logits stay where they were asked for. Rows of trees stay in the step's order.
+  /// Errors: `config_error` for an order on other ranks than share rows, or of another vocabulary or number of experts.
+  template <class Order>
+  void order_rows(Order order) {
+    static_assert(
+        detail::rows_have_an_order < splits_rows && !keeps::has_states && !keeps::windows, how >,
+        "heddle: order_rows: rows have an order of their own where split<dim::sequence, ...> cuts them into parts, "
+        "and layers keep no states and no windows");
+    const int ranks = parts_of_rows(typename layouts::template sequence_axes<model::dims<dim::width>>{});
+    const auto require = [](std::int64_t expected, std::int64_t got, const char* what) {
+      if (expected != got)
+        throw config_error("heddle: order_rows: the model has " + std::to_string(expected) + what + ", the order " +
+                           std::to_string(got));
+    };
+    require(ranks, order.ranks(), " ranks that share rows");
+    require(config_.vocabulary, order.vocabulary(), " tokens");
+    if constexpr (requires { config_.experts; }) require(config_.experts, order.experts(), " experts");
+    order_ = std::move(order);
+  }
+  /// The order of a step's rows; empty: its own. Errors: `config_error` for one that does not name each row once.
+  std::vector<std::int32_t> order_of(const step& s) const {
+    if (!order_ || !s.parents.empty()) return {};
+    std::vector<std::int32_t> order = order_(s.tokens);
+    detail::require_each_row(order, s.rows());
+    return order;
+  }
+
   // ---- verbs ----------------------------------------------------------------------------------------------------
   /// Copies whole blocks of the cache.
   void copy_blocks(std::span<const block_copy> copies) {
@@ -306,7 +359,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// given before the last `forward` must be done; where kernels run on the host `rows` and `tokens` must live until the step is.
   /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
-    const auto n = static_cast<std::int64_t>(rows.positions().size());
+    const auto n = static_cast<std::int64_t>(rows.positions().size()), own = stream_.of(n).count;
     run_type c = run_of(n);
     inputs_.set(queue(), rows, tokens);
     c.positions = inputs_.positions();
@@ -323,19 +376,21 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if (is_first()) {
       c.first_word = held_.first_input_word();
       model::detail::require_stream<layouts, in_layer>(
-          call_type<in_layer>(at_.in, c).forward(inputs_.tokens(), matrix(x, n)));
+          call_type<in_layer>(at_.in, c).forward(inputs_.tokens(), matrix(x, own)));
     } else {
-      compute::run<compute::ops::copy>(*backend_, in, elements_of(matrix(x, n)));
+      compute::run<compute::ops::copy>(*backend_, in, elements_of(matrix(x, own)));
     }
     for (int l = 0; l < part_.count; ++l) {
       at_block(c, l);
       model::detail::call_block(at_, part_.first + l, c,
-                                [&](const auto& block) { return block.forward(const_matrix(x, n), matrix(y, n)); });
+                                [&](const auto& block) { return block.forward(const_matrix(x, own), matrix(y, own)); });
       std::swap(x, y);
     }
     last_ = x;
     rows_ = n;
-    if (!is_last()) compute::run<compute::ops::copy>(*backend_, elements_of(const_matrix(x, n)), out);
+    if constexpr (splits_rows)
+      if (is_last()) last_ = stream_.gather(queue(), static_cast<const T*>(x), {1, n}, work(work_at_.whole));
+    if (!is_last()) compute::run<compute::ops::copy>(*backend_, elements_of(const_matrix(x, own)), out);
   }
   /// How many rows `logits` takes at once.
   static constexpr std::int64_t head_rows = 32;
@@ -351,7 +406,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     const call_type<out_layer> head(at_.brief_out, c);
     const std::int64_t words = description_.out.outputs();
     const std::int64_t rows = to.size() == 0 ? 0 : n;
-    head.layer().predict_rows(head, const_matrix(picked, n),
+    head.layer().predict_rows(head, stream_.part(static_cast<const T*>(picked), 0, {1, n}),
                               matrix_view<T, space>(start_of(to), dynamic_shape<2>(rows, words)),
                               heddle::v0::detail::row_at<space>(work(work_at_.room), n * words));
   }
@@ -362,6 +417,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   template <class Layer>
   using call_type = model::layers::call<Layer, run_type>;
 
+  template <class... Tags>
+  int parts_of_rows(type_list<Tags...>) const {
+    return (1 * ... * world_->mesh().template extent_or_one<Tags>());
+  }
   static const config_type& checked(const config_type& config, model::stage_layers part, cache_extent cache,
                                     std::int64_t max_rows) {
     model::checked_stage(config, part, 1, 1, 0);
@@ -444,7 +503,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   }
 
   struct work_offsets {
-    std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, head = 0, picked = 0, room = 0;
+    std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, whole = 0, head = 0, picked = 0, room = 0;
   };
   static std::int64_t place_work(work_offsets& to, const places& at, const description& of, model::stage_layers part,
                                  std::int64_t max_rows, std::int64_t width) {
@@ -458,6 +517,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     to.constants = take(blocks.constants);
     to.x = take(max_rows * width);
     to.y = take(max_rows * width);
+    to.whole = take(head && splits_rows ? max_rows * width : 0);
     to.head = take(head ? at.of_brief_end.shared : 0);
     to.picked = take(head ? few * width : 0);
     to.room = take(head ? few * of.out.outputs() : 0);
@@ -533,6 +593,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   cache_extent cache_;
   std::int64_t max_rows_;
   description description_;
+  model::stream_rows<layouts, World, space> stream_;
+  std::function<std::vector<std::int32_t>(std::span<const std::int32_t>)> order_{};
   places at_;
   std::vector<std::int64_t> cache_at_;   ///< where each block's begins in the cache, and the end
   std::vector<std::int64_t> states_at_;  ///< the same of states

@@ -54,6 +54,9 @@ template <class Model, class Block>
 using capabilities_of_model = decltype(select_model_capabilities<Model, Block>());
 }  // namespace detail
 
+/// Replicas of a world whose axes split samples run each step together (`lockstep_runner`): their layers may exchange rows.
+struct replicas_together {};
+
 /// A described language model on the ranks of a world, split over the axes that its sharding names and over `Pipeline`: a
 /// `step_runner`. Rank 0 leads: it calls `run`, and every other rank calls `follow`, which computes what the leader asks for and
 /// returns after the leader's `finish` (or its destructor) or `interrupt`.
@@ -79,19 +82,12 @@ class model_runner {
   using whole_mesh = typename stage_type::whole_mesh;
 
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows)
-      : world_(&world),
-        backend_(&backend),
-        stage_(checked(config, world), world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows) {
-    const std::int64_t elements = max_rows * config.width;
-    auto& queue = stage_.queue();
-    if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");
-    if (!stage_.is_last()) out_ = memory(queue, elements, "what goes to the next stage");
-    // Logits that are on their way to the leader, or to its memory of the host.
-    if (keeps_logits(world, stage_.is_last()))
-      found_ = memory(queue, (std::min)(max_rows, stage_type::head_rows) * config.vocabulary, "logits of a step");
-    if constexpr (draws_on_device)
-      if (leads()) step_draws_.reserve(queue, static_cast<std::size_t>(max_rows));
-  }
+      : model_runner(checked(config, world), world, backend, cache, max_rows, false) {}
+  /// One of several replicas: ranks along axes that split samples. Each has a leader of its own, and all of them run each step, one without
+  /// rows where they have none.
+  model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
+               replicas_together)
+      : model_runner(config, world, backend, cache, max_rows, true) {}
   model_runner(const model_runner&) = delete;
   model_runner& operator=(const model_runner&) = delete;
   ~model_runner() {
@@ -105,7 +101,7 @@ class model_runner {
   stage_type& stage() noexcept { return stage_; }
   const stage_type& stage() const noexcept { return stage_; }
   /// Whether this rank calls `run`.
-  bool leads() const noexcept { return world_->rank() == 0; }
+  bool leads() const noexcept { return leads_replica(*world_); }
   step_limits limits() const {
     return {.vocabulary = stage_.config().vocabulary,
             .context = stage_.config().context,
@@ -141,7 +137,7 @@ class model_runner {
     memory_plan p = stage_type::plan(config, world, backend, part, cache, max_rows);
     constexpr auto size = static_cast<std::int64_t>(sizeof(T));
     const std::int64_t few = (std::min)(max_rows, stage_type::head_rows), rows = max_rows * config.width * size;
-    const bool last = part.has_head(), leader = world.rank() == 0;
+    const bool last = part.has_head(), leader = leads_replica(world);
     p.messages = (part.has_embedding() ? 0 : rows) + (last ? 0 : rows) +
                  (keeps_logits(world, last) ? few * config.vocabulary * size : 0);
     if (!on_host && (leader || last)) p.streams = rows;
@@ -206,7 +202,7 @@ class model_runner {
       throw config_error("heddle: model_runner: " + std::to_string(s.wanted.size()) + " wanted rows have " +
                          std::to_string(expected) + " logits, got room for " + std::to_string(logits.size()));
     state_ = state::failed;  // until it has succeeded
-    if (world_->size() > 1) {
+    if (control().size() > 1) {
       message_.write(s);
       send_message();
     }
@@ -224,7 +220,7 @@ class model_runner {
     if (leads()) throw config_error("heddle: model_runner: rank 0 leads: it calls run and finish");
     while (state_ == state::ready) {
       state_ = state::failed;
-      auto& control = world_->control();
+      auto& control = this->control();
       control.broadcast(message_.head(), 0);
       if (!message_.has_step()) {
         const followed word = message_.word();
@@ -244,7 +240,7 @@ class model_runner {
   /// Errors: `config_error` on a rank that does not lead, and after `finish` or a failed step.
   void interrupt() {
     require_ready("interrupt");
-    if (world_->size() == 1) return;
+    if (control().size() == 1) return;
     message_.write_interrupt();
     send_message();
   }
@@ -252,13 +248,29 @@ class model_runner {
   void finish() {
     if (!leads() || state_ != state::ready) return;
     state_ = state::finished;
-    if (world_->size() == 1) return;
+    if (control().size() == 1) return;
     message_.write_finish();
     send_message();
   }
 
  private:
   enum class state : unsigned char { ready, finished, failed };
+  model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
+               bool together)
+      : world_(&world),
+        backend_(&backend),
+        together_(together),
+        stage_(config, world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows) {
+    const std::int64_t elements = max_rows * config.width;
+    auto& queue = stage_.queue();
+    if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");
+    if (!stage_.is_last()) out_ = memory(queue, elements, "what goes to the next stage");
+    // Logits that are on their way to the leader, or to its memory of the host.
+    if (keeps_logits(world, stage_.is_last()))
+      found_ = memory(queue, (std::min)(max_rows, stage_type::head_rows) * config.vocabulary, "logits of a step");
+    if constexpr (draws_on_device)
+      if (leads()) step_draws_.reserve(queue, static_cast<std::size_t>(max_rows));
+  }
   // Where kernels run on cores of the host, messages are the host's, after a wait for them; on a device they go in the order of the queue, and the
   // host waits for logits that come to its memory, and at the end of a step.
   using space = typename stage_type::space;
@@ -284,16 +296,39 @@ class model_runner {
                          " ranks; give each replica a world of its own, world.sub<...>(), with an engine in each");
     return config;
   }
-  // The rank of the last stage that has whole logits is the first along every axis but the pipeline's.
-  static bool has_logits(const World& world) {
-    return world.rank() == 0 || first_of_stage(world, typename whole_mesh::tags{});
+  // The axes between replicas, those of one, and its control plane.
+  template <class... Tags>
+  static typename whole_mesh::template tags_among<Tags...> axes_of_world(type_list<Tags...>);
+  using row_axes = decltype(axes_of_world(typename stage_type::layouts::row_axes{}));
+  using own_axes = typename model::detail::axes_without<typename whole_mesh::tags, row_axes>::type;
+  template <class... Tags>
+  auto& control_along(type_list<Tags...>) {
+    return world_->template control_along_if<Tags...>();
   }
+  auto& control() {
+    if constexpr (row_axes::size == 0)
+      return world_->control();
+    else
+      return control_along(own_axes{});
+  }
+  static bool leads_replica(const World& world) {
+    if constexpr (row_axes::size == 0)
+      return world.rank() == 0;
+    else
+      return first_along(world, own_axes{});
+  }
+  template <class... Tags>
+  static bool first_along([[maybe_unused]] const World& world, type_list<Tags...>) {
+    return ((world.mesh().template coordinate<Tags>(world.rank()) == 0) && ...);
+  }
+  // The rank of the last stage that has whole logits is the first of its replica along every axis but the pipeline's.
+  static bool has_logits(const World& world) { return leads_replica(world) || first_of_stage(world, own_axes{}); }
   template <class... Tags>
   static bool first_of_stage(const World& world, type_list<Tags...>) {
     return ((std::is_same_v<Tags, Pipeline> || world.mesh().template coordinate<Tags>(world.rank()) == 0) && ...);
   }
   static bool keeps_logits(const World& world, bool last) {
-    const bool leads = world.rank() == 0;
+    const bool leads = leads_replica(world);
     return has_logits(world) && (on_host ? last && !leads : last || leads);
   }
 
@@ -305,7 +340,7 @@ class model_runner {
                          (state_ == state::finished ? "finish" : "a step that failed"));
   }
   void send_message() {
-    auto& control = world_->control();
+    auto& control = this->control();
     control.broadcast(message_.head(), 0);
     if (message_.has_step()) control.broadcast(message_.body(), 0);
   }
@@ -330,13 +365,13 @@ class model_runner {
     stage_.copy_blocks(s.copies);
     if constexpr (draws_on_device)
       if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
-    if (s.rows() == 0) return;
-    rows_.prepare(s, stage_.cache().block_rows, stage_.window());
+    if (s.rows() == 0 && !together_) return;  // replicas meet in layers, whoever has rows
+    rows_.prepare(s, stage_.cache().block_rows, stage_.window(), stage_.order_of(s));
     auto&& pipeline = world_->template along_if<Pipeline>();
-    const std::int64_t elements = s.rows() * stage_.config().width;
+    const std::int64_t elements = stage_.stream_elements(s.rows());
     const row in = part_of(in_, stage_.is_first() ? 0 : elements), out = part_of(out_, stage_.is_last() ? 0 : elements);
     if (!stage_.is_first()) receive(pipeline, in, pipeline.rank() - 1, stream_tag);
-    stage_.forward(rows_, s.tokens, in, out);
+    stage_.forward(rows_, rows_.tokens(), in, out);
     wait_on_host();  // the step's rows are the host's
     if (!stage_.is_last()) send(pipeline, out, pipeline.rank() + 1, stream_tag);
     const auto wanted = static_cast<std::int64_t>(s.wanted.size());
@@ -418,6 +453,7 @@ class model_runner {
   static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;
   World* world_;
   Backend* backend_;
+  bool together_;  // with other replicas
   stage_type stage_;
   [[no_unique_address]] heddle::v0::detail::watched_by_world<World, typename space::queue> watched_{*world_,
                                                                                                     stage_.queue()};

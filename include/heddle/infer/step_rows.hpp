@@ -19,7 +19,10 @@ class step_rows {
  public:
   step_rows() = default;
   /// Requires a step that `require_step` accepts, and a cache of fewer than 2^31 rows. `window`: tokens that rows of `windowed` see, of a step without trees; 0: there are none.
-  void prepare(const step& s, std::int64_t block_rows, std::int64_t window = 0) {
+  /// `order`: the row of the step that is row i here, of a step without trees, states and windows; empty: the step's own. Each row then has a slice of
+  /// its own.
+  void prepare(const step& s, std::int64_t block_rows, std::int64_t window = 0,
+               std::span<const std::int32_t> order = {}) {
     block_rows_ = block_rows;
     positions_.clear();
     places_.clear();
@@ -59,7 +62,11 @@ class step_rows {
       if (q.state >= 0)
         states_.push_back({static_cast<std::int32_t>(q.first_row), static_cast<std::int32_t>(q.rows),
                            static_cast<std::int32_t>(q.state), q.position == 0 ? 1 : 0});
+    tokens_.assign(s.tokens.begin(), s.tokens.end());
+    if (!order.empty()) put_in_order(s, order);
   }
+  /// Of each row its token.
+  std::span<const std::int32_t> tokens() const noexcept { return tokens_; }
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
@@ -80,6 +87,31 @@ class step_rows {
   static constexpr std::int64_t most_few_rows = 8;
 
  private:
+  void put_in_order(const step& s, std::span<const std::int32_t> order) {
+    const auto in_order = [&](std::vector<std::int32_t>& rows) {
+      const std::vector<std::int32_t> old(rows);
+      for (std::size_t i = 0; i < order.size(); ++i) rows[i] = old[static_cast<std::size_t>(order[i])];
+    };
+    in_order(tokens_);
+    in_order(positions_);
+    in_order(places_);
+    std::vector<std::int32_t> place(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      place[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
+    for (std::int32_t& w : wanted_) w = place[static_cast<std::size_t>(w)];
+    slices_.assign(order.size(), {});
+    most_keys_ = 0;
+    for (const sequence_rows& q : s.sequences)
+      for (std::int64_t r = 0; r < q.rows; ++r) {
+        const std::int64_t i = place[static_cast<std::size_t>(q.first_row + r)], key = q.first_block * block_rows_;
+        const std::int64_t seen = s.everywhere ? q.reach() : q.position + r + 1;
+        slices_[static_cast<std::size_t>(i)] = {i, i + 1, key, key + seen,
+                                                s.everywhere ? compute::slice_mask::full : compute::slice_mask::causal};
+        most_keys_ = (std::max)(most_keys_, seen);
+      }
+    few_slices_ = static_cast<std::int64_t>(slices_.size());
+    few_rows_.clear();  // all are
+  }
   void see_windows(const step& s, std::int64_t window) {
     windowed_.clear();
     most_keys_windowed_ = window + most_few_rows - 1;
@@ -127,7 +159,7 @@ class step_rows {
   }
 
   std::int64_t block_rows_ = 0, most_keys_ = 0, few_slices_ = 0;
-  std::vector<std::int32_t> positions_{}, places_{}, pages_{}, wanted_{}, few_rows_{};
+  std::vector<std::int32_t> tokens_{}, positions_{}, places_{}, pages_{}, wanted_{}, few_rows_{};
   std::vector<std::int64_t> depths_{};
   std::vector<compute::state_rows> states_{};
   std::vector<compute::attention_slice> slices_{}, other_slices_{}, windowed_{};

@@ -24,10 +24,12 @@
 
 namespace heddle::inline v0::model {
 
-/// Where a parameter is in a source: the name of a tensor, and whether it is the transpose.
+/// Where a parameter is in a source: the name of a tensor, and whether it is the transpose. `rows`: its row i is row rows[i] of the tensor;
+/// empty: they have one order.
 struct source_name {
   std::string name;
   stored_as how = stored_as::is;
+  std::vector<std::int64_t> rows{};
 };
 
 namespace detail {
@@ -80,12 +82,34 @@ inline std::pair<held_runs, held_runs> matrix_runs(const parameter& p) {
   return both;
 }
 
+// f(first element in the tensor, first in the rank's part, elements) for the runs of a part whose rows have another order in the tensor.
+// Errors: `config_error` for an order of other rows, or of a transposed tensor.
+template <class F>
+void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
+  if (from.rows.empty()) return for_each_run(p, f);
+  const std::int64_t rows = p.shape[0];
+  if (from.how == stored_as::transposed || std::ssize(from.rows) != rows)
+    throw config_error("heddle: the parameter '" + p.name + "' is read in an order of its " + std::to_string(rows) +
+                       " rows from a tensor that is not transposed, got an order of " +
+                       std::to_string(from.rows.size()) +
+                       (from.how == stored_as::transposed ? " and a transposed one" : ""));
+  const std::int64_t width = p.global_count() / rows;
+  for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+    for (std::int64_t done = 0; done < length;) {
+      const std::int64_t row = (global + done) / width, column = (global + done) % width;
+      const std::int64_t count = (std::min)(length - done, width - column);
+      f(from.rows[static_cast<std::size_t>(row)] * width + column, local + done, count);
+      done += count;
+    }
+  });
+}
+
 template <class Tensor, class T>
-void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::span<T> out) {
-  require_shape_of(tensor, p, how);
+void read_part(const Tensor& tensor, const parameter& p, const source_name& from, std::span<T> out) {
+  require_shape_of(tensor, p, from.how);
   if (p.count == 0) return;
-  if (how == stored_as::is) {
-    for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+  if (from.how == stored_as::is || !from.rows.empty()) {
+    for_each_ordered_run(p, from, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
       tensor.read(global, out.subspan(static_cast<std::size_t>(local), static_cast<std::size_t>(length)));
     });
     return;
@@ -174,11 +198,11 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
       const source_name from = name_of(std::string_view(p.name));
       const auto& tensor = source.tensor(from.name);
       if constexpr (std::same_as<space, host_memory>) {
-        detail::read_part(tensor, p, from.how,
+        detail::read_part(tensor, p, from,
                           weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
       } else {
         std::vector<T> values(static_cast<std::size_t>(p.count));
-        detail::read_part(tensor, p, from.how, std::span<T>(values));
+        detail::read_part(tensor, p, from, std::span<T>(values));
         stage.queue().copy(
             values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
         stage.queue().wait();

@@ -60,6 +60,12 @@ struct expert_placement {
 
   /// The experts of a layer, those of rank 0 first: an order in which to read their weights.
   HEDDLE_INLINE std::vector<int> order(int layer) const;
+  /// The same of all layers: what `model::experts_in_order` takes.
+  std::vector<std::vector<int>> orders() const {
+    std::vector<std::vector<int>> all;
+    for (int layer = 0; layer < layers; ++layer) all.push_back(order(layer));
+    return all;
+  }
   /// The rank for a token at a layer, given its ranks in the two layers before (-1: there are none): by the surer of both tables; -1: neither
   /// knows.
   HEDDLE_INLINE int predicted(int layer, int token, int last = -1, int before_last = -1) const;

@@ -20,6 +20,7 @@ struct children_keep<list<C...>> {
   static constexpr bool has_states = (keeps_of_tokens<C>::has_states || ...);
   static constexpr bool windows = (keeps_of_tokens<C>::windows || ...);
   static constexpr bool sees_all = (keeps_of_tokens<C>::sees_all || ...);
+  static constexpr bool takes_split_rows = (keeps_of_tokens<C>::takes_split_rows && ...);
 };
 template <class Layer>
 struct keeps_of_tokens {
@@ -28,6 +29,9 @@ struct keeps_of_tokens {
   static constexpr bool has_states = requires(const Layer& l) { l.state_tensors(); } || children::has_states;
   static constexpr bool windows = has_window || children::windows;
   static constexpr bool sees_all = (cached_of<Layer>::size > 0 && !has_window) || children::sees_all;
+  static constexpr bool reads_tokens = cached_of<Layer>::size > 0 || requires(const Layer& l) { l.state_tensors(); };
+  static constexpr bool takes_split_rows =
+      (!reads_tokens || requires { requires Layer::caches_split_rows; }) && children::takes_split_rows;
 };
 [[noreturn]] inline void refuse_window(std::int64_t window, std::int64_t other) {
   throw config_error(
@@ -38,11 +42,13 @@ struct keeps_of_tokens {
 
 /// Of a layer with its children. `has_states`: some list `state_tensors()`, which hold what earlier tokens left and no rows of theirs. `windows`: some
 /// list rows of tokens and see the last ones of them only (`static constexpr bool has_window = true`). `sees_all`: some list rows of tokens and see all.
+/// `takes_split_rows`: all that list some take a part of the rows of a step and gather the others (`static constexpr bool caches_split_rows = true`).
 template <class Layer>
 struct cached_traits {
   static constexpr bool has_states = detail::keeps_of_tokens<Layer>::has_states;
   static constexpr bool windows = detail::keeps_of_tokens<Layer>::windows;
   static constexpr bool sees_all = detail::keeps_of_tokens<Layer>::sees_all;
+  static constexpr bool takes_split_rows = detail::keeps_of_tokens<Layer>::takes_split_rows;
 };
 
 /// Tokens that rows of a layer, or of its children, see of their sequence, themselves among them, where they see the last ones only; 0: none of them does.

@@ -284,7 +284,8 @@ struct language_head {
   /// The logits of several rows over the whole vocabulary, on the first rank of those that have a part of it. `room` is for the
   /// parts as they come (on a device on every rank); it is not used where the vocabulary is not split. Nothing is written where `all` is empty, as on ranks that
   /// have the same rows along another axis.
-  /// Shapes: x [rows, width], all [rows, vocabulary] (empty on the other ranks), room [rows * vocabulary].
+  /// Shapes: x [rows, width], where an axis splits the sequence this rank's of them; all [rows, vocabulary] (empty on the other ranks), room
+  /// [rows * vocabulary].
   template <class B>
   void predict_rows(const B& b, typename B::const_view x, typename B::view all, typename B::row room) const {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
@@ -460,7 +461,8 @@ struct language_head {
   void gather_rows(const B& b, typename B::view all, typename B::row room, type_list<Axis>) const {
     auto&& group = b.run().world.template along_if<Axis>();
     if (group.size() == 1) return gather_rows(b, all, room, type_list<>{});
-    make_logits(b, b[normed{}], b[logits{}]);
+    using l = laid<typename B::layouts>;
+    make_logits(b, b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]), b[logits{}]);
     const std::int64_t rows = b.rows();
     const balanced_split cut{vocabulary, group.size()};
     std::vector<std::int64_t> counts;

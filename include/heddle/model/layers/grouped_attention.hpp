@@ -63,7 +63,8 @@ struct grouped_attention {
   bool rotates = true;      ///< false: queries and keys are taken as they are
   double score_scale = 0;   ///< of scores; 0: 1 / sqrt(head_size)
 
-  static constexpr bool reads_sequences = true, norms_heads = HeadNorms, has_window = Windowed;
+  static constexpr bool reads_sequences = true, caches_split_rows = true, norms_heads = HeadNorms,
+                        has_window = Windowed;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
   using needs_cached =
       compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::cache_facet>;
