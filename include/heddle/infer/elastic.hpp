@@ -142,6 +142,8 @@ class elastic {
   /// Bytes of keys and values that this rank has sent to others, and stretches of memory that they were.
   std::int64_t bytes_sent() const noexcept { return bytes_sent_; }
   std::int64_t runs_sent() const noexcept { return runs_sent_; }
+  /// The most bytes that a transform has taken on this rank beside what is there between two: no more than a layer of the cache.
+  std::int64_t peak_bytes() const noexcept { return peak_bytes_; }
   /// Bytes of weights that are held besides the whole ones.
   std::int64_t copied_bytes() const noexcept {
     std::size_t n = 0;
@@ -327,6 +329,7 @@ class elastic {
           std::span<T>(in.address(), static_cast<std::size_t>(most(arriving))), received);
       for (std::size_t i = 0; i < arriving.size(); ++i)
         std::copy_n(in.address() + static_cast<std::int64_t>(i) * n, n, begin + arriving[i] * n);
+      peak_bytes_ = (std::max)(peak_bytes_, static_cast<std::int64_t>((out.size() + in.size()) * sizeof(T)));
       const std::int64_t others = std::ssize(leaving) - send[static_cast<std::size_t>(me)];
       runs_sent_ += others;
       bytes_sent_ += others * bytes;
@@ -347,7 +350,7 @@ class elastic {
   request_id last_id_ = 0;
   std::map<request_id, request_id> names_{};  // of the requests of this rank's engine
   std::vector<event> events_{}, due_{};
-  std::int64_t bytes_sent_ = 0, runs_sent_ = 0;
+  std::int64_t bytes_sent_ = 0, runs_sent_ = 0, peak_bytes_ = 0;
 };
 
 }  // namespace heddle::inline v0::infer

@@ -43,7 +43,8 @@ struct elastic_placement {
 };
 
 /// Places requests of instances of degree `from` in instances of degree `to`. Where instances merge, each block becomes block * (to / from) + its instance's number among those that merge,
-/// so that the heads that stay on their rank stay in place. Where one splits, a request goes whole to the part with room that has most of its blocks in place.
+/// so that the heads that stay on their rank stay in place. Where one splits, a request goes whole to the part with room that has most of its blocks in place, else to
+/// that with the fewest blocks in prospect.
 /// Errors: `config_error` for a request that no part has room for, with its blocks and those of a part.
 /// Source: Gyges, arXiv:2509.19729 (blocks in the order of heads, moved without compaction); ids and order are a reconstruction.
 inline elastic_placement place_elastic(const elastic_extent& e, int from, int to,
@@ -52,7 +53,7 @@ inline elastic_placement place_elastic(const elastic_extent& e, int from, int to
   const std::int64_t room = e.blocks * to;
   const auto ways = static_cast<std::size_t>(e.ranks / to);
   const std::int64_t m = to > from ? to / from : from / to;
-  std::vector<std::int64_t> left(ways, room);
+  std::vector<std::int64_t> left(ways, room), load(ways);
   for (const elastic_blocks& r : requests) {
     elastic_blocks& p = placed.requests.emplace_back(r);
     const auto needed = static_cast<std::int64_t>(r.blocks.size());
@@ -68,8 +69,8 @@ inline elastic_placement place_elastic(const elastic_extent& e, int from, int to
       const auto at = static_cast<std::size_t>(r.instance * m + s);
       const auto better = [&](int than) {
         const auto other = static_cast<std::size_t>(r.instance * m + than);
-        return std::pair(stay[static_cast<std::size_t>(s)], left[at]) >
-               std::pair(stay[static_cast<std::size_t>(than)], left[other]);
+        return std::pair(stay[static_cast<std::size_t>(s)], load[other]) >
+               std::pair(stay[static_cast<std::size_t>(than)], load[at]);
       };
       if (r.most_blocks <= room && needed <= left[at] && (best < 0 || better(best))) best = s;
     }
@@ -80,6 +81,7 @@ inline elastic_placement place_elastic(const elastic_extent& e, int from, int to
                          std::to_string(room));
     p.instance = static_cast<int>(r.instance * m + best);
     left[static_cast<std::size_t>(p.instance)] -= needed;
+    load[static_cast<std::size_t>(p.instance)] += r.most_blocks;
   }
   if (to < from) {  // blocks that stay first, then what is free
     std::vector<std::vector<char>> taken(ways, std::vector<char>(static_cast<std::size_t>(room)));
