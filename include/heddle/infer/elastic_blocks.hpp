@@ -42,9 +42,9 @@ struct elastic_placement {
   std::vector<unit_move> moves{};
 };
 
-/// Places requests of instances of degree `from` in instances of degree `to`. Where instances merge, each block becomes block * (to / from) + its instance's number among those that merge,
-/// so that the heads that stay on their rank stay in place. Where one splits, a request goes whole to the part with room that has most of its blocks in place, else to
-/// that with the fewest blocks in prospect.
+/// Places requests of instances of degree `from` in instances of degree `to`. Where instances merge, the number of an instance among those that merge becomes part of the number of each
+/// of its blocks: those of degree 1 are block * to + instance, and the heads that stay on their rank stay in place. Where one splits, a request goes whole to the part with room from which most
+/// of its blocks came, else to that with the fewest blocks in prospect; blocks that came from there get the place that they had.
 /// Errors: `config_error` for a request that no part has room for, with its blocks and those of a part.
 /// Source: Gyges, arXiv:2509.19729 (blocks in the order of heads, moved without compaction); ids and order are a reconstruction.
 inline elastic_placement place_elastic(const elastic_extent& e, int from, int to,
@@ -59,11 +59,11 @@ inline elastic_placement place_elastic(const elastic_extent& e, int from, int to
     const auto needed = static_cast<std::int64_t>(r.blocks.size());
     if (to >= from) {
       p.instance = static_cast<int>(r.instance / m);
-      for (std::int32_t& b : p.blocks) b = static_cast<std::int32_t>(b * m + r.instance % m);
+      for (std::int32_t& b : p.blocks) b = static_cast<std::int32_t>(b / from * to + r.instance % m * from + b % from);
       continue;
     }
     std::vector<std::int64_t> stay(static_cast<std::size_t>(m));
-    for (const std::int32_t b : r.blocks) ++stay[static_cast<std::size_t>(b % m)];
+    for (const std::int32_t b : r.blocks) ++stay[static_cast<std::size_t>(b % from / to)];
     int best = -1;
     for (int s = 0; s < m; ++s) {
       const auto at = static_cast<std::size_t>(r.instance * m + s);
@@ -92,10 +92,10 @@ inline elastic_placement place_elastic(const elastic_extent& e, int from, int to
         const auto at = static_cast<std::size_t>(p.instance);
         for (std::size_t k = 0; k < p.blocks.size(); ++k) {
           const std::int32_t b = requests[i].blocks[k];
-          if ((b % m == p.instance % m) != stays) continue;
+          if ((b % from / to == p.instance % m) != stays) continue;
           if (!stays)
             while (taken[at][next[at]] != 0) ++next[at];
-          p.blocks[k] = stays ? static_cast<std::int32_t>(b / m) : static_cast<std::int32_t>(next[at]);
+          p.blocks[k] = stays ? static_cast<std::int32_t>(b / from * to + b % to) : static_cast<std::int32_t>(next[at]);
           taken[at][static_cast<std::size_t>(p.blocks[k])] = 1;
         }
       }

@@ -66,7 +66,7 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
   if constexpr (requires { requires std::remove_cvref_t<decltype(b.compute())>::takes_blocks_by_head; })
     for (auto* const x : {&keys, &values})
-      if (cache.by_head != 0) {
+      if (cache.by_head > 1) {
         x->stride = x->head_dim;
         x->head_step = cache.by_head * x->head_dim;
       }
