@@ -51,7 +51,7 @@ struct elastic_part {
 };
 struct elastic_seen {
   std::map<std::pair<inf::request_id, std::int64_t>, std::pair<std::int32_t, double>> tokens{};
-  std::int64_t sent = 0, expected = 0, runs = 0, peak = 0, copied = 0, longest_gap = 0, used = 0;
+  std::int64_t sent = 0, expected = 0, runs = 0, peak = 0, copied = 0, given_back = 0, longest_gap = 0, used = 0;
 };
 
 std::vector<inf::request> elastic_requests(int rank) {
@@ -71,12 +71,13 @@ std::vector<inf::request> elastic_requests(int rank) {
 
 // Three requests on each of four ranks; after so many steps each, instances have these degrees.
 elastic_seen elastic_run(const std::vector<elastic_part>& parts,
-                         inf::elastic_weights how = inf::elastic_weights::shared) {
+                         inf::elastic_weights how = inf::elastic_weights::shared,
+                         const md::llama_config& config = elastic_config) {
   elastic_seen seen;
   std::mutex lock;
   hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
     hd::compute::host<> kernels{1};
-    elastic_three all(elastic_config, world, kernels, elastic_cache, 20, how);
+    elastic_three all(config, world, kernels, elastic_cache, 20, how);
     all.stage().initialize(7);
     all.weights_written();
     elastic_seen mine;
@@ -102,6 +103,7 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
       if (all.degree() == 1 && p.degree == 4)
         mine.expected += all.counts().cache.used * elastic_block_rows * bytes_of_token * 3 / 4;
       all.transform(p.degree);
+      mine.given_back = (std::max)(mine.given_back, all.given_back_bytes());
     }
     if (all.leads()) {
       while (!all.idle()) step();
@@ -116,6 +118,7 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
     seen.runs += all.runs_sent();
     seen.expected += mine.expected;
     seen.peak = (std::max)(seen.peak, all.peak_bytes());
+    seen.given_back = (std::max)(seen.given_back, mine.given_back);
     seen.copied = all.copied_bytes();
     seen.longest_gap = (std::max)(seen.longest_gap, mine.longest_gap);
     seen.used += mine.used;
@@ -156,6 +159,21 @@ TEST_CASE("instances that merge after step k and split after step m answer as th
     const elastic_seen copied = elastic_run(parts, inf::elastic_weights::copied);
     same_answers(copied, stayed);
     REQUIRE(copied.copied > 0);
+  }
+}
+
+TEST_CASE("weights of other ranks are given back while instances are merged, and come again", "[infer][elastic]") {
+  md::llama_config wide = elastic_config;
+  wide.ffn = 2048;
+  const elastic_seen stayed = elastic_run({}, inf::elastic_weights::shared, wide);
+  for (const std::vector<elastic_part>& parts :
+       {std::vector<elastic_part>{{2, 4}, {2, 1}}, {{1, 2}, {2, 4}, {1, 2}, {1, 1}, {0, 4}}}) {
+    const elastic_seen released = elastic_run(parts, inf::elastic_weights::released, wide);
+    same_answers(released, stayed);
+    const std::int64_t others = 2 * 3 * 2048 * 16 * 8 / 4 * 3, page = 4096;  // layers, matrices, elements, bytes
+    REQUIRE(released.given_back >= others - 2 * 3 * 2 * page);
+    REQUIRE(released.copied == 0);
+    REQUIRE(released.peak <= 2 * 16 * elastic_block_rows * 4 * 4 * 8 + 2048 * 16 * 8 / 2);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <heddle/mesh/axis.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/give_back.hpp>
 
 #include <algorithm>
 #include <array>
@@ -29,8 +30,9 @@
 
 namespace heddle::inline v0::infer {
 
-/// Whether an instance of more ranks finds its parts of the weights where they lie in the whole ones (`shared`), or has a copy of them besides.
-enum class elastic_weights : bool { shared, copied };
+/// Where an instance of more ranks finds its parts of the weights. `shared`: where they lie in the whole ones. `released`: so, too, and the pages of the other parts are given back to the
+/// system until its ranks, which have them, send them again at the next change. `copied`: in a copy besides.
+enum class elastic_weights : unsigned char { shared, released, copied };
 
 namespace detail {
 template <bool Ok, int... Degrees>
@@ -51,7 +53,7 @@ constexpr bool degrees_are_chained(std::span<const int> degrees) noexcept {
 ///
 /// `Degrees`: 1 and others that each divide the next; the last is the number of ranks or divides it. All ranks call constructor, `transform` and `finish` together; the ranks of an
 /// instance that do not lead call `follow` instead of `submit` and `step`. A transform that fails on a rank ends all ranks, as the error leaves the body of `launch`.
-/// Errors: `config_error` for a cache that is not by_head, key and value heads that the largest degree does not divide, and with `elastic_weights::shared` for a parameter
+/// Errors: `config_error` for a cache that is not by_head, key and value heads that the largest degree does not divide, and without `elastic_weights::copied` for a parameter
 /// of which the part of a rank is not one run (`model::elastic_llama` has none).
 /// Source: Gyges (Amoeba), arXiv:2509.19729.
 template <class Model, class World, class Backend, int... Degrees>
@@ -116,7 +118,7 @@ class elastic {
       for (auto& r : runners_) r->abandon();
   }
 
-  /// The whole model, as an instance of one rank has it: for its weights, `initialize` or `model::read_parameters`. Call `weights_written` afterwards.
+  /// The whole model, as an instance of one rank has it: for its weights, `initialize` or `model::read_parameters`. Call `weights_written` afterwards, at degree 1.
   stage_type& stage() noexcept { return runners_.front()->stage(); }
   void weights_written() {
     std::size_t copy = 0;
@@ -142,8 +144,10 @@ class elastic {
   /// Bytes of keys and values that this rank has sent to others, and stretches of memory that they were.
   std::int64_t bytes_sent() const noexcept { return bytes_sent_; }
   std::int64_t runs_sent() const noexcept { return runs_sent_; }
-  /// The most bytes that a transform has taken on this rank beside what is there between two: no more than a layer of the cache.
+  /// The most bytes that a transform has taken on this rank beside what is there between two: no more than a layer of the cache, or the largest part of a parameter.
   std::int64_t peak_bytes() const noexcept { return peak_bytes_; }
+  /// Bytes of weights whose pages the system has now (`elastic_weights::released`).
+  std::int64_t given_back_bytes() const noexcept { return given_back_; }
   /// Bytes of weights that are held besides the whole ones.
   std::int64_t copied_bytes() const noexcept {
     std::size_t n = 0;
@@ -270,6 +274,7 @@ class elastic {
       throw;
     }
     move(placed.moves);
+    if (how_ == elastic_weights::released) move_weights(next);
     at_ = next;
     if (leads()) adopt(requests, placed.requests);
   }
@@ -291,6 +296,35 @@ class elastic {
       for (std::size_t i = 0; i < requests.size(); ++i)
         if (to[i].instance == world_->rank() / degree() && to[i].blocks.empty() != runs)
           names_[engine_now().adopt_into(requests[i], to[i].blocks)] = requests[i].id;
+  }
+  // All parts come from the ranks of the instance, one parameter after the other; then those that the next degree does not read go.
+  void move_weights(std::size_t next) {
+    const auto& whole = stage().parameters();
+    const auto each_split = [&](std::size_t degree, const auto& f) {
+      const auto& parts = runners_[degree]->stage().parameters();
+      for (std::size_t p = 0; p < parts.size(); ++p)
+        if (parts[p].count != whole[p].count) f(whole[p], parts[p]);
+    };
+    T* const all = weights_.address();
+    if (at_ > 0)
+      each_split(at_, [&](const model::parameter& to, const model::parameter& own) {
+        std::vector<std::int64_t> counts(static_cast<std::size_t>(worlds_[at_]->size()));
+        worlds_[at_]->control().all_gather(std::span<const std::int64_t>(&own.count, 1),
+                                           std::span<std::int64_t>(counts));
+        const std::vector<T> mine(all + own.offset, all + own.offset + own.count);
+        worlds_[at_]->template along<tp>().all_gather_v(
+            std::span<const T>(mine), std::span<T>(all + to.offset, static_cast<std::size_t>(to.count)), counts);
+        peak_bytes_ = (std::max)(peak_bytes_, static_cast<std::int64_t>(mine.size() * sizeof(T)));
+      });
+    given_back_ = 0;
+    each_split(next, [&](const model::parameter& from, const model::parameter& own) {
+      const auto give = [&](std::int64_t begin, std::int64_t end) {
+        given_back_ += static_cast<std::int64_t>(
+            heddle::v0::detail::give_back_pages(all + begin, static_cast<std::size_t>(end - begin) * sizeof(T)));
+      };
+      give(from.offset, own.offset);
+      give(own.offset + own.count, from.offset + from.count);
+    });
   }
   // Tensor by tensor: what leaves is read before anything is written.
   void move(const std::vector<unit_move>& moves) {
@@ -350,7 +384,7 @@ class elastic {
   request_id last_id_ = 0;
   std::map<request_id, request_id> names_{};  // of the requests of this rank's engine
   std::vector<event> events_{}, due_{};
-  std::int64_t bytes_sent_ = 0, runs_sent_ = 0, peak_bytes_ = 0;
+  std::int64_t bytes_sent_ = 0, runs_sent_ = 0, peak_bytes_ = 0, given_back_ = 0;
 };
 
 }  // namespace heddle::inline v0::infer
