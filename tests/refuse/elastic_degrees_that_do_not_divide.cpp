@@ -1,4 +1,4 @@
-// refuse: heddle: elastic: degrees should be 1 and others that each divide the next, such as 1, 2, 4
+// refuse: heddle: elastic: degrees should be 1 and others that each divide the next; take 1, 2, 4
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/elastic.hpp>

@@ -68,7 +68,7 @@ class elastic {
   static constexpr std::array<int, sizeof...(Degrees)> degrees{Degrees...};
   static constexpr int most_degree = degrees.back();
   static_assert(detail::degrees_divide_each_other<detail::degrees_are_chained(degrees), Degrees...>,
-                "heddle: elastic: degrees should be 1 and others that each divide the next, such as 1, 2, 4");
+                "heddle: elastic: degrees should be 1 and others that each divide the next; take 1, 2, 4");
   static_assert(detail::cache_lies_by_head<requires { requires Backend::takes_blocks_by_head; }, Backend>,
                 "heddle: elastic: heads of a block should be one run: take a backend whose attention reads a cache "
                 "by_head, such as compute::host");

@@ -31,14 +31,16 @@ static_assert(padded_units(27648, 2 * 5120, std::int64_t{2} << 20, 4) == 28672);
 template <class T, class How = megatron<>>
 struct elastic_llama : described<elastic_llama<T, How>, T, batch<T>, llama_config, How> {
   static constexpr auto describe(const llama_config& c) {
-    using namespace layers;
-    using attention = grouped_attention<false, false, false, storage::out_in, no_adapter, false, storage::in_out>;
-    using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
-    using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::in_out>;
+    using layers::storage;
+    using attention =
+        layers::grouped_attention<false, false, false, storage::out_in, layers::no_adapter, false, storage::in_out>;
+    using to_hidden = layers::linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
+    using from_hidden = layers::linear<dims<dim::ffn>, dims<dim::width>, false, storage::in_out>;
     const double s = c.initial_deviation;
-    return describe_llama_with<attention>(c, gated<compute::silu>("mlp", to_hidden("gate_proj", {c.width}, {c.ffn}, s),
-                                                                  to_hidden("up_proj", {c.width}, {c.ffn}, s),
-                                                                  from_hidden("down_proj", {c.ffn}, {c.width}, s)));
+    return layers::describe_llama_with<attention>(
+        c, layers::gated<compute::silu>("mlp", to_hidden("gate_proj", {c.width}, {c.ffn}, s),
+                                        to_hidden("up_proj", {c.width}, {c.ffn}, s),
+                                        from_hidden("down_proj", {c.ffn}, {c.width}, s)));
   }
 };
 
