@@ -23,13 +23,13 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "experts_in_order", "families", "family_stage", "family_units", "granite",
+ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "elastic_llama", "experts_in_order", "families", "family_stage", "family_units", "granite",
                    "granite_config", "hugging_face_model", "layers/gated_linear_attention", "layers/multiplied", "masked", "mistral",
                    "paper/backend", "paper/even_routes", "paper/memory", "paper/profile", "paper/timed", "paper/trace", "paper/world",
                    "parameter_route", "qwen3_moe", "qwen3_moe_config", "smollm3", "smollm3_config", "spiking_brain", "spiking_brain_config",
                    "with_model"],
-         "infer": ["affinity_router", "any_model_runner", "diffusion", "diffusion_caches", "diffusion_rules", "families", "family_runner",
-                   "family_units", "lockstep_runner", "move_cache", "pools", "rows_by_experts", "serve/watch", "windowed"],
+         "infer": ["affinity_router", "any_model_runner", "diffusion", "diffusion_caches", "diffusion_rules", "elastic", "elastic_blocks", "families", "family_runner",
+                   "family_units", "handed_words", "lockstep_runner", "move_cache", "pools", "rows_by_experts", "serve/watch", "windowed"],
          "collective": ["shuffled"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
@@ -51,13 +51,14 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                 "tokens/candidate_pairs", "tokens/gpt_order", "tokens/llm_c", "tokens/mapped_file", "tokens/megatron_index", "tokens/minhash",
                 "tokens/prefetched_source", "tokens/provenance", "tokens/shard_cache", "tokens/shard_order", "tokens/token_source",
                 "tokens/token_store", "torch/metadata", "torch/pickle", "torch/stored_tensor", "torch/tensor"],
-         "sim": ["diffusion_cost", "lanes", "levels", "reliability", "serving_cluster", "transformer_step", "world_step"],
-         "plan": ["circuit_matchings", "co_clustering", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes",
+         "sim": ["diffusion_cost", "lanes", "levels", "reliability", "served_load", "serving_cluster", "transformer_step", "world_step"],
+         "plan": ["circuit_matchings", "co_clustering", "elastic_degrees", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes",
                   "nano_batches", "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
          "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
          "schedule": ["actor/actor_ranks", "lower/reorder", "text/derive"],
-         "layout": ["choose"]}
+         "layout": ["choose"],
+         "tensor": ["give_back"]}
 ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",

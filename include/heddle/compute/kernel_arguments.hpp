@@ -53,12 +53,19 @@ struct head_rows {
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t stride = 0;
-  constexpr T* row(std::int64_t r, std::int64_t head) const noexcept { return data + r * stride + head * head_dim; }
+  std::int64_t head_step = head_dim;  ///< from a head of a row to its next
+  constexpr T* row(std::int64_t r, std::int64_t head) const noexcept { return data + r * stride + head * head_step; }
+  /// Whether blocks of rows follow one another in which the rows of a head do: [blocks, heads, head_step / stride rows, head_dim]. `row` then takes `row_in_blocks(r)` for row r.
+  constexpr bool lies_by_head() const noexcept { return head_step != head_dim; }
+  constexpr std::int64_t row_in_blocks(std::int64_t r) const noexcept {
+    const std::int64_t block_rows = head_step / stride;
+    return r + r / block_rows * block_rows * (heads - 1);
+  }
   constexpr std::int64_t width() const noexcept { return heads * head_dim; }
   template <class U>
     requires(std::is_same_v<U, const T> && !std::is_same_v<U, T>)
   constexpr operator head_rows<U, Space>() const noexcept {
-    return {data, rows, heads, head_dim, stride};
+    return {data, rows, heads, head_dim, stride, head_step};
   }
 };
 

@@ -318,7 +318,7 @@ constexpr T* address_of(const view<T, Shape, Space>& x) noexcept {
 }
 template <class T, class Space>
 constexpr head_rows<T> address_of(const head_rows<T, Space>& x) noexcept {
-  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride, x.head_step};
 }
 // Errors: `layout_error` for an index that is not in [first, end).
 inline void indices_within(const char* kernel, const char* what, std::span<const std::int32_t> indices,
@@ -332,7 +332,7 @@ inline void indices_within(const char* kernel, const char* what, std::span<const
 template <class T>
 void rows_apart(const char* kernel, const char* what, const head_rows<T>& x) {
   if constexpr (!checks_arguments) return;
-  if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
+  if (x.rows > 1 && x.stride < (x.lies_by_head() ? x.head_dim : x.width())) [[unlikely]]
     throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
                        std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
 }

@@ -143,6 +143,17 @@ class paged_blocks {
     s = {};
     return grow(s, length);
   }
+  /// Gives an empty `s` these blocks, if all are free.
+  bool take(sequence_blocks& s, std::span<const std::int32_t> blocks) {
+    std::vector<std::int32_t> wanted(blocks.begin(), blocks.end());
+    std::sort(wanted.begin(), wanted.end());
+    const auto is_wanted = [&](std::int32_t b) { return std::binary_search(wanted.begin(), wanted.end(), b); };
+    if (std::ranges::count_if(free_, is_wanted) != std::ssize(blocks)) return false;
+    std::erase_if(free_, is_wanted);
+    s = {};
+    s.blocks.assign(blocks.begin(), blocks.end());
+    return true;
+  }
   bool grow(sequence_blocks& s, std::int64_t tokens) {
     const std::int64_t more =
         detail::blocks_of_tokens(tokens, limits_.block_rows) - static_cast<std::int64_t>(s.blocks.size());

@@ -32,6 +32,9 @@
 
 namespace heddle::inline v0::infer {
 
+/// Whose memory a stage's weights and cache lie in: its own, or its caller's, who lends it before the first step (`lend_weights`, `lend_cache`).
+enum class stage_memory : bool { own, lent };
+
 namespace detail {
 template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
@@ -108,7 +111,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
 
   /// `max_rows`: of a step.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
-               std::int64_t max_rows)
+               std::int64_t max_rows, stage_memory whose = stage_memory::own)
       : config_(checked(config, part, cache, max_rows)),
         world_(&world),
         backend_(&backend),
@@ -121,13 +124,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
         states_at_(place_states(at_, world, part, cache.states)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
-              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
-        tokens_(queue(), cache_at_.back(),
+              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part, whose),
+              nullptr),
+        tokens_(queue(), whose == stage_memory::lent ? 0 : cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
         states_(queue(), states_at_.back(), "the states of " + std::to_string(cache.states) + " sequences"),
         work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
               "the working memory of a stage for inference") {
+    cached_ = tokens_.address();
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
@@ -150,7 +155,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// Tokens that rows of its windowed layers see; 0: it has none.
   std::int64_t window() const { return model::layers::window_of_blocks<block_layer>(description_); }
   /// Bytes of the cache on this rank.
-  std::int64_t cache_bytes() const noexcept { return static_cast<std::int64_t>(tokens_.size() * sizeof(T)); }
+  std::int64_t cache_bytes() const noexcept { return cache_at_.back() * static_cast<std::int64_t>(sizeof(T)); }
   /// Bytes of the states on this rank.
   std::int64_t state_bytes() const noexcept {
     return static_cast<std::int64_t>(states_.size() * sizeof(typename types::sum));
@@ -242,6 +247,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// The flat buffer may be the caller's, and may be away (`model::of_stage::can_lend_weights`): no step runs then.
   std::int64_t flat_elements() const noexcept { return held_.store().size(); }
   void lend_weights(row weights) { held_.lend_weights(*backend_, weights); }
+  /// The same for the cache, of `cache_bytes()`. Errors: `layout_error` for another number of elements.
+  void lend_cache(row cache) {
+    if (static_cast<std::int64_t>(heddle::v0::detail::count_of(cache)) != cache_at_.back())
+      throw layout_error("heddle: a stage with a cache of " + std::to_string(cache_at_.back()) +
+                         " elements is lent memory for " + std::to_string(heddle::v0::detail::count_of(cache)));
+    tokens_ = {};
+    cached_ = start_of(cache);
+  }
+  /// Each parameter of this stage from now on is looked for where it lies in the weights of a stage that has the same layers whole, so that both may be lent the same memory.
+  /// Errors: `config_error` naming a parameter of which this rank's part is not one run there.
+  void lie_in(const cached_stage& whole) { held_.lie_in(at_, part_, whole.held_); }
   /// The model's initial weights, the same on every mesh.
   void initialize(std::uint64_t seed) { held_.initialize(queue(), seed); }
   /// Those that the description freezes, in a buffer of their own, as those of a `model::language_stage`.
@@ -292,7 +308,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     for (const block_copy& c : copies) copy_cached(c.from, c.to, cache_.block_rows);
   }
   /// Moves rows of the cache, one after the other.
+  /// Errors: `config_error` where the cache lies by head.
   void move_rows(std::span<const row_move> moves) {
+    if (!moves.empty() && cache_.order == cache_order::by_head)
+      throw config_error("heddle: rows of a cache that lies by_head are not moved; take cache_order::by_token");
     for (const row_move& m : moves) copy_cached(m.from, m.to, 1);
   }
   /// On the last stage, after `forward`: the residual stream of the wanted rows of the step as the last block left it.
@@ -425,10 +444,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
                                     std::int64_t max_rows) {
     model::checked_stage(config, part, 1, 1, 0);
     detail::require_extent(cache, max_rows, keeps::has_states);
+    if constexpr (!requires { requires Backend::takes_blocks_by_head; })
+      if (cache.order == cache_order::by_head)
+        throw config_error(
+            "heddle: this backend's attention reads blocks of a cache token by token; expected cache_order::by_token, "
+            "got by_head");
     return config;
   }
-  static model::stage_layers without_gradients(model::stage_layers part) noexcept {
+  static model::stage_layers without_gradients(model::stage_layers part,
+                                               stage_memory whose = stage_memory::own) noexcept {
     part.lent_gradients = true;
+    part.lent_weights = whose == stage_memory::lent;
     return part;
   }
   typename places::placer placer_of(World& world) const {
@@ -487,7 +513,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     layer.children().each([&](auto, const auto& child) { each_described<OfStates>(child, f); });
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
-  T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }
+  T* block_of_cache(int layer) noexcept { return cached_ + cache_at_[static_cast<std::size_t>(layer)]; }
   // Copies `count` rows of all layers; places are counted in such runs of rows.
   void copy_cached(std::int64_t from, std::int64_t to, std::int64_t count) {
     if (from == to) return;
@@ -570,6 +596,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.scratch = work(work_at_.scratch);
     c.drops = model::layers::dropping::transient;
     c.cache.rows = rows_of_cache();
+    c.cache.by_head = cache_.order == cache_order::by_head ? cache_.block_rows : 0;
     held_.place(c);
     if constexpr (out_layer::tied) c.tied = held_.tied_weight();
     if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
@@ -599,7 +626,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::vector<std::int64_t> cache_at_;   ///< where each block's begins in the cache, and the end
   std::vector<std::int64_t> states_at_;  ///< the same of states
   model::language_parameters<T, layouts, description, space> held_;
-  buffer<T, space> tokens_;
+  buffer<T, space> tokens_;  ///< empty where the cache is lent
+  T* cached_ = nullptr;
   buffer<typename types::sum, space> states_;
   work_offsets work_at_{};
   buffer<T, space> work_;

@@ -36,10 +36,10 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   using base = detail::engine_results<Runner, engine_policies<Runner, Policies...>>;
   using typename base::scheduled, typename base::sequence;
   using sequence_pointer = detail::sequence_pointer;
-  using base::blocks_, base::counts_, base::decoding_, base::events_, base::free_states_, base::fuses, base::form, base::limits_,
-      base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_, base::rows_per_step_,
-      base::runner_, base::running_, base::scheduled_, base::send_back_youngest, base::slot_copies_, base::step_,
-      base::step_results_, base::take_results, base::waiting_;
+  using base::blocks_, base::counts_, base::decoding_, base::events_, base::free_states_, base::fuses, base::form,
+      base::limits_, base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_,
+      base::rows_per_step_, base::runner_, base::running_, base::scheduled_, base::send_back_youngest,
+      base::slot_copies_, base::step_, base::step_results_, base::take_results, base::waiting_;
 
  public:
   using policies = engine_policies<Runner, Policies...>;
@@ -113,25 +113,58 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   /// Between two steps: takes out a request whose prompt is computed, so that it goes on in another engine of the same model (`adopt`). Its blocks stay as they are until
   /// `handed`. None if it ended, or its prompt is not computed yet.
   std::optional<handed_sequence> hand_over(request_id id) {
-    static_assert(stays_in_place,
-                  "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
-                  "change; take no temporal_fusion and no diffusion");
+    static_assert(
+        stays_in_place,
+        "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
+        "change; take no temporal_fusion and no diffusion");
     const auto at = with_id(running_, id);
     if (at == running_.end() || (*at)->pending() != 1) return std::nullopt;
     sequence& q = **at;
-    handed_sequence h{.id = id,
-                      .asked = q.asked,
-                      .seed = q.seed,
-                      .tokens = q.tokens,
-                      .computed = q.computed,
-                      .cached_prompt_tokens = q.cached_prompt_tokens,
-                      .blocks = q.blocks.blocks,
-                      .state = q.state};
+    handed_sequence h = handed_of(q);
     decoding_.ended(id);
     q.ended = true;
     held_.push_back(std::move(*at));
     running_.erase(at);
     return h;
+  }
+  /// Between two steps: takes out all requests, those that wait behind those that run, each in the order of their numbers. Their blocks are free at once: nothing may be computed
+  /// here before their rows were read. Events that are due still come from `step`.
+  std::vector<handed_sequence> hand_over_all() {
+    static_assert(stays_in_place,
+                  "heddle: engine::hand_over_all: slots of a window move between steps, and a text with masks has rows "
+                  "that change; take no temporal_fusion and no diffusion");
+    std::vector<handed_sequence> all;
+    const auto take = [&](const sequence_pointer& s) {
+      all.push_back(handed_of(*s));
+      decoding_.ended(s->id);
+      release(*s);
+    };
+    for (const sequence_pointer& s : running_) take(s);
+    for (const sequence_pointer& s : waiting_) take(s);
+    running_.clear();
+    waiting_.clear();
+    return all;
+  }
+  /// Takes a request of another engine, whose first `computed` rows lie in these blocks, at once; without blocks, or
+  /// where as many run as may, it waits behind the others and is computed again. As `adopt` else.
+  /// Errors: `config_error` for blocks that are not free, or fewer than those rows take; `context_error`, `request_error`.
+  request_id adopt_into(const handed_sequence& h, std::span<const std::int32_t> blocks) {
+    require_request(h.asked, limits_.vocabulary, context());
+    sequence_pointer s = adopted_from(h);
+    if (blocks.empty() || std::ssize(running_) >= most_running_) {
+      s->computed = 0;
+      s->id = ++last_id_;
+      waiting_.push_back(std::move(s));
+      return last_id_;
+    }
+    if (std::ssize(blocks) < detail::blocks_of_tokens(h.computed, limits_.block_rows) ||
+        !blocks_.take(s->blocks, blocks))
+      throw config_error("heddle: engine::adopt_into: a request should get free blocks for its " +
+                         std::to_string(h.computed) + " rows, got " + std::to_string(blocks.size()) +
+                         ", of which some are not free or missing");
+    s->id = ++last_id_;
+    running_.push_back(std::move(s));
+    return last_id_;
   }
   /// The rows of a request that left have been read, or never will be: its blocks are free.
   void handed(request_id id) { end_hold(id); }
@@ -148,23 +181,13 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     require_request(h.asked, limits_.vocabulary, context());
     if (!waiting_.empty() || std::ssize(running_) + std::ssize(held_) >= most_running_) return std::nullopt;
     if (limits_.states > 0 && free_states_.empty()) return std::nullopt;
-    auto s = std::make_unique<sequence>();
+    auto s = adopted_from(h);
     if (!blocks_.start(s->blocks, h.tokens, std::ssize(running_) + std::ssize(held_))) return std::nullopt;
     if (limits_.states > 0) {
       s->state = free_states_.back();
       free_states_.pop_back();
     }
     s->id = ++last_id_;
-    s->asked = h.asked;
-    s->seed = h.seed;
-    s->tokens = h.tokens;
-    s->computed = h.computed;
-    s->cached_prompt_tokens = h.cached_prompt_tokens;
-    s->began = true;
-    if (has_penalties(h.asked.sampling)) {
-      s->counts.add_prompt(h.asked.prompt);
-      for (const std::int32_t t : s->answer()) s->counts.add_answer(t);
-    }
     held_.push_back(std::move(s));
     return adopted_sequence{last_id_, held_.back()->blocks.blocks, held_.back()->state};
   }
@@ -239,6 +262,30 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   // Whether rows that are computed stay as and where they are.
   static constexpr bool stays_in_place = !fuses && !requires { requires decoding::windows; };
 
+  static handed_sequence handed_of(const sequence& q) {
+    return {.id = q.id,
+            .asked = q.asked,
+            .seed = q.seed,
+            .tokens = q.tokens,
+            .computed = q.computed,
+            .cached_prompt_tokens = q.cached_prompt_tokens,
+            .blocks = q.blocks.blocks,
+            .state = q.state};
+  }
+  static sequence_pointer adopted_from(const handed_sequence& h) {
+    auto s = std::make_unique<sequence>();
+    s->asked = h.asked;
+    s->seed = h.seed;
+    s->tokens = h.tokens;
+    s->computed = h.computed;
+    s->cached_prompt_tokens = h.cached_prompt_tokens;
+    s->began = h.computed > 0 || s->answered() > 0;
+    if (has_penalties(h.asked.sampling)) {
+      s->counts.add_prompt(h.asked.prompt);
+      for (const std::int32_t t : s->answer()) s->counts.add_answer(t);
+    }
+    return s;
+  }
   static auto with_id(auto& sequences, request_id id) {
     return std::find_if(sequences.begin(), sequences.end(), [&](const sequence_pointer& s) { return s->id == id; });
   }
@@ -274,7 +321,8 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   bool failed_ = false;
   request_id last_id_ = 0;
   std::vector<event> ended_{};
-  std::vector<sequence_pointer> held_{};  // that left, or whose rows have not arrived: somebody reads or writes their blocks
+  std::vector<sequence_pointer>
+      held_{};  // that left, or whose rows have not arrived: somebody reads or writes their blocks
 };
 
 }  // namespace heddle::inline v0::infer

@@ -81,13 +81,14 @@ class model_runner {
   using config_type = typename Model::config;
   using whole_mesh = typename stage_type::whole_mesh;
 
-  model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows)
-      : model_runner(checked(config, world), world, backend, cache, max_rows, false) {}
+  model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
+               stage_memory whose = stage_memory::own)
+      : model_runner(checked(config, world), world, backend, cache, max_rows, whose, false) {}
   /// One of several replicas: ranks along axes that split samples. Each has a leader of its own, and all of them run each step, one without
   /// rows where they have none.
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
                replicas_together)
-      : model_runner(config, world, backend, cache, max_rows, true) {}
+      : model_runner(config, world, backend, cache, max_rows, stage_memory::own, true) {}
   model_runner(const model_runner&) = delete;
   model_runner& operator=(const model_runner&) = delete;
   ~model_runner() {
@@ -110,7 +111,7 @@ class model_runner {
             .max_rows = stage_.max_rows(),
             .states = stage_type::keeps::has_states ? stage_.cache().states : 0,
             .window = stage_type::keeps::sees_all ? 0 : stage_.window(),
-            .trees = capabilities::template has<tree_rows>};
+            .trees = capabilities::template has<tree_rows> && stage_.cache().order == cache_order::by_token};
   }
 
   /// The blocks of `block_rows` tokens that fit into `bytes` on every rank of the mesh, beside the states of `states` sequences.
@@ -244,6 +245,8 @@ class model_runner {
     message_.write_interrupt();
     send_message();
   }
+  /// Takes no further step, and tells no other rank: where they do not follow, or an error ends all ranks.
+  void abandon() noexcept { state_ = state::failed; }
   /// On the leader: lets `follow` return on the other ranks. Nothing happens the second time, on other ranks and after a step that failed.
   void finish() {
     if (!leads() || state_ != state::ready) return;
@@ -256,11 +259,11 @@ class model_runner {
  private:
   enum class state : unsigned char { ready, finished, failed };
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
-               bool together)
+               stage_memory whose, bool together)
       : world_(&world),
         backend_(&backend),
         together_(together),
-        stage_(config, world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows) {
+        stage_(config, world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows, whose) {
     const std::int64_t elements = max_rows * config.width;
     auto& queue = stage_.queue();
     if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");

@@ -139,6 +139,9 @@ class cache_mover {
   /// On all ranks of the world together.
   cache_mover(World& world, Backend& backend, From* from, To* to)
       : world_(&world), backend_(&backend), from_(from), to_(to) {
+    for (const auto* const stage : {from_, to_})
+      if (stage != nullptr && stage->cache().order == cache_order::by_head)
+        throw config_error("heddle: cache_mover: rows that leave and arrive should lie by_token, got a cache by_head");
     gather<false>(rows_);
     if constexpr (has_states) gather<true>(states_);
   }

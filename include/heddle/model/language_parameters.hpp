@@ -17,6 +17,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -81,6 +82,35 @@ class language_parameters {
   template <class Backend>
   void weights_written(Backend& backend) noexcept {
     if constexpr (compute::weight_keeper<Backend, T>) backend.weights_written(std::as_const(store_).weights());
+  }
+  /// Parameters from now on are looked for where they lie in `whole`'s (`parameter_store::lie_in`). `at`: the places of this stage's. Before weights are lent.
+  template <class Places>
+  void lie_in(Places& at, stage_layers part, const language_parameters& whole) {
+    std::array<std::map<std::int64_t, std::int64_t>, layers::most_buckets> moved;
+    const auto note = [&](auto& store, std::size_t first, std::size_t end, const auto& others) {
+      std::vector<std::int64_t> before;
+      for (const parameter& p : store.table()) before.push_back(p.offset);
+      store.lie_in(others);
+      for (std::size_t k = first; k < end; ++k)
+        for (std::size_t i = 0; i < before.size(); ++i) moved[k][before[i]] = store.table()[i].offset;
+    };
+    note(store_, 0, buckets::count, whole.store_);
+    if constexpr (buckets::freezes) note(frozen_, buckets::count, buckets::count + 1, whole.frozen_);
+    const auto now = [&](std::size_t k, std::int64_t offset) {
+      const auto found = moved[k].find(offset);
+      return found == moved[k].end() ? offset : found->second;
+    };
+    const std::array<std::int64_t, layers::most_buckets> none{};
+    const auto blocks = blocks_;
+    for (auto& begins : blocks_)
+      for (std::size_t k = 0; k < begins.size(); ++k) begins[k] = now(k, begins[k]);
+    placer::move_parameters(at.in, none, none, now);
+    placer::move_parameters(at.out, none, none, now);
+    at.each_kind(part.first, part.count, [&](const auto&, int layer) {
+      const auto l = static_cast<std::size_t>(layer - part.first);
+      at.with_block(layer, [&](auto& block) { placer::move_parameters(block, blocks[l], blocks_[l], now); });
+    });
+    layers::copy_parameter_places(at.out, at.brief_out);
   }
   void lend_gradients(row_view<sum, Space> gradients) {
     store_.lend_gradients(gradients);

@@ -122,6 +122,8 @@ class parameter_store {
     gradients_ = fitting(gradients);
     own_gradients_ = {};
   }
+  /// From now on each parameter, of a rank that has a part of it, is looked for where it lies in `whole`, of which both lend the weights. Errors: `config_error` naming one whose part is not one run there.
+  void lie_in(const parameter_store& whole);
   /// Elements of each flat buffer, wherever it lies.
   std::int64_t size() const noexcept { return size_; }
 
@@ -201,6 +203,26 @@ std::size_t parameter_store<T, Space>::add_box(parameter p, std::span<const std:
   size_ = end / alignment * alignment;
   table_.push_back(std::move(p));
   return table_.size() - 1;
+}
+
+template <class T, memory_space Space>
+void parameter_store<T, Space>::lie_in(const parameter_store& whole) {
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    parameter& p = table_[i];
+    const parameter* const of = i < whole.table_.size() ? &whole.table_[i] : nullptr;
+    if (of == nullptr || of->id != p.id || of->logical != p.logical || of->count != p.global_count())
+      throw config_error("heddle: " + p.name + " should lie in the weights of a stage that has the same layers whole");
+    std::int64_t runs = 0, begin = 0;
+    for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t) {
+      if (runs++ == 0) begin = global;
+    });
+    if (runs > 1)
+      throw config_error("heddle: a rank's part of " + p.name +
+                         " should be one run of the whole, so that both lie in one memory; got " +
+                         std::to_string(runs) + " runs: store it the other way round (elastic_llama)");
+    p.offset = of->offset + begin;
+  }
+  size_ = whole.size_;
 }
 
 template <class T, memory_space Space>

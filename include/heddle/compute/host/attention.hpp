@@ -95,7 +95,9 @@ class gathered_keys {
       end = (std::max)(end, s.k_end);
     }
     std::int64_t first = 0, next = -1;
-    each_key_run(pages, begin_, end, [&](std::int64_t row, std::int64_t, std::int64_t count) {
+    const auto lies = [&k](std::int64_t row) { return k.lies_by_head() ? k.row_in_blocks(row) : row; };
+    each_key_run(pages, begin_, end, [&](std::int64_t place, std::int64_t, std::int64_t count) {
+      const std::int64_t row = lies(place);
       if (runs == 0) first = row;
       runs += row != next;
       next = row + count;
@@ -112,7 +114,8 @@ class gathered_keys {
     }
     T* const keys = memory_.get();
     T* const values = keys + (end - begin_) * k.head_dim;
-    each_key_run(pages, begin_, end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
+    each_key_run(pages, begin_, end, [&](std::int64_t place, std::int64_t key, std::int64_t count) {
+      const std::int64_t row = lies(place);
       for (std::int64_t i = 0; i < count; ++i) {
         std::copy_n(k.row(row + i, head), k.head_dim, keys + (key - begin_ + i) * k.head_dim);
         std::copy_n(v.row(row + i, head), v.head_dim, values + (key - begin_ + i) * v.head_dim);

@@ -14,6 +14,12 @@ namespace heddle::inline v0::compute::detail {
 template <class T>
 void body(ops::store_rows, team&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, head_rows<const T> x,
           const std::int32_t* rows, head_rows<T> to) {
+  if (to.lies_by_head()) {
+    for (std::int64_t r = 0; r < x.rows; ++r)
+      for (std::int64_t h = 0; h < x.heads; ++h)
+        std::copy_n(x.row(r, h), x.head_dim, to.row(to.row_in_blocks(rows[r]), h));
+    return;
+  }
   for (std::int64_t r = 0; r < x.rows && x.width() > 0; ++r) std::copy_n(x.row(r, 0), x.width(), to.row(rows[r], 0));
 }
 template <class T>

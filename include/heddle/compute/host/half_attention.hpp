@@ -22,12 +22,14 @@ class float_heads {
   template <class T>
   explicit float_heads(const head_rows<T>& like)
       : memory_(std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(like.rows * like.width()))),
-        heads_{memory_.get(), like.rows, like.heads, like.head_dim, like.width()} {}
+        heads_{memory_.get(), like.rows, like.heads, like.head_dim, like.lies_by_head() ? like.stride : like.width(),
+               like.head_step} {}
 
   const head_rows<float>& heads() const noexcept { return heads_; }
   template <class T>
   float_heads& read(team& workers, const head_rows<const T>& from) {
-    each_row(workers, [&](std::int64_t r, float* row) { cast_lanes(heads_.width(), from.row(r, 0), row); });
+    const std::int64_t step = from.lies_by_head() ? from.width() : from.stride;  // blocks are read as they lie
+    each_row(workers, [&](std::int64_t r, float* row) { cast_lanes(heads_.width(), from.data + r * step, row); });
     return *this;
   }
   template <class T>
@@ -40,7 +42,7 @@ class float_heads {
   void each_row(team& workers, const F& f) const {
     if (heads_.width() == 0) return;
     workers.split(heads_.rows, row_grain(heads_.width()), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) f(r, heads_.row(r, 0));
+      for (std::int64_t r = begin; r < end; ++r) f(r, memory_.get() + r * heads_.width());
     });
   }
   std::unique_ptr<float[]> memory_;

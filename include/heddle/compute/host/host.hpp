@@ -67,6 +67,8 @@ class host {
   }
   /// Whether `ops::matmul_rounded` may be run: products that round floats to bf16 themselves, in tile registers (AMX).
   bool rounds_operands() const noexcept { return team_.in_tiles; }
+  /// Whether attention and `ops::store_rows` take keys and values whose blocks lie head by head (`head_rows::lies_by_head`).
+  static constexpr bool takes_blocks_by_head = true;
   /// The host's queue, an empty object: kernels have run when their call returns.
   host_memory::queue& queue() noexcept { return queue_; }
   /// The threads themselves, for work that has no kernel here.

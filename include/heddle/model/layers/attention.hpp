@@ -62,8 +62,14 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
                    const compute::head_rows<T, Space>& v, sum_of_type<T> scale,
                    const compute::head_rows<T, Space>& out) {
   const auto& cache = b.run().cache;
-  const auto keys = compute::heads_of(b.cached(key_cache{}), k.heads, k.head_dim);
-  const auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
+  auto keys = compute::heads_of(b.cached(key_cache{}), k.heads, k.head_dim);
+  auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
+  if constexpr (requires { requires std::remove_cvref_t<decltype(b.compute())>::takes_blocks_by_head; })
+    for (auto* const x : {&keys, &values})
+      if (cache.by_head > 1) {
+        x->stride = x->head_dim;
+        x->head_step = cache.by_head * x->head_dim;
+      }
   compute::run<compute::ops::store_rows>(b.compute(), k, cache.places, keys);
   compute::run<compute::ops::store_rows>(b.compute(), v, cache.places, values);
   if constexpr (sees_window<B>)

@@ -42,10 +42,11 @@ struct no_cache {};
 template <class T, class Space>
 struct token_cache {
   T* of_block = nullptr;
-  std::int64_t rows = 0;                    ///< of each tensor
-  compute::token_ids_in<Space> places{};    ///< [rows of the call]: the row that each has in the cache
-  compute::key_pages_in<Space> pages{};     ///< where the keys lie that the slices of `layer_run::sequences` count
-  compute::key_pages_in<Space> windowed{};  ///< where those lie that the slices of `layer_run::windowed` count
+  std::int64_t rows = 0;                  ///< of each tensor
+  std::int64_t by_head = 0;               ///< rows of a block where keys and values lie head by head; 0: token by token
+  compute::token_ids_in<Space> places{};  ///< [rows of the call]: the row that each has in the cache
+  compute::key_pages_in<Space> pages{};   ///< where the keys lie that the slices of `layer_run::sequences` count
+  compute::key_pages_in<Space> windowed{};    ///< where those lie that the slices of `layer_run::windowed` count
   sum_of_type<T>* states_of_block = nullptr;  ///< of the block at work, one behind the other, each [states, elements]
   std::int64_t states = 0;
   row_view<const compute::state_rows, Space> state_rows{};  ///< the rows of each sequence, and its state
@@ -128,12 +129,13 @@ struct missing_verb {  // after the sentence that says so
 // the first that is. Instantiated for layers only that lack one.
 template <class Layer, int Verb>
 constexpr void refuse_verb() {
-  static_assert(layer_has<Verb != 0, Layer>, "heddle: a layer needs a verb forward(b, x, y)");
-  static_assert(layer_has<Verb != 1, Layer>,
-                "heddle: a layer needs a verb backward_input(b, x, dy, dx), which fills dx; in the place of a norm, and "
-                "where several layers add to one gradient, backward_input(b, x, dy, dx, bool add)");
-  static_assert(layer_has<Verb != 2, Layer>, "heddle: a layer needs a verb backward_weight(b, x, dy)");
-  static_assert(layer_has<Verb != 3, Layer>,
+  static_assert(layer_has < Verb != 0, Layer >, "heddle: a layer needs a verb forward(b, x, y)");
+  static_assert(
+      layer_has < Verb != 1, Layer >,
+      "heddle: a layer needs a verb backward_input(b, x, dy, dx), which fills dx; in the place of a norm, and "
+      "where several layers add to one gradient, backward_input(b, x, dy, dx, bool add)");
+  static_assert(layer_has < Verb != 2, Layer >, "heddle: a layer needs a verb backward_weight(b, x, dy)");
+  static_assert(layer_has < Verb != 3, Layer >,
                 "heddle: a layer in the place of a norm, or beside others that add to one gradient, needs a verb "
                 "backward_input(b, x, dy, dx, bool add), which adds to dx where add is true and fills it where not");
 }
@@ -141,7 +143,7 @@ template <class Layer, class Call, int Verb, class... X>
 constexpr int missing_verb_of() {
   using x = typename Call::const_view;
   using y = typename Call::view;
-  if constexpr (!((std::is_convertible_v<X, x> || std::is_same_v<X, bool>)&&...))
+  if constexpr (!((std::is_convertible_v<X, x> || std::is_same_v<X, bool>) && ...))
     return Verb;  // of a head
   else if constexpr (!runs_forward<Layer, Call, x, y>)
     return 0;

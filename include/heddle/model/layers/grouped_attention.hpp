@@ -28,25 +28,25 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
-/// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products. `Windowed`: rows see the last
+/// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products. `OutStored`: how the last weight lies. `Windowed`: rows see the last
 /// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), and by what scores are
 /// multiplied (`score_scale`: Granite).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
-          class Adapter = no_adapter, bool Windowed = false>
+          class Adapter = no_adapter, bool Windowed = false, storage OutStored = Stored>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
   using q_base = linear<dims<dim::width>, q_dims, QkvBias, Stored>;
   using kv_base = linear<dims<dim::width>, kv_dims, QkvBias, Stored>;
-  using out_base = linear<q_dims, dims<dim::width>, OutBias, Stored>;
+  using out_base = linear<q_dims, dims<dim::width>, OutBias, OutStored>;
   using q_layer = typename Adapter::template layer<q_base>;
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed>;
+  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, OutStored>;
   using q_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads, dim::group>, leaf>;
   using k_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads>, leaf>;
 

@@ -188,6 +188,16 @@ class placer {
     }(std::make_index_sequence<children_of<Layer>::size>{});
   }
 
+  /// The place of each parameter, counted from where those of its bucket begin, is found again by `now(bucket, offset in the store)`.
+  template <class Layer, class Now>
+  static void move_parameters(placed<Layer>& p, const std::array<std::int64_t, most_buckets>& before,
+                              const std::array<std::int64_t, most_buckets>& after, const Now& now) {
+    for (auto& one : p.parameters) one.offset = now(one.bucket, one.offset + before[one.bucket]) - after[one.bucket];
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (move_parameters(p.children.template get<Is>(), before, after, now), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
+  }
+
   /// Places the activations of at most `rows` rows behind what `sizes` has already. `named`: those that the plan computes
   /// again; `all_shared`: whether the shared arena has a place for every tensor, or only for those; `own`: the
   /// names that are tags, to which those of the layer are added.

@@ -1,0 +1,106 @@
+// Instances whose degree follows the requests, against instances of one degree, in simulation.
+#include "catch.hpp"
+
+#include <heddle/core/random.hpp>
+#include <heddle/plan/elastic_degrees.hpp>
+#include <heddle/sim/served_load.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace {
+namespace hd = heddle;
+namespace sm = heddle::sim;
+
+// Qwen2.5-32B as the paper has it: 256 KiB a token; four ranks as one compute 0.43 of the rows of four.
+sm::served_ranks served_qwen(int ranks, double efficiency = 0.43) {
+  sm::served_ranks of;
+  of.ranks = ranks;
+  of.degrees = {{1, 12000, 1}, {4, 72000, efficiency}};
+  of.step_rows = 256;
+  of.row_seconds = 2e-4;
+  of.least_step_seconds = 0.0005;
+  of.token_bytes = 256 * 1024 * 0.75;
+  of.link_rate = 450e9;
+  of.token_runs = 0.75 * 64 * 2 / 16;  // by head: one for each page, layer, tensor and peer
+  of.run_seconds = 1e-8;
+  return of;
+}
+std::vector<sm::served_request> served_trace(double share_of_long, std::uint64_t seed, int n = 3000) {
+  const hd::counter_random random(seed, 4);
+  std::vector<sm::served_request> all;
+  double now = 0;
+  for (int i = 0; i < n; ++i) {
+    const auto at = static_cast<std::uint64_t>(4 * i);
+    now += 0.051 * -std::log(1 - random.uniform(at));
+    const bool is_long = random.uniform(at + 1) < share_of_long;
+    const auto prompt = static_cast<std::int64_t>(is_long ? 12500 + 2500 * random.uniform(at + 2)
+                                                          : 200 + 6800 * random.uniform(at + 2));
+    all.push_back({now, prompt, static_cast<std::int64_t>(50 + 300 * random.uniform(at + 3))});
+  }
+  return all;
+}
+}  // namespace
+
+TEST_CASE("elastic instances serve 1.75 times what four ranks as one do, and all that single ranks must reject",
+          "[plan][elastic]") {
+  const sm::served_ranks of = served_qwen(16);
+  for (const auto& [seed, share] :
+       {std::pair(std::uint64_t{1}, 0.01), std::pair(std::uint64_t{2}, 0.02), std::pair(std::uint64_t{3}, 0.03)}) {
+    const auto trace = served_trace(share, seed);
+    const sm::served_load large = sm::simulate_load(trace, of, sm::one_degree{}, 1);
+    const sm::served_load small = sm::simulate_load(trace, of, sm::one_degree{}, 0);
+    const sm::served_load elastic = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 2});
+    INFO("seed " << seed << ": rows per second " << large.rows_per_second() << ", " << elastic.rows_per_second() << ", "
+                 << small.rows_per_second() << "; changes " << elastic.changes << ", rejected " << small.rejected
+                 << " pause " << elastic.longest_pause << " s, " << elastic.longest_pause_steps);
+    CAPTURE(elastic.served, elastic.rejected, large.seconds, elastic.seconds);
+    CHECK(small.rejected > 0);
+    CHECK(elastic.rejected == 0);
+    CHECK(large.rejected == 0);
+    CHECK(elastic.served == std::ssize(trace));
+    CHECK(elastic.answer_tokens == large.answer_tokens);
+    CHECK(elastic.changes > 0);
+    CHECK(elastic.rows_per_second() >= 1.75 * large.rows_per_second());
+    const sm::served_load other = sm::simulate_load(trace, served_qwen(16, 0.43 * (1 - 0.435)), sm::one_degree{}, 1);
+    CHECK(elastic.rows_per_second() >= 1.75 / (1 - 0.435) * other.rows_per_second());
+    CHECK(elastic.rows_per_second() <= 1 / 0.43 * large.rows_per_second());
+    CHECK(elastic.longest_pause_steps <= 2);
+  }
+}
+
+TEST_CASE("instances of one degree compute what their rows cost, and merged ones split when long requests are gone",
+          "[plan][elastic]") {
+  sm::served_ranks of = served_qwen(4);
+  std::vector<sm::served_request> burst;
+  for (int i = 0; i < 400; ++i) burst.push_back({0, 1000, 1});
+  // Prompts alone fill all steps: seconds are rows times their cost.
+  for (const std::size_t degree : {std::size_t{0}, std::size_t{1}}) {
+    const sm::served_load all = sm::simulate_load(burst, of, sm::one_degree{}, degree);
+    REQUIRE(all.served == 400);
+    REQUIRE(all.rows == 400000);
+    REQUIRE(all.answer_tokens == 400);
+    const double expected = 400000 * of.row_seconds / 4 / of.degrees[degree].efficiency;
+    REQUIRE(std::abs(all.seconds / expected - 1) < 0.01);
+  }
+  // One long request first; then short ones, for which four ranks are better apart.
+  std::vector<sm::served_request> trace{{0, 15000, 10}};
+  for (int i = 0; i < 2000; ++i) trace.push_back({0.01 * i, 1000, 20});
+  const sm::served_load elastic = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 0.5});
+  REQUIRE(elastic.changes == 2);
+  REQUIRE(elastic.served == 2001);
+  const sm::served_load never = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 1e9});
+  REQUIRE(never.changes == 1);
+  REQUIRE(elastic.rows_per_second() > 1.5 * never.rows_per_second());
+  of.change_seconds = 1e6;  // a change that costs more than it gains
+  REQUIRE(sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 0.5}).changes == 1);
+  // What no degree has room for is rejected.
+  REQUIRE(sm::simulate_load(std::vector<sm::served_request>{{0, 72000, 1}}, of, hd::plan::elastic_degrees{}).rejected ==
+          1);
+  of.degrees[1].ranks = 3;
+  REQUIRE_THROWS_WITH(
+      sm::simulate_load(trace, of, sm::one_degree{}),
+      "heddle: served_load: expected degrees that divide the ranks, with tokens and efficiencies above 0");
+}
