@@ -83,14 +83,18 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
       if (runner.draws()) runner.logits_memory(static_cast<std::size_t>(most_wanted() * limits_.vocabulary));
   }
 
-  /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
-  request_id submit(request r) {
+  /// Whether a request can be taken at all. Reads what no step changes. Errors: `context_error`, `request_error` (`require_request`).
+  void require(const request& r) const {
     require_request(r, limits_.vocabulary, context());
     if constexpr (detail::accepts_by_threshold<decoding>)
       if (r.log_probabilities && r.log_probabilities_of == log_probability_of::drawn)
         throw request_error("log_probabilities_of",
                             "a rule of acceptance takes tokens that no distribution drew; ask for those of the model");
     if constexpr (base::windows) decoding_.require(r, context(), rows_per_step_);
+  }
+  /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
+  request_id submit(request r) {
+    require(r);
     if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
       throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
     auto s = std::make_unique<sequence>();
@@ -104,6 +108,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     ++counts_.submitted;
     return last_id_;
   }
+
+  /// Of the request that came last, by `submit` or `adopt`; 0: none has.
+  request_id last_id() const noexcept { return last_id_; }
 
   /// Ends a request; the next step has its last event. False if it had ended before, or never was.
   bool cancel(request_id id) { return end_from_outside(id, finish_reason::cancelled); }
