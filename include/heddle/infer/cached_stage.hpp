@@ -42,9 +42,10 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool ha
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
   if (c.states < 0 || c.states > most || (has_states && c.states < 1))
-    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
-                       "got " +
-                       std::to_string(c.states));
+    throw config_error(
+        "heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+        "got " +
+        std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -72,9 +73,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
-  static_assert(detail::steps_have_whole_rows<layouts::context_axes::size == 0, how>,
-                "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
-                "split, which has the same parameters");
+  static_assert(
+      detail::steps_have_whole_rows < layouts::context_axes::size == 0, how >,
+      "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
+      "split, which has the same parameters");
   static_assert(
       detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
@@ -237,6 +239,19 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// Copies whole blocks of the cache.
   void copy_blocks(std::span<const block_copy> copies) {
     for (const block_copy& c : copies) copy_cached(c.from, c.to, cache_.block_rows);
+  }
+  /// Copies states that layers keep, one after the other.
+  void copy_states([[maybe_unused]] std::span<const block_copy> copies) {
+    if constexpr (keeps::has_states)
+      for (const block_copy& c : copies)
+        visit_states([&](int, int, const auto& states) {
+          using sum = typename types::sum;
+          const std::int64_t n = states.extent(1);
+          sum* const begin = start_of(states);
+          if (c.from != c.to && n > 0)
+            queue().copy(heddle::v0::detail::row_at<space>(static_cast<const sum*>(begin + c.from * n), n),
+                         heddle::v0::detail::row_at<space>(begin + c.to * n, n));
+        });
   }
   /// Moves rows of the cache, one after the other.
   void move_rows(std::span<const row_move> moves) {

@@ -36,10 +36,10 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   using base = detail::engine_results<Runner, engine_policies<Runner, Policies...>>;
   using typename base::scheduled, typename base::sequence;
   using sequence_pointer = detail::sequence_pointer;
-  using base::blocks_, base::counts_, base::decoding_, base::events_, base::free_states_, base::fuses, base::form, base::limits_,
-      base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_, base::rows_per_step_,
-      base::runner_, base::running_, base::scheduled_, base::send_back_youngest, base::slot_copies_, base::step_,
-      base::step_results_, base::take_results, base::waiting_;
+  using base::blocks_, base::counts_, base::decoding_, base::events_, base::free_states_, base::fuses, base::form,
+      base::limits_, base::logits_, base::most_running_, base::release, base::most_wanted, base::moves_, base::options_,
+      base::rows_per_step_, base::runner_, base::running_, base::scheduled_, base::send_back_youngest,
+      base::slot_copies_, base::step_, base::step_results_, base::take_results, base::waiting_;
 
  public:
   using policies = engine_policies<Runner, Policies...>;
@@ -60,6 +60,11 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
           "least 0; got " +
           std::to_string(limits_.vocabulary) + ", " + std::to_string(limits_.max_rows) + ", " +
           std::to_string(options_.max_running) + " and " + std::to_string(options_.max_waiting));
+    if constexpr (base::restores)
+      if (limits_.states == 1)
+        throw config_error(
+            "heddle: an engine that restores states needs two for a sequence whose tokens are proposed; the runner has "
+            "1");
     if constexpr (fuses)
       if (limits_.states > 0 && !batching::closes_holes)
         throw config_error(
@@ -120,9 +125,10 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   /// Between two steps: takes out a request whose prompt is computed, so that it goes on in another engine of the same model (`adopt`). Its blocks stay as they are until
   /// `handed`. None if it ended, or its prompt is not computed yet.
   std::optional<handed_sequence> hand_over(request_id id) {
-    static_assert(stays_in_place,
-                  "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
-                  "change; take no temporal_fusion and no diffusion");
+    static_assert(
+        stays_in_place,
+        "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
+        "change; take no temporal_fusion and no diffusion");
     const auto at = with_id(running_, id);
     if (at == running_.end() || (*at)->pending() != 1) return std::nullopt;
     sequence& q = **at;
@@ -154,13 +160,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
                   "the rows of the cache know nothing; take one_token, n-grams or a draft model");
     require_request(h.asked, limits_.vocabulary, context());
     if (!waiting_.empty() || std::ssize(running_) + std::ssize(held_) >= most_running_) return std::nullopt;
-    if (limits_.states > 0 && free_states_.empty()) return std::nullopt;
     auto s = std::make_unique<sequence>();
     if (!blocks_.start(s->blocks, h.tokens, std::ssize(running_) + std::ssize(held_))) return std::nullopt;
-    if (limits_.states > 0) {
-      s->state = free_states_.back();
-      free_states_.pop_back();
-    }
+    if (!base::take_states(*s)) return release(*s), std::nullopt;
     s->id = ++last_id_;
     s->asked = h.asked;
     s->seed = h.seed;
@@ -281,7 +283,8 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   bool failed_ = false;
   request_id last_id_ = 0;
   std::vector<event> ended_{};
-  std::vector<sequence_pointer> held_{};  // that left, or whose rows have not arrived: somebody reads or writes their blocks
+  std::vector<sequence_pointer>
+      held_{};  // that left, or whose rows have not arrived: somebody reads or writes their blocks
 };
 
 }  // namespace heddle::inline v0::infer
