@@ -7,9 +7,11 @@
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine_counts.hpp>
+#include <heddle/infer/engine_lane.hpp>
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/pools.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -28,6 +30,20 @@ using medusa = heddle::infer::medusa_speculation<heads_type>;
 template <class Decoding>
 std::unique_ptr<heddle::infer::any_engine> make_engine(runner& steps, const heddle::infer::engine_options& options,
                                                        Decoding decoding);
+
+/// A link of pools without its type.
+struct any_link {
+  virtual ~any_link() = default;
+  virtual void begin(const heddle::infer::row_transfer& t) = 0;
+  virtual heddle::infer::row_progress progress(heddle::infer::request_id id) = 0;
+  virtual void end(heddle::infer::request_id id) = 0;
+  static constexpr bool stops_prompts = true;
+};
+
+/// Pools of two runners, on the thread that leads that of answers; all of these must outlive them.
+std::unique_ptr<heddle::infer::any_engine> make_pools(runner& prompts, runner& answers,
+                                                      const heddle::infer::engine_options& options, any_link& link,
+                                                      heddle::infer::engine_lane& lane);
 
 }  // namespace model_ranks
 

@@ -8,6 +8,8 @@
 #include <heddle/infer/families.hpp>
 #include <heddle/infer/json/falcon_folder.hpp>
 #include <heddle/infer/json/medusa_folder.hpp>
+#include <heddle/infer/move_cache.hpp>
+#include <heddle/infer/pools.hpp>
 #include <heddle/infer/widened_runner.hpp>
 #include "model_engines.hpp"
 #include "model_folder.hpp"
@@ -15,6 +17,8 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <numeric>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -85,26 +89,110 @@ void in_float(Runner& of, Use&& use) {
   }
 }
 
+using world_type = hd::world<hd::threads, whole_mesh>;
+
+whole_mesh whole(const std::string& text) {
+  const auto mesh = hd::parse_mesh<mesh_type>(text);
+  return whole_mesh(1, mesh.template extent<hd::pp>(), mesh.template extent<hd::tp>());
+}
+
+/// A model's files, and what runs on a rank of it.
 template <class T>
-void run_model(const options& o, const md::hugging_face_model& about, const std::function<void(const loaded_model&)>& lead) {
-  const md::any_config config(about, o.context);
+class model_files {
+ public:
+  model_files(const options& o, const md::hugging_face_model& about)
+      : o_(o),
+        config(about, o.context),
+        outlines_(md::outlines_of<T>(config)),
+        weights_(o.model, about, outlines_),
+        loading(std::in_place, "loading", std::ssize(outlines_), "tensors") {}
+  auto runner_of(world_type& world, backend& kernels, bool counts) {
+    const std::int64_t tokens =
+        o_.cache_tokens > 0 ? o_.cache_tokens : (std::min)(std::int64_t{config.context}, std::int64_t{4096});
+    const std::int64_t blocks = o_.cache_bytes
+                                    ? inf::cache_blocks_for<T>(config, *o_.cache_bytes, world, kernels, o_.block_rows)
+                                    : (tokens + o_.block_rows - 1) / o_.block_rows;
+    auto on_ranks = inf::make_runner<T>(config, world, kernels, {blocks, o_.block_rows}, o_.rows);
+    weights_.read(on_ranks->stage(), *loading, counts && world.template coordinate<hd::tp>() == 0);
+    return on_ranks;
+  }
+
+ private:
+  const options& o_;
+
+ public:
+  const md::any_config config;
+
+ private:
+  std::vector<md::parameter_outline> outlines_;
+  model_weights weights_;
+
+ public:
+  std::optional<tool::progress> loading;
+};
+
+// A link between the ranks that lead two runners.
+template <class Runner, class Mover>
+struct held_link final : any_link {
+  using link_type = inf::mover_link<Runner, Runner, Mover, inf::engine_lane>;
+  explicit held_link(link_type& l) : link(l) {}
+  void begin(const inf::row_transfer& t) override { link.begin(t); }
+  inf::row_progress progress(inf::request_id id) override { return link.progress(id); }
+  void end(inf::request_id id) override { link.end(id); }
+  link_type& link;
+};
+
+/// Prompts on the ranks of one mesh behind those of answers. `lead(runner of prompts, of answers, link, lane, family)` is called on rank 0.
+template <class T, class Lead>
+void run_pools(const options& o, const md::hugging_face_model& about, const Lead& lead) {
+  const whole_mesh of_answers = whole(o.decode), of_prompts = whole(o.prefill);
+  model_files<T> files(o, about);
+  std::vector<int> all(static_cast<std::size_t>(ranks_of(o)));
+  std::iota(all.begin(), all.end(), 0);
+  const auto first = static_cast<std::size_t>(of_answers.size());
+  using any_runner = inf::any_model_runner<T, hd::space_of<backend>>;
+  using mover_type = inf::cache_mover<world_type, backend, inf::any_cached_rows<T, hd::space_of<backend>>>;
+  any_runner* prompts = nullptr;
+  mover_type* there = nullptr;
+  inf::engine_lane lane;
+  hd::launch_options ranks;
+  ranks.timeout = std::chrono::milliseconds(0);
+  hd::launch<hd::threads>(whole_mesh(ranks_of(o), 1, 1), ranks, [&](world_type& world) {
+    kernels_of_rank kernels(o.threads);
+    auto answer_world = world.on(of_answers, std::span<const int>(all).first(first));
+    auto prompt_world = world.on(of_prompts, std::span<const int>(all).subspan(first));
+    const auto own =
+        files.runner_of(answer_world ? *answer_world : *prompt_world, kernels.of_model(), answer_world.has_value());
+    mover_type mover(world, kernels.of_model(), prompt_world ? own.get() : nullptr, answer_world ? own.get() : nullptr);
+    if (prompt_world && own->leads()) prompts = own.get(), there = &mover;
+    world.control().barrier();
+    if (!own->leads()) {
+      while (own->follow() == inf::followed::interrupted) mover.follow();
+      return;
+    }
+    if (prompt_world) {
+      lane.serve();
+    } else {
+      const inf::lane_end end(lane);
+      files.loading.reset();
+      typename held_link<any_runner, mover_type>::link_type link(*prompts, *own, mover, *there, lane);
+      held_link<any_runner, mover_type> held(link);
+      in_float(*prompts, [&](runner a) { in_float(*own, [&](runner b) { lead(a, b, held, lane); }); });
+    }
+    own->finish();
+  });
+}
+
+template <class T>
+void run_model(const options& o, const md::hugging_face_model& about,
+               const std::function<void(const loaded_model&)>& lead) {
   const auto mesh = hd::parse_mesh<mesh_type>(o.mesh);
-  const auto outlines = md::outlines_of<T>(config);
-  const model_weights weights(o.model, about, outlines);
-  const std::int64_t tokens =
-      o.cache_tokens > 0 ? o.cache_tokens : (std::min)(std::int64_t{config.context}, std::int64_t{4096});
-  std::optional<tool::progress> loading(std::in_place, "loading", std::ssize(outlines), "tensors");
+  model_files<T> files(o, about);
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
-  const whole_mesh all(1, mesh.template extent<hd::pp>(), mesh.template extent<hd::tp>());
-  hd::launch<hd::threads>(all, ranks, [&](hd::world<hd::threads, whole_mesh>& world) {
+  hd::launch<hd::threads>(whole(o.mesh), ranks, [&](world_type& world) {
     kernels_of_rank kernels(o.threads);
-    const std::int64_t blocks =
-        o.cache_bytes ? inf::cache_blocks_for<T>(config, *o.cache_bytes, world, kernels.of_model(), o.block_rows)
-                      : (tokens + o.block_rows - 1) / o.block_rows;
-    const auto on_ranks =
-        inf::make_runner<T>(config, world, kernels.of_model(), {blocks, o.block_rows}, o.rows);
-    weights.read(on_ranks->stage(), *loading, world.template coordinate<hd::tp>() == 0);
+    const auto on_ranks = files.runner_of(world, kernels.of_model(), true);
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
     md::falcon_base<float> base;
     if constexpr (std::is_same_v<T, float>)
@@ -113,11 +201,11 @@ void run_model(const options& o, const md::hugging_face_model& about, const std:
       on_ranks->follow();
       return;
     }
-    loading.reset();
+    files.loading.reset();
     in_float(*on_ranks, [&](const runner& steps) {
       const auto norm = [](const auto& c) { return c.epsilon; };
-      lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), config.width,
-            config.with(norm), o.base ? &base : nullptr});
+      lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), files.config.width,
+            files.config.with(norm), o.base ? &base : nullptr});
     });
     on_ranks->finish();
   });
@@ -205,6 +293,9 @@ options options_for(const speculation& s, options o) {
   if (o.dtype != "f32" && !(has_bf16 && o.dtype == "bf16"))
     throw hd::config_error("heddle: --dtype should be f32" + std::string(has_bf16 ? " or bf16" : " in this program") +
                            ", got '" + o.dtype + "'");
+  if (o.dtype != "f32" && !o.prefill.empty())
+    throw hd::config_error("heddle: pools of prompts and answers (--prefill, --decode) are of f32, got '" + o.dtype +
+                           "'");
   if (o.dtype == "bf16" && s.by == "falcon")
     throw hd::config_error(
         "heddle: --speculate falcon is for models of f32: its drafter has the model's embedding and "
@@ -213,8 +304,29 @@ options options_for(const speculation& s, options o) {
   return o;
 }
 
+int ranks_of(const options& o) {
+  if (o.prefill.empty() != o.decode.empty())
+    throw hd::config_error("heddle: --prefill and --decode are meshes of two pools: give both or none; got only --" +
+                           std::string(o.prefill.empty() ? "decode" : "prefill"));
+  return o.prefill.empty() ? whole(o.mesh).size() : whole(o.prefill).size() + whole(o.decode).size();
+}
+
 void with_engine(const speculation& s, const options& o, const inf::engine_options& engine,
                  const std::function<void(inf::any_engine&, const loaded&)>& use) {
+  if (!o.prefill.empty()) {
+    static_cast<void>(ranks_of(o));
+    if (s.by != "none")
+      throw hd::config_error(
+          "heddle: pools of prompts and answers (--prefill, --decode) go with --speculate none, got '" + s.by + "'");
+    const auto about = read_model_folder(o.model, o.ignored_keys).about;
+    return run_pools<float>(o, about, [&](runner& prompts, runner& answers, any_link& link, inf::engine_lane& lane) {
+      use(*make_pools(prompts, answers, engine, link, lane),
+          {std::string(about.family()),
+           hd::to_string(hd::parse_mesh<mesh_type>(o.prefill)) + " for prompts and " +
+               hd::to_string(hd::parse_mesh<mesh_type>(o.decode)) + " for answers",
+           answers.limits()});
+    });
+  }
   with_model(o, [&](const loaded_model& model) {
     with_speculation(s, o, model, [&](auto decoding) {
       runner steps = model.steps;

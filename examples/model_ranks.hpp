@@ -21,9 +21,11 @@ namespace model_ranks {
 using mesh_type = heddle::mesh<heddle::axis<heddle::pp>, heddle::axis<heddle::tp>>;
 
 /// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
+/// `prefill` and `decode`: meshes of pools of prompts and of answers, instead of `mesh`.
 /// `base`: whether the leader gathers what a drafter of Falcon has of the model. `dtype` of weights, activations and cache: f32 or, with `has_bf16`, bf16.
 struct options {
   std::string model{}, mesh = "pp=1", dtype = "f32";
+  std::string prefill{}, decode{};
   std::vector<std::string> ignored_keys{};  ///< of config.json
   std::optional<std::int64_t> cache_bytes{};
   std::int64_t cache_tokens = 0, block_rows = 16, rows = 256;
@@ -43,6 +45,9 @@ void require_speculation(const speculation& s);
 
 /// What a model is to be loaded with, for this speculation. Errors: as `require_speculation`.
 options options_for(const speculation& s, options o);
+
+/// Ranks of all meshes. Errors: `config_error` for one pool without the other.
+int ranks_of(const options& o);
 
 /// What an engine runs on.
 struct loaded {

@@ -1,19 +1,20 @@
-// Computes prompts on one mesh and answers on another: the cache goes along, and the answers are those of one engine.
+// Computes prompts on one mesh and answers on another, at the same time: the cache goes along, and the answers are those of one engine.
 // run: 1 2
 // prints: prompts on tp=1, answers on tp=2
-// prints: 5 requests, 310 rows handed over, 310 KiB sent
+// prints: 5 requests, 310 rows handed over, 620 KiB sent
 // prints: the answers are those of one engine
 // prints: blocks in use afterwards: 0
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/core/error.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/engine_lane.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/move_cache.hpp>
 #include <heddle/infer/pools.hpp>
 #include <heddle/model/llama.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +31,7 @@ namespace {
 using pool_mesh = hd::mesh<hd::axis<hd::tp>>;
 using pool_world = hd::world<hd::threads, pool_mesh>;
 using runner_type = infer::model_runner<hd::model::llama<double>, pool_world, hd::compute::host<>>;
+using mover_type = infer::cache_mover<pool_world, hd::compute::host<>, runner_type::stage_type>;
 using answers = std::map<infer::request_id, std::vector<std::int32_t>>;
 
 constexpr hd::model::llama_config config{
@@ -54,44 +56,50 @@ int main(int argc, char** argv) try {
   const int prompts = argc == 3 ? std::atoi(argv[1]) : 1, tp = argc == 3 ? std::atoi(argv[2]) : 2;
   if ((argc != 1 && argc != 3) || prompts < 1 || tp < 1)
     return std::printf("usage: prefill_decode [RANKS_OF_PROMPTS RANKS_OF_ANSWERS]\n"), 2;
-  // Rank 0 leads both pools, so that it is in both; the other ranks are in one.
-  const int ranks = prompts + tp - 1;
-  std::vector<int> first(static_cast<std::size_t>(prompts)), second(static_cast<std::size_t>(tp));
-  std::iota(first.begin(), first.end(), 0);
-  std::iota(second.begin(), second.end(), prompts - 1);
-  second[0] = 0;
-  std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks));
-  std::size_t requests = 0;
-  long long rows = 0, used = 0, same = 0;
-  hd::launch<hd::threads>(pool_mesh{ranks}, [&](pool_world& world) {
+  // Rank 0 leads the pool of answers, the first rank behind them that of prompts.
+  std::vector<int> second(static_cast<std::size_t>(prompts + tp));
+  std::iota(second.begin(), second.end(), 0);
+  const std::vector<int> first(second.begin() + tp, second.end());
+  second.resize(static_cast<std::size_t>(tp));
+  std::atomic<long long> bytes = 0;
+  long long requests = 0, rows = 0, used = 0, same = 0;
+  infer::engine_lane lane;
+  runner_type* leads_prompts = nullptr;
+  mover_type* there = nullptr;
+  hd::launch<hd::threads>(pool_mesh{prompts + tp}, [&](pool_world& world) {
     hd::compute::host<> kernels{1};
     auto of_prompts = world.on(pool_mesh{prompts}, first), of_answers = world.on(pool_mesh{tp}, second);
     std::optional<runner_type> prefill, decode;
     const infer::cache_extent cache{.blocks = 64, .block_rows = 16};
     if (of_prompts) prefill.emplace(config, *of_prompts, kernels, cache, 128).stage().initialize(1);
-    if (of_answers) decode.emplace(config, *of_answers, kernels, cache, 16).stage().initialize(1);
-    auto* const from = prefill ? &prefill->stage() : nullptr;
-    infer::cache_mover mover(world, kernels, from, decode ? &decode->stage() : nullptr);
+    if (of_answers) decode.emplace(config, *of_answers, kernels, cache, 128).stage().initialize(1);
+    runner_type& own = prefill ? *prefill : *decode;
+    mover_type mover(world, kernels, prefill ? &own.stage() : nullptr, decode ? &own.stage() : nullptr);
+    if (world.rank() == tp) leads_prompts = &own, there = &mover;
+    world.control().barrier();
     if (world.rank() == 0) {
-      infer::engine<runner_type> alone(*prefill), prefill_engine(*prefill), decode_engine(*decode);
+      const infer::lane_end end(lane);
+      infer::engine<runner_type> alone(own), prefill_engine(*leads_prompts), decode_engine(own);
       const answers expected = answer(alone);
-      infer::mover_link link(*prefill, *decode, mover);
-      infer::pools pools(prefill_engine, decode_engine, link);
+      infer::mover_link link(*leads_prompts, own, mover, *there, lane);
+      infer::pools pools(prefill_engine, decode_engine, link, lane);
       same = answer(pools) == expected ? 1 : 0;
-      requests = expected.size();
+      requests = std::ssize(expected);
       rows = link.rows();
       used = pools.counts().cache.used;
-      prefill->finish(), decode->finish();
+      own.finish();
+    } else if (world.rank() == tp) {
+      lane.serve();
+      own.finish();
     } else {
-      while ((prefill ? *prefill : *decode).follow() == infer::followed::interrupted) mover.follow();
+      while (own.follow() == infer::followed::interrupted) mover.follow();
     }
-    sent[static_cast<std::size_t>(world.rank())] = mover.bytes_sent();
+    bytes += mover.bytes_sent();
   });
-  const long long bytes = std::accumulate(sent.begin(), sent.end(), 0LL);
-  std::printf("prompts on tp=%d, answers on tp=%d\n", prompts, tp);
-  std::printf("%zu requests, %lld rows handed over, %lld KiB sent\n", requests, rows, bytes / 1024);
-  std::printf(same == 1 ? "the answers are those of one engine\n" : "the answers differ\n");
-  std::printf("blocks in use afterwards: %lld\n", used);
+  std::printf("prompts on tp=%d, answers on tp=%d\n%lld requests, %lld rows handed over, %lld KiB sent\n", prompts, tp,
+              requests, rows, bytes / 1024);
+  std::printf("%s\nblocks in use afterwards: %lld\n",
+              same == 1 ? "the answers are those of one engine" : "the answers differ", used);
   return same == 1 ? 0 : 1;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());

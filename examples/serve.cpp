@@ -1,4 +1,4 @@
-// Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks. The test of tests/examples runs it.
+// Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks or on two. The test of tests/examples runs it.
 // cuda
 #include <heddle/infer/any_engine.hpp>
 #include <heddle/infer/json/generation_config.hpp>
@@ -151,6 +151,9 @@ int main(int argc, char** argv) {
       ->otherwise("the folder's template");
   app.add_option("--name", s.name, "the model's name in calls")->otherwise("its folder's");
   app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
+  app.add_option("--prefill", s.ranks.prefill, "ranks that compute prompts, as in tp=1, while those of --decode answer")
+      ->otherwise("those of --mesh do both");
+  app.add_option("--decode", s.ranks.decode, "ranks that compute answers, as in tp=2");
   app.add_option("--host", s.http.host, "address to listen on");
   app.add_option("--port", s.http.port, "port to listen on; 0: one that is free")->range(0, 65535);
   app.add_option("--api-key-file", s.keys, "file of keys, one a line, any of which calls need")
@@ -175,7 +178,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", s.ranks.threads, "threads of each rank");
   model_ranks::add_options(app, s.speculation, s.ranks);
   return tool::run(app, argc, argv, [&] {
-    session.begin(hd::parse_mesh<model_ranks::mesh_type>(s.ranks.mesh).size());
+    session.begin(model_ranks::ranks_of(s.ranks));
     return run(std::move(s));
   });
 }

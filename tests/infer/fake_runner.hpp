@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <random>
 #include <span>
@@ -62,6 +63,7 @@ class runner {
 
   void run(const inf::step& s, std::span<double> logits) {
     inf::require_step(s, limits_);
+    if (on_step) on_step();
     if (fail_next) {
       fail_next = false;
       throw std::runtime_error("the runner failed");
@@ -114,7 +116,8 @@ class runner {
   std::vector<std::int32_t>& cached() { return cache_; }
 
   std::int64_t moves = 0, steps = 0, most_rows = 0, copies = 0;
-  bool fail_next = false;  ///< before the cache changes
+  std::function<void()> on_step{};  ///< called at the beginning of each
+  bool fail_next = false;           ///< before the cache changes
   bool fail_late = false;  ///< after rows were moved and written
   inf::step last{};  ///< the step that ran last
 

@@ -18,6 +18,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -114,18 +115,23 @@ struct pools_found {
   std::int64_t rows = 0, sent = 0, used = 0;
 };
 
-// Rank 0 leads both pools: it is the first of either mesh, and the rest of their ranks are of one pool each.
-template <class Model, class Config>
+// Rank 0 leads both pools: it is the first of either mesh, and the rest of their ranks are of one pool each. `Apart`: rank 0 leads the pool of answers, the
+// first rank behind it that of prompts, and both compute at the same time.
+template <class Model, bool Apart, class Config>
 pools_found pools_on(const Config& config, const mesh_type& prompts, const mesh_type& answers) {
   pools_found found;
-  const int ranks = prompts.size() + answers.size() - 1;
+  const int ranks = prompts.size() + answers.size() - (Apart ? 0 : 1), behind = Apart ? answers.size() : 0;
   std::vector<int> of_prompts(static_cast<std::size_t>(prompts.size())), of_answers{0};
-  std::iota(of_prompts.begin(), of_prompts.end(), 0);
-  for (int r = prompts.size(); r < ranks; ++r) of_answers.push_back(r);
+  std::iota(of_prompts.begin(), of_prompts.end(), behind);
+  for (int r = Apart ? 1 : prompts.size(); std::ssize(of_answers) < answers.size(); ++r) of_answers.push_back(r);
   std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks));
+  using runner_type = inf::model_runner<Model, world_type, backend>;
+  using stage_type = typename runner_type::stage_type;
+  using lane_type = std::conditional_t<Apart, inf::engine_lane, inf::in_turn>;
+  lane_type lane;
+  runner_type* first_runner = nullptr;
+  void* first_mover = nullptr;
   hd::launch<hd::threads>(pools_union{ranks}, [&](auto& world) {
-    using runner_type = inf::model_runner<Model, world_type, backend>;
-    using stage_type = typename runner_type::stage_type;
     backend kernels{1};
     auto prompt_world = world.on(prompts, of_prompts), answer_world = world.on(answers, of_answers);
     std::optional<runner_type> prefill, decode;
@@ -136,22 +142,33 @@ pools_found pools_on(const Config& config, const mesh_type& prompts, const mesh_
     stage_type* const from = prefill ? &prefill->stage() : nullptr;
     stage_type* const to = decode ? &decode->stage() : nullptr;
     inf::cache_mover mover(world, kernels, from, to);
+    if (world.rank() == behind) first_runner = &*prefill, first_mover = &mover;
+    world.control().barrier();
     if (world.rank() == 0) {
-      inf::mover_link link(*prefill, *decode, mover);
-      inf::engine<runner_type> first(*prefill, {.seed = 5}), second(*decode, {.seed = 5});
+      std::optional<inf::lane_end> end;
+      if constexpr (Apart) end.emplace(lane);
+      using link_type = inf::mover_link<runner_type, runner_type, decltype(mover), lane_type>;
+      link_type link(*first_runner, *decode, mover, *static_cast<decltype(mover)*>(first_mover), lane,
+                     Apart ? 5 : 1000);
+      using engine_type = inf::engine<runner_type>;
+      using pools_type = inf::pools<engine_type, engine_type, link_type, lane_type>;
+      engine_type first(*first_runner, {.seed = 5}), second(*decode, {.seed = 5});
       {
-        inf::pools pools(first, second, link);
+        pools_type pools(first, second, link, lane);
         found.greedy = pools_run(pools, pools_requests(true));
       }
       {
-        inf::engine<runner_type> again(*prefill, {.seed = 5});
-        inf::pools pools(again, second, link);
+        engine_type again(*first_runner, {.seed = 5});
+        pools_type pools(again, second, link, lane);
         found.sampled = pools_run(pools, pools_requests(false));
         found.used = pools.counts().cache.used + first.counts().cache.used;
       }
       found.rows = link.rows();
-      prefill->finish();
+      if (!Apart) first_runner->finish();
       decode->finish();
+    } else if (Apart && world.rank() == behind) {
+      if constexpr (Apart) lane.serve();
+      prefill->finish();
     } else {
       runner_type& own = prefill ? *prefill : *decode;
       while (own.follow() == inf::followed::interrupted) mover.follow();
@@ -177,7 +194,7 @@ void pools_equal(const pools_answers& a, const pools_answers& b) {
 
 // Bytes of a row: of each layer what ranks of the second mesh have and rank 0, where it has the layer on both, does not keep.
 // `columns(layer, tp, rank)`: first and last column of a tensor on a rank.
-template <class Model, class Config, class Columns>
+template <class Model, bool Apart, class Config, class Columns>
 std::int64_t pools_bytes_of_row(const Config& config, const mesh_type& prompts, const mesh_type& answers,
                                 const Columns& columns) {
   const auto has = [&](const mesh_type& m, int stage, int layer) {
@@ -190,7 +207,7 @@ std::int64_t pools_bytes_of_row(const Config& config, const mesh_type& prompts, 
       for (int r = 0; has(answers, s, layer) && r < answers.template extent<hd::tp>(); ++r) {
         const auto [first, last] = columns(answers.template extent<hd::tp>(), r);
         n += last - first;
-        if (s == 0 && r == 0 && has(prompts, 0, layer)) {  // rank 0
+        if (!Apart && s == 0 && r == 0 && has(prompts, 0, layer)) {  // rank 0
           const auto [own, end] = columns(prompts.template extent<hd::tp>(), 0);
           n -= (std::max)(std::int64_t{0}, (std::min)(last, end) - (std::max)(first, own));
         }
@@ -198,7 +215,7 @@ std::int64_t pools_bytes_of_row(const Config& config, const mesh_type& prompts, 
   return n * static_cast<std::int64_t>(sizeof(double));
 }
 
-template <class Model, class Config, class Columns>
+template <class Model, bool Apart = false, class Config, class Columns>
 void pools_check(const Config& config, std::int64_t tensors, const Columns& columns) {
   const pools_answers greedy = pools_alone<Model>(config, pools_requests(true));
   const pools_answers sampled = pools_alone<Model>(config, pools_requests(false));
@@ -209,24 +226,28 @@ void pools_check(const Config& config, std::int64_t tensors, const Columns& colu
                                                            {mesh_type{1, 2}, mesh_type{2, 3}}};
   for (const auto& [a, b] : pairs) {
     CAPTURE(hd::to_string(a), hd::to_string(b));
-    const pools_found found = pools_on<Model>(config, a, b);
+    const pools_found found = pools_on<Model, Apart>(config, a, b);
     pools_equal(found.greedy, greedy);
     pools_equal(found.sampled, sampled);
     CHECK(found.rows == 2 * (7 + 1 + 19 + 12 + 4));
     CHECK(found.used == 0);
-    if (tensors > 0) CHECK(found.sent == found.rows * tensors * pools_bytes_of_row<Model>(config, a, b, columns));
+    if (tensors > 0 && !Apart)
+      CHECK(found.sent == found.rows * tensors * pools_bytes_of_row<Model, Apart>(config, a, b, columns));
     CHECK(found.sent > 0);
   }
 }
 
 }  // namespace
 
-TEST_CASE("pools of Llamas on two meshes give the answers of one engine", "[infer][engine][law]") {
-  pools_check<md::llama<double>>(pools_llama, 2, [](int ranks, int rank) {  // heads, the first ranks one more
+TEST_CASE("pools of Llamas on two meshes, in turn and at the same time, give the answers of one engine",
+          "[infer][engine][law]") {
+  const auto columns = [](int ranks, int rank) {  // heads, the first ranks one more
     const std::int64_t heads = pools_llama.kv_heads, each = heads / ranks, more = heads % ranks;
     const std::int64_t first = rank * each + (std::min)(std::int64_t{rank}, more);
     return std::pair{4 * first, 4 * (first + each + (rank < more ? 1 : 0))};
-  });
+  };
+  pools_check<md::llama<double>>(pools_llama, 2, columns);
+  pools_check<md::llama<double>, true>(pools_llama, 2, columns);
 }
 
 TEST_CASE("pools of DeepSeeks move latents to each rank", "[infer][engine][law]") {
@@ -244,8 +265,8 @@ TEST_CASE("pools of hybrids move states and rows of windows", "[infer][engine][l
                                .vocabulary = 23,
                                .initial_deviation = 0.3,
                                .head_elements = 4};
-  pools_check<md::spiking_brain<double>>(md::spiking_brain_config(shape, 6, 3), 0,
-                                         [](int, int) { return std::pair{std::int64_t{0}, std::int64_t{0}}; });
+  pools_check<md::spiking_brain<double>, true>(md::spiking_brain_config(shape, 6, 3), 0,
+                                               [](int, int) { return std::pair{std::int64_t{0}, std::int64_t{0}}; });
 }
 
 TEST_CASE("rows of a cache for a runner of another model are refused", "[infer]") {

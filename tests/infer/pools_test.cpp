@@ -5,14 +5,18 @@
 #include <heddle/infer/pools.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -50,6 +54,17 @@ class pools_slow_link {
   std::map<inf::request_id, std::pair<inf::row_transfer, std::size_t>> transfers_{};
 };
 
+// Joins the thread of a lane whatever happens.
+template <class Lane>
+struct pools_ended {
+  Lane& lane;
+  std::thread& other;
+  ~pools_ended() {
+    if constexpr (std::is_same_v<Lane, inf::engine_lane>) lane.finish();
+    if (other.joinable()) other.join();
+  }
+};
+
 template <class Engine>
 void pools_take(Engine& e, std::map<inf::request_id, fake::answer>& all) {
   for (const inf::event& x : e.step()) {
@@ -70,9 +85,10 @@ inf::step_limits pools_limits(std::mt19937& random) {
   return l;
 }
 
-// Some requests in any order with cancellations, steps that fail and rows that do not come.
-template <class Prefill, class Decode>
+// Some requests in any order with cancellations, steps that fail and rows that do not come. `Lane`: of steps of prompts.
+template <class Prefill, class Decode, class Lane = inf::in_turn>
 void pools_round(std::mt19937& random, bool never, std::int64_t& preempted, std::int64_t& late, std::int64_t& failed) {
+  constexpr bool apart = std::is_same_v<Lane, inf::engine_lane>;
   const fake::language of{.habit = 2, .broken_after = fake::between(random, 0, 3) == 0 ? 5 : -1};
   const inf::step_limits l = pools_limits(random), m = pools_limits(random);
   fake::runner from(l, of), to(m, of);
@@ -80,7 +96,12 @@ void pools_round(std::mt19937& random, bool never, std::int64_t& preempted, std:
   inf::engine<fake::runner, Prefill> prefill(from, options);
   inf::engine<fake::runner, Decode> decode(to, options);
   pools_slow_link link(from, to, random);
-  inf::pools pools(prefill, decode, link, {.arrival_timeout = std::chrono::milliseconds(never ? 0 : 100'000)});
+  Lane lane;
+  std::thread other;
+  if constexpr (apart) other = std::thread([&] { lane.serve(); });
+  pools_ended<Lane> end{lane, other};
+  inf::pools<decltype(prefill), decltype(decode), pools_slow_link, Lane> pools(
+      prefill, decode, link, lane, {.arrival_timeout = std::chrono::milliseconds(never ? 0 : 100'000)});
   std::map<inf::request_id, inf::request> asked;
   std::map<inf::request_id, fake::answer> got;
   std::vector<inf::request_id> gone;
@@ -98,7 +119,12 @@ void pools_round(std::mt19937& random, bool never, std::int64_t& preempted, std:
       if (ends) gone.push_back(id);
       if (ends && had_ended) throw hd::error("a request ended twice");
     }
-    if (fake::between(random, 0, 9) == 0) (fake::between(random, 0, 1) == 0 ? from : to).fail_next = true;
+    if (fake::between(random, 0, 9) == 0) {
+      if (fake::between(random, 0, 1) == 0)
+        to.fail_next = true;
+      else if (!lane.busy())
+        from.fail_next = true;
+    }
     if (fake::between(random, 0, 9) == 0)
       pools.weights_changed(fake::between(random, 0, 1) == 0 ? inf::kv::keep : inf::kv::recompute);
     link.stuck = never && fake::between(random, 0, 1) == 0;
@@ -139,7 +165,9 @@ void pools_rounds(int rounds, std::uint32_t seed) {
   std::int64_t preempted = 0, late = 0, failed = 0;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
-    if (round % 2 == 0)
+    if (round % 3 == 2)
+      pools_round<inf::prefix_shared, inf::paged, inf::engine_lane>(random, round % 4 == 0, preempted, late, failed);
+    else if (round % 2 == 0)
       pools_round<inf::paged, inf::paged>(random, round % 4 == 0, preempted, late, failed);
     else
       pools_round<inf::prefix_shared, inf::paged>(random, round % 3 == 0, preempted, late, failed);
@@ -163,6 +191,71 @@ TEST_CASE("pools give the tokens of one engine and free every block, whatever co
 
 TEST_CASE("ten thousand orders of requests in pools", "[infer][slow]") {
   pools_rounds(10'000, 44'101);
+}
+
+TEST_CASE("answers go on while prompts are computed: no step of answers waits for one of prompts", "[infer]") {
+  fake::runner from, to;
+  inf::engine<fake::runner, inf::prefix_shared> prefill(from);
+  inf::engine<fake::runner, inf::paged> decode(to);
+  std::mt19937 random(9);
+  pools_slow_link link(from, to, random);
+  inf::engine_lane lane;
+  std::thread other([&] { lane.serve(); });
+  pools_ended<inf::engine_lane> end{lane, other};
+  inf::pools pools(prefill, decode, link, lane);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t answered = 0;
+  bool late = false;
+  to.on_step = [&] {
+    const std::lock_guard lock(mutex);
+    ++answered;
+    changed.notify_all();
+  };
+  std::map<inf::request_id, fake::answer> got;
+  const inf::request talks = pools_request(5, 40), long_prompt = pools_request(40, 3);
+  const inf::request_id first = pools.submit(talks);
+  while (got[first].tokens.size() < 2) pools_take(pools, got);
+  from.on_step = [&] {  // each step of prompts takes as long as 10 of answers
+    std::unique_lock lock(mutex);
+    const std::int64_t then = answered + 10;
+    late = !changed.wait_for(lock, std::chrono::seconds(20), [&] { return answered >= then; }) || late;
+  };
+  const inf::request_id second = pools.submit(long_prompt);
+  std::int64_t calls = 0, most = 0;  // of `step` for a token of the first
+  while (got[first].finish == inf::finish_reason::none && !late) {
+    const std::size_t before = got[first].tokens.size();
+    pools_take(pools, got);
+    calls = got[first].tokens.size() > before ? 0 : calls + 1;
+    most = (std::max)(most, calls);
+    if (got[second].tokens.empty() && std::ssize(got[first].tokens) > 24) from.on_step = {};
+  }
+  from.on_step = {};
+  CHECK(!late);
+  CHECK(most == 0);
+  while (!pools.idle()) pools_take(pools, got);
+  CHECK(got[first] == fake::alone(talks, {}, 48));
+  CHECK(got[second] == fake::alone(long_prompt, {}, 48));
+  CHECK(pools.counts().cache.used == 0);
+}
+
+TEST_CASE("what a lane's work throws its owner gets, and a lane that nobody serves is said to be one", "[infer]") {
+  inf::engine_lane none(std::chrono::milliseconds(1));
+  none.start([] {});
+  CHECK(none.busy());
+  CHECK_THROWS_WITH(none.wait(), Contains("a thread should call serve within 1 ms; none has"));
+  CHECK_THROWS_WITH(none.start([] {}), Contains("one piece of work at a time"));
+  inf::engine_lane lane;
+  std::thread other([&] { lane.serve(); });
+  lane.start([] { throw std::runtime_error("of the work"); });
+  CHECK_THROWS_WITH(lane.wait(), Contains("of the work"));
+  int done = 0;
+  lane.start([&] { ++done; });
+  lane.wait();
+  CHECK(done == 1);
+  lane.finish();
+  other.join();
+  CHECK_THROWS_WITH(lane.start([] {}), Contains("should not follow finish"));
 }
 
 TEST_CASE("rows that never arrive end their request with what is missing", "[infer]") {

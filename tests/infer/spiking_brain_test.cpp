@@ -28,9 +28,9 @@ using hybrid_tokens = std::vector<std::vector<std::int32_t>>;
 
 using hybrid_offers = inf::model_runner<hybrid_model, world_type, backend>::capabilities;
 static_assert(hybrid_offers::has<inf::next_token> && hybrid_offers::has<inf::bounded_reach>);
-// Neither speculation nor shared prefixes: a state has no rows that could be taken back or found again.
-static_assert(!hybrid_offers::has<inf::truncate> && !hybrid_offers::has<inf::causal_rows> &&
-              !hybrid_offers::has<inf::tree_rows>);
+// Neither speculation nor shared prefixes without `restore`: a state has no rows that could be taken back or found again.
+static_assert(hybrid_offers::has<inf::copy_states> && !hybrid_offers::has<inf::truncate> &&
+              !hybrid_offers::has<inf::causal_rows> && !hybrid_offers::has<inf::tree_rows>);
 
 struct hybrid_names {
   md::source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
@@ -52,13 +52,14 @@ inf::request hybrid_request(const std::vector<std::int32_t>& prompt, std::int64_
   return r;
 }
 
-// Requests that come, go and are sent back in any order, by an engine of `Cache`: what is wrong with those that ended by themselves.
-template <class Cache, class Runner>
+// Requests that come, go and are sent back in any order, by an engine of `Policies`: what is wrong with those that ended by themselves.
+template <class... Policies, class Runner>
 std::string hybrid_orders(Runner& runner, const hybrid_tokens& prompts, const hybrid_tokens& expected,
                           std::uint64_t seed, std::int64_t& preemptions) {
   const hd::counter_random random(seed, 9);
   std::uint64_t draws = 0;
-  inf::engine<Runner, Cache, inf::chunked_prefill<7>> e(runner, {});
+  inf::engine<Runner, Policies..., inf::chunked_prefill<7>> e(runner,
+                                                              {.max_running = sizeof...(Policies) > 1 ? 2 : 32});
   std::map<inf::request_id, std::pair<std::size_t, std::vector<std::int32_t>>> answers;
   std::string wrong;
   for (int left = 14; left > 0 || !e.idle();) {
@@ -78,6 +79,11 @@ std::string hybrid_orders(Runner& runner, const hybrid_tokens& prompts, const hy
   for (const auto& [id, a] : answers)
     if (!std::equal(a.second.begin(), a.second.end(), expected[a.first].begin())) wrong += "tokens ";
   preemptions += e.counts().preemptions;
+  if constexpr (sizeof...(Policies) > 1) {  // states are restored
+    if (e.counts().cache.found == 0) wrong += "nothing was found ";
+    if (e.counts().accepted_tokens == 0 || e.counts().accepted_tokens == e.counts().proposed_tokens)
+      wrong += "proposals ";
+  }
   if (e.counts().cache.used != 0) wrong += "blocks ";
   return wrong;
 }
@@ -98,17 +104,17 @@ TEST_CASE("a hybrid's greedy tokens are PyTorch's, in any order of requests, pre
     const auto ranks = hd::testing::on_ranks(mesh_type{first, second}, [&](world_type& world) {
       backend kernels{1};
       inf::model_runner<hybrid_model, world_type, backend> runner(config, world, kernels,
-                                                                  {.blocks = 40, .block_rows = 4, .states = 3}, 16);
+                                                                  {.blocks = 40, .block_rows = 4, .states = 6}, 16);
       md::read_parameters(runner.stage(), hd::io::safetensors_reader(files), hybrid_names{});
       std::string wrong;
       if (!runner.leads()) {
         runner.follow();
         return wrong;
       }
-      if (runner.limits().states != 3 || runner.limits().window != 6) wrong += "limits ";
+      if (runner.limits().states != 6 || runner.limits().window != 6) wrong += "limits ";
       // Of 4 layers 2 have states of 2 heads, 4 x 4 each: on this rank its share of layers and heads.
       const auto own = static_cast<std::int64_t>(runner.stage().layers().count) / 2 * 2 / second * 16;
-      if (runner.stage().state_bytes() != 3 * own * 8) wrong += "bytes of states ";
+      if (runner.stage().state_bytes() != 6 * own * 8) wrong += "bytes of states ";
       for (std::size_t s = 0; s < prompts.size(); ++s) {  // a prompt at once
         inf::step step;
         const auto n = std::ssize(prompts[s]);
@@ -130,6 +136,9 @@ TEST_CASE("a hybrid's greedy tokens are PyTorch's, in any order of requests, pre
       for (const std::uint64_t seed : {1u, 2u, 3u})
         wrong += hybrid_orders<inf::windowed>(runner, prompts, tokens, seed, preemptions);
       wrong += hybrid_orders<inf::paged>(runner, prompts, tokens, 4, preemptions);
+      for (const std::uint64_t seed : {5u, 6u})
+        wrong += hybrid_orders<inf::prefix_shared, inf::ngram_speculation<>, inf::restore>(runner, prompts, tokens,
+                                                                                           seed, preemptions);
       if (preemptions == 0) wrong += "nothing was sent back ";
       runner.finish();
       return wrong;

@@ -149,6 +149,7 @@ TEST_CASE("a step's message holds all of it", "[infer]") {
   s.everywhere = true;
   s.sequences[0].keys = 4;
   s.sequences[1].state = 2;
+  s.state_copies = {{2, 0}, {1, 2}};
   for (const bool streams : {false, true}) {
     s.streams = streams;
     inf::step_message sent, got;

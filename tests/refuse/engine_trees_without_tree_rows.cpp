@@ -1,4 +1,4 @@
-// refuse: heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: rows of rejected tokens that can be overwritten; trees of proposals need tree_rows
+// refuse: heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: rows of rejected tokens that can be overwritten, or states that restore brings back; trees of proposals need tree_rows
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 

@@ -1,4 +1,4 @@
-// refuse: heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs causal_rows: keys and values that depend on the tokens up to theirs alone; windowed needs bounded_reach: rows that see a limited number of tokens
+// refuse: heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs causal_rows: keys and values that depend on the tokens up to theirs alone, and restore where layers keep states; windowed needs bounded_reach: rows that see a limited number of tokens
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/windowed.hpp>
 

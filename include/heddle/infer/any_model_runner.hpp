@@ -8,22 +8,48 @@
 #include <heddle/infer/step_message.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <vector>
 
 namespace heddle::inline v0::infer {
+
+/// The cache of a model runner on a rank without its type, for a `cache_mover`: rows of tokens, no states.
+template <class E, memory_space Space = host_memory>
+class any_cached_rows {
+ public:
+  using T = E;
+  using space = Space;
+  struct keeps {
+    static constexpr bool has_states = false;
+  };
+  using tensor_visitor = std::function<void(int layer, int tensor, const matrix_view<E, Space>& rows)>;
+  using extents = std::vector<std::int64_t>;
+  using columns_visitor = std::function<void(int layer, int tensor, extents logical, extents own, extents first)>;
+
+  virtual ~any_cached_rows() = default;
+  /// As of `cached_stage`.
+  virtual void visit_cache(const tensor_visitor& visit) = 0;
+  virtual void each_cached_columns(const columns_visitor& visit) const = 0;
+  template <bool OfStates = false>
+  void visit_cached_columns(const columns_visitor& visit) const {
+    static_assert(!OfStates, "heddle: any_cached_rows: an any_model_runner keeps no states");
+    each_cached_columns(visit);
+  }
+};
 
 /// A `model_runner` without its type: a `step_runner` on the rank that leads. Members are those of `model_runner`. Whether it has `tree_rows` only a run
 /// says (`limits().trees`), and an engine asks.
 template <logit T, memory_space Space = host_memory>
-class any_model_runner {
+class any_model_runner : public any_cached_rows<T, Space> {
  public:
   using capabilities = infer::capabilities<truncate, causal_rows, tree_rows, next_token>;
   using scalar = T;
 
-  virtual ~any_model_runner() = default;
   /// The weights on this rank, to be filled (`model::read_parameters`).
   virtual model::any_weights<T, Space>& stage() noexcept = 0;
   virtual bool leads() const noexcept = 0;
@@ -44,9 +70,10 @@ template <class Runner>
 class held_runner final : public any_model_runner<typename Runner::scalar, typename Runner::stage_type::space> {
   using T = typename Runner::scalar;
   using space = typename Runner::stage_type::space;
-  static_assert(detail::all_offered<capabilities<truncate, causal_rows, next_token>, runner_capabilities<Runner>>::value,
-                "heddle: held_runner: an any_model_runner is of a causal model that keeps rows of tokens; take a model_runner of "
-                "this model with its type");
+  static_assert(
+      detail::all_offered<capabilities<truncate, causal_rows, next_token>, runner_capabilities<Runner>>::value,
+      "heddle: held_runner: an any_model_runner is of a causal model that keeps rows of tokens; take a model_runner of "
+      "this model with its type");
 
  public:
   /// Arguments as of the runner's constructor.
@@ -68,6 +95,12 @@ class held_runner final : public any_model_runner<typename Runner::scalar, typen
   followed follow() override { return runner_.follow(); }
   void interrupt() override { runner_.interrupt(); }
   void finish() override { runner_.finish(); }
+  void visit_cache(const typename any_cached_rows<T, space>::tensor_visitor& visit) override {
+    runner_.stage().visit_cache(visit);
+  }
+  void each_cached_columns(const typename any_cached_rows<T, space>::columns_visitor& visit) const override {
+    runner_.stage().visit_cached_columns(visit);
+  }
 
  private:
   Runner runner_;

@@ -28,6 +28,9 @@ struct sequence_blocks {
   block_copy copy{.from = -1, .to = -1};
   std::int64_t prompt = 0;  ///< tokens with which the sequence began, for a policy that gives blocks back
   std::int64_t gone = 0;    ///< blocks at the beginning that were given back
+  std::int64_t state =
+      -1;  ///< of those that layers keep, the snapshot with which the sequence begins, until it was copied
+  std::vector<std::int64_t> cuts{};  ///< tokens behind which a snapshot of its state is to be kept, ascending
 };
 
 /// Numbers of a cache. Units: blocks, tokens.

@@ -307,6 +307,19 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   void copy_blocks(std::span<const block_copy> copies) {
     for (const block_copy& c : copies) copy_cached(c.from, c.to, cache_.block_rows);
   }
+  /// Copies states that layers keep, one after the other.
+  void copy_states([[maybe_unused]] std::span<const block_copy> copies) {
+    if constexpr (keeps::has_states)
+      for (const block_copy& c : copies)
+        visit_states([&](int, int, const auto& states) {
+          using sum = typename types::sum;
+          const std::int64_t n = states.extent(1);
+          sum* const begin = start_of(states);
+          if (c.from != c.to && n > 0)
+            queue().copy(heddle::v0::detail::row_at<space>(static_cast<const sum*>(begin + c.from * n), n),
+                         heddle::v0::detail::row_at<space>(begin + c.to * n, n));
+        });
+  }
   /// Moves rows of the cache, one after the other.
   /// Errors: `config_error` where the cache lies by head.
   void move_rows(std::span<const row_move> moves) {

@@ -24,6 +24,8 @@ struct rows_see {};
 struct bounded_reach {};
 /// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.
 struct causal_rows {};
+/// States that layers keep of sequences can be copied (`step::state_copies`), so that an engine with `restore` takes rows back, and finds beginnings again.
+struct copy_states {};
 /// Sequences have slots that can be moved together into one window. Fused steps over slots need it.
 struct slot_window_moves {};
 

@@ -60,6 +60,11 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
           "least 0; got " +
           std::to_string(limits_.vocabulary) + ", " + std::to_string(limits_.max_rows) + ", " +
           std::to_string(options_.max_running) + " and " + std::to_string(options_.max_waiting));
+    if constexpr (base::restores)
+      if (limits_.states == 1)
+        throw config_error(
+            "heddle: an engine that restores states needs two for a sequence whose tokens are proposed; the runner has "
+            "1");
     if constexpr (fuses)
       if (limits_.states > 0 && !batching::closes_holes)
         throw config_error(
@@ -83,14 +88,18 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
       if (runner.draws()) runner.logits_memory(static_cast<std::size_t>(most_wanted() * limits_.vocabulary));
   }
 
-  /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
-  request_id submit(request r) {
+  /// Whether a request can be taken at all. Reads what no step changes. Errors: `context_error`, `request_error` (`require_request`).
+  void require(const request& r) const {
     require_request(r, limits_.vocabulary, context());
     if constexpr (detail::accepts_by_threshold<decoding>)
       if (r.log_probabilities && r.log_probabilities_of == log_probability_of::drawn)
         throw request_error("log_probabilities_of",
                             "a rule of acceptance takes tokens that no distribution drew; ask for those of the model");
     if constexpr (base::windows) decoding_.require(r, context(), rows_per_step_);
+  }
+  /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
+  request_id submit(request r) {
+    require(r);
     if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
       throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
     auto s = std::make_unique<sequence>();
@@ -104,6 +113,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     ++counts_.submitted;
     return last_id_;
   }
+
+  /// Of the request that came last, by `submit` or `adopt`; 0: none has.
+  request_id last_id() const noexcept { return last_id_; }
 
   /// Ends a request; the next step has its last event. False if it had ended before, or never was.
   bool cancel(request_id id) { return end_from_outside(id, finish_reason::cancelled); }
@@ -180,13 +192,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
                   "the rows of the cache know nothing; take one_token, n-grams or a draft model");
     require_request(h.asked, limits_.vocabulary, context());
     if (!waiting_.empty() || std::ssize(running_) + std::ssize(held_) >= most_running_) return std::nullopt;
-    if (limits_.states > 0 && free_states_.empty()) return std::nullopt;
     auto s = adopted_from(h);
     if (!blocks_.start(s->blocks, h.tokens, std::ssize(running_) + std::ssize(held_))) return std::nullopt;
-    if (limits_.states > 0) {
-      s->state = free_states_.back();
-      free_states_.pop_back();
-    }
+    if (!base::take_states(*s)) return release(*s), std::nullopt;
     s->id = ++last_id_;
     held_.push_back(std::move(s));
     return adopted_sequence{last_id_, held_.back()->blocks.blocks, held_.back()->state};

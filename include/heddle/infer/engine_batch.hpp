@@ -35,6 +35,8 @@ class engine_batch {
   static constexpr bool all_streams = detail::reads_all_streams<decoding>;
   static constexpr bool fuses = detail::needs_slots<batching>;
   static constexpr bool windows = detail::decodes_windows<decoding>;
+  static constexpr bool restores = Policies::restores && decoding::most_proposed > 0;
+  static constexpr bool snapshots = Policies::restores && cache::capabilities::template has<share_blocks>;
 
   engine_batch(Runner& runner, engine_options&& options, decoding&& decode)
       : runner_(&runner),
@@ -65,6 +67,7 @@ class engine_batch {
     step_.blocks.clear();
     step_.wanted.clear();
     step_.parents.clear();
+    step_.state_copies.clear();
     step_.moves = moves_;
     step_.streams = detail::reads_streams<decoding>;
     scheduled_.clear();
@@ -82,7 +85,9 @@ class engine_batch {
       step_.everywhere = decoding::everywhere;
     } else {
       for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
-        if (running_[i]->pending() == 1 && make_room(*running_[i])) {
+        if (restores && running_[i]->replays) {
+          make_room(*running_[i], running_[i]->length());
+        } else if (running_[i]->pending() == 1 && make_room(*running_[i], running_[i]->computed + 1)) {
           scheduled_.push_back({.of = running_[i].get(), .rows = 1});
           --left;
         }
@@ -122,16 +127,54 @@ class engine_batch {
     }
   }
 
-  // A block for the row after those in the cache, the youngest sequences giving theirs back. False if `s` itself had to.
-  bool make_room(sequence& s) {
-    while (!blocks_.grow(s.blocks, s.computed + 1))
+  // Blocks for so many tokens, the youngest sequences giving theirs back. False if `s` itself had to.
+  bool make_room(sequence& s, std::int64_t tokens) {
+    while (!blocks_.grow(s.blocks, tokens))
       if (send_back_youngest() == &s) return false;
     return true;
   }
   // A sequence gives back its blocks, and its state, which the next one begins from zeros.
   void release(sequence& s) {
     blocks_.release(s.blocks);
+    for (std::int64_t* state : {&s.state, &s.saved})
+      if (*state >= 0) free_states_.push_back(static_cast<std::int32_t>(std::exchange(*state, -1)));
+    s.old_state = s.replays = false;
+  }
+  // A state that nobody has, or that of the snapshot which was used least lately; -1: there is none.
+  std::int64_t take_state() {
+    if constexpr (snapshots)
+      if (blocks_.take_dropped(free_states_); free_states_.empty()) return blocks_.drop_state();
+    if (free_states_.empty()) return -1;
+    const std::int64_t state = free_states_.back();
+    free_states_.pop_back();
+    return state;
+  }
+  // What a sequence needs of them. False, and nothing has changed, if there are too few.
+  bool take_states(sequence& s) {
+    if (limits_.states == 0) return true;
+    s.state = take_state();
+    if (restores && s.state >= 0) s.saved = take_state();
+    if (s.state >= 0 && (!restores || s.saved >= 0)) return true;
     if (s.state >= 0) free_states_.push_back(static_cast<std::int32_t>(std::exchange(s.state, -1)));
+    return false;
+  }
+  // States go to others before a step: a snapshot to a sequence that begins with it, one to a snapshot, and those around proposals.
+  void write_states(sequence& q, bool proposes) {
+    const auto copy = [&](std::int64_t from, std::int64_t to) {
+      step_.state_copies.push_back({static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
+    };
+    if constexpr (snapshots) {
+      if (q.blocks.state >= 0) copy(q.blocks.state, q.state);
+      if (blocks_.keeps_state_behind(q.blocks, q.computed))
+        if (const std::int64_t to = take_state(); to >= 0) {
+          copy(q.state, to);
+          blocks_.keep_state(q.blocks, q.computed, to);
+        }
+    }
+    if constexpr (restores) {
+      if (q.old_state) copy(q.saved, q.state);
+      if (proposes) copy(q.state, q.saved);
+    }
   }
   // The one that began last waits again, before all others.
   const sequence* send_back_youngest() {
@@ -194,6 +237,12 @@ class engine_batch {
         for (const auto& w : decoding_.windows_of(s.id)) rows += w.rows;
     } else {
       rows = left > 0 ? batching::prompt_rows(s.pending(), left, first) : 0;
+      if constexpr (snapshots)
+        for (const std::int64_t cut : s.blocks.cuts)
+          if (cut > s.computed) {
+            rows = (std::min)(rows, cut - s.computed);
+            break;
+          }
     }
     if (rows > 0) {
       scheduled_.push_back({.of = &s, .rows = rows});
@@ -207,17 +256,14 @@ class engine_batch {
     while (!waiting_.empty() && std::ssize(running_) < most_running_ &&
            batching::admits(std::ssize(running_), begun, left)) {
       sequence& s = *waiting_.front();
-      if (limits_.states > 0 && free_states_.empty()) return;
+      if (!snapshots && limits_.states > 0 && free_states_.empty()) return;
       if (!blocks_.start(s.blocks, text_of(s), std::ssize(running_))) return;
+      if (!take_states(s)) return release(s);
       try {
         s.computed = s.blocks.cached;
-        if (limits_.states > 0) {
-          s.state = free_states_.back();
-          free_states_.pop_back();
-        }
         left -= schedule_prompt(s, left, first);
         running_.push_back(nullptr);  // all that may throw comes before it runs
-      } catch (...) {  // it waits on, and holds nothing
+      } catch (...) {                 // it waits on, and holds nothing
         release(s);
         s.computed = 0;
         throw;
@@ -264,7 +310,9 @@ class engine_batch {
 
   void write(const scheduled& s) {
     if constexpr (windows) return write_windows(*s.of);
-    const sequence& q = *s.of;
+    sequence& q = *s.of;
+    if constexpr (restores || snapshots)
+      if (q.state >= 0) write_states(q, s.proposed > 0);
     const std::int64_t first = step_.rows();
     const std::int64_t own = s.rows - s.proposed;
     const auto begin = q.tokens.begin() + q.computed;

@@ -15,10 +15,25 @@
 
 namespace heddle::inline v0::infer {
 
+struct state_kind {};  ///< kind of policies about the states that layers keep of sequences
+
+/// States go on from row to row, and are lost where tokens are taken back.
+struct states_go_on {
+  using kind = state_kind;
+};
+/// States of layers are saved and restored (`copy_states`): proposals that are not drawn are taken back by the state before them, the accepted ones are computed again;
+/// prompts that begin alike begin with a snapshot of the state there (`prefix_shared`). A sequence whose tokens are proposed takes two of the runner's states; snapshots are in
+/// those that no sequence needs.
+struct restore {
+  using kind = state_kind;
+};
+
 namespace detail {
 
 template <class P>
-inline constexpr bool engine_accepts = batching_policy<P> || cache_policy<P> || decoding_policy<P>;
+concept state_policy = std::is_same_v<P, restore> || std::is_same_v<P, states_go_on>;
+template <class P>
+inline constexpr bool engine_accepts = batching_policy<P> || cache_policy<P> || decoding_policy<P> || state_policy<P>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -35,8 +50,10 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
-          "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
-          "medusa_speculation<Heads>, falcon_speculation<Drafter>, diffusion<...>), or types with the same members");
+          "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, "
+          "draft_speculation<Draft>, "
+          "medusa_speculation<Heads>, falcon_speculation<Drafter>, diffusion<...>) and restore, or types with the same "
+          "members");
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
@@ -55,6 +72,14 @@ struct cache_beside_runner {
   static constexpr bool has = Cache::capabilities::template has<C> || is_of_runner<C>;
 };
 
+// What a runner offers to an engine that restores its states.
+template <class Runner, bool Restores>
+struct offered_by {
+  template <class C>
+  static constexpr bool has =
+      Runner::template has<C> || (Restores && Runner::template has<copy_states> &&
+                                  (std::is_same_v<C, truncate> || std::is_same_v<C, causal_rows>));
+};
 template <bool Ok, class Cache>
 inline constexpr bool windows_are_whole = Ok;
 template <class Runner>
@@ -75,7 +100,8 @@ struct chosen_engine_policies {
   using batching = v0::select_policy<batching_kind, chunked_prefill<>, Ps...>;
   using cache = v0::select_policy<cache_kind, std::conditional_t<needs_slots<batching>, slotted, paged>, Ps...>;
   using decoding = v0::select_policy<decoding_kind, one_token, Ps...>;
-  using runner = runner_capabilities<Runner>;
+  static constexpr bool restores = std::is_same_v<v0::select_policy<state_kind, states_go_on, Ps...>, restore>;
+  using runner = offered_by<runner_capabilities<Runner>, restores>;
 
   static constexpr bool checked() {
     if constexpr (!all_offered<typename needs_of<batching>::type, typename cache::capabilities>::value) {
@@ -87,14 +113,16 @@ struct chosen_engine_policies {
       static_assert(all_offered<typename cache::needs, runner>::value,
                     "heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs "
                     "causal_rows: "
-                    "keys and values that depend on the tokens up to theirs alone; windowed needs bounded_reach: rows "
+                    "keys and values that depend on the tokens up to theirs alone, and restore where layers keep "
+                    "states; windowed needs bounded_reach: rows "
                     "that see a limited number of tokens");
       return false;
     } else if constexpr (!all_offered<typename decoding::needs, runner>::value) {
       static_assert(
           all_offered<typename decoding::needs, runner>::value,
           "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
-          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows; one token behind the "
+          "rows of rejected tokens that can be overwritten, or states that restore brings back; trees of proposals "
+          "need tree_rows; one token behind the "
           "other needs next_token: a model whose rows see no later ones; diffusion needs window_rows and "
           "rows_see<Reach>: "
           "a masked model of that reach");

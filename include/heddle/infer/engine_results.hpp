@@ -29,14 +29,16 @@ class engine_results : protected engine_batch<Runner, Policies> {
   using base = engine_batch<Runner, Policies>;
   using base::base;
   using base::trees, base::all_streams, base::blocks_, base::counts_, base::decoding_, base::limits_, base::most_tokens,
-      base::moves_, base::options_, base::parents_, base::proposals_, base::release, base::runner_, base::step_, base::step_results_;
+      base::moves_, base::options_, base::parents_, base::proposals_, base::release, base::runner_, base::step_,
+      base::step_results_;
   using typename base::decoding, typename base::scalar, typename base::scheduled, typename base::sequence;
 
   void take_results(const scheduled& s, std::size_t& wanted) {
     if constexpr (base::windows) return take_window(*s.of, wanted);
     sequence& q = *s.of;
     blocks_.copied(q.blocks);
-    const std::int64_t own = s.rows - s.proposed;
+    const std::int64_t own = s.rows - s.proposed, begin = q.computed;
+    q.old_state = false;
     if constexpr (all_streams) {
       decoding_.computed(q.id, q.computed, streams_of(wanted, static_cast<std::size_t>(own)));
       wanted += static_cast<std::size_t>(own - (own == q.pending() ? 1 : 0));
@@ -47,8 +49,15 @@ class engine_results : protected engine_batch<Runner, Policies> {
       wanted += static_cast<std::size_t>(s.proposed + 1);
       if (!verify(s, first)) return;
     }
+    if constexpr (base::restores) {
+      q.replays = q.replays && q.pending() > 1;
+      if (q.state >= 0 && !q.ended && q.computed < begin + s.rows) {  // a proposal was not drawn
+        q.computed = begin;
+        q.old_state = q.replays = true;
+      }
+    }
     blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
-    if (s.proposed > 0) blocks_.shrink(q.blocks, q.computed);
+    if (s.proposed > 0) blocks_.shrink(q.blocks, (std::max)(q.computed, q.length() - 1));
     if (q.ended) release(q);
   }
 

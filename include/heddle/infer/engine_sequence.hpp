@@ -23,6 +23,9 @@ struct engine_sequence {
   std::int64_t computed = 0;           // of them, those whose rows are in the cache
   sequence_blocks blocks{};
   std::int64_t state = -1;  // of those that the runner's layers keep, while it runs
+  std::int64_t saved = -1;  // the same when its proposals began, where states are restored
+  bool old_state = false;   // whether the state has tokens that were not drawn
+  bool replays = false;     // whether tokens of the answer are computed again
   token_counts counts{};
   std::int64_t cached_prompt_tokens = 0;
   bool began = false;
@@ -37,7 +40,8 @@ struct engine_sequence {
 };
 // Whether blocks that a cache gives to a sequence are of nobody else, and hold all of its rows.
 template <class Blocks>
-inline constexpr bool adopts_into_own_blocks = !requires(Blocks& b) { b.forget(); } && !requires { &Blocks::most_held; };
+inline constexpr bool adopts_into_own_blocks =
+    !requires(Blocks& b) { b.forget(); } && !requires { &Blocks::most_held; };
 
 using sequence_pointer = std::unique_ptr<engine_sequence>;
 

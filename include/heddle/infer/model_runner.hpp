@@ -40,9 +40,9 @@ constexpr auto select_model_capabilities() {
   if constexpr (!std::is_same_v<model::reach_of<Model>, model::earlier>)
     return capabilities<window_rows, rows_see<model::reach_of<Model>>>{};
   else if constexpr (keeps::has_states && keeps::sees_all)
-    return capabilities<next_token>{};
+    return capabilities<next_token, copy_states>{};
   else if constexpr (keeps::has_states)
-    return capabilities<next_token, bounded_reach>{};
+    return capabilities<next_token, bounded_reach, copy_states>{};
   else if constexpr (!keeps::sees_all)
     return capabilities<truncate, causal_rows, next_token, bounded_reach>{};
   else if constexpr (keeps::windows)
@@ -366,6 +366,7 @@ class model_runner {
       world_->mark(steps_++);
     stage_.move_rows(s.moves);
     stage_.copy_blocks(s.copies);
+    stage_.copy_states(s.state_copies);
     if constexpr (draws_on_device)
       if (leads()) step_draws_.begin(stage_.queue(), draws, stage_type::head_rows);
     if (s.rows() == 0 && !together_) return;  // replicas meet in layers, whoever has rows

@@ -34,6 +34,16 @@ class shared_blocks {
   /// Nothing is listed any more, and sequences that began before list nothing: what they compute depends on what they had.
   void forget();
   cache_counts counts() const noexcept;
+  /// Of layers that keep states: whether a snapshot of the state behind so many tokens of a sequence is to be kept; keeps this one, until room is needed.
+  bool keeps_state_behind(const sequence_blocks& s, std::int64_t tokens) const;
+  void keep_state(const sequence_blocks& s, std::int64_t tokens, std::int64_t state);
+  /// Gives the state of the snapshot that was used least lately, which is no more; -1: there is none that nobody is about to read.
+  std::int64_t drop_state();
+  /// Appends the states of snapshots that are no more.
+  void take_dropped(std::vector<std::int32_t>& states) {
+    states.insert(states.end(), dropped_.begin(), dropped_.end());
+    dropped_.clear();
+  }
   /// Sequences that hold a block.
   std::int64_t holders(std::int32_t block) const { return blocks_.at(static_cast<std::size_t>(block)).holders; }
 
@@ -53,11 +63,15 @@ class shared_blocks {
     listing::iterator place{};   // in the parent's `after`
     listing after{};             // listed blocks behind this one
     std::uint64_t released = 0;  // key in `unused_`
+    std::int64_t state = -1;     // a snapshot of the state behind the block's last token
+    std::int64_t readers = 0;    // sequences that begin with it, before it was copied
+    std::uint64_t read = 0;      // key in `snapshots_`
   };
   struct beginning {
     std::vector<std::int32_t> blocks{};
     std::int32_t copied = -1;  // a block of which the first tokens are equal
     std::int64_t tokens = 0;
+    std::int64_t alike = 0;  // of these, and those that are listed without a snapshot
   };
 
   block& at(std::int32_t b) { return blocks_[static_cast<std::size_t>(b)]; }
@@ -71,13 +85,18 @@ class shared_blocks {
   void hold(std::int32_t b);
   void drop(std::int32_t b);
   std::int32_t take();
+  const block* ends_behind(const sequence_blocks& s, std::int64_t tokens) const;
+  void read_state(std::int32_t b);
+  void lose_state(block& b);
 
   step_limits limits_;
   std::vector<block> blocks_;
   listing first_{};
   std::vector<std::int32_t> free_{};
-  std::map<std::uint64_t, std::int32_t> unused_{};  // listed, held by none, the first to go first
-  std::uint64_t releases_ = 0;
+  std::map<std::uint64_t, std::int32_t> unused_{};     // listed, held by none, the first to go first
+  std::map<std::uint64_t, std::int32_t> snapshots_{};  // the first to go first
+  std::vector<std::int32_t> dropped_{};
+  std::uint64_t releases_ = 0, reads_ = 0;
   std::int64_t weights_ = 0;  // how often `forget` was called
   std::int64_t looked_up_ = 0;
   std::int64_t found_ = 0;

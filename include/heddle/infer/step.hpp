@@ -57,8 +57,10 @@ struct step {
   std::vector<sequence_rows> sequences{};  ///< in the order of their rows, without gaps
   std::vector<std::int32_t>
       blocks{};  ///< ids of cache blocks, for each sequence as many as position + rows tokens need
-  std::vector<std::int64_t> wanted{};   ///< rows whose logits are wanted, ascending
-  std::vector<block_copy> copies{};     ///< before anything is written
+  std::vector<std::int64_t> wanted{};  ///< rows whose logits are wanted, ascending
+  std::vector<block_copy> copies{};    ///< before anything is written
+  std::vector<block_copy>
+      state_copies{};                   ///< of the states that layers keep, in this order, before anything is written
   std::vector<std::int64_t> parents{};  ///< of each row, or empty: each row follows the one before
   std::vector<row_move> moves{};        ///< in this order, before the copies
   bool streams = false;                 ///< whether the runner keeps the residual streams of the wanted rows
@@ -178,6 +180,10 @@ inline void require_step(const step& s, const step_limits& l) {
     if (!is_block(c.from) || !is_block(c.to))
       detail::step_error("block " + std::to_string(c.from) + " cannot be copied to block " + std::to_string(c.to) +
                          ": the cache has " + std::to_string(l.blocks));
+  for (const block_copy& c : s.state_copies)
+    if (c.from < 0 || c.to < 0 || c.from >= l.states || c.to >= l.states)
+      detail::step_error("state " + std::to_string(c.from) + " cannot be copied to state " + std::to_string(c.to) +
+                         ": there are " + std::to_string(l.states));
   if (!s.parents.empty()) detail::require_parents(s, l);
   const std::int64_t cache_rows = l.blocks * l.block_rows;
   for (const row_move& m : s.moves)

@@ -17,7 +17,7 @@ enum class followed { finished, interrupted };
 /// A step as a row of numbers behind a head of fixed length. A head that says `finish` or `interrupt` has no step behind it.
 class step_message {
  public:
-  using head_type = std::array<std::int64_t, 9>;
+  using head_type = std::array<std::int64_t, 10>;
 
   /// The message of a step.
   void write(const step& s) {
@@ -29,7 +29,8 @@ class step_message {
              count(s.copies),
              count(s.parents),
              count(s.moves),
-             (s.streams ? 1 : 0) + (s.everywhere ? 2 : 0)};
+             (s.streams ? 1 : 0) + (s.everywhere ? 2 : 0),
+             count(s.state_copies)};
     body_.clear();
     for (const std::int32_t t : s.tokens) body_.push_back(t);
     for (const sequence_rows& q : s.sequences)
@@ -39,6 +40,7 @@ class step_message {
     for (const block_copy& c : s.copies) body_.insert(body_.end(), {c.from, c.to});
     for (const std::int64_t p : s.parents) body_.push_back(p);
     for (const row_move& m : s.moves) body_.insert(body_.end(), {m.from, m.to});
+    for (const block_copy& c : s.state_copies) body_.insert(body_.end(), {c.from, c.to});
   }
   /// The message that no step follows.
   void write_finish() { write_word(0); }
@@ -53,7 +55,7 @@ class step_message {
   /// Makes room for what the head has announced.
   void make_room() {
     body_.resize(static_cast<std::size_t>(head_[1] + 7 * head_[2] + head_[3] + head_[4] + 2 * head_[5] + head_[6] +
-                                          2 * head_[7]));
+                                          2 * head_[7] + 2 * head_[9]));
   }
   /// The step that head and body hold.
   void read(step& s) const {
@@ -78,6 +80,9 @@ class step_message {
     s.moves.resize(size(7));
     for (row_move& m : s.moves)
       for (std::int32_t* field : {&m.from, &m.to}) *field = narrow();
+    s.state_copies.resize(size(9));
+    for (block_copy& c : s.state_copies)
+      for (std::int32_t* field : {&c.from, &c.to}) *field = narrow();
     s.streams = (head_[8] & 1) != 0;
     s.everywhere = (head_[8] & 2) != 0;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace heddle::inline v0::infer {
 
@@ -44,6 +45,12 @@ HEDDLE_INLINE shared_blocks::beginning shared_blocks::look_up(std::span<const st
     parent = best;
     left = left.subspan(rows);
   }
+  found.alike = rows_of(found);
+  if (limits_.states > 0) {  // up to the last block with a snapshot
+    while (!found.blocks.empty() && at(found.blocks.back()).state < 0) found.blocks.pop_back();
+    found.tokens = rows_of(found);
+    found.copied = -1;
+  }
   return found;
 }
 
@@ -68,10 +75,21 @@ HEDDLE_INLINE bool shared_blocks::start(sequence_blocks& s, std::span<const std:
   if (!fits(found, needed, running)) return false;
   for (const std::int32_t b : found.blocks) hold(b);
   if (found.copied >= 0) hold(found.copied);
+  const std::int64_t alike = found.alike;
   s = {.blocks = std::move(found.blocks), .cached = found.tokens, .weights = weights_};
   s.listed = static_cast<std::int64_t>(s.blocks.size());
   grow(s, length);
   if (found.copied >= 0) s.copy = {.from = found.copied, .to = s.blocks[static_cast<std::size_t>(s.listed)]};
+  if (limits_.states > 0) {
+    if (s.listed > 0) {
+      const std::int32_t last = s.blocks[static_cast<std::size_t>(s.listed - 1)];
+      s.state = at(last).state;
+      ++at(last).readers;
+      read_state(last);
+    }
+    for (const std::int64_t cut : {alike, (length - 1) / limits_.block_rows * limits_.block_rows})
+      if (cut > s.cached && (s.cuts.empty() || cut > s.cuts.back())) s.cuts.push_back(cut);
+  }
   looked_up_ += length;
   found_ += found.tokens;
   return true;
@@ -117,6 +135,49 @@ HEDDLE_INLINE void shared_blocks::shrink(sequence_blocks& s, std::int64_t tokens
 HEDDLE_INLINE void shared_blocks::copied(sequence_blocks& s) {
   if (s.copy.from >= 0) drop(s.copy.from);
   s.copy = {.from = -1, .to = -1};
+  if (s.state < 0) return;
+  block& b = at(s.blocks[static_cast<std::size_t>(s.cached / limits_.block_rows - 1)]);
+  if (--b.readers == 0 && !b.listed) lose_state(b);
+  s.state = -1;
+}
+
+// The block of a sequence whose last token is this one, if others can find it.
+HEDDLE_INLINE const shared_blocks::block* shared_blocks::ends_behind(const sequence_blocks& s,
+                                                                     std::int64_t tokens) const {
+  if (tokens == 0 || tokens % limits_.block_rows != 0 || s.weights != weights_) return nullptr;
+  const block& b =
+      blocks_[static_cast<std::size_t>(s.blocks[static_cast<std::size_t>(tokens / limits_.block_rows - 1)])];
+  return b.listed ? &b : nullptr;
+}
+HEDDLE_INLINE bool shared_blocks::keeps_state_behind(const sequence_blocks& s, std::int64_t tokens) const {
+  if (std::find(s.cuts.begin(), s.cuts.end(), tokens) == s.cuts.end()) return false;
+  const block* const b = ends_behind(s, tokens);
+  return b != nullptr && b->state < 0;
+}
+HEDDLE_INLINE void shared_blocks::keep_state(const sequence_blocks& s, std::int64_t tokens, std::int64_t state) {
+  const std::int32_t b = s.blocks[static_cast<std::size_t>(tokens / limits_.block_rows - 1)];
+  at(b).state = state;
+  read_state(b);
+}
+HEDDLE_INLINE void shared_blocks::read_state(std::int32_t b) {
+  snapshots_.erase(at(b).read);
+  at(b).read = ++reads_;
+  snapshots_.emplace(reads_, b);
+}
+HEDDLE_INLINE void shared_blocks::lose_state(block& b) {
+  if (b.state < 0) return;
+  dropped_.push_back(static_cast<std::int32_t>(std::exchange(b.state, -1)));
+  snapshots_.erase(std::exchange(b.read, 0));
+}
+HEDDLE_INLINE std::int64_t shared_blocks::drop_state() {
+  for (const auto& [read, b] : snapshots_) {
+    if (at(b).readers > 0) continue;
+    const std::int64_t state = at(b).state;
+    lose_state(at(b));
+    dropped_.pop_back();
+    return state;
+  }
+  return -1;
 }
 
 HEDDLE_INLINE void shared_blocks::release(sequence_blocks& s) {
@@ -134,6 +195,7 @@ HEDDLE_INLINE void shared_blocks::forget() {
     b.listed = false;
     b.parent = -1;
     b.after.clear();
+    if (b.readers == 0) lose_state(b);
   }
 }
 
@@ -168,6 +230,7 @@ HEDDLE_INLINE std::int32_t shared_blocks::take() {
     const std::int32_t b = oldest->second;
     after(at(b).parent).erase(at(b).place);
     at(b).listed = false;
+    lose_state(at(b));
     unused_.erase(oldest);
     return b;
   }
