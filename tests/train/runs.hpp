@@ -1,6 +1,8 @@
 // tests/train/runs.hpp: whole training runs behind plain functions, so that the trainer is compiled in one file only.
 #pragma once
 
+#include <heddle/io/store.hpp>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,7 +28,8 @@ struct setup {
   bool ahead = false;            // with post_validation: steps are finished where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
-  std::string in_background = "";  // saves in double: "ends" or "reports" what fails
+  heddle::io::store* store = nullptr;  // instead of folders, in double: `save_to` and `resume_from` only say whether
+  std::string in_background = "";      // saves in double: "ends" or "reports" what fails
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;

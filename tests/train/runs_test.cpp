@@ -15,6 +15,7 @@
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/same_copies.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/store_saves.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
@@ -99,20 +100,29 @@ outcome train(const setup& s) {
         if (p.name == s.poison)
           for (std::int64_t i = 0; i < p.count; ++i)
             trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
+    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
     if (!s.resume_from.empty()) {
-      const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
+      hd::train::resume_result resumed;
+      if constexpr (may_save_in_background) {
+        if (s.store != nullptr) resumed = hd::train::resume(trainer, *s.store, {.corpus = 77});
+      }
+      if (s.store == nullptr) resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;
       result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
-    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
     std::conditional_t<may_save_in_background, std::optional<hd::train::background_saves<decltype(trainer)>>, bool>
         background{};
     if constexpr (may_save_in_background)
-      if (!s.in_background.empty())
-        background.emplace(
-            trainer, s.save_to, hd::train::save_facts{.corpus = 77},
-            hd::train::background_options{.on_failure = s.in_background == "ends" ? hd::train::save_failure::ends_run
-                                                                                  : hd::train::save_failure::reports});
+      if (!s.in_background.empty()) {
+        const hd::train::save_facts about{.corpus = 77};
+        const hd::train::background_options how{.on_failure = s.in_background == "ends"
+                                                                  ? hd::train::save_failure::ends_run
+                                                                  : hd::train::save_failure::reports};
+        if (s.store != nullptr)
+          background.emplace(trainer, *s.store, about, how);
+        else
+          background.emplace(trainer, s.save_to, about, how);
+      }
     const auto in_background = [&](auto&& work) {
       try {
         work();
@@ -167,7 +177,9 @@ outcome train(const setup& s) {
       if (validates) validation = trainer.validate(data);
       if constexpr (may_save_in_background)
         if (saves && background) in_background([&] { (*background)(trainer); });
-      if (saves && !background) hd::train::save(trainer, s.save_to, {.corpus = 77});
+      if constexpr (may_save_in_background)
+        if (saves && !background && s.store != nullptr) hd::train::save(trainer, *s.store, {.corpus = 77});
+      if (saves && !background && s.store == nullptr) hd::train::save(trainer, s.save_to, {.corpus = 77});
       const std::lock_guard lock(guard);
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;

@@ -8,6 +8,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/io/store.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/train/background_saves.hpp>
 #include <heddle/train/save.hpp>
@@ -235,6 +236,65 @@ TEST_CASE("saves in the background are those that a run makes which waits for th
     for (const char* step : {"step-00000003", "step-00000004"})
       CHECK(bytes_of(passed.path / step / "index") == bytes_of(waited.path / step / "index"));
     CHECK(std::distance(fs::directory_iterator(passed.path), fs::directory_iterator{}) == 2);
+  }
+}
+
+TEST_CASE("saves go straight into a store, and a run on any mesh goes on from there", "[train][save][store][ranks]") {
+  const std::string mesh = fits("dp=2,pp=2,tp=2") ? "dp=2,pp=2,tp=2" : fits("dp=2") ? "dp=2" : "";
+  setup s;
+  s.steps = 5;
+  s.mesh = mesh;
+  const outcome whole = train_f64(s);
+  for (const char* how : {"", "ends"}) {
+    INFO("mesh '" << mesh << "', in the background '" << how << "'");
+    const folder bucket("bucket"), kept("kept");
+    io::folder_store store(bucket.path);
+    setup first = s;
+    first.steps = 3;
+    first.save_every = 1;
+    first.in_background = how;
+    first.save_to = kept.path.string();
+    train_f64(first);
+    first.store = &store;
+    first.save_to = "store";
+    const outcome saved = train_f64(first);
+    CHECK(saved.faults == std::vector<std::string>(saved.faults.size()));
+    if (transport_test::process() == 0) {
+      const auto names = store.list("");
+      CHECK(names.size() == 2 * (saved.faults.size() + 2));  // two saves, each with manifest and index
+      for (const std::string& name : names) {
+        if (name.ends_with("manifest")) continue;
+        const auto bytes = store.read_all(name);
+        CHECK(bytes ==
+              io::read_bytes(kept.path / name.substr(0, 13) / fs::path(name).filename(), 0, std::ssize(bytes)));
+      }
+    }
+    for (const char* on : {mesh.c_str(), "dp=3", "tp=3,pp=2", ""}) {
+      if (!fits(on)) continue;
+      INFO("resumed on '" << on << "'");
+      setup second = s;
+      second.mesh = on;
+      second.store = &store;
+      second.resume_from = "store";
+      const outcome resumed = train_f64(second);
+      CHECK(resumed.first_step == 3);
+      if (on == mesh) {
+        CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+        CHECK(resumed.weights == whole.weights);
+      }
+      CHECK(largest_error(resumed.weights, whole.weights) <= 1e-10);
+    }
+    // Another run that saves the same steps: none of its saves takes the place of those that are there.
+    const auto before = store.list("");
+    if (*how == '\0') {
+      CHECK_THROWS_WITH(train_f64(first), Catch::Matchers::Contains("is there already, of another run"));
+    } else {
+      const outcome other = train_f64(first);
+      CHECK(other.saves_failed == 1);  // at step 2; step 3 is then not tried
+      for (const std::string& fault : other.faults)
+        CHECK(fault.find("is there already, of another run") != std::string::npos);
+    }
+    for (const std::string& name : before) CHECK(store.size(name));
   }
 }
 

@@ -123,9 +123,9 @@ class part_writer {
 /// Errors: `io_error` that names file and tensor.
 class tensor_file_writer final : public part_writer {
  public:
-  explicit tensor_file_writer(std::filesystem::path path) : file_(std::move(path)) {
-    file_.write(detail::tensor_file_head);
-  }
+  explicit tensor_file_writer(std::filesystem::path path) : tensor_file_writer(durable_file(std::move(path))) {}
+  /// The same to a file that is open, or an object.
+  explicit tensor_file_writer(durable_file file) : file_(std::move(file)) { file_.write(detail::tensor_file_head); }
 
   void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
                 const tensor_region& region) override;
@@ -144,6 +144,11 @@ class tensor_file_writer final : public part_writer {
 /// The index of a tensor file. Errors: `io_error` if it is no tensor file, cut off or damaged, or no regular file (a
 /// link is none).
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path);
+namespace detail {
+// The same of what is open, of so many bytes. `shown`: in messages.
+HEDDLE_INLINE std::vector<tensor_entry> read_index_of(const file_to_read& file, std::int64_t size,
+                                                      const std::filesystem::path& shown);
+}  // namespace detail
 
 /// The bytes of one entry. Errors: `io_error` that names file and tensor if they are not what was written.
 HEDDLE_INLINE std::vector<std::byte> read_tensor_bytes(const std::filesystem::path& path, const tensor_entry& e);

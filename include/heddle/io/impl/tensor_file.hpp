@@ -196,10 +196,14 @@ HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::stri
 }
 
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path) {
-  const std::string where = "heddle: '" + path.string() + "': ";
   const std::int64_t size = detail::bytes_of_file(path);
+  return detail::read_index_of(detail::file_to_read(path, detail::links::refused), size, path);
+}
+
+HEDDLE_INLINE std::vector<tensor_entry> detail::read_index_of(const file_to_read& file, std::int64_t size,
+                                                              const std::filesystem::path& shown) {
+  const std::string where = "heddle: '" + shown.string() + "': ";
   const auto head_bytes = static_cast<std::int64_t>(detail::tensor_file_head.size());
-  const detail::file_to_read file(path, detail::links::refused);
   std::string head(detail::tensor_file_head.size(), ' ');
   if (size < head_bytes || (file.require(std::as_writable_bytes(std::span(head)), 0), head != detail::tensor_file_head))
     throw io_error(where + "is not a heddle tensor file of version 1");
