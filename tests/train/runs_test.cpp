@@ -14,6 +14,7 @@
 #include <heddle/train/background_saves.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/same_copies.hpp>
+#include <heddle/train/peer_saves.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/store_saves.hpp>
 #include <heddle/train/trainer.hpp>
@@ -90,6 +91,8 @@ outcome train(const setup& s) {
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   result.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   result.faults.resize(static_cast<std::size_t>(mesh.size()));
+  result.peer_bytes.resize(static_cast<std::size_t>(mesh.size()));
+  result.message_bytes.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
   const auto run = [&](auto& world) {
     auto mine = o;
@@ -101,12 +104,25 @@ outcome train(const setup& s) {
           for (std::int64_t i = 0; i < p.count; ++i)
             trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
     constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
+    constexpr bool may_copy_to_peers = may_save_in_background && Zero == 1;
+    const auto node = std::filesystem::path(s.peers) / std::to_string(world.template coordinate<dp>());
     if (!s.resume_from.empty()) {
       hd::train::resume_result resumed;
-      if constexpr (may_save_in_background) {
-        if (s.store != nullptr) resumed = hd::train::resume(trainer, *s.store, {.corpus = 77});
+      if constexpr (may_copy_to_peers) {
+        if (!s.peers.empty()) {
+          const auto back = hd::train::resume_from_peers(trainer, node, *s.store, {.corpus = 77});
+          resumed = back.result;
+          const std::lock_guard lock(guard);
+          if (world.rank() == 0) {
+            result.from_peers = back.from_peers;
+            result.files_moved = back.moved;
+            result.why_not_peers = back.why;
+          }
+        }
       }
-      if (s.store == nullptr) resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
+      if constexpr (may_save_in_background)
+        if (s.store != nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, *s.store, {.corpus = 77});
+      if (s.store == nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;
       result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
@@ -175,6 +191,15 @@ outcome train(const setup& s) {
       if (!trainer.is_ahead()) hd::train::require_same_copies(trainer);
       double validation = 0;
       if (validates) validation = trainer.validate(data);
+      if constexpr (may_copy_to_peers)
+        if (!s.peers.empty()) {
+          hd::train::peer_saves<hd::train::across<dp>> peers(trainer, node, {.corpus = 77}, {.every = 1});
+          const auto before = world.control().counters();
+          peers(trainer);
+          const auto r = static_cast<std::size_t>(world.rank());
+          result.peer_bytes[r] = peers.bytes_sent();
+          result.message_bytes[r] = world.control().counters().bytes_sent() - before.bytes_sent();
+        }
       if constexpr (may_save_in_background)
         if (saves && background) in_background([&] { (*background)(trainer); });
       if constexpr (may_save_in_background)
@@ -238,6 +263,11 @@ outcome train(const setup& s) {
   transport_test::share(result.bytes_read);
   transport_test::share(result.faults);
   transport_test::tell(result.saves_failed, 0);
+  transport_test::tell(result.from_peers, 0);
+  transport_test::tell(result.files_moved, 0);
+  transport_test::tell(result.why_not_peers, 0);
+  transport_test::share(result.peer_bytes);
+  transport_test::share(result.message_bytes);
   return result;
 }
 

@@ -298,6 +298,68 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
   }
 }
 
+TEST_CASE("eight ranks of four nodes go on, bit for bit, from copies of peers, or from the store's save",
+          "[train][save][peers][ranks]") {
+  if (!fits("dp=4,tp=2")) return;
+  const folder at("peer-ranks");
+  io::folder_store store(at.path / "store");
+  const fs::path nodes = at.path / "nodes";
+  setup s;
+  s.batch = 12;
+  s.mesh = "dp=4,tp=2";
+  s.peers = nodes.string();
+  s.store = &store;
+  s.steps = 1;
+  s.save_to = "store";
+  train_f64(s);
+  s.save_to = "";
+  s.resume_from = "store";
+  s.steps = 3;
+  const outcome before = train_f64(s);
+  CHECK(before.from_peers);
+  // One message of its own state, and what that is.
+  for (int r = 0; r < 8; ++r) {
+    INFO("rank " << r);
+    const auto rank = static_cast<std::size_t>(r);
+    std::int64_t file = 0;
+    if (transport_test::process() == 0)
+      file = static_cast<std::int64_t>(fs::file_size(nodes / std::to_string(r / 2) / "step-00000003" /
+                                                     ("rank-0000" + std::to_string(r) + ".tensors")));
+    transport_test::tell(file, 0);
+    CHECK(before.peer_bytes[rank] == file);
+    CHECK(before.message_bytes[rank] >= file);
+    CHECK(before.message_bytes[rank] <= file + 4096);
+  }
+  s.peers = "";
+  s.store = nullptr;
+  s.resume_from = "";
+  s.steps = 4;
+  const outcome whole = train_f64(s);
+  s.peers = nodes.string();
+  s.store = &store;
+  s.resume_from = "store";
+  const auto lose = [&](const char* node) {
+    if (transport_test::process() == 0) fs::remove_all(nodes / node);
+    bool done = true;
+    transport_test::tell(done, 0);
+  };
+  lose("2");
+  const outcome one_lost = train_f64(s);
+  CHECK(one_lost.from_peers);
+  CHECK(one_lost.first_step == 3);
+  CHECK(one_lost.files_moved == 2);
+  CHECK(one_lost.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+  CHECK(one_lost.weights == whole.weights);
+  lose("2");
+  lose("3");
+  const outcome pair_lost = train_f64(s);
+  CHECK_FALSE(pair_lost.from_peers);
+  CHECK(pair_lost.first_step == 1);
+  CHECK(pair_lost.why_not_peers.find("no node has a copy of rank 4 of step 4") == 0);
+  CHECK(pair_lost.losses == std::vector<double>(whole.losses.begin() + 1, whole.losses.end()));
+  CHECK(pair_lost.weights == whole.weights);
+}
+
 TEST_CASE("steps between saves follow from what the first two have cost", "[train][save]") {
   namespace tr = heddle::train;
   using std::chrono::seconds;
