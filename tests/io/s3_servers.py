@@ -180,7 +180,7 @@ def main():
                            HEDDLE_TEST_S3_DIRECT=" ".join(f"http://127.0.0.1:{port}" for port in direct),
                            HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
                            HEDDLE_TEST_S3_STRICT=f"http://127.0.0.1:{strict}")
-        status = subprocess.run(command, env=environment, timeout=240).returncode
+        status = subprocess.run(command, env=environment, timeout=240 if len(servers) == 1 else 1000).returncode
         if status == 0:
             status = subprocess.run([python, "-c", READ_BACK, f"http://127.0.0.1:{direct[-1]}", ACCESS, SECRET, BUCKET]).returncode
         return status
