@@ -92,7 +92,7 @@ HEDDLE_INLINE file_digest write_index(durable_file file, std::span<const saved_p
     const tensor_entry& e = parts[i].entry;
     if (lines.size() >= block_bytes && e.name != parts[i - 1].entry.name) end_block();
     if (lines.empty()) first = e.name;
-    lines += std::to_string(parts[i].rank) + '\t' + to_line(e.name, e.dtype, e.region, e.position, e.bytes, e.checksum);
+    lines += std::to_string(parts[i].rank) + '\t' + to_line(e);
   }
   end_block();
   const std::string tail = file_tail("blocks", file.bytes(), blocks);
