@@ -3,19 +3,34 @@
 
 #include <heddle/core/random.hpp>
 #include <heddle/io/background_save.hpp>
+#include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
 
+#if __has_include(<curl/curl.h>) && __has_include(<pugixml.hpp>) && defined(HEDDLE_TEST_CURL)
+#include <heddle/io/curl/s3.hpp>
+#define HEDDLE_TEST_KILLS_IN_S3 1
+#endif
+
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <malloc.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +54,7 @@ void fill(std::vector<double>& x, std::int64_t step, int rank) {
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = static_cast<double>(step) + rank * 1e-3 + static_cast<double>(i) * 1e-9;
 }
-bool is_of(const fs::path& save, std::int64_t step) {
+bool is_of(const io::detail::save_files& save, std::int64_t step) {
   const io::checkpoint_reader reader(save);
   std::vector<double> got(static_cast<std::size_t>(rows * columns)), expected;
   for (int r = 0; r < ranks; ++r) {
@@ -49,8 +64,15 @@ bool is_of(const fs::path& save, std::int64_t step) {
   }
   return true;
 }
-io::background_save job_of(const fs::path& folder, std::int64_t step, int rank, const std::string& attempt) {
-  io::background_save job{.folder = folder, .step = step, .rank = rank, .ranks = ranks, .attempt = attempt};
+io::background_save job_of(const fs::path& folder, std::int64_t step, int rank, const std::string& attempt,
+                           io::store* to = nullptr) {
+  io::background_save job{.folder = folder,
+                          .to = to,
+                          .run = to == nullptr ? "" : "mine",
+                          .step = step,
+                          .rank = rank,
+                          .ranks = ranks,
+                          .attempt = attempt};
   job.about.step = step;
   job.about.facts["run"] = "mine";
   job.patience = std::chrono::seconds(20);
@@ -71,14 +93,54 @@ std::string fault_of(io::background_writer& writer) {
   return all.empty() ? "nothing has ended" : all.back().fault;
 }
 
+// Where saves go: a folder, or a store that each process opens for itself.
+struct kill_place {
+  fs::path folder{};
+  std::function<std::unique_ptr<io::store>()> open{};
+  int longest_ms = 60;  // of a rank's life
+
+  std::unique_ptr<io::store> store() const { return open ? open() : nullptr; }
+};
+// The newest complete save that is found there.
+std::optional<io::detail::save_files> newest_of(const kill_place& place, const io::store* store) {
+  if (store != nullptr) {
+    const auto found = io::latest(*store);
+    return found ? std::optional(io::detail::files_in(*store, *found)) : std::nullopt;
+  }
+  const auto found = io::latest(place.folder);
+  if (!found.save) return std::nullopt;
+  io::detail::save_files files(found.save->path);
+  files.about = found.save->manifest;
+  return files;
+}
+// What no complete save has.
+int leftovers_of(const kill_place& place, const io::store* store) {
+  int count = 0;
+  if (store == nullptr) {
+    for (const auto& e : fs::directory_iterator(place.folder))
+      count += e.path().filename().string().find(".partial-") != std::string::npos;
+    return count;
+  }
+  std::vector<std::string> wanted;
+  for (const std::int64_t step : io::detail::steps_in(*store)) {
+    const io::manifest m = io::detail::read_manifest(*store, step);
+    wanted.push_back(io::detail::manifest_object(step));
+    for (const auto& o : io::detail::objects_of(m)) wanted.push_back(io::detail::object_name(m, o.file));
+  }
+  for (const std::string& name : store->list(""))
+    count += std::find(wanted.begin(), wanted.end(), name) == wanted.end();
+  return count;
+}
+
 // A rank that saves step after step until it is killed, and reports what it knows to be there.
-[[noreturn]] void save_forever(const fs::path& folder, std::int64_t first, int rank, const std::string& attempt,
+[[noreturn]] void save_forever(const kill_place& place, std::int64_t first, int rank, const std::string& attempt,
                                int report) {
   try {
+    const auto store = place.store();
     io::background_writer writer;
     std::vector<double> x;
     for (std::int64_t step = first;; ++step) {
-      begin(writer, x, job_of(folder, step, rank, attempt));
+      begin(writer, x, job_of(place.folder, step, rank, attempt, store.get()));
       writer.wait();
       for (const io::finished_save& done : writer.take_finished()) {
         if (!done.fault.empty()) ::_exit(4);
@@ -86,7 +148,8 @@ std::string fault_of(io::background_writer& writer) {
           ::_exit(3);
       }
       // A run's next save begins on all ranks together.
-      while (rank != 0 && !fs::exists(io::detail::save_path(folder, step)))
+      while (rank != 0 && !(store ? store->size(io::detail::manifest_object(step)).has_value()
+                                  : fs::exists(io::detail::save_path(place.folder, step))))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   } catch (const std::exception&) {
@@ -98,6 +161,9 @@ std::string fault_of(io::background_writer& writer) {
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
+#if defined(__linux__)
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is ended leaves nobody who saves for ever
+#endif
     work();
     ::_exit(0);
   }
@@ -181,13 +247,15 @@ TEST_CASE("the second copy of the same parts takes no memory", "[io][background_
   CHECK(parts == 31);
 }
 
-TEST_CASE("ranks killed at any moment leave the last complete save", "[io][background_save][kill]") {
+#if !defined(HEDDLE_TEST_KILL_ROUNDS)
+#define HEDDLE_TEST_KILL_ROUNDS 10
+#endif
+void check_kills(const kill_place& place) {
   const std::uint64_t seed = 20261129;
   CAPTURE(seed);
   const heddle::counter_random random(seed, 0);
-  const scratch_folder folder("background-kill");
   const char* const asked = std::getenv("HEDDLE_KILL_ROUNDS");
-  const int rounds = asked != nullptr ? std::atoi(asked) : 40;
+  const int rounds = asked != nullptr ? std::atoi(asked) : HEDDLE_TEST_KILL_ROUNDS;
   std::int64_t last = 0;
   int attempts_left_over = 0, in_flight = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -196,11 +264,12 @@ TEST_CASE("ranks killed at any moment leave the last complete save", "[io][backg
     std::vector<::pid_t> children;
     for (int r = 0; r < ranks; ++r)
       children.push_back(
-          in_process([&] { save_forever(folder.path, last + 1, r, "round" + std::to_string(round), pipe[1]); }));
+          in_process([&] { save_forever(place, last + 1, r, "round" + std::to_string(round), pipe[1]); }));
     ::close(pipe[1]);
     // One rank, or all of them; those that are left go on for a while, and must not complete what is not whole.
     const auto at = static_cast<std::uint64_t>(round) * 3;
-    std::this_thread::sleep_for(std::chrono::microseconds(random.integer(at) % 60000));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(random.integer(at) % static_cast<std::uint64_t>(place.longest_ms * 1000)));
     const auto victim = static_cast<std::size_t>(random.integer(at + 1) % (ranks + 1));
     for (std::size_t r = 0; r < ranks; ++r)
       if (victim == ranks || victim == r) REQUIRE(::kill(children[r], SIGKILL) == 0);
@@ -212,15 +281,15 @@ TEST_CASE("ranks killed at any moment leave the last complete save", "[io][backg
     while (::read(pipe[0], &step, sizeof step) == static_cast<::ssize_t>(sizeof step)) reported = step;
     ::close(pipe[0]);
     CAPTURE(round, victim, reported);
-    for (const auto& e : fs::directory_iterator(folder.path))
-      attempts_left_over += e.path().filename().string().find(".partial-") != std::string::npos;
-    const auto found = io::latest(folder.path);
-    if (reported > 0) REQUIRE(found.save);
-    if (!found.save) continue;
-    const std::int64_t newest = found.save->manifest.step;
+    const auto store = place.store();
+    attempts_left_over += leftovers_of(place, store.get());
+    const auto found = newest_of(place, store.get());
+    if (reported > 0) REQUIRE(found);
+    if (!found) continue;
+    const std::int64_t newest = found->about.step;
     REQUIRE((newest == reported || newest == reported + 1));
     in_flight += newest != reported;
-    REQUIRE(is_of(found.save->path, newest));
+    REQUIRE(is_of(*found, newest));
     last = newest;
   }
   CAPTURE(in_flight, attempts_left_over, last);
@@ -229,11 +298,44 @@ TEST_CASE("ranks killed at any moment leave the last complete save", "[io][backg
   // What is left of attempts goes with the next saves.
   io::background_writer writers[ranks];
   std::vector<double> x;
-  for (int r = 0; r < ranks; ++r) begin(writers[r], x, job_of(folder.path, last + 3, r, "last"));
-  for (io::background_writer& w : writers) CHECK(fault_of(w).empty());
-  CHECK(io::latest(folder.path).save->manifest.step == last + 3);
+  const auto store = place.store();
+  for (const std::int64_t step : {last + 3, last + 4, last + 5}) {
+    for (int r = 0; r < ranks; ++r) begin(writers[r], x, job_of(place.folder, step, r, "last", store.get()));
+    for (io::background_writer& w : writers) CHECK(fault_of(w).empty());
+  }
+  CHECK(newest_of(place, store.get())->about.step == last + 5);
+  CHECK(leftovers_of(place, store.get()) == 0);
+}
+#undef HEDDLE_TEST_KILL_ROUNDS
+
+TEST_CASE("ranks killed at any moment leave the last complete save", "[io][background_save][kill]") {
+  const scratch_folder folder("background-kill");
+  check_kills({folder.path});
   for (const auto& e : fs::directory_iterator(folder.path)) CHECK(e.path().extension().empty());
 }
+
+TEST_CASE("ranks killed at any moment leave the last complete save in a store", "[io][background_save][kill][store]") {
+  const scratch_folder folder("store-kill");
+  check_kills({{}, [&] { return std::make_unique<io::folder_store>(folder.path); }});
+}
+
+#if defined(HEDDLE_TEST_KILLS_IN_S3)
+TEST_CASE("ranks killed at any moment leave the last complete save in a bucket", "[io][background_save][kill][s3]") {
+  const char* given = std::getenv("HEDDLE_TEST_S3_DIRECT");
+  std::istringstream words(given == nullptr ? "" : given);
+  for (std::string endpoint; words >> endpoint;) {
+    CAPTURE(endpoint);
+    const std::string url = "s3://heddle/kill-" + std::to_string(::getpid());
+    const auto open = [&] {
+      auto options = io::s3_options::from_environment();
+      options.endpoint = endpoint;
+      return std::make_unique<io::s3_store>(url, options);
+    };
+    check_kills({{}, open, 250});
+  }
+}
+#undef HEDDLE_TEST_KILLS_IN_S3
+#endif
 
 TEST_CASE("a rank that is killed when its file is there does not stop the save", "[io][background_save][kill]") {
   const scratch_folder folder("background-done");

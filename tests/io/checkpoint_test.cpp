@@ -571,6 +571,47 @@ TEST_CASE("a tensor damaged after the save was found is noticed when it is read"
   CHECK(what.find("rank-00000.tensors', tensor 'h.0.weight': is damaged") != std::string::npos);
 }
 
+TEST_CASE("a damaged piece of a large part is named by tensor and elements, and the others are read",
+          "[io][checkpoint]") {
+  constexpr std::int64_t rows = 2500, columns = 1000, piece = 1048576;  // elements of 4 MiB
+  const scratch_folder folder("pieces");
+  std::vector<float> x(static_cast<std::size_t>(rows * columns));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  const auto whole = io::tensor_region::whole({rows, columns});
+  io::manifest m;
+  m.step = 1;
+  {
+    io::checkpoint_writer writer(folder.path, 1, 0);
+    writer.add<float>("w", x, whole);
+    m.files.push_back(writer.finish());
+  }
+  const fs::path save = io::commit(folder.path, m), file = save / "rank-00000.tensors";
+  std::vector<float> got(x.size());
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    const io::checkpoint_reader reader(save);
+    reader.read<float>("w", std::span(got).first(static_cast<std::size_t>(count * columns)),
+                       {{rows, columns}, {first, 0}, {count, columns}});
+    return reader.bytes_unchecked();
+  };
+  CHECK(part(0, rows) == 0);
+  CHECK(got == x);
+  CHECK(part(0, 2100) == 4 * (2100 * columns - 2 * piece));  // two whole pieces, and a part of the third
+  const io::tensor_entry e = io::read_tensor_index(file).at(0);
+  REQUIRE(e.pieces.size() == 3);
+  std::string text = get(file);
+  const auto at = static_cast<std::size_t>(e.position + 4 * piece + 12345);
+  text[at] = static_cast<char>(text[at] ^ 4);
+  put(file, text);
+  const std::string named = "heddle: '" + file.string() +
+                            "', tensor 'w': elements 1048576 to 2097152 of [2500,1000] at [0,0] of [2500,1000] are "
+                            "damaged: their checksum is ";
+  CHECK(message_of<heddle::io_error>([&] { part(0, rows); }).find(named) == 0);
+  CHECK(message_of<heddle::io_error>([&] { part(1000, 1500); }).find(named) == 0);
+  CHECK(message_of<heddle::io_error>([&] { io::read_tensor_bytes(file, e); }).find(named) == 0);
+  CHECK(part(0, 1049) == 4 * (1049 * columns - piece));
+  CHECK(part(2000, 500) == 4 * (rows * columns - 2000 * columns - (rows * columns - 2 * piece)));
+}
+
 TEST_CASE("the last saves are kept, older ones go after the new one is complete", "[io][checkpoint]") {
   const scratch_folder folder("checkpoint");
   const auto steps = [&] {

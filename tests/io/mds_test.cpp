@@ -1,6 +1,7 @@
 // Shards that MosaicML's writer has made, through a cache of bounded size, and what is read ahead of a step.
 #include "catch.hpp"
 
+#include <heddle/io/store.hpp>
 #include <heddle/io/tokens/gpt_order.hpp>
 #include <heddle/io/tokens/prefetched_source.hpp>
 #include <heddle/io/tokens/shard_cache.hpp>
@@ -10,12 +11,12 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/mds.hpp>
-#include <heddle/io/store.hpp>
 #endif
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
 #endif
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -279,8 +280,66 @@ struct slow_source {
   template <class Id>
   void fill_validation(mio::sample_block, std::span<Id>, std::span<Id>) const {}
 };
+
+// A store whose requests take 50 ms; and samples of four tokens, of which each is a request.
+struct late_samples {
+  mio::folder_store store;
+  mutable std::atomic<int> under_way{0}, most_under_way{0}, requests{0}, by_caller{0};
+  std::thread::id caller = std::this_thread::get_id();
+  explicit late_samples(const std::filesystem::path& folder, std::int64_t samples) : store(folder) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(5 * samples));
+    for (std::size_t t = 0; t < tokens.size(); ++t) tokens[t] = static_cast<std::int32_t>(t);
+    store.put("tokens", std::as_bytes(std::span(tokens)));
+  }
+  std::int64_t context() const { return 4; }
+  std::int64_t validation_samples() const { return 0; }
+  template <class Id>
+  void fill_train(mio::sample_block block, std::span<Id> inputs, std::span<Id> targets) const {
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      std::array<std::int32_t, 5> tokens{};
+      const int now = ++under_way;
+      for (int most = most_under_way; now > most && !most_under_way.compare_exchange_weak(most, now);) {
+      }
+      by_caller += std::this_thread::get_id() == caller;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      mio::stored_bytes(store).read("tokens", static_cast<std::uint64_t>(20 * (block.first + i)),
+                                    std::as_writable_bytes(std::span(tokens)));
+      ++requests;
+      --under_way;
+      for (std::size_t t = 0; t < 4; ++t) {
+        inputs[static_cast<std::size_t>(4 * i) + t] = tokens[t];
+        targets[static_cast<std::size_t>(4 * i) + t] = tokens[t + 1];
+      }
+    }
+  }
+  template <class Id>
+  void fill_validation(mio::sample_block, std::span<Id>, std::span<Id>) const {}
+};
 }  // namespace
 static_assert(heddle::train::sample_source<mio::prefetched_source<slow_source>>);
+
+TEST_CASE("of a store with 50 ms a request a step waits for nothing but the first time", "[io][tokens][store]") {
+  constexpr int steps = 5, batch = 4, depth = 2;
+  const scratch_folder folder("late");
+  const late_samples source(folder.path, batch * (steps + depth));
+  {
+    const mio::prefetched_source ahead(source, {.batch = batch, .depth = depth});
+    std::vector<std::int32_t> in(4), out(4);
+    for (int step = 0; step < steps; ++step) {
+      for (int k = 0; k < batch; ++k) {
+        const std::int64_t sample = batch * step + k;
+        ahead.fill_train({sample, 1}, std::span(in), std::span(out));
+        REQUIRE((in[0] == 5 * sample && out[3] == 5 * sample + 4));
+      }
+      // The step lasts until what is read ahead has come; the next one then asks the store for nothing.
+      while (source.requests < batch * (step + 1 + depth)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  CHECK(source.by_caller == batch);
+  CHECK(source.requests == batch * (steps + depth));
+  CHECK(source.most_under_way > 1);
+  CHECK(source.most_under_way <= 1 + 4);
+}
 
 TEST_CASE("what is read ahead hides all but the first step, and is never counted", "[io][tokens]") {
   const slow_source source;
@@ -314,6 +373,7 @@ TEST_CASE("what is read ahead hides all but the first step, and is never counted
   ahead.fill_train({36, 12}, std::span(in), std::span(out));
   CHECK(in[0] == 360);
   CHECK_THROWS_AS(mio::prefetched_source(source, {.batch = 0}), heddle::config_error);
+  CHECK_THROWS_AS(mio::prefetched_source(source, {.batch = 1, .readers = 0}), heddle::config_error);
 }
 
 }  // namespace mds_test

@@ -176,9 +176,11 @@ def main():
                 time.sleep(0.5)
         ends = direct + [proxy(port, seed + i) for i, port in enumerate(direct)]
         strict = weed if "weed" in servers else refusing()
-        environment = dict(os.environ, HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
+        environment = dict(os.environ, AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET,
+                           HEDDLE_TEST_S3_DIRECT=" ".join(f"http://127.0.0.1:{port}" for port in direct),
+                           HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
                            HEDDLE_TEST_S3_STRICT=f"http://127.0.0.1:{strict}")
-        status = subprocess.run(command, env=environment, timeout=240).returncode
+        status = subprocess.run(command, env=environment, timeout=240 if len(servers) == 1 else 1000).returncode
         if status == 0:
             status = subprocess.run([python, "-c", READ_BACK, f"http://127.0.0.1:{direct[-1]}", ACCESS, SECRET, BUCKET]).returncode
         return status

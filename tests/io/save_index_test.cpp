@@ -121,7 +121,7 @@ TEST_CASE("a reader of one tensor reads one block of the index", "[io][save_inde
                         0x1234567890abcdefu}});
   io::detail::require_parts_fit(folder.path, parts, io::detail::coverage::whole);
   io::manifest m;
-  const io::file_digest d = io::detail::write_index(folder / "index", parts);
+  const io::file_digest d = io::detail::write_index(io::durable_file(folder / "index"), parts);
   m.index_bytes = d.bytes;
   m.index_checksum = d.checksum;
   CHECK(d.bytes > 3 * (1 << 20));

@@ -136,6 +136,7 @@ TEST_CASE("corpora are blended in Megatron's order, bit for bit", "[io][tokens][
   CHECK_THAT(refused({1, -0.5}), Contains("weight 1 of a blend is -0.5; expected 0 or more"));
   CHECK_THAT(refused({0, 0, 0}), Contains("all 3 weights of a blend are 0"));
   CHECK_THAT(refused({std::nan("")}), Contains("weight 0"));
+  CHECK_THAT(refused({1e308, 1e308}), Contains("the sum of the 2 weights of a blend is no finite number"));
   CHECK_THAT(refused({}), Contains("a blend of 0 corpora"));
   CHECK_THROWS_WITH(three(10000), Contains("samples 10000 to 10001 of a blend of 10000"));
 }

@@ -115,13 +115,15 @@ struct frozen_experts
 
 struct outcome {
   std::vector<double> losses, norms;
-  std::map<std::string, std::vector<double>> weights;
+  std::map<std::string, std::vector<double>> weights, moments;
 };
 
+// `steps`: after which it ends, of 2.
 template <class Model>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
               const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "",
-              const typename Model::config& config = settings_of(std::type_identity<typename Model::config>{})) {
+              const typename Model::config& config = settings_of(std::type_identity<typename Model::config>{}),
+              int steps = 2) {
   using world_mesh = std::conditional_t<is_folded<Model>, folded_mesh, mesh_type>;
   const auto mesh = hd::parse_mesh<world_mesh>(mesh_text);
   hd::train::options<typename Model::config> o;
@@ -142,7 +144,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     std::vector<double> losses, norms;
     if (!resume_from.empty()) hd::train::resume(trainer, resume_from);
     // The first step is before a save, the second after it.
-    for (int step = resume_from.empty() ? 0 : 1; step < (save_to.empty() ? 2 : 1); ++step) {
+    for (int step = resume_from.empty() ? 0 : 1; step < (save_to.empty() ? steps : 1); ++step) {
       const auto report = trainer.step(tokens{});
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
@@ -156,9 +158,8 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     all.losses = losses;
     all.norms = norms;
     // Copies the elements of a parameter that are in `share`, of elements begin and on of a bucket.
-    const auto keep = [&](const md::parameter& p, auto share, std::int64_t begin) {
+    const auto keep = [&](std::vector<double>& whole, const md::parameter& p, auto share, std::int64_t begin) {
       const auto end = begin + static_cast<std::int64_t>(share.size());
-      auto& whole = all.weights[p.name];
       whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
       md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
         for (std::int64_t n = 0; n < length; ++n)
@@ -170,9 +171,13 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
       auto& stage = trainer.stage(k);
       hd::train::detail::for_each_bucket(stage, trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
         const std::int64_t begin = is_folded<Model> ? state.owned_begin() : 0;  // of zero<3> what this rank owns
-        for (const md::parameter& p : part.parameters()) keep(p, state.weights_of(part), begin);
+        for (const md::parameter& p : part.parameters()) {
+          keep(all.weights[p.name], p, state.weights_of(part), begin);
+          for (int m = 0; m < 2; ++m)
+            keep(all.moments[p.name + std::to_string(m)], p, state.moment(m), state.owned_begin());
+        }
       });
-      for (const md::parameter& p : stage.frozen_parameters()) keep(p, stage.frozen_weights(), 0);
+      for (const md::parameter& p : stage.frozen_parameters()) keep(all.weights[p.name], p, stage.frozen_weights(), 0);
     }
   });
   return all;
@@ -321,11 +326,18 @@ TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on o
           "[train][mixtral][save][ranks]") {
   const outcome serial = train<other_samples>("", "1f1b", 1);
   const train_test::folder saves("experts");
-  for (const char* from : {"ep=3", "dp=2,ep=2,pp=2,sp=2"}) {
-    train<other_samples>(from, "1f1b", 2, "", saves.path.string());
-    for (const char* mesh : {"", "ep=2,tp=2", "dp=2,ep=2", "etp=2,pp=2,sp=2"}) {
-      INFO("from '" << from << "' to mesh '" << mesh << "'");
-      outcome rest = train<other_samples>(mesh, "1f1b", 2, "", "", saves.path.string());
+  const std::vector<const char*> layouts{
+      "", "ep=3", "dp=2,ep=2,pp=2,sp=2", "ep=2,tp=2", "etp=2,pp=2,sp=2", "tp_ep=2,tp_edp=2"};
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const outcome saved = train<other_samples>(layouts[i], "1f1b", 2, "", saves.path.string());
+    REQUIRE(saved.moments.size() == 2 * saved.weights.size());
+    for (std::size_t j = 0; j < layouts.size(); ++j) {
+      INFO("from '" << layouts[i] << "' to mesh '" << layouts[j] << "'");
+      const outcome read = train<other_samples>(layouts[j], "1f1b", 2, "", "", saves.path.string(), settings, 1);
+      CHECK(read.weights == saved.weights);
+      CHECK(read.moments == saved.moments);
+      if (j != i && j != (i + 1) % layouts.size()) continue;
+      outcome rest = train<other_samples>(layouts[j], "1f1b", 2, "", "", saves.path.string());
       REQUIRE(rest.losses.size() == 2);
       rest.losses.insert(rest.losses.begin(), serial.losses[0]);
       rest.norms.insert(rest.norms.begin(), serial.norms[0]);

@@ -1,6 +1,8 @@
 // tests/train/runs.hpp: whole training runs behind plain functions, so that the trainer is compiled in one file only.
 #pragma once
 
+#include <heddle/io/store.hpp>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +28,9 @@ struct setup {
   bool ahead = false;            // with post_validation: steps are finished where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
+  heddle::io::store* store = nullptr;  // instead of folders, in double: `save_to` and `resume_from` only say whether
+  std::string peers =
+      "";  // in double, zero 1, with a store: the folders of nodes, of which each rank along dp has its own
   std::string in_background = "";  // saves in double: "ends" or "reports" what fails
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
@@ -64,6 +69,11 @@ struct outcome {
   std::vector<std::int64_t> bytes_read;  // by each rank that resumed
   std::vector<std::string> faults;       // of saves in the background, of each rank
   std::int64_t saves_failed = 0;
+  bool from_peers = false;                  // a run that resumed from copies of peers
+  int files_moved = 0;                      // of them
+  std::string why_not_peers;                // else
+  std::vector<std::int64_t> peer_bytes;     // of the last copy: sent by each rank,
+  std::vector<std::int64_t> message_bytes;  // as the communicator counts them
 };
 
 /// Whether there can be as many ranks here as the mesh has.

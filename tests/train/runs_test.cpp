@@ -14,7 +14,9 @@
 #include <heddle/train/background_saves.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/same_copies.hpp>
+#include <heddle/train/peer_saves.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/store_saves.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
@@ -89,6 +91,8 @@ outcome train(const setup& s) {
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   result.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   result.faults.resize(static_cast<std::size_t>(mesh.size()));
+  result.peer_bytes.resize(static_cast<std::size_t>(mesh.size()));
+  result.message_bytes.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
   const auto run = [&](auto& world) {
     auto mine = o;
@@ -99,20 +103,42 @@ outcome train(const setup& s) {
         if (p.name == s.poison)
           for (std::int64_t i = 0; i < p.count; ++i)
             trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
+    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
+    constexpr bool may_copy_to_peers = may_save_in_background && Zero == 1;
+    const auto node = std::filesystem::path(s.peers) / std::to_string(world.template coordinate<dp>());
     if (!s.resume_from.empty()) {
-      const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
+      hd::train::resume_result resumed;
+      if constexpr (may_copy_to_peers) {
+        if (!s.peers.empty()) {
+          const auto back = hd::train::resume_from_peers(trainer, node, *s.store, {.corpus = 77});
+          resumed = back.result;
+          const std::lock_guard lock(guard);
+          if (world.rank() == 0) {
+            result.from_peers = back.from_peers;
+            result.files_moved = back.moved;
+            result.why_not_peers = back.why;
+          }
+        }
+      }
+      if constexpr (may_save_in_background)
+        if (s.store != nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, *s.store, {.corpus = 77});
+      if (s.store == nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;
       result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
-    constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
     std::conditional_t<may_save_in_background, std::optional<hd::train::background_saves<decltype(trainer)>>, bool>
         background{};
     if constexpr (may_save_in_background)
-      if (!s.in_background.empty())
-        background.emplace(
-            trainer, s.save_to, hd::train::save_facts{.corpus = 77},
-            hd::train::background_options{.on_failure = s.in_background == "ends" ? hd::train::save_failure::ends_run
-                                                                                  : hd::train::save_failure::reports});
+      if (!s.in_background.empty()) {
+        const hd::train::save_facts about{.corpus = 77};
+        const hd::train::background_options how{.on_failure = s.in_background == "ends"
+                                                                  ? hd::train::save_failure::ends_run
+                                                                  : hd::train::save_failure::reports};
+        if (s.store != nullptr)
+          background.emplace(trainer, *s.store, about, how);
+        else
+          background.emplace(trainer, s.save_to, about, how);
+      }
     const auto in_background = [&](auto&& work) {
       try {
         work();
@@ -165,9 +191,20 @@ outcome train(const setup& s) {
       if (!trainer.is_ahead()) hd::train::require_same_copies(trainer);
       double validation = 0;
       if (validates) validation = trainer.validate(data);
+      if constexpr (may_copy_to_peers)
+        if (!s.peers.empty()) {
+          hd::train::peer_saves<hd::train::across<dp>> peers(trainer, node, {.corpus = 77}, {.every = 1});
+          const auto before = world.control().counters();
+          peers(trainer);
+          const auto r = static_cast<std::size_t>(world.rank());
+          result.peer_bytes[r] = peers.bytes_sent();
+          result.message_bytes[r] = world.control().counters().bytes_sent() - before.bytes_sent();
+        }
       if constexpr (may_save_in_background)
         if (saves && background) in_background([&] { (*background)(trainer); });
-      if (saves && !background) hd::train::save(trainer, s.save_to, {.corpus = 77});
+      if constexpr (may_save_in_background)
+        if (saves && !background && s.store != nullptr) hd::train::save(trainer, *s.store, {.corpus = 77});
+      if (saves && !background && s.store == nullptr) hd::train::save(trainer, s.save_to, {.corpus = 77});
       const std::lock_guard lock(guard);
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;
@@ -226,6 +263,11 @@ outcome train(const setup& s) {
   transport_test::share(result.bytes_read);
   transport_test::share(result.faults);
   transport_test::tell(result.saves_failed, 0);
+  transport_test::tell(result.from_peers, 0);
+  transport_test::tell(result.files_moved, 0);
+  transport_test::tell(result.why_not_peers, 0);
+  transport_test::share(result.peer_bytes);
+  transport_test::share(result.message_bytes);
   return result;
 }
 

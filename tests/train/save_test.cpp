@@ -8,6 +8,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/io/store.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/train/background_saves.hpp>
 #include <heddle/train/save.hpp>
@@ -236,6 +237,127 @@ TEST_CASE("saves in the background are those that a run makes which waits for th
       CHECK(bytes_of(passed.path / step / "index") == bytes_of(waited.path / step / "index"));
     CHECK(std::distance(fs::directory_iterator(passed.path), fs::directory_iterator{}) == 2);
   }
+}
+
+TEST_CASE("saves go straight into a store, and a run on any mesh goes on from there", "[train][save][store][ranks]") {
+  const std::string mesh = fits("dp=2,pp=2,tp=2") ? "dp=2,pp=2,tp=2" : fits("dp=2") ? "dp=2" : "";
+  setup s;
+  s.steps = 5;
+  s.mesh = mesh;
+  const outcome whole = train_f64(s);
+  for (const char* how : {"", "ends"}) {
+    INFO("mesh '" << mesh << "', in the background '" << how << "'");
+    const folder bucket("bucket"), kept("kept");
+    io::folder_store store(bucket.path);
+    setup first = s;
+    first.steps = 3;
+    first.save_every = 1;
+    first.in_background = how;
+    first.save_to = kept.path.string();
+    train_f64(first);
+    first.store = &store;
+    first.save_to = "store";
+    const outcome saved = train_f64(first);
+    CHECK(saved.faults == std::vector<std::string>(saved.faults.size()));
+    if (transport_test::process() == 0) {
+      const auto names = store.list("");
+      CHECK(names.size() == 2 * (saved.faults.size() + 2));  // two saves, each with manifest and index
+      for (const std::string& name : names) {
+        if (name.ends_with("manifest")) continue;
+        const auto bytes = store.read_all(name);
+        CHECK(bytes ==
+              io::read_bytes(kept.path / name.substr(0, 13) / fs::path(name).filename(), 0, std::ssize(bytes)));
+      }
+    }
+    for (const char* on : {mesh.c_str(), "dp=3", "tp=3,pp=2", ""}) {
+      if (!fits(on)) continue;
+      INFO("resumed on '" << on << "'");
+      setup second = s;
+      second.mesh = on;
+      second.store = &store;
+      second.resume_from = "store";
+      const outcome resumed = train_f64(second);
+      CHECK(resumed.first_step == 3);
+      if (on == mesh) {
+        CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+        CHECK(resumed.weights == whole.weights);
+      }
+      CHECK(largest_error(resumed.weights, whole.weights) <= 1e-10);
+    }
+    // Another run that saves the same steps: none of its saves takes the place of those that are there.
+    const auto before = store.list("");
+    if (*how == '\0') {
+      CHECK_THROWS_WITH(train_f64(first), Catch::Matchers::Contains("is there already, of another run"));
+    } else {
+      const outcome other = train_f64(first);
+      CHECK(other.saves_failed == 1);  // at step 2; step 3 is then not tried
+      for (const std::string& fault : other.faults)
+        CHECK(fault.find("is there already, of another run") != std::string::npos);
+    }
+    for (const std::string& name : before) CHECK(store.size(name));
+  }
+}
+
+TEST_CASE("eight ranks of four nodes go on, bit for bit, from copies of peers, or from the store's save",
+          "[train][save][peers][ranks]") {
+  if (!fits("dp=4,tp=2")) return;
+  const folder at("peer-ranks");
+  io::folder_store store(at.path / "store");
+  const fs::path nodes = at.path / "nodes";
+  setup s;
+  s.batch = 12;
+  s.mesh = "dp=4,tp=2";
+  s.peers = nodes.string();
+  s.store = &store;
+  s.steps = 1;
+  s.save_to = "store";
+  train_f64(s);
+  s.save_to = "";
+  s.resume_from = "store";
+  s.steps = 3;
+  const outcome before = train_f64(s);
+  CHECK(before.from_peers);
+  // One message of its own state, and what that is.
+  for (int r = 0; r < 8; ++r) {
+    INFO("rank " << r);
+    const auto rank = static_cast<std::size_t>(r);
+    std::int64_t file = 0;
+    if (transport_test::process() == 0)
+      file = static_cast<std::int64_t>(fs::file_size(nodes / std::to_string(r / 2) / "step-00000003" /
+                                                     ("rank-0000" + std::to_string(r) + ".tensors")));
+    transport_test::tell(file, 0);
+    CHECK(before.peer_bytes[rank] == file);
+    CHECK(before.message_bytes[rank] >= file);
+    CHECK(before.message_bytes[rank] <= file + 4096);
+  }
+  s.peers = "";
+  s.store = nullptr;
+  s.resume_from = "";
+  s.steps = 4;
+  const outcome whole = train_f64(s);
+  s.peers = nodes.string();
+  s.store = &store;
+  s.resume_from = "store";
+  const auto lose = [&](const char* node) {
+    if (transport_test::process() == 0) fs::remove_all(nodes / node);
+    bool done = true;
+    transport_test::tell(done, 0);
+  };
+  lose("2");
+  const outcome one_lost = train_f64(s);
+  CHECK(one_lost.from_peers);
+  CHECK(one_lost.first_step == 3);
+  CHECK(one_lost.files_moved == 2);
+  CHECK(one_lost.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+  CHECK(one_lost.weights == whole.weights);
+  lose("2");
+  lose("3");
+  const outcome pair_lost = train_f64(s);
+  CHECK_FALSE(pair_lost.from_peers);
+  CHECK(pair_lost.first_step == 1);
+  CHECK(pair_lost.why_not_peers.find("no node has a copy of rank 4 of step 4") == 0);
+  CHECK(pair_lost.losses == std::vector<double>(whole.losses.begin() + 1, whole.losses.end()));
+  CHECK(pair_lost.weights == whole.weights);
 }
 
 TEST_CASE("steps between saves follow from what the first two have cost", "[train][save]") {

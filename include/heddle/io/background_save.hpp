@@ -18,9 +18,13 @@
 
 namespace heddle::inline v0::io {
 
+class store;
+
 /// One save of one rank.
 struct background_save {
   std::filesystem::path folder{};
+  store* to = nullptr;  ///< instead of a folder
+  std::string run{};    ///< as the manifest has it; of a save into a store
   std::int64_t step = 0;
   int rank = 0, ranks = 1;
   /// The same on all ranks, and of no other attempt to save, whichever run makes it: files of one that was killed are
@@ -46,7 +50,7 @@ struct finished_save {
 };
 
 /// A thread that writes copies of a rank's state, reads them back and, on rank 0, waits for the files of all ranks and
-/// commits. It sends and receives nothing: ranks find each other's files in the folder (`rank-N.saved` says that one is
+/// commits. It sends and receives nothing: ranks find each other's files in the folder or store (`rank-N.saved` says that one is
 /// done, `rank-N.failed` why it is not), so that a save is completed whatever the ranks do meanwhile.
 class background_writer : heddle::v0::detail::uncopyable {
  public:
@@ -74,6 +78,8 @@ class background_writer : heddle::v0::detail::uncopyable {
   void run();
   void write(const background_save& save, finished_save& done) const;
   void complete(const background_save& save, finished_save& done) const;
+  void write_to_store(const background_save& save, finished_save& done) const;
+  void complete_in_store(const background_save& save, finished_save& done) const;
   std::vector<rank_file> wait_for_ranks(const background_save& save, std::int64_t write_ns) const;
 
   save_snapshot snapshot_;

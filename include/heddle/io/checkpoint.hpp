@@ -61,8 +61,8 @@ HEDDLE_INLINE std::optional<manifest> save_of_run(const std::filesystem::path& s
                                                   verify how = verify::contents);
 // Checks the files of a save that are the `first`-th and every `stride`-th behind it, so that ranks may share them: of
 // rank files in the manifest's order and the index.
-HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how,
-                                 std::size_t first = 0, std::size_t stride = 1);
+HEDDLE_INLINE void require_files(const save_files& save, const manifest& m, verify how, std::size_t first = 0,
+                                 std::size_t stride = 1);
 // Removes a save of this run. Returns what stays there because no save wrote it, as a sentence, or nothing.
 HEDDLE_INLINE std::string remove_of_run(const std::filesystem::path& save, const std::string& run,
                                         verify how = verify::contents);
@@ -157,16 +157,18 @@ HEDDLE_INLINE void require_readable(const search_result& found, const std::files
 /// saved. Construction checks the manifest and sizes and reads the list of the index's blocks; of a save without an
 /// index (format 1) the indexes of all rank files, and refuses parts of a tensor that overlap without being the same.
 /// The checksum of a part that is read whole is checked; of one of which less is wanted, that alone is read, and gaps
-/// of up to 4 KiB in it, without a checksum (`bytes_unchecked`). Several readers may read one save at once, and several
+/// of up to 4 KiB in it, without a checksum (`bytes_unchecked`) but of the pieces of 4 MiB that are read whole. Several readers may read one save at once, and several
 /// threads one reader.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:
   /// `how`: `verify::manifest` where somebody else has looked at the files.
   explicit checkpoint_reader(std::filesystem::path save, verify how = verify::sizes);
+  /// The same of the files of a folder, or of a store whose manifest somebody has read.
+  explicit checkpoint_reader(detail::save_files save, verify how = verify::manifest);
 
   const io::manifest& manifest() const noexcept { return manifest_; }
-  const std::filesystem::path& path() const noexcept { return path_; }
+  const std::filesystem::path& path() const noexcept { return files_.path; }
 
   /// Whether any rank saved a tensor of this name.
   bool contains(std::string_view name) const { return !index_->parts(name).empty(); }
@@ -217,7 +219,7 @@ class checkpoint_reader {
   }
 
   std::string where(const held& h) const {
-    return "heddle: '" + (path_ / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
+    return "heddle: '" + (path() / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
   }
   void require_dtype(const held& h, std::string_view dtype) const {
     if (h.entry.dtype != dtype)
@@ -229,7 +231,7 @@ class checkpoint_reader {
   // Copies the elements that the saved box and the wanted box share. Returns how many.
   std::int64_t copy_box(const held& h, const tensor_region& to, destination out) const;
 
-  std::filesystem::path path_;
+  detail::save_files files_;
   io::manifest manifest_;
   std::shared_ptr<detail::save_index> index_;
 };

@@ -25,6 +25,25 @@
 
 namespace heddle::inline v0::io {
 
+/// Reads objects that have names, from somewhere else than a file: see `store`. Errors: `io_error`.
+class object_reader {
+ public:
+  virtual void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const = 0;
+
+ protected:
+  ~object_reader() = default;
+};
+/// Takes an object front to back. It is there when `finish` returns; without, it never is. Errors: `io_error`.
+class object_writer {
+ public:
+  object_writer() = default;
+  object_writer(const object_writer&) = delete;
+  object_writer& operator=(const object_writer&) = delete;
+  virtual ~object_writer() = default;
+  virtual void write(std::span<const std::byte> bytes) = 0;
+  virtual void finish() = 0;
+};
+
 namespace detail {
 [[noreturn]] inline void throw_file_error(const char* what, const std::filesystem::path& path, int code) {
   throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() +
@@ -55,11 +74,16 @@ HEDDLE_INLINE int create_file(const std::filesystem::path& path);
 class file_to_read {
  public:
   file_to_read(const std::filesystem::path& path, links how) : path_(path), fd_(open_to_read(path, how)) {}
+  // An object, as if it were a file. `shown`: in messages.
+  file_to_read(const object_reader& from, std::string name, std::filesystem::path shown)
+      : path_(std::move(shown)), fd_(-1), from_(&from), name_(std::move(name)) {}
   file_to_read(const file_to_read&) = delete;
   file_to_read& operator=(const file_to_read&) = delete;
-  ~file_to_read() { ::close(fd_); }
+  ~file_to_read() {
+    if (fd_ >= 0) ::close(fd_);
+  }
 
-  // As many bytes from `offset` as there are, at most those of `bytes`; returns how many.
+  // As many bytes from `offset` of a file as there are, at most those of `bytes`; returns how many.
   std::size_t read(std::span<std::byte> bytes, std::int64_t offset) const;
   // All of them. Errors: `io_error` if they are not there.
   void require(std::span<std::byte> bytes, std::int64_t offset) const;
@@ -67,6 +91,8 @@ class file_to_read {
  private:
   std::filesystem::path path_;
   int fd_;
+  const object_reader* from_ = nullptr;
+  std::string name_{};
 };
 }  // namespace detail
 
@@ -79,8 +105,14 @@ class durable_file {
   /// Creates the file. A regular file of that name is replaced; a link, a FIFO, a device or a folder is an error that
   /// names it, and stays as it is.
   explicit durable_file(std::filesystem::path path) : path_(std::move(path)), fd_(detail::create_file(path_)) {}
+  /// Writes to an object, which must outlive this, as if it were a file. `shown`: in messages.
+  durable_file(object_writer& to, std::filesystem::path shown) : path_(std::move(shown)), to_(&to) {}
   durable_file(durable_file&& other) noexcept
-      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_), sum_(other.sum_) {}
+      : path_(std::move(other.path_)),
+        fd_(std::exchange(other.fd_, -1)),
+        to_(std::exchange(other.to_, nullptr)),
+        bytes_(other.bytes_),
+        sum_(other.sum_) {}
   durable_file& operator=(durable_file&&) = delete;
   ~durable_file() {
     if (fd_ >= 0) ::close(fd_);
@@ -98,6 +130,7 @@ class durable_file {
  private:
   std::filesystem::path path_;
   int fd_ = -1;
+  object_writer* to_ = nullptr;
   std::int64_t bytes_ = 0;
   checksum64 sum_;
 };

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::io::detail {
@@ -37,14 +38,32 @@ HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vec
 
 // Writes sorted parts: a line for each, in blocks of whole tensors, and a list of the blocks, so that whoever wants one
 // tensor reads the list and one block.
-HEDDLE_INLINE file_digest write_index(const std::filesystem::path& file, std::span<const saved_part> parts);
+HEDDLE_INLINE file_digest write_index(durable_file file, std::span<const saved_part> parts);
+
+// The files of a save: in a folder, or objects of a store whose names begin with `prefix`.
+struct save_files {
+  std::filesystem::path path{};  // of the folder, or for messages
+  const object_reader* from = nullptr;
+  std::string prefix{};
+  io::manifest about{};  // of a save in a store
+
+  save_files() = default;
+  save_files(std::filesystem::path folder) : path(std::move(folder)) {}  // NOLINT: a folder is all of them
+  file_to_read open(const std::string& name) const {
+    if (from != nullptr) return file_to_read(*from, prefix + name, path / name);
+    return file_to_read(path / name, links::refused);
+  }
+};
+
+// What a rank's file has in it.
+HEDDLE_INLINE std::vector<tensor_entry> read_rank_index(const save_files& save, const rank_file& f);
 
 // The parts of a complete save, by tensor. Of a save with an index only the blocks that are asked for are read, once
 // each; of one without (format 1), the indexes of all rank files at once. Several threads may ask at once.
 class save_index {
  public:
   // Errors: `io_error` for a damaged index, or parts that overlap.
-  save_index(std::filesystem::path save, const manifest& m);
+  save_index(save_files save, const manifest& m);
 
   // Of this tensor, in the order of ranks; none if nobody saved it. What is returned lives as long as this object.
   std::span<const saved_part> parts(std::string_view name);
@@ -64,7 +83,7 @@ class save_index {
   };
   void read(block& b);
 
-  std::filesystem::path save_;
+  save_files save_;
   std::mutex mutex_;
   std::vector<block> blocks_;
 };

@@ -27,7 +27,7 @@ namespace heddle::inline v0::io {
 /// Objects by name, "step-00000100/manifest" say, each of which is there whole or not at all. Any number of threads
 /// and processes may use one at the same time.
 /// Errors: `io_error` that names the object and says what the store says.
-class store {
+class store : public object_reader {
  public:
   store() = default;
   store(const store&) = delete;
@@ -39,13 +39,16 @@ class store {
   /// Bytes of an object; nothing where there is none.
   virtual std::optional<std::int64_t> size(const std::string& name) const = 0;
   /// Reads the bytes from `offset` on. Errors: also if the object is not as it was when `size` was asked for.
-  virtual void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const = 0;
+  void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const override = 0;
   /// Puts an object in the place of one that is there. Returns when the store has it for good.
   virtual void put(const std::string& name, std::span<const std::byte> bytes) = 0;
   /// Puts an object if there is none of this name. False if there is one: of several callers one gets true.
   virtual bool put_new(const std::string& name, std::span<const std::byte> bytes) = 0;
   /// Puts the contents of a file.
   virtual void put_file(const std::string& name, const std::filesystem::path& from) = 0;
+  /// Puts an object front to back, in the place of one that is there. The store must outlive it. Memory: all of the
+  /// object, where a store says nothing else.
+  virtual std::unique_ptr<object_writer> writer(const std::string& name);
   /// Names of all objects that begin with `prefix`, sorted.
   virtual std::vector<std::string> list(const std::string& prefix) const = 0;
   /// No error if there is none.
@@ -63,6 +66,23 @@ class store {
     return out;
   }
 };
+
+namespace detail {
+class held_object final : public object_writer {
+ public:
+  held_object(store& to, std::string name) : to_(&to), name_(std::move(name)) {}
+  void write(std::span<const std::byte> bytes) override { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void finish() override { to_->put(name_, bytes_); }
+
+ private:
+  store* to_;
+  std::string name_;
+  std::vector<std::byte> bytes_;
+};
+}  // namespace detail
+inline std::unique_ptr<object_writer> store::writer(const std::string& name) {
+  return std::make_unique<detail::held_object>(*this, name);
+}
 
 /// The objects of a store, which must outlive it, as a `byte_store`: shards come from a bucket by it.
 /// Errors: `io_error` if there is none of a name; those of the store.
@@ -124,6 +144,10 @@ class folder_store final : public store {
       }
     });
   }
+  /// Memory: none of the object.
+  std::unique_ptr<object_writer> writer(const std::string& name) override {
+    return std::make_unique<file_object>(folder_ / name);
+  }
   std::vector<std::string> list(const std::string& prefix) const override {
     std::vector<std::string> names;
     std::error_code ec;
@@ -166,7 +190,10 @@ class folder_store final : public store {
   }
   template <class Fill>
   void put_by(const std::string& name, Fill&& fill) {
-    const auto to = folder_ / name, partial = write_partial(to, fill);
+    const auto to = folder_ / name;
+    give_name(write_partial(to, fill), to);
+  }
+  static void give_name(const std::filesystem::path& partial, const std::filesystem::path& to) {
     std::error_code ec, ignored;
     std::filesystem::rename(partial, to, ec);
     if (ec) {
@@ -175,6 +202,25 @@ class folder_store final : public store {
     }
     sync_folder(to.parent_path());
   }
+  class file_object final : public object_writer {
+   public:
+    explicit file_object(const std::filesystem::path& to) : to_(to), file_(partial_of(to)) {}
+    ~file_object() override {
+      std::error_code ignored;
+      if (!done_) std::filesystem::remove(file_.path(), ignored);
+    }
+    void write(std::span<const std::byte> bytes) override { file_.write(bytes); }
+    void finish() override {
+      file_.close();
+      give_name(file_.path(), to_);
+      done_ = true;
+    }
+
+   private:
+    std::filesystem::path to_;
+    durable_file file_;
+    bool done_ = false;
+  };
 
   std::filesystem::path folder_;
 };

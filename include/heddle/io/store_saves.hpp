@@ -1,6 +1,7 @@
-// heddle/io/store_saves.hpp: copies complete saves into a store, and back.
+// heddle/io/store_saves.hpp: copies complete saves into a store, and back, or completes them there.
 //
-//   step-00000100/RUN/rank-00000.tensors   the files of the save, under the name of the run that made it
+//   step-00000100/RUN/rank-00000.tensors   the files of the save, under the name of the run that made it; of one that
+//                                          was written here, RUN/ATTEMPT/rank-00000.tensors
 //   step-00000100/RUN/index
 //   step-00000100/manifest                 put last, and only if there is none: with it the save is there
 #pragma once
@@ -52,8 +53,18 @@ inline std::string manifest_object(std::int64_t step) {
 inline std::string object_name_in(std::int64_t step, const std::string& run, const std::string& file) {
   return step_prefix(step) + (run.empty() ? "unnamed" : run) + "/" + file;
 }
+// Which attempt wrote a save that no folder has held.
+inline constexpr const char* attempt_fact = "attempt";
 inline std::string object_name(const manifest& m, const std::string& file) {
-  return object_name_in(m.step, run_of(m), file);
+  const auto attempt = m.facts.find(attempt_fact);
+  return object_name_in(m.step, run_of(m), attempt == m.facts.end() ? file : attempt->second + "/" + file);
+}
+inline save_files files_in(const store& from, manifest m) {
+  save_files files(from.where(object_name(m, "")));
+  files.from = &from;
+  files.prefix = object_name(m, "");
+  files.about = std::move(m);
+  return files;
 }
 inline manifest read_manifest(const store& from, std::int64_t step) {
   const std::string name = manifest_object(step);
@@ -67,11 +78,20 @@ inline manifest read_manifest(const store& from, std::int64_t step) {
 inline bool is_stored(const store& to, const manifest& m) {
   const std::string name = manifest_object(m.step);
   if (!to.size(name)) return false;
-  const manifest there = read_manifest(to, m.step);
-  if (!(there == m))
+  manifest there = read_manifest(to, m.step), here = m;
+  there.facts.erase(attempt_fact);
+  here.facts.erase(attempt_fact);
+  if (!(there == here))
     throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
                    (run_of(there) == run_of(m) ? "this run" : "another run") + ": a save in a store is not replaced");
   return true;
+}
+// Errors: `io_error` if a save of this step is in a store that another run made.
+inline void refuse_other_run(const store& to, std::int64_t step, const std::string& run) {
+  const std::string name = manifest_object(step);
+  if (to.size(name) && run_of(read_manifest(to, step)) != run)
+    throw io_error("heddle: '" + to.where(name) +
+                   "' is there already, of another run: a save in a store is not replaced");
 }
 // Steps of which there is a manifest, the newest first.
 inline std::vector<std::int64_t> steps_in(const store& from) {
@@ -138,6 +158,29 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
     to.remove(detail::manifest_object(step));
     for (const detail::save_object& o : detail::objects_of(*old)) to.remove(detail::object_name(*old, o.file));
   }
+}
+
+/// Completes a save whose files ranks have written into a store, as `put_save_manifest` does: for one caller. What its
+/// run has put of this step before is removed, but the save that is there.
+/// Errors: also as `commit`, for parts that overlap or are missing.
+inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
+  std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
+  const detail::save_files files = detail::files_in(to, m);
+  std::vector<detail::saved_part> parts;
+  for (const rank_file& f : m.files)
+    for (tensor_entry& e : detail::read_rank_index(files, f)) parts.push_back({f.rank, std::move(e)});
+  detail::require_parts_fit(files.path, parts, detail::coverage::whole);
+  const auto object = to.writer(files.prefix + detail::index_name);
+  const file_digest index = detail::write_index(durable_file(*object, files.path / detail::index_name), parts);
+  m.index_bytes = index.bytes;
+  m.index_checksum = index.checksum;
+  put_save_manifest(to, m, keep);
+  const manifest there = detail::read_manifest(to, m.step);
+  std::vector<std::string> wanted;
+  for (const detail::save_object& o : detail::objects_of(there)) wanted.push_back(detail::object_name(there, o.file));
+  for (const std::string& name : to.list(detail::object_name_in(m.step, detail::run_of(m), "")))
+    if (std::find(wanted.begin(), wanted.end(), name) == wanted.end()) to.remove(name);
+  return there;
 }
 
 /// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why

@@ -47,10 +47,19 @@ struct tensor_entry {
   tensor_region region;
   std::int64_t position = 0;  ///< of the first byte in the file
   std::int64_t bytes = 0;
-  std::uint64_t checksum = 0;
+  std::uint64_t checksum = 0;           ///< of the bytes, or of the checksums of pieces
+  std::vector<std::uint64_t> pieces{};  ///< the checksum of each 4 MiB, of an entry with more than these
 };
 
 namespace detail {
+
+inline constexpr std::int64_t checksum_piece = std::int64_t{4} << 20;
+// Gives an entry the checksums of its bytes.
+HEDDLE_INLINE void add_checksums(tensor_entry& e, std::span<const std::byte> bytes);
+// What is wrong with bytes of an entry from `begin` on, as they were read, or nothing: which of its elements they are.
+// `checked`: gets how many of them belong to pieces that are whole here; only these are looked at.
+HEDDLE_INLINE std::string fault_of_bytes(const tensor_entry& e, std::span<const std::byte> bytes, std::int64_t begin,
+                                         std::int64_t& checked);
 
 HEDDLE_INLINE std::string join(const std::vector<std::int64_t>& numbers);
 inline std::vector<std::int64_t> split_numbers(std::string_view text, const std::string& what) {
@@ -79,8 +88,7 @@ HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap
     std::span<const tensor_region* const> parts, std::int64_t* covered = nullptr);
 
 // A line of an index, and back. `where` names the file in messages. Errors: `io_error`.
-HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
-                                  std::int64_t position, std::int64_t bytes, std::uint64_t checksum);
+HEDDLE_INLINE std::string to_line(const tensor_entry& e);
 HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where);
 // The end of a file, of 64 bytes, that says where the list behind its contents begins: `word`, and the checksum of that
 // list.
@@ -123,9 +131,9 @@ class part_writer {
 /// Errors: `io_error` that names file and tensor.
 class tensor_file_writer final : public part_writer {
  public:
-  explicit tensor_file_writer(std::filesystem::path path) : file_(std::move(path)) {
-    file_.write(detail::tensor_file_head);
-  }
+  explicit tensor_file_writer(std::filesystem::path path) : tensor_file_writer(durable_file(std::move(path))) {}
+  /// The same to a file that is open, or an object.
+  explicit tensor_file_writer(durable_file file) : file_(std::move(file)) { file_.write(detail::tensor_file_head); }
 
   void add_part(std::string_view name, std::string_view dtype, std::span<const std::byte> bytes,
                 const tensor_region& region) override;
@@ -144,6 +152,11 @@ class tensor_file_writer final : public part_writer {
 /// The index of a tensor file. Errors: `io_error` if it is no tensor file, cut off or damaged, or no regular file (a
 /// link is none).
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path);
+namespace detail {
+// The same of what is open, of so many bytes. `shown`: in messages.
+HEDDLE_INLINE std::vector<tensor_entry> read_index_of(const file_to_read& file, std::int64_t size,
+                                                      const std::filesystem::path& shown);
+}  // namespace detail
 
 /// The bytes of one entry. Errors: `io_error` that names file and tensor if they are not what was written.
 HEDDLE_INLINE std::vector<std::byte> read_tensor_bytes(const std::filesystem::path& path, const tensor_entry& e);

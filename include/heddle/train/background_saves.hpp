@@ -122,17 +122,11 @@ class background_saves {
  public:
   /// Errors: `config_error` as `save_clock`, `memory_error` for the copy.
   background_saves(Trainer& trainer, std::filesystem::path folder, save_facts facts, background_options options = {})
-      : trainer_(&trainer),
-        folder_(std::move(folder)),
-        facts_(std::move(facts)),
-        options_(options),
-        clock_(options.every) {
-    attempt_ = detail::on_first_rank(all(), [] { return detail::random_name(); });
-    io::part_sizes sizes;
-    detail::write_state(sizes, trainer, facts_);
-    writer_.snapshot().reserve(sizes.bytes());
-    writer_.touch();
-  }
+      : background_saves(trainer, std::move(folder), nullptr, std::move(facts), options) {}
+  /// The same straight into a store, which must outlive it: a rank reads nothing back; of two runs that save one step,
+  /// one gets an error.
+  background_saves(Trainer& trainer, io::store& to, save_facts facts, background_options options = {})
+      : background_saves(trainer, {}, &to, std::move(facts), options) {}
   ~background_saves() {
     writer_.close();
     for (const io::finished_save& f : writer_.take_finished())
@@ -169,7 +163,12 @@ class background_saves {
     copy.clear();
     detail::write_state(copy, trainer, now);
     const std::int64_t end = now_ns();
+    if (to_ != nullptr)
+      trainer.set_run_name(
+          detail::on_first_rank(all(), [&] { return trainer.run_name().value_or(detail::random_name()); }));
     io::background_save next{.folder = folder_,
+                             .to = to_,
+                             .run = to_ == nullptr ? std::string() : *trainer.run_name(),
                              .step = trainer.steps_done(),
                              .rank = trainer.ranks().rank(),
                              .ranks = trainer.ranks().size(),
@@ -203,6 +202,20 @@ class background_saves {
   std::int64_t every() const noexcept { return clock_.steps(); }
 
  private:
+  background_saves(Trainer& trainer, std::filesystem::path folder, io::store* to, save_facts facts,
+                   background_options options)
+      : trainer_(&trainer),
+        folder_(std::move(folder)),
+        to_(to),
+        facts_(std::move(facts)),
+        options_(options),
+        clock_(options.every) {
+    attempt_ = detail::on_first_rank(all(), [] { return detail::random_name(); });
+    io::part_sizes sizes;
+    detail::write_state(sizes, trainer, facts_);
+    writer_.snapshot().reserve(sizes.bytes());
+    writer_.touch();
+  }
   auto& all() { return trainer_->ranks().control(); }
   void note(std::vector<io::finished_save> ended) {
     for (io::finished_save& f : ended) {
@@ -229,6 +242,7 @@ class background_saves {
 
   Trainer* trainer_;
   std::filesystem::path folder_;
+  io::store* to_;
   save_facts facts_;
   background_options options_;
   save_clock clock_;

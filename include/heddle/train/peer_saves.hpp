@@ -7,9 +7,12 @@
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
 #include <heddle/io/save_names.hpp>
+#include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/store_saves.hpp>
 #include <heddle/train/texts_of_ranks.hpp>
 
 #include <algorithm>
@@ -348,6 +351,12 @@ struct peer_resume_result {
   std::string why{};  ///< empty, or why the folder of saves was taken
 };
 
+namespace detail {
+template <class Trainer, class Saves>
+peer_resume_result resume_from_peers_or(Trainer& trainer, const std::filesystem::path& local, const Saves& saves,
+                                        const std::string& shown, const save_facts& facts);
+}
+
 /// Goes on from the newest of: the copies that `peer_saves` left in the folders `local` of all nodes, on the same
 /// mesh; and the saves in `folder`. Called on all ranks together. A file that a node lost comes from where its copy
 /// is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0 prints that line on stderr. Copies
@@ -358,6 +367,29 @@ struct peer_resume_result {
 template <class Trainer>
 peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::path& local,
                                      const std::filesystem::path& folder, const save_facts& facts = {}) {
+  return detail::resume_from_peers_or(trainer, local, folder, folder.string(), facts);
+}
+/// The same, with the saves in a store.
+template <class Trainer>
+peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::path& local, const io::store& from,
+                                     const save_facts& facts = {}) {
+  return detail::resume_from_peers_or(trainer, local, from, from.where(""), facts);
+}
+
+namespace detail {
+
+inline std::optional<io::manifest> newest_save(const io::store& from) {
+  return io::latest(from);
+}
+inline std::optional<io::manifest> newest_save(const std::filesystem::path& folder) {
+  const io::search_result found = io::latest(folder, io::verify::sizes);
+  return found.save ? std::optional(found.save->manifest) : std::nullopt;
+}
+
+// `saves`: a folder or a store; `shown`: in messages.
+template <class Trainer, class Saves>
+peer_resume_result resume_from_peers_or(Trainer& trainer, const std::filesystem::path& local, const Saves& saves,
+                                        const std::string& shown, const save_facts& facts) {
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
   auto& all = world.control();
@@ -365,17 +397,16 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
   const io::manifest expected = detail::manifest_of(trainer);
   std::int64_t saved = -1;
   const std::string run = detail::on_first_rank(all, [&] {
-    const io::search_result found = io::latest(folder, io::verify::sizes);
-    if (found.save) saved = found.save->manifest.step;
-    return trainer.run_name().value_or(found.save ? io::detail::run_of(found.save->manifest) : std::string());
+    const std::optional<io::manifest> found = newest_save(saves);
+    if (found) saved = found->step;
+    return trainer.run_name().value_or(found ? io::detail::run_of(*found) : std::string());
   });
   all.broadcast(std::span<std::int64_t>(&saved, 1), 0);
   const detail::peer_choice choice = detail::choose_peer_step(all, local, expected.mesh, run);
   if (run.empty() && choice.runs.size() > 1)
     throw config_error("heddle: '" + local.string() + "' has copies of " + std::to_string(choice.runs.size()) +
                        " runs, '" + *choice.runs.begin() + "' and '" + *std::next(choice.runs.begin()) + "', and '" +
-                       folder.string() +
-                       "' has no save that says which to go on with: call set_run_name, or remove the others");
+                       shown + "' has no save that says which to go on with: call set_run_name, or remove the others");
   if (choice.missing >= 0 && choice.incomplete > saved)
     done.why = "no node has a copy of rank " + std::to_string(choice.missing) + " of step " +
                std::to_string(choice.incomplete);
@@ -460,12 +491,13 @@ peer_resume_result resume_from_peers(Trainer& trainer, const std::filesystem::pa
     done.why = fault.substr(fault.find(": ") + 2);
   }
   if (!done.why.empty() && all.rank() == 0)
-    std::fprintf(stderr, "heddle: %s: the newest save in '%s' is taken\n", done.why.c_str(), folder.string().c_str());
-  done.result = resume(trainer, folder, facts);
+    std::fprintf(stderr, "heddle: %s: the newest save in '%s' is taken\n", done.why.c_str(), shown.c_str());
+  done.result = resume(trainer, saves, facts);
   if (touched && !done.result.resumed)
-    throw io_error("heddle: " + done.why + "; a part of the copies has been read, and '" + folder.string() +
+    throw io_error("heddle: " + done.why + "; a part of the copies has been read, and '" + shown +
                    "' has no save in their place");
   return done;
 }
 
+}  // namespace detail
 }  // namespace heddle::inline v0::train

@@ -120,11 +120,11 @@ HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, co
 
 // Reads a save back, each file by one of the ranks: what is wrong with it, on all of them, or nothing.
 template <communicator Communicator>
-std::string fault_of_files(Communicator& all, const std::string& path) {
+std::string fault_of_files(Communicator& all, const io::detail::save_files& save) {
   std::string fault;
   try {
-    const io::manifest m = io::require_save(path, io::verify::manifest);
-    io::detail::require_files(path, m, io::verify::contents, static_cast<std::size_t>(all.rank()),
+    const io::manifest m = save.from != nullptr ? save.about : io::require_save(save.path, io::verify::manifest);
+    io::detail::require_files(save, m, io::verify::contents, static_cast<std::size_t>(all.rank()),
                               static_cast<std::size_t>(all.size()));
   } catch (const io_error& e) {
     fault = e.what();
@@ -145,7 +145,7 @@ save_result finish_save(Communicator& all, progress& run, io::rank_file mine, co
     m = named_manifest(run, facts, std::move(m));
     return io::detail::publish(folder, m, options).string();
   });
-  if (const std::string fault = fault_of_files(all, path); !fault.empty()) throw io_error(fault);
+  if (const std::string fault = fault_of_files(all, std::filesystem::path(path)); !fault.empty()) throw io_error(fault);
   on_first_rank(all, [&] {
     io::detail::retire(folder, m, options);
     return std::string();
@@ -171,7 +171,7 @@ std::string find_checked_save(Communicator& all, const std::filesystem::path& fo
                               std::vector<std::string>& skipped) {
   for (io::failed_saves failed;;) {
     const std::string path = find_save(all, folder, skipped, failed);
-    const std::string fault = path.empty() ? std::string() : fault_of_files(all, path);
+    const std::string fault = path.empty() ? std::string() : fault_of_files(all, std::filesystem::path(path));
     if (fault.empty()) return path;
     failed[path] = fault;
   }
@@ -274,12 +274,12 @@ namespace detail {
 
 // Opens a save on all ranks. Returns why it cannot be read, on all of them, or nothing. Errors: as `require_same_training`.
 template <communicator Communicator>
-std::string fault_of_opening(Communicator& all, const std::string& path, const std::string& config,
+std::string fault_of_opening(Communicator& all, const io::detail::save_files& save, const std::string& config,
                              const std::string& plain, const save_facts& facts,
                              std::optional<io::checkpoint_reader>& reader) {
   std::string fault;
   try {
-    reader.emplace(std::filesystem::path(path), io::verify::manifest);
+    reader.emplace(save, io::verify::manifest);
   } catch (const io_error& e) {
     fault = e.what();
   }
@@ -288,28 +288,28 @@ std::string fault_of_opening(Communicator& all, const std::string& path, const s
 }
 // Behind the reading, where `fault` is this rank's: the first rank's, or that of the files where nothing has checked them.
 template <communicator Communicator>
-std::string fault_of_reading(Communicator& all, const std::string& path, std::string fault,
+std::string fault_of_reading(Communicator& all, const io::detail::save_files& save, std::string fault,
                              const io::checkpoint_reader& reader, bool checked) {
   if (fault = first_fault(all, fault); !fault.empty() || checked) return fault;
   auto unchecked =
       static_cast<double>(reader.bytes_unchecked());  // a sum of doubles: every trainer has that of its losses
   all.all_reduce(std::span<double>(&unchecked, 1), plus{});
-  return unchecked > 0 ? fault_of_files(all, path) : std::string();
+  return unchecked > 0 ? fault_of_files(all, save) : std::string();
 }
 HEDDLE_INLINE void note_resumed(progress& run, const io::checkpoint_reader& reader, resume_result& result);
 
-// Goes on from the save in `path`, whose sizes somebody has checked. Returns why it cannot be read, on all ranks the
+// Goes on from a save whose sizes somebody has checked. Returns why it cannot be read, on all ranks the
 // same, or nothing: then weights and moments are not those of a training. `checked`: so are its files. Each rank reads
 // an r-th of what it holds like r - 1 others, and gets the rest from them. A part that is read whole is checked by
 // that; the files are read for their checksums only where less of some part was wanted: on another mesh.
 template <class Trainer>
-std::string fault_of_resume(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result,
-                            bool checked) {
+std::string fault_of_resume(Trainer& trainer, const io::detail::save_files& save, const save_facts& facts,
+                            resume_result& result, bool checked) {
   auto& all = trainer.ranks().control();
   using saved = saved_optimizer<typename Trainer::optimizer_type>;
   const std::string plain = model_of(trainer) + saved::rule();
   std::optional<io::checkpoint_reader> reader;
-  std::string fault = fault_of_opening(all, path, plain + saved::types(), plain, facts, reader);
+  std::string fault = fault_of_opening(all, save, plain + saved::types(), plain, facts, reader);
   if (!fault.empty()) return fault;
   try {
     read_shares(*reader, trainer);
@@ -317,10 +317,10 @@ std::string fault_of_resume(Trainer& trainer, const std::string& path, const sav
   } catch (const io_error& e) {
     fault = e.what();
   }
-  if (fault = fault_of_reading(all, path, fault, *reader, checked); !fault.empty()) return fault;
+  if (fault = fault_of_reading(all, save, fault, *reader, checked); !fault.empty()) return fault;
   gather_shares(*reader, trainer);
   if (facts.beside != nullptr) facts.beside->gather(*reader);
-  require_finite_state(trainer, "'" + path + "' is no save to go on from");
+  require_finite_state(trainer, "'" + save.path.string() + "' is no save to go on from");
   note_resumed(trainer, *reader, result);
   all.barrier();
   return {};
@@ -329,7 +329,8 @@ std::string fault_of_resume(Trainer& trainer, const std::string& path, const sav
 template <class Trainer>
 void resume_from(Trainer& trainer, const std::string& path, const save_facts& facts, resume_result& result) {
   refuse_ahead(trainer);
-  if (const std::string fault = fault_of_resume(trainer, path, facts, result, true); !fault.empty())
+  if (const std::string fault = fault_of_resume(trainer, std::filesystem::path(path), facts, result, true);
+      !fault.empty())
     throw io_error(fault);
 }
 
@@ -352,7 +353,7 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
   for (io::failed_saves failed;;) {
     const std::string path = detail::find_save(trainer.ranks().control(), folder, result.skipped, failed);
     if (path.empty()) return result;
-    const std::string fault = detail::fault_of_resume(trainer, path, facts, result, false);
+    const std::string fault = detail::fault_of_resume(trainer, std::filesystem::path(path), facts, result, false);
     if (fault.empty()) return result;
     failed[path] = fault;
   }

@@ -1,4 +1,4 @@
-// heddle/train/store_saves.hpp: ranks bring saves into a store together, and back.
+// heddle/train/store_saves.hpp: saves in a store: straight from a trainer and back, or through a folder.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -10,14 +10,91 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 namespace heddle::inline v0::train {
+
+/// Probes that this run can save in a store, before its first step. Called on all ranks of a world together. A bucket
+/// is not claimed: of two runs that save the same step, one gets an error. Errors: `io_error` on all ranks.
+template <class World>
+void claim_saves(World& world, io::store& to) {
+  io_together(world, [&] {
+    const std::string name = "probe-" + detail::random_name();
+    to.put(name, {});
+    to.remove(name);
+  });
+}
+
+/// As `save`, straight into a store: each rank writes its file there, and with the manifest, put last, the save is
+/// there. A save of this step that is there stays: with the same contents it is taken for this one. Memory: one part of
+/// an object (`store::writer`).
+/// Errors, on all ranks: as `save`; `io_error` if another save of this step is there, of two runs one gets it; what the
+/// store says.
+template <class Trainer>
+save_result save(Trainer& trainer, io::store& to, const save_facts& facts = {}) {
+  detail::refuse_ahead(trainer);
+  auto& world = trainer.ranks();
+  require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
+  auto& all = world.control();
+  io::manifest m = detail::manifest_of(trainer);
+  const std::string attempt = detail::on_first_rank(all, [&] {
+    const std::string run = trainer.run_name().value_or(std::string());
+    io::detail::refuse_other_run(to, m.step, run);
+    return detail::random_name();
+  });
+  trainer.set_run_name(detail::on_first_rank(all, [&] { return trainer.run_name().value_or(detail::random_name()); }));
+  m = detail::named_manifest(trainer, facts, std::move(m));
+  m.facts[io::detail::attempt_fact] = attempt;
+  io::rank_file mine;
+  io_together(world, [&] {
+    const std::string name = io::detail::object_name(m, io::detail::rank_file_name(world.rank()));
+    const auto object = to.writer(name);
+    io::tensor_file_writer writer(io::durable_file(*object, to.where(name)));
+    detail::write_state(writer, trainer, facts);
+    if (facts.beside != nullptr) facts.beside->write(writer);
+    const io::file_digest d = writer.finish();
+    mine = {world.rank(), d.bytes, d.checksum};
+  });
+  m.files.resize(static_cast<std::size_t>(all.rank() == 0 ? all.size() : 0));
+  all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(m.files), 0);
+  io_together(world, [&] {
+    if (all.rank() == 0) io::commit_to_store(to, m, facts.keep);
+  });
+  return {};
+}
+
+/// As `resume`, from a store: each rank reads what it needs there, by ranges of its objects; nothing is kept on a disk.
+/// A save that lacks its manifest is not there; one that is damaged is passed over for the one before.
+/// Errors: as `resume`; what the store says.
+template <class Trainer>
+resume_result resume(Trainer& trainer, const io::store& from, const save_facts& facts = {}) {
+  detail::refuse_ahead(trainer);
+  auto& all = trainer.ranks().control();
+  resume_result result;
+  for (std::int64_t before = (std::numeric_limits<std::int64_t>::max)();;) {
+    const std::string text = detail::on_first_rank(all, [&] {
+      const std::optional<io::manifest> newest = io::latest(from, &result.skipped, before);
+      if (!newest) io::require_readable({std::nullopt, result.skipped}, from.where(""));
+      return newest ? io::to_text(*newest) : std::string();
+    });
+    if (text.empty()) return result;
+    const io::detail::save_files files = io::detail::files_in(from, io::parse_manifest(text, "a manifest"));
+    const std::string fault = detail::fault_of_resume(trainer, files, facts, result, false);
+    if (fault.empty()) return result;
+    if (all.rank() == 0) result.skipped.push_back(fault);
+    before = files.about.step;
+  }
+}
 
 /// Copies the newest complete save in `folder` into a store, where it is not there yet. Called on all ranks of a world
 /// together, after `save` or `background_saves::wait`: rank r puts files r, r + P, ...; with the manifest, last, the

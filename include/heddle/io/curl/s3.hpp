@@ -263,6 +263,10 @@ class s3_store final : public store {
     file.require_unchanged();
     forget(name);
   }
+  /// Memory: one part, `s3_options::part_bytes`.
+  std::unique_ptr<object_writer> writer(const std::string& name) override {
+    return std::make_unique<parts_writer>(*this, name);
+  }
   std::vector<std::string> list(const std::string& prefix) const override {
     std::vector<std::string> names;
     for (std::string next;;) {
@@ -374,37 +378,93 @@ class s3_store final : public store {
   void put_parts(const std::string& name, const input_file& file) {
     constexpr std::int64_t most_parts = 10000;
     const std::int64_t bytes = (std::max)(options_.part_bytes, (file.size() + most_parts - 1) / most_parts);
-    request begin{"POST", name, "uploads="};
-    begin.body = detail::s3_body::of({});
-    const detail::s3_answer begun = perform(begin);
-    require_done(begin, begun);
-    const std::string id = xml(begin, begun).child("InitiateMultipartUploadResult").child_value("UploadId");
-    require(begin, begun, !id.empty());
-    const std::string upload = "uploadId=" + escaped(id);
-    try {
-      std::string parts = "<CompleteMultipartUpload>";
-      for (std::int64_t at = 0, number = 1; at < file.size(); at += bytes, ++number) {
-        request r{"PUT", name, "partNumber=" + std::to_string(number) + "&" + upload};
-        r.body = {{}, &file, at, (std::min)(bytes, file.size() - at)};
-        const detail::s3_answer a = perform(r);
-        require(r, a, a.status == 200 && !a.etag.empty());
-        parts += "<Part><PartNumber>" + std::to_string(number) + "</PartNumber><ETag>" + a.etag + "</ETag></Part>";
-      }
-      parts += "</CompleteMultipartUpload>";
-      request end{"POST", name, upload};
-      end.body = detail::s3_body::of(std::as_bytes(std::span<const char>(parts)));
-      const detail::s3_answer ended = perform(end);
-      // An upload that an answer was lost of is not there any more, but the object is.
-      if (ended.status == 404 && end.was_retried && size(name) == file.size()) return;
-      require(end, ended, ended.status == 200 && xml(end, ended).child("Error").empty());
-    } catch (...) {
-      try {
-        perform({"DELETE", name, upload});
-      } catch (const io_error&) {  // the first error is what is told
-      }
-      throw;
-    }
+    upload up(*this, name);
+    for (std::int64_t at = 0; at < file.size(); at += bytes)
+      up.add({{}, &file, at, (std::min)(bytes, file.size() - at)});
+    up.finish();
   }
+
+  // An object that is put in parts; what is not finished is told to the server.
+  class upload {
+   public:
+    upload(s3_store& to, const std::string& name) : to_(&to), name_(name) {
+      request begin{"POST", name_, "uploads="};
+      begin.body = detail::s3_body::of({});
+      const detail::s3_answer begun = to_->perform(begin);
+      to_->require_done(begin, begun);
+      const std::string id = to_->xml(begin, begun).child("InitiateMultipartUploadResult").child_value("UploadId");
+      to_->require(begin, begun, !id.empty());
+      id_ = "uploadId=" + escaped(id);
+    }
+    upload(const upload&) = delete;
+    upload& operator=(const upload&) = delete;
+    ~upload() {
+      if (done_) return;
+      try {
+        to_->perform({"DELETE", name_, id_});
+      } catch (const std::exception&) {  // the first error is what is told
+      }
+    }
+    void add(detail::s3_body part) {
+      const std::string number = std::to_string(++number_);
+      bytes_ += part.size;
+      request r{"PUT", name_, "partNumber=" + number + "&" + id_};
+      r.body = std::move(part);
+      const detail::s3_answer a = to_->perform(r);
+      to_->require(r, a, a.status == 200 && !a.etag.empty());
+      parts_ += "<Part><PartNumber>" + number + "</PartNumber><ETag>" + a.etag + "</ETag></Part>";
+    }
+    void finish() {
+      const std::string all = "<CompleteMultipartUpload>" + parts_ + "</CompleteMultipartUpload>";
+      request end{"POST", name_, id_};
+      end.body = detail::s3_body::of(std::as_bytes(std::span<const char>(all)));
+      const detail::s3_answer ended = to_->perform(end);
+      // An upload that an answer was lost of is not there any more, but the object is.
+      done_ = ended.status == 404 && end.was_retried && to_->size(name_) == bytes_;
+      if (done_) return;
+      to_->require(end, ended, ended.status == 200 && to_->xml(end, ended).child("Error").empty());
+      done_ = true;
+    }
+
+   private:
+    s3_store* to_;
+    std::string name_, id_{}, parts_{};
+    std::int64_t number_ = 0, bytes_ = 0;
+    bool done_ = false;
+  };
+  // Parts grow, so that 10,000 are enough for 5 TiB, the most that an object may have.
+  class parts_writer final : public object_writer {
+   public:
+    parts_writer(s3_store& to, std::string name) : to_(&to), name_(std::move(name)) {}
+    void write(std::span<const std::byte> bytes) override {
+      while (!bytes.empty()) {
+        const auto room = to_->options_.part_bytes * (1 + number_ / 1000) - std::ssize(held_);
+        const auto some = bytes.first(static_cast<std::size_t>((std::min)(room, std::ssize(bytes))));
+        held_.insert(held_.end(), some.begin(), some.end());
+        bytes = bytes.subspan(some.size());
+        if (std::ssize(some) == room && !bytes.empty()) give();
+      }
+    }
+    void finish() override {
+      if (!up_) return to_->put(name_, held_);
+      give();
+      up_->finish();
+      to_->forget(name_);
+    }
+
+   private:
+    void give() {
+      if (!up_) up_.emplace(*to_, name_);
+      up_->add(detail::s3_body::of(held_));
+      held_.clear();
+      ++number_;
+    }
+    s3_store* to_;
+    std::string name_;
+    std::vector<std::byte> held_{};
+    std::optional<upload> up_{};
+    std::int64_t number_ = 0;
+  };
 
   static bool may_pass(long status) noexcept {
     return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;

@@ -6,6 +6,8 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/save_names.hpp>
+#include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -29,6 +31,13 @@ HEDDLE_INLINE void put_text(const std::filesystem::path& path, std::string_view 
   file.write(text);
   file.close();
   rename_path(part, path);
+}
+
+inline std::string saved_text(const rank_file& f) {
+  return std::to_string(f.bytes) + ' ' + to_hex(f.checksum) + '\n';
+}
+inline std::string attempt_object(const background_save& save, const std::string& name) {
+  return object_name_in(save.step, save.run, save.attempt + '/' + name);
 }
 
 }  // namespace detail
@@ -125,12 +134,16 @@ HEDDLE_INLINE void background_writer::run() {
 }
 
 HEDDLE_INLINE void background_writer::write(const background_save& save, finished_save& done) const {
-  const std::filesystem::path partial = detail::attempt_path(save);
+  const std::filesystem::path partial = save.to != nullptr ? std::filesystem::path() : detail::attempt_path(save);
   try {
     if (save.fault_of != nullptr)
       if (const std::string fault = save.fault_of(snapshot_); !fault.empty())
         throw io_error("heddle: step " + std::to_string(save.step) + " is not saved, older saves stay: " + fault +
                        " of the part of rank " + std::to_string(save.rank));
+    if (save.to != nullptr) {
+      write_to_store(save, done);
+      return;
+    }
     // An attempt that found no room for itself would leave none for this one.
     if (save.rank == 0) detail::clear_attempts(save.folder, save.step);
     checkpoint_writer file(save.folder, save.rank, partial);
@@ -141,42 +154,79 @@ HEDDLE_INLINE void background_writer::write(const background_save& save, finishe
         d.bytes != mine.bytes || d.checksum != mine.checksum)
       throw io_error("heddle: '" + path.string() + "' is damaged: its checksum is " + to_hex(d.checksum) + ", " +
                      to_hex(mine.checksum) + " was written");
-    detail::put_text(partial / detail::saved_name(save.rank),
-                     std::to_string(mine.bytes) + ' ' + to_hex(mine.checksum) + '\n');
+    detail::put_text(partial / detail::saved_name(save.rank), detail::saved_text(mine));
     done.bytes = mine.bytes;
   } catch (const std::exception& e) {
     // So that rank 0 need not wait. What the file has taken of a full disk is room for the words.
     std::error_code none;
-    std::filesystem::remove(partial / detail::rank_file_name(save.rank), none);
+    if (save.to == nullptr) std::filesystem::remove(partial / detail::rank_file_name(save.rank), none);
     try {
-      detail::make_partial(save.folder, partial);
-      detail::put_text(partial / detail::failed_name(save.rank), e.what());
+      const std::string name = detail::failed_name(save.rank);
+      if (save.to != nullptr) {
+        save.to->put(detail::attempt_object(save, name),
+                     std::as_bytes(std::span<const char>(std::string_view(e.what()))));
+      } else {
+        detail::make_partial(save.folder, partial);
+        detail::put_text(partial / name, e.what());
+      }
     } catch (const std::exception&) {
     }
     throw;
   }
 }
 
+HEDDLE_INLINE void background_writer::write_to_store(const background_save& save, finished_save& done) const {
+  if (save.rank == 0) detail::refuse_other_run(*save.to, save.step, save.run);
+  const std::string name = detail::attempt_object(save, detail::rank_file_name(save.rank));
+  const auto object = save.to->writer(name);
+  tensor_file_writer file(durable_file(*object, save.to->where(name)));
+  snapshot_.write(file);
+  const file_digest d = file.finish();
+  const std::string text = detail::saved_text({save.rank, d.bytes, d.checksum});
+  save.to->put(detail::attempt_object(save, detail::saved_name(save.rank)), std::as_bytes(std::span<const char>(text)));
+  done.bytes = d.bytes;
+}
+
+HEDDLE_INLINE void background_writer::complete_in_store(const background_save& save, finished_save& done) const {
+  manifest m = save.about;
+  m.facts[detail::attempt_fact] = save.attempt;
+  m.files = wait_for_ranks(save, done.write_ns);
+  done.bytes = 0;
+  for (const rank_file& f : m.files) done.bytes += f.bytes;
+  commit_to_store(*save.to, std::move(m), save.keep);
+}
+
 HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const background_save& save,
                                                                        std::int64_t write_ns) const {
   namespace fs = std::filesystem;
   using clock = std::chrono::steady_clock;
-  const fs::path partial = detail::attempt_path(save);
+  const bool in_store = save.to != nullptr;
+  const fs::path partial = in_store ? fs::path() : detail::attempt_path(save);
   std::vector<rank_file> files(static_cast<std::size_t>(save.ranks));
   std::vector<int> missing;
   for (int r = 0; r < save.ranks; ++r) missing.push_back(r);
   std::uintmax_t grown = 0;
   auto last = clock::now();
   for (std::chrono::milliseconds pause{10};; pause = (std::min)(2 * pause, std::chrono::milliseconds(1000))) {
+    std::vector<std::string> there;  // of a store: what has been put
+    if (in_store) there = save.to->list(detail::attempt_object(save, ""));
+    const auto is_there = [&](const std::string& name) {
+      if (!in_store)
+        return !detail::kind_of_entry(partial / name).empty();  // where listings are old (NFS), this is not
+      return std::binary_search(there.begin(), there.end(), detail::attempt_object(save, name));
+    };
     const auto text_of = [&](const std::string& name) {
+      if (in_store) {
+        const auto bytes = save.to->read_all(detail::attempt_object(save, name));
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      }
       const auto bytes = read_bytes(partial / name, 0, detail::bytes_of_file(partial / name), detail::links::refused);
       return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
     std::uintmax_t bytes = 0;
     std::vector<int> still;
     for (const int r : missing) {
-      // By its name: where listings are old (NFS), a name that is asked for is not.
-      if (!detail::kind_of_entry(partial / detail::saved_name(r)).empty()) {
+      if (is_there(detail::saved_name(r))) {
         const std::string text = text_of(detail::saved_name(r));
         std::string_view rest = text;
         const std::string what = "'" + (partial / detail::saved_name(r)).string() + "'";
@@ -186,11 +236,10 @@ HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const bac
         f.checksum = detail::parse_number<std::uint64_t>(detail::next_field(rest, '\n'), 16, what);
         continue;
       }
-      if (!detail::kind_of_entry(partial / detail::failed_name(r)).empty())
-        throw io_error(text_of(detail::failed_name(r)));
+      if (is_there(detail::failed_name(r))) throw io_error(text_of(detail::failed_name(r)));
       std::error_code none;
-      const std::uintmax_t there = fs::file_size(partial / detail::rank_file_name(r), none);
-      bytes += none ? 0 : there;
+      const std::uintmax_t so_far = in_store ? 0 : fs::file_size(partial / detail::rank_file_name(r), none);
+      bytes += none ? 0 : so_far;
       still.push_back(r);
     }
     if (still.empty()) return files;
@@ -204,7 +253,8 @@ HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const bac
     const std::chrono::milliseconds patience =
         (std::max)(usual, closing_ ? (std::min)(save.patience, std::chrono::milliseconds(30000)) : save.patience);
     if (now - last > patience)
-      throw io_error("heddle: the save of step " + std::to_string(save.step) + " in '" + save.folder.string() +
+      throw io_error("heddle: the save of step " + std::to_string(save.step) + " in '" +
+                     (in_store ? save.to->where("") : save.folder.string()) +
                      "' is not complete: " + std::to_string(missing.size()) + " of " + std::to_string(save.ranks) +
                      " ranks have not written theirs, the first rank " + std::to_string(missing[0]) +
                      ", and no file of theirs has grown for " + std::to_string(patience.count()) +
@@ -214,6 +264,7 @@ HEDDLE_INLINE std::vector<rank_file> background_writer::wait_for_ranks(const bac
 }
 
 HEDDLE_INLINE void background_writer::complete(const background_save& save, finished_save& done) const {
+  if (save.to != nullptr) return complete_in_store(save, done);
   manifest m = save.about;
   m.files = wait_for_ranks(save, done.write_ns);
   const commit_options options{

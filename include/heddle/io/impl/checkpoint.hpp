@@ -46,11 +46,26 @@ HEDDLE_INLINE manifest require_save(const std::filesystem::path& path, verify ho
 namespace heddle::inline v0::io {
 namespace detail {
 
-HEDDLE_INLINE void require_files(const std::filesystem::path& save, const manifest& m, verify how, std::size_t first,
+HEDDLE_INLINE void require_files(const save_files& save, const manifest& m, verify how, std::size_t first,
                                  std::size_t stride) {
   const auto require = [&](const std::string& name, std::int64_t bytes, std::uint64_t checksum) {
-    const std::filesystem::path path = save / name;
+    const std::filesystem::path path = save.path / name;
     const std::string where = "heddle: '" + path.string() + "' ";
+    if (save.from != nullptr) {
+      if (how != verify::contents) return;
+      const file_to_read file = save.open(name);
+      std::vector<std::byte> piece;
+      checksum64 sum;
+      for (std::int64_t at = 0; at < bytes; at += std::ssize(piece)) {
+        piece.resize(static_cast<std::size_t>((std::min)(bytes - at, std::int64_t{16} << 20)));
+        file.require(piece, at);
+        sum.update(piece);
+      }
+      if (sum.value() != checksum)
+        throw io_error(where + "is damaged: its checksum is " + to_hex(sum.value()) + ", " + to_hex(checksum) +
+                       " was written");
+      return;
+    }
     if (kind_of_entry(path).empty()) throw io_error(where + "is missing");
     if (const std::int64_t there = bytes_of_file(path); there != bytes)
       throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(bytes) + " were written");
@@ -123,7 +138,7 @@ HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder,
   for (const rank_file& f : m.files)
     for (tensor_entry& e : read_tensor_index(partial / rank_file_name(f.rank))) parts.push_back({f.rank, std::move(e)});
   require_parts_fit(partial, parts, coverage::whole);
-  const file_digest index = write_index(partial / index_name, parts);
+  const file_digest index = write_index(durable_file(partial / index_name), parts);
   m.index_bytes = index.bytes;
   m.index_checksum = index.checksum;
   durable_file file(partial / "manifest");
@@ -215,14 +230,16 @@ HEDDLE_INLINE void require_readable(const search_result& found, const std::files
                  "resuming into another one. Nothing was changed");
 }
 
-HEDDLE_INLINE checkpoint_reader::checkpoint_reader(std::filesystem::path save, verify how) : path_(std::move(save)) {
-  manifest_ = require_save(path_, how);
-  index_ = std::make_shared<detail::save_index>(path_, manifest_);
+HEDDLE_INLINE checkpoint_reader::checkpoint_reader(std::filesystem::path save, verify how)
+    : checkpoint_reader(detail::save_files(std::move(save)), how) {}
+HEDDLE_INLINE checkpoint_reader::checkpoint_reader(detail::save_files save, verify how) : files_(std::move(save)) {
+  manifest_ = files_.from == nullptr ? require_save(files_.path, how) : files_.about;
+  index_ = std::make_shared<detail::save_index>(files_, manifest_);
 }
 
 HEDDLE_INLINE std::vector<tensor_entry> checkpoint_reader::tensors(std::int64_t rank) const {
   for (const rank_file& f : manifest_.files)
-    if (f.rank == rank) return read_tensor_index(path_ / detail::rank_file_name(rank));
+    if (f.rank == rank) return detail::read_rank_index(files_, f);
   return {};
 }
 
@@ -241,13 +258,13 @@ HEDDLE_INLINE void checkpoint_reader::read_part(std::int64_t rank, std::string_v
   if (other != nullptr)
     throw io_error(where(*other) + "expected " + detail::describe(region) + ", the file has " +
                    detail::describe(other->entry.region));
-  throw io_error("heddle: '" + (path_ / detail::rank_file_name(rank)).string() + "' has no tensor '" +
+  throw io_error("heddle: '" + (path() / detail::rank_file_name(rank)).string() + "' has no tensor '" +
                  std::string(name) + "'");
 }
 
 HEDDLE_INLINE void checkpoint_reader::read_region(std::string_view name, destination out,
                                                   const tensor_region& region) const {
-  const std::string what = "heddle: '" + path_.string() + "', tensor '" + std::string(name) + "': ";
+  const std::string what = "heddle: '" + path().string() + "', tensor '" + std::string(name) + "': ";
   if (const std::string fault = detail::region_fault(region); !fault.empty()) throw io_error(what + fault);
   std::vector<const held*> used;
   std::int64_t found = 0;
@@ -285,14 +302,14 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
     shared *= end - begin;
   }
   const auto size = static_cast<std::int64_t>(out.element_bytes);
-  const std::filesystem::path path = path_ / detail::rank_file_name(h.rank);
-  // Runs that follow each other closely are read at once.
-  constexpr std::int64_t gap = 4096, most = std::int64_t{1} << 20;
+  // Runs that follow each other closely are read at once: a request to a store takes as long as many bytes.
+  const bool far = files_.from != nullptr;
+  const std::int64_t gap = far ? std::int64_t{1} << 18 : 4096, most = std::int64_t{far ? 16 : 1} << 20;
   std::vector<run> runs;
   std::int64_t begin = 0, end = 0;
   const bool whole = shared == from.count();
   std::vector<std::byte> bytes;
-  const detail::file_to_read file(path, detail::links::refused);
+  const detail::file_to_read file = files_.open(detail::rank_file_name(h.rank));
   const auto read = [&] {
     if (runs.empty()) return;
     const auto count = static_cast<std::size_t>(end - begin);
@@ -302,11 +319,10 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
     const std::span<std::byte> there = direct ? std::span(out.data + runs[0].to, count) : std::span(bytes).first(count);
     file.require(there, h.entry.position + begin);
     index_->bytes_read += end - begin;
-    if (!whole)
-      index_->bytes_unchecked += end - begin;
-    else if (const std::uint64_t sum = checksum(there); sum != h.entry.checksum)
-      throw io_error(where(h) + "is damaged: its checksum is " + to_hex(sum) + ", " + to_hex(h.entry.checksum) +
-                     " was written");
+    std::int64_t checked = 0;
+    if (const std::string fault = detail::fault_of_bytes(h.entry, there, begin, checked); !fault.empty())
+      throw io_error(where(h) + fault);
+    index_->bytes_unchecked += end - begin - checked;
     if (!direct)
       for (const run& r : runs)
         std::memcpy(out.data + r.to, bytes.data() + (r.from - begin), static_cast<std::size_t>(r.bytes));

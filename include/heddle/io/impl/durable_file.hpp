@@ -99,6 +99,10 @@ namespace heddle::inline v0::io {
 HEDDLE_INLINE void durable_file::write(std::span<const std::byte> bytes) {
   sum_.update(bytes);
   bytes_ += static_cast<std::int64_t>(bytes.size());
+  if (to_ != nullptr) {
+    to_->write(bytes);
+    return;
+  }
   const heddle::detail::file_size_signal_off no_signal;
   while (!bytes.empty()) {
     const ::ssize_t n = ::write(fd_, bytes.data(), (std::min)(bytes.size(), std::size_t{1} << 30));
@@ -108,6 +112,7 @@ HEDDLE_INLINE void durable_file::write(std::span<const std::byte> bytes) {
 }
 
 HEDDLE_INLINE void durable_file::close() {
+  if (object_writer* const to = std::exchange(to_, nullptr); to != nullptr) to->finish();
   const int fd = std::exchange(fd_, -1);
   if (fd < 0) return;
   const int synced = ::fsync(fd);
@@ -139,6 +144,10 @@ HEDDLE_INLINE std::size_t file_to_read::read(std::span<std::byte> bytes, std::in
   return done;
 }
 HEDDLE_INLINE void file_to_read::require(std::span<std::byte> bytes, std::int64_t offset) const {
+  if (from_ != nullptr) {
+    from_->read(name_, offset, bytes);
+    return;
+  }
   if (offset < 0 || read(bytes, offset) != bytes.size())
     throw io_error("heddle: '" + path_.string() + "' ends early: " + std::to_string(bytes.size()) + " bytes at " +
                    std::to_string(offset) + " expected");

@@ -76,9 +76,8 @@ HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vec
   }
 }
 
-HEDDLE_INLINE file_digest write_index(const std::filesystem::path& path, std::span<const saved_part> parts) {
+HEDDLE_INLINE file_digest write_index(durable_file file, std::span<const saved_part> parts) {
   constexpr std::size_t block_bytes = std::size_t{1} << 16;
-  durable_file file(path);
   file.write(save_index_head);
   std::string lines, blocks;
   std::string_view first;
@@ -93,7 +92,7 @@ HEDDLE_INLINE file_digest write_index(const std::filesystem::path& path, std::sp
     const tensor_entry& e = parts[i].entry;
     if (lines.size() >= block_bytes && e.name != parts[i - 1].entry.name) end_block();
     if (lines.empty()) first = e.name;
-    lines += std::to_string(parts[i].rank) + '\t' + to_line(e.name, e.dtype, e.region, e.position, e.bytes, e.checksum);
+    lines += std::to_string(parts[i].rank) + '\t' + to_line(e);
   }
   end_block();
   const std::string tail = file_tail("blocks", file.bytes(), blocks);
@@ -103,19 +102,23 @@ HEDDLE_INLINE file_digest write_index(const std::filesystem::path& path, std::sp
   return {file.bytes(), file.checksum()};
 }
 
-HEDDLE_INLINE save_index::save_index(std::filesystem::path save, const manifest& m) : save_(std::move(save)) {
+HEDDLE_INLINE std::vector<tensor_entry> read_rank_index(const save_files& save, const rank_file& f) {
+  const std::string name = rank_file_name(f.rank);
+  if (save.from == nullptr) return read_tensor_index(save.path / name);
+  return read_index_of(save.open(name), f.bytes, save.path / name);
+}
+
+HEDDLE_INLINE save_index::save_index(save_files save, const manifest& m) : save_(std::move(save)) {
   if (m.index_bytes == 0) {
     block& all = blocks_.emplace_back();
     all.is_read = true;
     for (const rank_file& f : m.files)
-      for (tensor_entry& e : read_tensor_index(save_ / rank_file_name(f.rank)))
-        all.parts.push_back({f.rank, std::move(e)});
-    require_parts_fit(save_, all.parts, coverage::any);
+      for (tensor_entry& e : read_rank_index(save_, f)) all.parts.push_back({f.rank, std::move(e)});
+    require_parts_fit(save_.path, all.parts, coverage::any);
     return;
   }
-  const std::filesystem::path path = save_ / index_name;
-  const std::string where = "heddle: '" + path.string() + "': ";
-  const file_to_read file(path, links::refused);
+  const std::string where = "heddle: '" + (save_.path / index_name).string() + "': ";
+  const file_to_read file = save_.open(index_name);
   const auto head_bytes = static_cast<std::int64_t>(save_index_head.size());
   std::string head(save_index_head.size(), ' ');
   if (m.index_bytes < head_bytes || (file.require(std::as_writable_bytes(std::span(head)), 0), head != save_index_head))
@@ -138,10 +141,9 @@ HEDDLE_INLINE save_index::save_index(std::filesystem::path save, const manifest&
 }
 
 HEDDLE_INLINE void save_index::read(block& b) {
-  const std::filesystem::path path = save_ / index_name;
-  const std::string where = "heddle: '" + path.string() + "': ";
+  const std::string where = "heddle: '" + (save_.path / index_name).string() + "': ";
   std::string lines(static_cast<std::size_t>(b.end - b.begin), ' ');
-  file_to_read(path, links::refused).require(std::as_writable_bytes(std::span(lines)), b.begin);
+  save_.open(index_name).require(std::as_writable_bytes(std::span(lines)), b.begin);
   index_bytes_read += b.end - b.begin;
   if (checksum(std::as_bytes(std::span<const char>(lines))) != b.checksum)
     throw io_error(where + "is damaged: the checksum of the block of tensor '" + b.first + "' is wrong");

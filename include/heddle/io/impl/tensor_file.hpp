@@ -108,11 +108,49 @@ HEDDLE_INLINE std::optional<std::pair<std::size_t, std::size_t>> partial_overlap
 namespace heddle::inline v0::io {
 namespace detail {
 
-HEDDLE_INLINE std::string to_line(std::string_view name, std::string_view dtype, const tensor_region& region,
-                                  std::int64_t position, std::int64_t bytes, std::uint64_t checksum) {
-  return std::string(name) + '\t' + std::string(dtype) + '\t' + join(region.global) + '\t' + join(region.offset) +
-         '\t' + join(region.local) + '\t' + std::to_string(position) + '\t' + std::to_string(bytes) + '\t' +
-         to_hex(checksum) + '\n';
+HEDDLE_INLINE void add_checksums(tensor_entry& e, std::span<const std::byte> bytes) {
+  constexpr auto piece = static_cast<std::size_t>(checksum_piece);
+  e.pieces.clear();
+  if (bytes.size() <= piece) {
+    e.checksum = io::checksum(bytes);
+    return;
+  }
+  for (std::size_t at = 0; at < bytes.size(); at += piece)
+    e.pieces.push_back(io::checksum(bytes.subspan(at, (std::min)(piece, bytes.size() - at))));
+  e.checksum = io::checksum(std::as_bytes(std::span(e.pieces)));
+}
+
+HEDDLE_INLINE std::string fault_of_bytes(const tensor_entry& e, std::span<const std::byte> bytes, std::int64_t begin,
+                                         std::int64_t& checked) {
+  const auto fault = [&](std::span<const std::byte> part, std::uint64_t written) {
+    checked += std::ssize(part);
+    const std::uint64_t sum = io::checksum(part);
+    return sum == written ? std::string() : " checksum is " + to_hex(sum) + ", " + to_hex(written) + " was written";
+  };
+  if (e.pieces.empty()) {
+    if (std::ssize(bytes) != e.bytes) return {};
+    const std::string found = fault(bytes, e.checksum);
+    return found.empty() ? found : "is damaged: its" + found;
+  }
+  const std::int64_t end = begin + std::ssize(bytes), element = dtype_bytes(e.dtype);
+  for (std::size_t k = 0; k < e.pieces.size(); ++k) {
+    const std::int64_t from = static_cast<std::int64_t>(k) * checksum_piece;
+    const std::int64_t to = (std::min)(from + checksum_piece, e.bytes);
+    if (from < begin || to > end) continue;
+    const auto part = bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
+    if (const std::string found = fault(part, e.pieces[k]); !found.empty())
+      return "elements " + std::to_string(from / element) + " to " + std::to_string(to / element) + " of " +
+             describe(e.region) + " are damaged: their" + found;
+  }
+  return {};
+}
+
+HEDDLE_INLINE std::string to_line(const tensor_entry& e) {
+  std::string line = e.name + '\t' + e.dtype + '\t' + join(e.region.global) + '\t' + join(e.region.offset) + '\t' +
+                     join(e.region.local) + '\t' + std::to_string(e.position) + '\t' + std::to_string(e.bytes) + '\t' +
+                     to_hex(e.checksum);
+  for (std::size_t k = 0; k < e.pieces.size(); ++k) line += (k == 0 ? '\t' : ',') + to_hex(e.pieces[k]);
+  return line + '\n';
 }
 
 HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string& where) {
@@ -125,12 +163,16 @@ HEDDLE_INLINE tensor_entry parse_entry(std::string_view line, const std::string&
   e.region.local = split_numbers(next_field(line, '\t'), what);
   e.position = parse_number<std::int64_t>(next_field(line, '\t'), 10, what);
   e.bytes = parse_number<std::int64_t>(next_field(line, '\t'), 10, what);
-  e.checksum = parse_number<std::uint64_t>(line, 16, what);
+  e.checksum = parse_number<std::uint64_t>(next_field(line, '\t'), 16, what);
+  while (!line.empty()) e.pieces.push_back(parse_number<std::uint64_t>(next_field(line, ','), 16, what));
   const std::string fault = region_fault(e.region);
   if (!fault.empty()) throw io_error(what + ": " + fault);
   if (dtype_bytes(e.dtype) == 0 || e.bytes != e.region.count() * dtype_bytes(e.dtype))
     throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) + " do not fit " +
                    e.dtype + " [" + join(e.region.local) + "]");
+  if (const auto n = (e.bytes + checksum_piece - 1) / checksum_piece; !e.pieces.empty() && std::ssize(e.pieces) != n)
+    throw io_error(what + ": " + std::to_string(e.pieces.size()) + " checksums of the " + std::to_string(n) +
+                   " pieces of " + std::to_string(e.bytes) + " bytes");
   return e;
 }
 
@@ -190,16 +232,21 @@ HEDDLE_INLINE void tensor_file_writer::add_part(std::string_view name, std::stri
   static constexpr std::array<std::byte, detail::tensor_alignment> zeros{};
   if (const std::int64_t over = file_.bytes() % detail::tensor_alignment; over > 0)
     file_.write(std::span<const std::byte>(zeros).first(static_cast<std::size_t>(detail::tensor_alignment - over)));
-  index_ +=
-      detail::to_line(name, dtype, region, file_.bytes(), static_cast<std::int64_t>(bytes.size()), io::checksum(bytes));
+  tensor_entry e{std::string(name), std::string(dtype), region, file_.bytes(), std::ssize(bytes)};
+  detail::add_checksums(e, bytes);
+  index_ += detail::to_line(e);
   file_.write(bytes);
 }
 
 HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& path) {
-  const std::string where = "heddle: '" + path.string() + "': ";
   const std::int64_t size = detail::bytes_of_file(path);
+  return detail::read_index_of(detail::file_to_read(path, detail::links::refused), size, path);
+}
+
+HEDDLE_INLINE std::vector<tensor_entry> detail::read_index_of(const file_to_read& file, std::int64_t size,
+                                                              const std::filesystem::path& shown) {
+  const std::string where = "heddle: '" + shown.string() + "': ";
   const auto head_bytes = static_cast<std::int64_t>(detail::tensor_file_head.size());
-  const detail::file_to_read file(path, detail::links::refused);
   std::string head(detail::tensor_file_head.size(), ' ');
   if (size < head_bytes || (file.require(std::as_writable_bytes(std::span(head)), 0), head != detail::tensor_file_head))
     throw io_error(where + "is not a heddle tensor file of version 1");
@@ -218,9 +265,9 @@ HEDDLE_INLINE std::vector<tensor_entry> read_tensor_index(const std::filesystem:
 
 HEDDLE_INLINE std::vector<std::byte> read_tensor_bytes(const std::filesystem::path& path, const tensor_entry& e) {
   auto bytes = read_bytes(path, e.position, e.bytes, detail::links::refused);
-  if (const std::uint64_t sum = checksum(bytes); sum != e.checksum)
-    throw io_error("heddle: '" + path.string() + "', tensor '" + e.name + "': is damaged: its checksum is " +
-                   to_hex(sum) + ", " + to_hex(e.checksum) + " was written");
+  std::int64_t checked = 0;
+  if (const std::string fault = detail::fault_of_bytes(e, bytes, 0, checked); !fault.empty())
+    throw io_error("heddle: '" + path.string() + "', tensor '" + e.name + "': " + fault);
   return bytes;
 }
 

@@ -24,7 +24,7 @@ namespace heddle::inline v0::io {
 class blend {
  public:
   /// `samples`: of the whole run. Errors: `config_error` for no corpus, a weight that is negative or no number, weights
-  /// that are all 0, or a negative number of samples.
+  /// that are all 0 or whose sum is not finite, or a negative number of samples.
   blend(std::span<const double> weights, std::int64_t samples);
 
   struct place {

@@ -24,32 +24,32 @@ namespace heddle::inline v0::io {
 struct prefetch_options {
   std::int64_t batch = 0;  ///< samples of a step over all ranks: a block comes again so much later
   int depth = 2;           ///< steps
+  int readers = 4;         ///< threads, each of which waits for one block: so many requests to a store are under way
 };
 
-/// A source of tokens whose blocks of the next steps a thread reads ahead. What a block was asked in one step is what
+/// A source of tokens whose blocks of the next steps threads read ahead. What a block was asked in one step is what
 /// is read ahead of the next ones, so that any cut into ranks and microbatches does. A position in the data counts
 /// what a step asked for: nothing that is read ahead is ever counted. `source` must outlive it. What reading ahead
 /// throws, the call throws that asks for that block.
 template <class Source>
 class prefetched_source {
  public:
-  /// Errors: `config_error` for a batch or depth below 1.
+  /// Errors: `config_error` for a batch, a depth or a number of readers below 1.
   prefetched_source(const Source& source, prefetch_options options) : source_(&source), options_(options) {
-    if (options.batch < 1 || options.depth < 1)
-      throw config_error("heddle: prefetched_source: batch and depth are 1 or more, not " +
-                         std::to_string(options.batch) + " and " + std::to_string(options.depth));
-    reader_ = std::thread([this] { read_ahead(); });
+    if (options.batch < 1 || options.depth < 1 || options.readers < 1)
+      throw config_error("heddle: prefetched_source: batch, depth and readers are 1 or more, not " +
+                         std::to_string(options.batch) + ", " + std::to_string(options.depth) + " and " +
+                         std::to_string(options.readers));
+    try {
+      for (int r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_ahead(); });
+    } catch (...) {  // no more threads
+      end();
+      throw;
+    }
   }
   prefetched_source(const prefetched_source&) = delete;
   prefetched_source& operator=(const prefetched_source&) = delete;
-  ~prefetched_source() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    reader_.join();
-  }
+  ~prefetched_source() { end(); }
 
   std::int64_t context() const { return source_->context(); }
   std::int64_t validation_samples() const { return source_->validation_samples(); }
@@ -101,6 +101,14 @@ class prefetched_source {
         asked_.push_back(k);
     changed_.notify_all();
   }
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : readers_) t.join();
+  }
   void read_ahead() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -133,7 +141,7 @@ class prefetched_source {
   mutable std::map<key, read_block> blocks_{};
   mutable std::deque<key> asked_{};
   bool ends_ = false;
-  std::thread reader_;  // last: it uses all of the above
+  std::vector<std::thread> readers_;  // last: they use all of the above
 };
 
 }  // namespace heddle::inline v0::io

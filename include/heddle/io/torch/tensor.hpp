@@ -42,7 +42,7 @@ class torch_tensor {
   std::string where() const { return "'" + *folder_ + "', tensor '" + detail::shown_name(record_->name) + "'"; }
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`): of each
-  /// box that has some of them those, run by run.
+  /// box that has some of them those, run by run, short runs through up to 256 KiB that are read ahead.
   /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if a file is
   /// shorter than it was. That a file has changed is looked at when the tensor is asked for.
   template <class T>
@@ -55,6 +55,7 @@ class torch_tensor {
       throw io_error("heddle: " + where() + ": elements of " + std::string(dtype()) + " do not convert to " +
                      std::string(safetensors_dtype_name<T>()));
     std::size_t box = 0;
+    std::vector<window> ahead;
     std::vector<std::int64_t> index(record_->shape.size());
     for (std::int64_t done = 0; done < n;) {
       for (std::int64_t d = std::ssize(index), rest = first + done; d-- > 0;) {
@@ -65,12 +66,40 @@ class torch_tensor {
       box = box_of(index, box);
       std::int64_t at = 0;
       const std::int64_t count = (std::min)(n - done, run_in(record_->chunks[box], index, at));
-      read_run((*places_)[box], at, out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)));
+      const auto to = out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
+      // What is wanted of a box is one stretch of it, of short runs in a tensor that is cut along its last dimensions.
+      std::int64_t held = 1;
+      for (const std::int64_t extent : record_->chunks[box].extents) held *= extent;
+      if (const std::int64_t wanted = (std::min)(n - done, held - at); wanted > count && is_short(count)) {
+        ahead.resize(record_->chunks.size());
+        read_short(ahead[box], (*places_)[box], at, wanted, to);
+      } else {
+        read_run((*places_)[box], at, to);
+      }
       done += count;
     }
   }
 
  private:
+  // Elements of a box that have been read before they are asked for.
+  struct window {
+    std::int64_t first = 0, end = 0;
+    std::vector<std::byte> bytes{};
+  };
+  static constexpr std::int64_t ahead_bytes = std::int64_t{1} << 18;
+  bool is_short(std::int64_t count) const noexcept { return count * (record_->dtype.bits / 8) < ahead_bytes / 4; }
+  template <class T>
+  void read_short(window& w, const detail::placed_chunk& place, std::int64_t at, std::int64_t wanted,
+                  std::span<T> out) const {
+    const std::int64_t element = record_->dtype.bits / 8, count = std::ssize(out);
+    if (at < w.first || at + count > w.end) {
+      w.first = at;
+      w.end = at + (std::min)(wanted, ahead_bytes / element);
+      w.bytes.resize(static_cast<std::size_t>((w.end - w.first) * element));
+      place.file->read(place.begin + at * element, w.bytes);
+    }
+    convert_elements(dtype(), w.bytes.data() + (at - w.first) * element, out.data(), count);
+  }
   static bool holds(const torch_chunk& c, const std::vector<std::int64_t>& index) noexcept {
     for (std::size_t d = 0; d < index.size(); ++d)
       if (index[d] < c.offset[d] || index[d] - c.offset[d] >= c.extents[d]) return false;

@@ -24,12 +24,13 @@
 #define HEDDLE_THREADS_SAVES(KIND)                                                                                     \
   KIND template save_result finish_save<threads_communicator>(                                                         \
       threads_communicator&, progress&, io::rank_file, const std::filesystem::path&, const save_facts&, io::manifest); \
-  KIND template std::string fault_of_files<threads_communicator>(threads_communicator&, const std::string&);           \
+  KIND template std::string fault_of_files<threads_communicator>(threads_communicator&,                                \
+                                                                 const io::detail::save_files&);                       \
   KIND template std::string fault_of_opening<threads_communicator>(                                                    \
-      threads_communicator&, const std::string&, const std::string&, const std::string&, const save_facts&,            \
+      threads_communicator&, const io::detail::save_files&, const std::string&, const std::string&, const save_facts&, \
       std::optional<io::checkpoint_reader>&);                                                                          \
-  KIND template std::string fault_of_reading<threads_communicator>(threads_communicator&, const std::string&,          \
-                                                                   std::string, const io::checkpoint_reader&, bool);   \
+  KIND template std::string fault_of_reading<threads_communicator>(                                                    \
+      threads_communicator&, const io::detail::save_files&, std::string, const io::checkpoint_reader&, bool);          \
   KIND template std::string find_save<threads_communicator>(threads_communicator&, const std::filesystem::path&,       \
                                                             std::vector<std::string>&, const io::failed_saves&)
 

@@ -49,6 +49,9 @@ HEDDLE_INLINE blend::blend(std::span<const double> weights, std::int64_t samples
                          "; expected 0 or more");
   const double sum = detail::numpy_sum(weights_);
   if (sum == 0) throw config_error("heddle: all " + std::to_string(weights.size()) + " weights of a blend are 0");
+  if (!std::isfinite(sum))
+    throw config_error("heddle: the sum of the " + std::to_string(weights.size()) +
+                       " weights of a blend is no finite number; expected weights of a sum below 1.8e308");
   for (double& w : weights_) w /= sum;
   std::vector<std::int64_t> taken(weights_.size(), 0);
   for (std::int64_t s = 0; s < samples_; ++s) {
