@@ -173,8 +173,14 @@ outcome train(World& world, const settings& s) {
       t.advantage = 1 + (t.ended ? 0 : s.discount * next[i]) - values[i] + s.discount * s.trace * later;
       t.target = t.advantage + values[i];
     }
-    transitions all(own.size() * static_cast<std::size_t>(ranks));
-    dp.all_gather(std::span<const transition>(own), std::span<transition>(all));
+    transitions gathered(own.size() * static_cast<std::size_t>(ranks)), all;
+    dp.all_gather(std::span<const transition>(own), std::span<transition>(gathered));
+    // By time, so that the order is that of one rank.
+    for (std::size_t step = 0; step < own.size(); step += now.size())
+      for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
+        const auto at = gathered.begin() + static_cast<std::ptrdiff_t>(r * own.size() + step);
+        all.insert(all.end(), at, at + mine);
+      }
     double sum = 0, squares = 0;
     for (const transition& t : all) {
       sum += t.advantage;

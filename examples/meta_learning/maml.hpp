@@ -1,8 +1,9 @@
-// examples/meta_learning/maml.hpp: model-agnostic meta-learning (MAML) on sine waves, as a loss of named parameters.
+// examples/meta_learning/maml.hpp: model-agnostic meta-learning (MAML) on sine waves, as three functions.
 #pragma once
 
-#include <heddle/heddle.hpp>
-#include <heddle/train/named_context.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/train.hpp>
+#include <heddle/train/three_functions.hpp>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,11 +46,9 @@ inline std::vector<task> sines(std::int64_t count, std::uint64_t seed) {
 }
 
 /// Two hidden layers; the second input is 1.
-template <int Width>
 struct network {
-  static constexpr std::array parameters{hd::named_shape{"in/kernel", {2, Width}},
-                                         hd::named_shape{"mid/kernel", {Width, Width}},
-                                         hd::named_shape{"out/kernel", {Width, 1}}};
+  static constexpr std::array parameters{hd::named_shape{"in/kernel", {2, 40}}, hd::named_shape{"mid/kernel", {40, 40}},
+                                         hd::named_shape{"out/kernel", {40, 1}}};
 };
 
 struct settings {
@@ -133,7 +133,7 @@ class learner {
   std::int64_t count() const {
     return static_cast<std::int64_t>(some_.size()) * c_.world().mesh().template extent_or_one<hd::dp>();
   }
-  samples sampled(std::array<double, points> task::*xs) const {
+  samples sampled(std::array<double, points> task::* xs) const {
     samples s{c_.template zeros<tasks>(hd::shape{count(), points, 2}),
               c_.template zeros<tasks>(hd::shape{count(), points, 1})};
     double* x = s.x.elements().data();
@@ -152,7 +152,7 @@ class learner {
   }
   std::pair<double, weights> gradient(const weights& w, const samples& s) {
     auto [sum, dw, du, dv, dx, dy] = hd::value_and_gradient(c_.compute(), c_.world(), sum_of_losses, w[0], w[1], w[2],
-                                                    hd::constant(s.x), hd::constant(s.minus_y));
+                                                            hd::constant(s.x), hd::constant(s.minus_y));
     return {sum.elements()[0], weights{std::move(dw), std::move(du), std::move(dv)}};
   }
   void inner_steps(std::vector<weights>& steps) {
@@ -173,7 +173,8 @@ class learner {
     weights to{c_.copy_of(w[0]), c_.copy_of(w[1]), c_.copy_of(w[2])};
     for (std::size_t k = 0; k < to.size(); ++k) {
       const std::size_t each = to[k].elements().size() / some_.size();
-      for (std::size_t i = 0; i < to[k].elements().size(); ++i) to[k].elements()[i] += by[i / each] * d[k].elements()[i];
+      for (std::size_t i = 0; i < to[k].elements().size(); ++i)
+        to[k].elements()[i] += by[i / each] * d[k].elements()[i];
     }
     return to;
   }
@@ -209,13 +210,42 @@ struct loss_function {
     return learner<Context>(c, some, how).meta_gradient();
   }
 };
-/// What `predict` answers: each task's loss behind so many inner steps.
+/// What `predict` answers: each task's loss behind the inner steps that are set now.
 struct predict_function {
-  settings how{};
+  const settings* how = nullptr;
   template <class Context>
   std::vector<double> operator()(Context& c, const std::vector<task>& some) const {
-    return learner<Context>(c, some, how).adapted_losses();
+    return learner<Context>(c, some, *how).adapted_losses();
   }
 };
+/// Batches of 20 tasks.
+template <class World>
+auto pipeline(World& world, const settings& how, const settings* evaluated, std::uint64_t seed,
+              std::int64_t batch = 20) {
+  hd::train::three_functions_options options{
+      .batch = batch, .per_rank = batch / world.mesh().template extent_or_one<hd::dp>(), .seed = seed};
+  options.learning_rate = {.peak = 5e-3, .minimum = 5e-4};
+  options.optimizer = hd::train::adamw_options{.weight_decay = 0};
+  const auto collate = [](const std::vector<task>& some) { return some; };
+  return hd::train::three_functions<network, double>(world, collate, loss_function{how}, predict_function{evaluated},
+                                                     options);
+}
+
+/// The mean loss of 600 new tasks, before an inner step and behind one, of a network trained on so many tasks.
+inline std::array<double, 2> train(int ranks, std::int64_t tasks, std::uint64_t seed, const settings& how) {
+  std::array<double, 2> result{};
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>(ranks), [&](auto& world) {
+    settings evaluated = how;
+    auto trained = pipeline(world, how, &evaluated, seed);
+    trained.run(sines(tasks, seed), [](const hd::train::step_report&) {});
+    for (const int steps : {0, 1}) {
+      evaluated.inner_steps = steps;
+      const auto all = trained.predict(sines(600, 1'000'000 + seed));
+      const double mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+      if (world.rank() == 0) result[static_cast<std::size_t>(steps)] = mean;
+    }
+  });
+  return result;
+}
 
 }  // namespace maml

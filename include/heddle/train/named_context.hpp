@@ -153,11 +153,15 @@ class named_context {
         (add_gradient<Paths>(std::move(std::get<K>(gradients))), ...);
       }(std::make_index_sequence<sizeof...(Paths)>{});
     }
-    using sum = layout_if<mesh_type, partial<plus, dp>, identical<tp>>;
+    // What each tp rank has of it is added for the host, over the control plane.
+    constexpr bool open = std::remove_cvref_t<decltype(value)>::layout_type::template is_partial_on<tp>;
+    using sum = layout_if<mesh_type, partial<plus, dp>, std::conditional_t<open, partial<plus, tp>, identical<tp>>>;
     const auto mine = convert<sum>(std::move(value));
+    double number = static_cast<double>(mine.elements()[0]);
+    if constexpr (open) world_.template control_along_if<tp>().all_reduce(std::span<double>(&number, 1), plus{});
     constexpr bool split = First::layout_type::template is_sharded_on<dp>;
     const bool counts = split || !mesh_type::template has<dp> || world_.template coordinate<dp>() == 0;
-    return {static_cast<double>(mine.elements()[0]), counts ? first.valid_shape().extent(0) : 0};
+    return {number, counts ? first.valid_shape().extent(0) : 0};
   }
 
   /// The order in which everything happens; the caller waits for it (`wait()`) before the host reads what came out.
