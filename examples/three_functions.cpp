@@ -6,7 +6,6 @@
 // prints: equal on 1, dp2, mp2 and dp2 x mp2: yes
 #include <heddle/heddle.hpp>
 #include <heddle/train.hpp>
-#include <heddle/train/named_parameters.hpp>
 #include <heddle/train/three_functions.hpp>
 #include <cmath>
 #include <cstdio>
@@ -15,39 +14,40 @@
 #include "transport.hpp"
 
 namespace hd = heddle;
+namespace op = hd::op;
 using hd::dp, hd::tp;
 
 struct model {  // y = gelu(x W1) W2
   static constexpr std::array parameters{hd::named_shape{"mlp/fc_in/kernel", {2, 16}},
                                          hd::named_shape{"mlp/fc_out/kernel", {16, 1}}};
 };
-using first = hd::train::named_linear<"mlp/fc_in/kernel">;
-using second = hd::train::named_linear<"mlp/fc_out/kernel">;
 
-struct example { double x, y, product; };  // the model learns to multiply
+struct example {
+  double x, y, product;
+};  // the model learns to multiply
 using batch = std::vector<example>;
 
-// The layers forward; `back(dy)` runs them backward.
+// The model and its loss name no axis and no layout; gradients follow.
+constexpr hd::auto_redistribute fit{};
+constexpr auto network = [](auto w, auto v, auto x) {
+  return hd::einsum<"bh,ho->bo">(fit, hd::apply<op::gelu>(hd::einsum<"bi,ih->bh">(fit, x, w)), v);
+};
+constexpr auto squared_miss = [](auto w, auto v, auto x, auto minus_target) {
+  const auto miss = hd::apply<op::add>(fit, network(w, v, x), minus_target);
+  return hd::sum(hd::apply<op::multiply>(fit, miss, miss));
+};
+
+// A column of numbers for each function of an example.
+template <class Context, class... Of>
+auto columns(Context& c, const batch& b, Of... of) {
+  auto x = c.make_activations(static_cast<std::int64_t>(b.size()), sizeof...(Of));
+  auto* at = x.elements().data();
+  for (const example& e : b) ((*at++ = of(e)), ...);
+  return x;
+}
 template <class Context>
-auto forward(Context& c, const batch& b) {
-  auto x = c.make_activations(static_cast<std::int64_t>(b.size()), 2);
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    x.elements()[2 * i] = b[i].x;
-    x.elements()[2 * i + 1] = b[i].y;
-  }
-  auto [h, saved_in] = first::forward(c, std::move(x));  // split by columns where the plan says so
-  auto a = hd::train::copy_of(h);
-  hd::compute::run<hd::compute::ops::gelu>(c.compute(), h.elements(), a.elements());
-  auto [y, saved_out] = second::forward(c, std::move(a));  // a sum over tp is open
-  auto out = c.template convert<typename Context::activations>(std::move(y));
-  auto back = [&c, h = std::move(h), in = std::move(saved_in), last = std::move(saved_out)](auto dy) {
-    auto da = c.template convert<hd::dual<typename std::remove_cvref_t<decltype(h)>::layout_type>>(
-        second::backward(c, last, std::move(dy)));
-    hd::compute::run<hd::compute::ops::gelu_backward>(c.compute(), h.elements(), std::as_const(da).elements(),
-                                                      da.elements());
-    first::backward(c, in, std::move(da));
-  };
-  return std::pair(std::move(out), std::move(back));
+auto inputs(Context& c, const batch& b) {
+  return columns(c, b, [](const example& e) { return e.x; }, [](const example& e) { return e.y; });
 }
 
 template <class Mesh>
@@ -56,19 +56,15 @@ std::vector<double> losses(const std::vector<example>& data) {
   hd::launch<hd::threads, Mesh>([&](auto& world) {
     const auto collate = [](const std::vector<example>& some) -> batch { return some; };
     const auto loss = [](auto& c, const batch& b) {
-      auto [y, back] = forward(c, b);
-      hd::train::token_loss l;
-      for (std::size_t i = 0; i < b.size(); ++i) {
-        const double miss = y.elements()[i] - b[i].product;
-        l.sum += miss * miss;
-        ++l.tokens;
-        y.elements()[i] = 2 * miss;  // becomes the gradient
-      }
-      back(std::move(y));
-      return l;
+      return c.template loss<"mlp/fc_in/kernel", "mlp/fc_out/kernel">(
+          squared_miss, inputs(c, b), columns(c, b, [](const example& e) { return -e.product; }));
     };
     const auto predict = [](auto& c, const batch& b) {
-      const auto y = forward(c, b).first;
+      const auto& [w, v] = c.template weights<"mlp/fc_in/kernel", "mlp/fc_out/kernel">();
+      auto made =
+          hd::vjp(c.compute(), c.world(), network, hd::constant(w), hd::constant(v), hd::constant(inputs(c, b)));
+      const auto y =
+          c.template convert<typename std::remove_reference_t<decltype(c)>::activations>(std::move(made.value));
       return std::vector<double>(y.elements().begin(), y.elements().end());
     };
     hd::train::three_functions_options options{.batch = 8, .per_rank = 2, .epochs = 20};

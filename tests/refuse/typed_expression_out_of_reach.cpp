@@ -1,4 +1,4 @@
-// refuse: heddle: value_and_gradient: an operand is in another memory space than the host's
+// refuse: heddle: vjp, value_and_gradient: an operand is in another memory space than the host's
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/value_and_gradient.hpp>

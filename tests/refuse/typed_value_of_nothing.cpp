@@ -1,4 +1,4 @@
-// refuse: heddle: value_and_gradient: the function must return an expression
+// refuse: heddle: vjp, value_and_gradient: the function must return an expression
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/compute/host/host.hpp>

@@ -1,4 +1,4 @@
-// refuse: heddle: value_and_gradient: each rank along an axis has a value of its own
+// refuse: heddle: vjp, value_and_gradient: each rank along an axis has a value of its own
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/compute/host/host.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/value_and_gradient.hpp: the value of an expression over sharded tensors, and its gradients.
+// heddle/compute/value_and_gradient.hpp: the value of an expression over sharded tensors, its gradients, and their products.
 #pragma once
 
 #include <heddle/compute/expression.hpp>
@@ -8,6 +8,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -330,31 +331,31 @@ template <class... Args>
 constexpr bool takes_tensors() {
   constexpr bool tensors = (tensor_of_any_space<typename operand_of<Args>::type> && ...);
   constexpr bool reachable = !(out_of_reach<typename operand_of<Args>::type> || ...);
-  static_assert(
-      expression_has_gradient<tensors, Args...>,
-      "heddle: value_and_gradient: what follows the function are its operands, sharded tensors or constant(tensor); "
-      "write a number into the function");
-  static_assert(
-      expression_has_gradient<reachable, Args...>,
-      "heddle: value_and_gradient: an operand is in another memory space than the host's, and expressions run on the "
-      "host; bring it there first, copy_to<host_memory>(queue, x)");
+  static_assert(expression_has_gradient<tensors, Args...>,
+                "heddle: vjp, value_and_gradient: what follows the function are its operands, sharded tensors or "
+                "constant(tensor); "
+                "write a number into the function");
+  static_assert(expression_has_gradient<reachable, Args...>,
+                "heddle: vjp, value_and_gradient: an operand is in another memory space than the host's, and "
+                "expressions run on the "
+                "host; bring it there first, copy_to<host_memory>(queue, x)");
   return tensors && reachable;
 }
-template <class Root>
+template <class Root, bool Number>
 constexpr bool can_differentiate() {
   constexpr bool computed = expression<Root> && !node_facts<Root>::is_operand;
-  static_assert(
-      expression_has_gradient<computed, Root>,
-      "heddle: value_and_gradient: the function must return an expression, made of its arguments by apply, einsum, "
-      "sum and their like");
+  static_assert(expression_has_gradient<computed, Root>,
+                "heddle: vjp, value_and_gradient: the function must return an expression, made of its arguments by "
+                "apply, einsum, "
+                "sum and their like");
   if constexpr (computed) {
-    constexpr bool number = Root::dimensions == 0;
+    constexpr bool number = !Number || Root::dimensions == 0;
     constexpr bool sound = !Root::layout_type::has_varying;
     static_assert(expression_has_gradient<number, typename Root::layout_type>,
                   "heddle: value_and_gradient: the value must be one number; take the sum or the mean of all elements");
     static_assert(
         expression_has_gradient<sound, typename Root::layout_type>,
-        "heddle: value_and_gradient: each rank along an axis has a value of its own, so there is no one gradient; "
+        "heddle: vjp, value_and_gradient: each rank along an axis has a value of its own, so there is no one gradient; "
         "redistribute what varies, or assume<layout> what it means, before it enters the expression");
     return number && sound;
   } else {
@@ -382,6 +383,162 @@ auto constant(X&& x) {
   return compute::detail::constant_operand<held>{std::forward<X>(x)};
 }
 
+namespace compute::detail {
+template <class F, class... Args>
+using expression_made = decltype([]<std::size_t... K>(std::index_sequence<K...>) {
+  return std::type_identity<
+      std::remove_cvref_t<decltype(std::declval<const F&>()(placeholder_of<K, std::remove_cvref_t<Args>>{}...))>>{};
+}(std::index_sequence_for<Args...>{}));
+}  // namespace compute::detail
+
+namespace compute {
+
+/// The way back through an expression that was computed; made by `vjp`. It keeps what backward reads, and temporaries that
+/// were operands; it refers to operands that have a name, to the backend and to the world.
+template <class Policy, class Root, class Backend, class World, class... Args>
+class pullback {
+  using path = typename detail::visit<Root, type_list<>>::type;
+  template <class A>
+  using operand = detail::operand_of<std::remove_cvref_t<A>>;
+
+ public:
+  using value_type = typename Root::value_type;
+  /// Of the gradient by the value, which `operator()` takes.
+  using layout_type = dual<typename Root::layout_type>;
+
+  pullback(Backend& backend, World& world, const Root& root, Args&&... args)
+      : all_(std::make_unique<state>(backend, world, root, std::forward<Args>(args)...)) {}
+
+  /// The gradient by each operand of the sum over all elements of `dy` times the value, as a tuple; see `value_and_gradient`
+  /// for their layouts. Once: what backward reads is released on the way. All ranks of the world must call it.
+  /// Errors: `config_error` for a second call, `layout_error` for a `dy` that has not the value's shape; at compile time a
+  /// `dy` of another layout than `layout_type`.
+  template <std::size_t Rank, layout_like L>
+  auto operator()(sharded<value_type, Rank, L>&& dy) {
+    constexpr bool fits = Rank == Root::dimensions && std::is_same_v<L, layout_type>;
+    static_assert(detail::expression_has_gradient<fits, L, layout_type>,
+                  "heddle: vjp: pull takes the gradient by the value in the dual of the value's layout; bring it there "
+                  "first, redistribute<dual<layout of the value>>(dy, world)");
+    if constexpr (fits) {
+      if (all_ == nullptr)
+        throw config_error("heddle: vjp: pull was called before, and what it reads is released; call vjp again");
+      if (!(dy.shape() == all_->value_shape))
+        detail::throw_operand_shape("vjp", 1, to_string(all_->value_shape), to_string(dy.shape()));
+      const auto now = std::move(all_);
+      auto& run = now->run;
+      if constexpr (Root::needs_gradient) {
+        run.template slot<path::at>().gradient.emplace(std::move(dy));
+        run.backward();
+      }
+      return [&]<std::size_t... K>(std::index_sequence<K...>) {
+        const auto gradient_at = [&]<std::size_t At, bool Wanted>(std::integral_constant<std::size_t, At>,
+                                                                  std::bool_constant<Wanted>) {
+          if constexpr (Wanted)
+            return detail::finished<Policy>(run.template take_gradient<At>(), now->world);
+          else
+            return no_gradient{};
+        };
+        // Braces keep the order, which is the order of the communication.
+        using result = std::tuple<decltype(gradient_at(std::integral_constant<std::size_t, K>{},
+                                                       std::bool_constant<operand<Args>::differentiated>{}))...>;
+        return result{gradient_at(std::integral_constant<std::size_t, K>{},
+                                  std::bool_constant<operand<Args>::differentiated>{})...};
+      }(std::index_sequence_for<Args...>{});
+    } else {
+      return std::tuple{(static_cast<void>(sizeof(Args)), no_gradient{})...};
+    }
+  }
+
+  /// The value; once, before the first pull. A copy if backward reads it.
+  auto take_value() {
+    auto& value = *all_->run.template slot<path::at>().value;
+    if constexpr (Root::needs_gradient && detail::node_facts<Root>::reads_result) {
+      host_memory::queue now;
+      return copy_of(now, value);
+    } else {
+      return std::remove_cvref_t<decltype(value)>(std::move(value));
+    }
+  }
+
+ private:
+  using run_type = detail::expression_run<typename path::steps, Backend, World, typename operand<Args>::type...>;
+  // At one address: the run refers to the others.
+  struct state {
+    state(Backend& backend, World& w, const Root& r, Args&&... args)
+        : world(w),
+          operands(std::forward<Args>(args)...),
+          root(r),
+          run(std::apply([&](const auto&... a) { return run_type(backend, w, operand<decltype(a)>::get(a)...); },
+                         operands)) {
+      run.template describe<path::at>(root);
+      run.forward();
+      value_shape = run.template slot<path::at>().value->shape();
+    }
+    World& world;
+    std::tuple<Args...> operands;
+    Root root;
+    run_type run;
+    std::remove_cvref_t<decltype(std::declval<detail::value_of_node<Root>&>().shape())> value_shape{};
+  };
+  std::unique_ptr<state> all_;
+};
+
+/// The seed of the gradient of a value that is one number: a one, whatever ranks hold a part of it or a copy.
+template <class Pullback, class World>
+auto one_of(World& world) {
+  const typename Pullback::value_type one(1);
+  return shard_of(view<const typename Pullback::value_type, shape<>>(&one, shape<>{}),
+                  typename Pullback::layout_type{world.mesh()}, world.rank());
+}
+
+/// What `vjp` returns: `auto [value, pull] = vjp(...)`.
+template <class Value, class Pull>
+struct value_and_pull {
+  Value value;
+  Pull pull;
+};
+
+}  // namespace compute
+
+/// The value of an expression over sharded tensors, of any shape, and the way back: `pull(dy)` returns, for each operand, the
+/// vector-Jacobian product, the gradient of the sum over all elements of `dy` times the value.
+///
+/// ```
+/// auto [y, pull] = hd::vjp(backend, world, [](auto w, auto x) { return hd::einsum<"bi,io->bo">(x, w); }, w, x);
+/// auto [dw, dx] = pull(std::move(dy));          // dy has layout dual<layout of y>; dw has dual<layout of w>
+/// ```
+///
+/// Forward has run when it returns. What is between, another rank's part of the model for example, is the caller's. Layouts,
+/// operands and the policy are those of `value_and_gradient`, which is this with a `dy` of one.
+/// Operands that have a name are referred to and must outlive `pull`, unchanged; temporaries are kept in it.
+/// All ranks of the world must call it, and `pull`.
+/// Errors: as `value_and_gradient`, but the value may have any number of dimensions.
+template <class Policy = gradient_contributions, class Backend, class World, class F, class... Args>
+  requires(sizeof...(Args) > 0)
+auto vjp(Backend& backend, World& world, const F& f, Args&&... args) {
+  if constexpr (!compute::detail::takes_tensors<std::remove_cvref_t<Args>...>()) {
+    return compute::value_and_pull<compute::no_gradient, compute::no_gradient>{};
+  } else {
+    using root = typename compute::detail::expression_made<F, Args...>::type;
+    if constexpr (!compute::detail::can_differentiate<root, false>()) {
+      return compute::value_and_pull<compute::no_gradient, compute::no_gradient>{};
+    } else {
+      // Lvalues stay references.
+      using pull = compute::pullback<
+          Policy, root, Backend, World,
+          std::conditional_t<std::is_lvalue_reference_v<Args>, const std::remove_reference_t<Args>&, Args>...>;
+      pull back(
+          backend, world,
+          [&]<std::size_t... K>(std::index_sequence<K...>) {
+            return f(compute::detail::placeholder_of<K, std::remove_cvref_t<Args>>{}...);
+          }(std::index_sequence_for<Args...>{}),
+          std::forward<Args>(args)...);
+      auto value = back.take_value();
+      return compute::value_and_pull<decltype(value), pull>{std::move(value), std::move(back)};
+    }
+  }
+}
+
 /// The value of an expression over sharded tensors and its gradients, `{value, gradient of x0, gradient of x1, ...}`, as a
 /// tuple. The function is called once, with placeholders; its operators are checked when the program is compiled, and
 /// there is no tape. Forward keeps what backward reads and no more; a value that is used twice gets the sum of both uses.
@@ -406,44 +563,15 @@ auto value_and_gradient(Backend& backend, World& world, const F& f, const Args&.
   if constexpr (!compute::detail::takes_tensors<Args...>()) {
     return std::tuple{compute::no_gradient{}, (static_cast<void>(args), compute::no_gradient{})...};
   } else {
-    return [&]<std::size_t... K>(std::index_sequence<K...>) {
-      using node = std::remove_cvref_t<decltype(f(compute::detail::placeholder_of<K, Args>{}...))>;
-      if constexpr (compute::detail::can_differentiate<node>()) {
-        const auto root = f(compute::detail::placeholder_of<K, Args>{}...);
-        using path = typename compute::detail::visit<node, type_list<>>::type;
-        compute::detail::expression_run<typename path::steps, Backend, World,
-                                        typename compute::detail::operand_of<Args>::type...>
-        run(backend, world, compute::detail::operand_of<Args>::get(args)...);
-        run.template describe<path::at>(root);
-        run.forward();
-        auto& last = run.template slot<path::at>();
-        using T = typename node::value_type;
-        using seed_layout = dual<typename node::layout_type>;
-        if constexpr (node::needs_gradient) {
-          const T one(1);
-          last.gradient.emplace(
-              shard_of(view<const T, shape<>>(&one, shape<>{}), seed_layout{world.mesh()}, world.rank()));
-          run.backward();
-        }
-        const auto gradient_at = [&]<std::size_t At, bool Wanted>(std::integral_constant<std::size_t, At>,
-                                                                  std::bool_constant<Wanted>) {
-          if constexpr (Wanted)
-            return compute::detail::finished<Policy>(run.template take_gradient<At>(), world);
-          else
-            return compute::no_gradient{};
-        };
-        // Braces keep the order, which is the order of the communication.
-        using result = std::tuple<decltype(compute::detail::finished<Policy>(std::move(*last.value), world)),
-                                  decltype(gradient_at(
-                                      std::integral_constant<std::size_t, K>{},
-                                      std::bool_constant<compute::detail::operand_of<Args>::differentiated>{}))...>;
-        return result{compute::detail::finished<Policy>(std::move(*last.value), world),
-                      gradient_at(std::integral_constant<std::size_t, K>{},
-                                  std::bool_constant<compute::detail::operand_of<Args>::differentiated>{})...};
-      } else {
-        return std::tuple{compute::no_gradient{}, (static_cast<void>(args), compute::no_gradient{})...};
-      }
-    }(std::index_sequence_for<Args...>{});
+    using root = typename compute::detail::expression_made<F, Args...>::type;
+    if constexpr (compute::detail::can_differentiate<root, true>()) {
+      auto [value, pull] = vjp<Policy>(backend, world, f, args...);
+      auto gradients = pull(compute::one_of<std::remove_cvref_t<decltype(pull)>>(world));
+      return std::tuple_cat(std::tuple(compute::detail::finished<Policy>(std::move(value), world)),
+                            std::move(gradients));
+    } else {
+      return std::tuple{compute::no_gradient{}, (static_cast<void>(args), compute::no_gradient{})...};
+    }
   }
 }
 

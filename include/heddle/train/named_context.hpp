@@ -3,6 +3,7 @@
 
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/facets.hpp>
+#include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
@@ -18,10 +19,19 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::train {
+
+/// What a loss function returns for one micro-batch: the sum over the tokens (or examples) that this rank saw, and how
+/// many count. Sums, not means: ranks and micro-batches hold different numbers of valid tokens. What kernels have added to
+/// `context.loss_sum()` counts too.
+struct token_loss {
+  double sum = 0;
+  std::int64_t tokens = 0;
+};
 
 namespace detail {
 // Carries the parameter's name and both numbers of dimensions into the compiler's message.
@@ -115,6 +125,43 @@ class named_context {
         compute::require_facet<detail::named_context_of_functions, compute::elementwise_facet, Backend, T>();
       }
     }
+  }
+
+  /// The weights with these names, as a tuple of references.
+  template <fixed_string... Paths>
+  auto weights() {
+    return std::tie(weight<Paths>()...);
+  }
+
+  /// The loss as one expression, and nothing else: `f(weights..., constants...)` returns the sum over a batch, made by `apply`,
+  /// `einsum`, `sum` and their like of placeholders for the named weights and for `constants`, tensors that need no gradient.
+  /// Its gradients are added to the weights'; with `auto_redistribute` in its operators it names no layout and runs with any.
+  /// `tokens` of the result is this rank's part of the first dimension of the first constant: set it where fewer count.
+  ///
+  /// ```
+  /// return c.template loss<"in/kernel", "out/kernel">([](auto w, auto v, auto x, auto t) { return hd::sum(...); }, b.x, b.t);
+  /// ```
+  ///
+  /// Errors: as `value_and_gradient`, and as `add_gradient`.
+  template <fixed_string... Paths, class F, class First, class... Constants>
+  token_loss loss(const F& f, const First& first, const Constants&... more) {
+    auto [value, pull] = vjp(backend_, world_, f, weight<Paths>()..., constant(first), constant(more)...);
+    if (gradient_scale_ != T(0)) {  // the same on all ranks
+      using pulled = std::remove_cvref_t<decltype(pull)>;
+      auto gradients = pull(compute::one_of<pulled>(world_));
+      [&]<std::size_t... K>(std::index_sequence<K...>) {
+        (add_gradient<Paths>(std::move(std::get<K>(gradients))), ...);
+      }(std::make_index_sequence<sizeof...(Paths)>{});
+    }
+    // What each tp rank has of it is added for the host, over the control plane.
+    constexpr bool open = std::remove_cvref_t<decltype(value)>::layout_type::template is_partial_on<tp>;
+    using sum = layout_if<mesh_type, partial<plus, dp>, std::conditional_t<open, partial<plus, tp>, identical<tp>>>;
+    const auto mine = convert<sum>(std::move(value));
+    double number = static_cast<double>(mine.elements()[0]);
+    if constexpr (open) world_.template control_along_if<tp>().all_reduce(std::span<double>(&number, 1), plus{});
+    constexpr bool split = First::layout_type::template is_sharded_on<dp>;
+    const bool counts = split || !mesh_type::template has<dp> || world_.template coordinate<dp>() == 0;
+    return {number, counts ? first.valid_shape().extent(0) : 0};
   }
 
   /// The order in which everything happens; the caller waits for it (`wait()`) before the host reads what came out.

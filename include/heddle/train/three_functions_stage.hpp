@@ -25,14 +25,6 @@
 
 namespace heddle::inline v0::train {
 
-/// What a loss function returns for one micro-batch: the sum over the tokens (or examples) that this rank saw, and how
-/// many count. Sums, not means: ranks and micro-batches hold different numbers of valid tokens. What kernels have added to
-/// `context.loss_sum()` counts too.
-struct token_loss {
-  double sum = 0;
-  std::int64_t tokens = 0;
-};
-
 /// A microbatch of examples that stay where they are: `inputs` [samples, 2], each example's place in the list and in the
 /// batch of the step. How many targets count, only the loss function knows: `targets` [samples] say nothing.
 template <class T>
