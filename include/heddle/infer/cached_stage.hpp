@@ -42,9 +42,10 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool ha
         "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
         std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
   if (c.states < 0 || c.states > most || (has_states && c.states < 1))
-    throw config_error("heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
-                       "got " +
-                       std::to_string(c.states));
+    throw config_error(
+        "heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
+        "got " +
+        std::to_string(c.states));
   if (max_rows < 1 || max_rows > most)
     throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
 }
@@ -72,9 +73,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
-  static_assert(detail::steps_have_whole_rows<layouts::context_axes::size == 0, how>,
-                "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
-                "split, which has the same parameters");
+  static_assert(
+      detail::steps_have_whole_rows < layouts::context_axes::size == 0, how >,
+      "heddle: engines read and make the tokens of a sequence on every rank: take the model without its context "
+      "split, which has the same parameters");
   static_assert(
       detail::steps_have_all_logits<!model::layers::detail::makes_logits_in_chunks<out_layer>, Model>,
       "heddle: engines read all logits of a row: give them the model without with_chunked_loss, which has the "
@@ -85,9 +87,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// What its layers keep of earlier tokens.
   using keeps = model::layers::cached_traits<block_layer>;
 
-  /// `max_rows`: of a step.
+  /// `max_rows`: of a step. `lender`: a stage of the same part in this process, with the same cache, whose weights and cache this one
+  /// uses, with working memory of its own; it must outlive this one, and its memory stays where it is.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
-               std::int64_t max_rows)
+               std::int64_t max_rows, cached_stage* lender = nullptr)
       : config_(checked(config, part, cache, max_rows)),
         world_(&world),
         backend_(&backend),
@@ -99,13 +102,25 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
         states_at_(place_states(at_, world, part, cache.states)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
-              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
-        tokens_(queue(), cache_at_.back(),
+              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()),
+              without_gradients(part, lender != nullptr), nullptr),
+        tokens_(queue(), lender != nullptr ? 0 : cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
-        states_(queue(), states_at_.back(), "the states of " + std::to_string(cache.states) + " sequences"),
+        states_(queue(), lender != nullptr ? 0 : states_at_.back(),
+                "the states of " + std::to_string(cache.states) + " sequences"),
         work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
               "the working memory of a stage for inference") {
+    cached_stage& owner = lender != nullptr ? *lender : *this;
+    if (owner.part_ != part || owner.cache_ != cache)
+      throw config_error(
+          "heddle: a stage that uses the memory of another should have its layers and the extents of its cache");
+    cache_memory_ = owner.tokens_.address();
+    state_memory_ = owner.states_.address();
+    if (lender != nullptr) {
+      held_.frozen().lend_weights(lender->held_.frozen().weights());
+      held_.lend_weights(backend, lender->held_.store().weights());
+    }
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
@@ -267,7 +282,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if constexpr (keeps::has_states)
       for (int l = 0; l < part_.count; ++l) {
         int at = 0;
-        auto* const begin = states_.address() + states_at_[static_cast<std::size_t>(l)];
+        auto* const begin = state_memory_ + states_at_[static_cast<std::size_t>(l)];
         at_.with_block(part_.first + l, [&](const auto& block) {
           each_state(block, [&](const auto& tensor) {
             f(part_.first + l, at++,
@@ -368,8 +383,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     detail::require_extent(cache, max_rows, keeps::has_states);
     return config;
   }
-  static model::stage_layers without_gradients(model::stage_layers part) noexcept {
+  static model::stage_layers without_gradients(model::stage_layers part, bool borrows = false) noexcept {
     part.lent_gradients = true;
+    if (borrows) part.lent_weights = part.lent_frozen = true;
     return part;
   }
   typename places::placer placer_of(World& world) const {
@@ -428,7 +444,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     layer.children().each([&](auto, const auto& child) { each_described<OfStates>(child, f); });
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
-  T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }
+  T* block_of_cache(int layer) noexcept { return cache_memory_ + cache_at_[static_cast<std::size_t>(layer)]; }
   // Copies `count` rows of all layers; places are counted in such runs of rows.
   void copy_cached(std::int64_t from, std::int64_t to, std::int64_t count) {
     if (from == to) return;
@@ -522,7 +538,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.cache.of_block = block_of_cache(layer);
     if constexpr (keeps::has_states) {
       c.cache.states = cache_.states;
-      c.cache.states_of_block = states_.address() + states_at_[static_cast<std::size_t>(layer)];
+      c.cache.states_of_block = state_memory_ + states_at_[static_cast<std::size_t>(layer)];
     }
   }
 
@@ -539,6 +555,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;
   buffer<typename types::sum, space> states_;
+  T* cache_memory_ = nullptr;  ///< its own or another stage's
+  typename types::sum* state_memory_ = nullptr;
   work_offsets work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
