@@ -160,6 +160,8 @@ TEST_CASE("a plan of two nano-batches is as fast as the published one, and near 
   const sim::lane_timeline line = sim::simulate_lanes(works, table);
   CHECK(line.seconds == found.seconds);
   CHECK(to_string(sim::check_lanes(works, line, table)) == "the timeline is right");
+  CHECK(plan::find_nano_plan(ops, table, {.rows = 2048, .layers = 80, .least_gain = 0.3}).serial);
+  CHECK_THROWS_WITH(plan::find_nano_plan(ops, table, {.rows = 2048, .least_gain = -1}), Contains("0.1 and -1"));
   const plan::nano_plan four = plan::find_nano_plan(ops, table, {.rows = 2048, .parts = 4, .layers = 80});
   CHECK(four.seconds < found.seconds);
   CHECK(four.seconds > four.bound);

@@ -23,11 +23,14 @@ class turns {
   /// Until `give`, nobody else has a turn.
   void take(const void* who) {
     std::unique_lock lock(mutex_);
-    while (busy_ || (who != last_ && clock::now() < free_at_))
-      if (busy_)
+    while (busy_ || (who != last_ && clock::now() < free_at_)) {
+      if (busy_) {
         given_.wait(lock);
-      else
-        given_.wait_until(lock, free_at_);
+      } else {
+        const clock::time_point until = free_at_;
+        given_.wait_until(lock, until);
+      }
+    }
     busy_ = true;
     last_ = who;
   }
@@ -42,6 +45,7 @@ class turns {
     const std::lock_guard lock(mutex_);
     last_ = who;
     free_at_ = clock::now() + time;
+    given_.notify_all();
   }
 
  private:
@@ -73,6 +77,10 @@ class in_turns : public Backend {
 
   /// From now on products wait for these turns, which must outlive the backend or the next call; none: they do not wait.
   void take_turns(turns* among) noexcept { turns_ = among; }
+  /// The next turn is this backend's, if it soon takes it.
+  void expect_turn() {
+    if (turns_ != nullptr) turns_->keep_for(this);
+  }
 
   template <class Op, class T, class... V>
     requires(waits<Op, T> || detail::has_run<Backend, Op, T, V...>)

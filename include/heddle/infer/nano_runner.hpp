@@ -257,7 +257,7 @@ class nano_runner {
   void meet_lanes() {
     runner_.stage().queue().wait();
     if constexpr (takes_turns)
-      if (owns_memory()) board_->turns->keep_for(backend_);
+      if (owns_memory()) backend_->expect_turn();
     lanes().barrier();
   }
   word heard(auto& group) {
