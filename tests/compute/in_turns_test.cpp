@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -26,15 +27,10 @@ std::atomic<int> multiplying{0}, most{0};
 
 // A host whose products take a while, and say how many run.
 class slow_host : public cp::host<> {
-  template <class Op, class T>
-  static constexpr bool product = false;
-  template <cp::transpose TA, cp::transpose TB>
-  static constexpr bool product<cp::ops::matmul<TA, TB>, double> = true;
-
  public:
   using cp::host<>::host;
   template <class Op, class T, class... V>
-    requires(product<Op, T>)
+    requires std::is_base_of_v<cp::ops::product_operation, Op>
   void run(const V&... v) {
     const int now = ++multiplying;
     for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {

@@ -28,8 +28,8 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "paper/backend", "paper/even_routes", "paper/memory", "paper/profile", "paper/timed", "paper/trace", "paper/world",
                    "parameter_route", "qwen3_moe", "qwen3_moe_config", "smollm3", "smollm3_config", "spiking_brain", "spiking_brain_config",
                    "with_model"],
-         "infer": ["any_model_runner", "diffusion", "diffusion_caches", "diffusion_rules", "families", "family_runner", "family_units",
-                   "move_cache", "pools", "serve/watch", "windowed"],
+         "infer": ["any_model_runner", "cut_step", "diffusion", "diffusion_caches", "diffusion_rules", "families", "family_runner", "family_units",
+                   "move_cache", "nano_runner", "pools", "serve/watch", "windowed"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",
@@ -54,7 +54,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "plan": ["circuit_matchings", "co_clustering", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes",
                   "nano_batches", "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "key_lines", "line_reader", "privacy"],
-         "compute": ["decay_attention", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
+         "compute": ["decay_attention", "in_turns", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
          "schedule": ["actor/actor_ranks", "lower/reorder", "text/derive"],
          "layout": ["choose"]}
 ABOUT = {

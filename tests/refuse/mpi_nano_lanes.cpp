@@ -1,4 +1,4 @@
-// refuse: heddle: nano_runner: lanes are ranks that share memory: launch them as threads; ranks of MPI are processes
+// refuse: heddle: nano_runner: lanes are ranks that share memory, and ranks of MPI are processes; take hd::threads
 #include <heddle/comm/mpi.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/nano_runner.hpp>

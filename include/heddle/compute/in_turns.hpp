@@ -62,14 +62,14 @@ class turns {
 template <class Backend>
   requires std::same_as<space_of<Backend>, host_memory>
 class in_turns : public Backend {
-  template <class Op>
-  static constexpr bool multiplies =
-      std::is_base_of_v<ops::product_operation, Op> || std::is_base_of_v<ops::grouped_product_operation, Op>;
   template <class Op, class T>
-  static constexpr bool waits = false;
-  template <class Op, class T>
-    requires multiplies<Op>
-  static constexpr bool waits<Op, T> = offered<Op, Backend, T>;
+  static constexpr bool waits() {
+    if constexpr (std::is_base_of_v<ops::product_operation, Op> ||
+                  std::is_base_of_v<ops::grouped_product_operation, Op>)
+      return offered<Op, Backend, T>;
+    else
+      return false;
+  }
 
  public:
   using Backend::Backend;
@@ -83,9 +83,9 @@ class in_turns : public Backend {
   }
 
   template <class Op, class T, class... V>
-    requires(waits<Op, T> || detail::has_run<Backend, Op, T, V...>)
+    requires(waits<Op, T>() || detail::has_run<Backend, Op, T, V...>)
   void run(const V&... v) {
-    if constexpr (waits<Op, T>) {
+    if constexpr (waits<Op, T>()) {
       const turn mine(turns_, this);
       compute::run<Op>(static_cast<Backend&>(*this), v...);
     } else {

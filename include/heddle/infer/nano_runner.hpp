@@ -53,7 +53,7 @@ template <class Model, class World, class Backend, class Pipeline = pp, class La
 class nano_runner {
   static_assert(
       detail::ranks_share_memory<detail::lanes_share_memory<World>, World>,
-      "heddle: nano_runner: lanes are ranks that share memory: launch them as threads; ranks of MPI are processes");
+      "heddle: nano_runner: lanes are ranks that share memory, and ranks of MPI are processes; take hd::threads");
 
  public:
   using world_of_lane =
