@@ -160,6 +160,8 @@ TEST_CASE("a plan of two nano-batches is as fast as the published one, and near 
   const sim::lane_timeline line = sim::simulate_lanes(works, table);
   CHECK(line.seconds == found.seconds);
   CHECK(to_string(sim::check_lanes(works, line, table)) == "the timeline is right");
+  CHECK(plan::find_nano_plan(ops, table, {.rows = 2048, .layers = 80, .least_gain = 0.3}).serial);
+  CHECK_THROWS_WITH(plan::find_nano_plan(ops, table, {.rows = 2048, .least_gain = -1}), Contains("0.1 and -1"));
   const plan::nano_plan four = plan::find_nano_plan(ops, table, {.rows = 2048, .parts = 4, .layers = 80});
   CHECK(four.seconds < found.seconds);
   CHECK(four.seconds > four.bound);
@@ -344,6 +346,18 @@ TEST_CASE("a nano plan's text is read back, and refused where it is cut or chang
                     Contains("\"perhaps\" is no answer; known are no yes"));
   CHECK_THROWS_WITH(plan::parse_nano_plan(with("plan 1", "plan 2")), Contains("expected heddle nano_plan 1"));
   CHECK_THROWS_WITH(plan::parse_nano_plan(text + "more\n"), Contains("the plan ends before this line"));
+  const std::string shares = to_text(sim::nanoflow_shares());
+  CHECK(sim::parse_share_table(shares) == sim::nanoflow_shares());
+  for (std::size_t n = 0; n + 1 < shares.size(); ++n)
+    CHECK_THROWS_WITH(sim::parse_share_table(shares.substr(0, n), "table"), Contains("table, line "));
+  const auto table_with = [&](const std::string& from, const std::string& to) {
+    std::string changed = shares;
+    return changed.replace(changed.find(from), from.size(), to);
+  };
+  CHECK_THROWS_WITH(sim::parse_share_table(table_with("0.2 0.3", "0.1 0.3")), Contains("shares that rise from 0"));
+  CHECK_THROWS_WITH(sim::parse_share_table(table_with("0.2 0.3", "0.2 1.3")), Contains("1.3 is not from 0 to 1"));
+  CHECK_THROWS_WITH(sim::parse_share_table(table_with("network 6", "network 5")), Contains("expected network"));
+  CHECK_THROWS_WITH(sim::parse_share_table(shares + "more\n"), Contains("line 5: the table ends before"));
   CHECK_THROWS_WITH(plan::find_nano_plan({}, sim::nanoflow_shares()), Contains("at least one operation"));
   CHECK_THROWS_WITH(plan::find_nano_plan(llama_70b(), sim::nanoflow_shares(), {.rows = 0}), Contains("got 0, 128"));
 }

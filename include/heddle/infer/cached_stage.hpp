@@ -109,9 +109,17 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// What its layers keep of earlier tokens.
   using keeps = model::layers::cached_traits<block_layer>;
 
-  /// `max_rows`: of a step.
+  /// Whose memory weights and cache are in: its own, what the caller lends, or that of a stage of the same part in this process with the
+  /// same cache (null: its own). The lender must outlive this one, and its memory stays where it is; working memory is this one's.
+  struct memory_from {
+    memory_from(stage_memory of) : whose(of) {}
+    memory_from(cached_stage* of) : whose(of != nullptr ? stage_memory::lent : stage_memory::own), lender(of) {}
+    stage_memory whose;
+    cached_stage* lender = nullptr;
+  };
+  /// `max_rows`: of a step. Errors: `config_error` for a lender with other layers or another cache.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
-               std::int64_t max_rows, stage_memory whose = stage_memory::own)
+               std::int64_t max_rows, memory_from from = stage_memory::own)
       : config_(checked(config, part, cache, max_rows)),
         world_(&world),
         backend_(&backend),
@@ -124,15 +132,24 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         cache_at_(place_cache(at_, world, part, rows_of_cache())),
         states_at_(place_states(at_, world, part, cache.states)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
-              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part, whose),
-              nullptr),
-        tokens_(queue(), whose == stage_memory::lent ? 0 : cache_at_.back(),
+              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part, from), nullptr),
+        tokens_(queue(), from.whose == stage_memory::lent ? 0 : cache_at_.back(),
                 "the cache of keys and values of " + std::to_string(cache.blocks) + " blocks of " +
                     std::to_string(cache.block_rows) + " tokens"),
-        states_(queue(), states_at_.back(), "the states of " + std::to_string(cache.states) + " sequences"),
+        states_(queue(), from.lender != nullptr ? 0 : states_at_.back(),
+                "the states of " + std::to_string(cache.states) + " sequences"),
         work_(queue(), place_work(work_at_, at_, description_, part, max_rows, config.width),
               "the working memory of a stage for inference") {
-    cached_ = tokens_.address();
+    cached_stage& owner = from.lender != nullptr ? *from.lender : *this;
+    if (owner.part_ != part || owner.cache_ != cache)
+      throw config_error(
+          "heddle: a stage that uses the memory of another should have its layers and the extents of its cache");
+    cached_ = owner.tokens_.address();
+    state_memory_ = owner.states_.address();
+    if (from.lender != nullptr) {
+      held_.frozen().lend_weights(owner.held_.frozen().weights());
+      held_.lend_weights(backend, owner.held_.store().weights());
+    }
     model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
@@ -352,7 +369,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if constexpr (keeps::has_states)
       for (int l = 0; l < part_.count; ++l) {
         int at = 0;
-        auto* const begin = states_.address() + states_at_[static_cast<std::size_t>(l)];
+        auto* const begin = state_memory_ + states_at_[static_cast<std::size_t>(l)];
         at_.with_block(part_.first + l, [&](const auto& block) {
           each_state(block, [&](const auto& tensor) {
             f(part_.first + l, at++,
@@ -465,9 +482,10 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     return config;
   }
   static model::stage_layers without_gradients(model::stage_layers part,
-                                               stage_memory whose = stage_memory::own) noexcept {
+                                               memory_from from = stage_memory::own) noexcept {
     part.lent_gradients = true;
-    part.lent_weights = whose == stage_memory::lent;
+    part.lent_weights = from.whose == stage_memory::lent;
+    part.lent_frozen = from.lender != nullptr;
     return part;
   }
   typename places::placer placer_of(World& world) const {
@@ -622,7 +640,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     c.cache.of_block = block_of_cache(layer);
     if constexpr (keeps::has_states) {
       c.cache.states = cache_.states;
-      c.cache.states_of_block = states_.address() + states_at_[static_cast<std::size_t>(layer)];
+      c.cache.states_of_block = state_memory_ + states_at_[static_cast<std::size_t>(layer)];
     }
   }
 
@@ -640,8 +658,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   std::vector<std::int64_t> states_at_;  ///< the same of states
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;  ///< empty where the cache is lent
-  T* cached_ = nullptr;
+  T* cached_ = nullptr;      ///< its own, another stage's, or the caller's
   buffer<typename types::sum, space> states_;
+  typename types::sum* state_memory_ = nullptr;
   work_offsets work_at_{};
   buffer<T, space> work_;
   [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};

@@ -81,9 +81,10 @@ class model_runner {
   using config_type = typename Model::config;
   using whole_mesh = typename stage_type::whole_mesh;
 
+  /// `from`: as that of `cached_stage`.
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
-               stage_memory whose = stage_memory::own)
-      : model_runner(checked(config, world), world, backend, cache, max_rows, whose, false) {}
+               typename stage_type::memory_from from = stage_memory::own)
+      : model_runner(checked(config, world), world, backend, cache, max_rows, from, false) {}
   /// One of several replicas: ranks along axes that split samples. Each has a leader of its own, and all of them run each step, one without
   /// rows where they have none.
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
@@ -184,6 +185,20 @@ class model_runner {
   /// it names all of them. Errors: as above, and `config_error` for draws of rows that are not wanted, or where none can be drawn.
   void run(const step& s, std::span<T> logits, std::span<const compute::token_draw> draws,
            std::span<compute::token_drawn> drawn) {
+    require_draws(draws, drawn.size(), s.wanted.size());
+    require(s, logits.size(), !draws.empty() && draws.size() == s.wanted.size());
+    state_ = state::failed;  // until it has succeeded
+    if (control().size() > 1) {
+      message_.write(s);
+      send_message();
+    }
+    compute(s, logits, draws);
+    if constexpr (draws_on_device)
+      if (!draws.empty()) std::ranges::copy(step_draws_.drawn(), drawn.begin());
+    state_ = state::ready;
+  }
+  /// Throws what `run` would for a step and the size of its logits, before any rank hears of it.
+  void require(const step& s, std::size_t logits, bool all_drawn = false) const {
     require_ready("run");
     const step_limits limits_now = limits();
     require_step(s, limits_now);
@@ -197,20 +212,9 @@ class model_runner {
         throw config_error(
             "heddle: model_runner: rows of a masked model also see tokens behind them; a step should be everywhere");
     const std::int64_t expected = static_cast<std::int64_t>(s.wanted.size()) * limits_now.vocabulary;
-    require_draws(draws, drawn.size(), s.wanted.size());
-    const bool all_drawn = !draws.empty() && draws.size() == s.wanted.size();
-    if (static_cast<std::int64_t>(logits.size()) != expected && !(all_drawn && logits.empty()))
+    if (static_cast<std::int64_t>(logits) != expected && !(all_drawn && logits == 0))
       throw config_error("heddle: model_runner: " + std::to_string(s.wanted.size()) + " wanted rows have " +
-                         std::to_string(expected) + " logits, got room for " + std::to_string(logits.size()));
-    state_ = state::failed;  // until it has succeeded
-    if (control().size() > 1) {
-      message_.write(s);
-      send_message();
-    }
-    compute(s, logits, draws);
-    if constexpr (draws_on_device)
-      if (!draws.empty()) std::ranges::copy(step_draws_.drawn(), drawn.begin());
-    state_ = state::ready;
+                         std::to_string(expected) + " logits, got room for " + std::to_string(logits));
   }
   /// On the leader, after a step with `step::streams`: the residual stream of each wanted row as it leaves the last block, before the final norm.
   /// Shapes: [wanted rows, width].
@@ -259,11 +263,11 @@ class model_runner {
  private:
   enum class state : unsigned char { ready, finished, failed };
   model_runner(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
-               stage_memory whose, bool together)
+               typename stage_type::memory_from from, bool together)
       : world_(&world),
         backend_(&backend),
         together_(together),
-        stage_(config, world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows, whose) {
+        stage_(config, world, backend, layers_of(config, world.mesh(), world.rank()), cache, max_rows, from) {
     const std::int64_t elements = max_rows * config.width;
     auto& queue = stage_.queue();
     if (!stage_.is_first()) in_ = memory(queue, elements, "what comes from the stage before");

@@ -169,7 +169,7 @@ class language_parameters {
     const auto allocate = [&] {
       if (queue == nullptr) return;
       store_.allocate(*queue, part.lent_weights, part.lent_gradients);
-      if constexpr (buckets::freezes) frozen_.allocate(*queue, false, true);
+      if constexpr (buckets::freezes) frozen_.allocate(*queue, part.lent_frozen, true);
     };
     const placer place(mesh, rank);
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
@@ -259,7 +259,8 @@ class language_parameters {
   void find_tied() {
     if (tied_shape_.size() == 0 || lender_ != nullptr) return;
     if constexpr (!trains_table) {
-      tied_weight_ = heddle::v0::detail::first_element(frozen_.weight(tied_at_));
+      const bool frozen = heddle::v0::detail::first_element(frozen_.weights()) != nullptr;
+      tied_weight_ = frozen ? heddle::v0::detail::first_element(frozen_.weight(tied_at_)) : nullptr;
       return;
     }
     const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;

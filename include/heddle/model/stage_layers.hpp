@@ -15,12 +15,12 @@ namespace heddle::inline v0::model {
 /// Which layers a pipeline stage holds: blocks [first, first + count), the embedding on stage 0, the final norm and the
 /// head on stage `stages - 1`. A stage may hold no block. Where several pipelines run copies of one model, `replica`
 /// counts them; parameters count (in norms and saves) on the first. The memory of its weights or gradients may be lent by
-/// the caller: then the stage allocates none (`of_stage::can_lend_weights`).
+/// the caller: then the stage allocates none (`of_stage::can_lend_weights`). Frozen weights are lent by themselves.
 struct stage_layers {
   int first = 0, count = 0;
   int stage = 0, stages = 1;
   int replica = 0;
-  bool lent_weights = false, lent_gradients = false;
+  bool lent_weights = false, lent_gradients = false, lent_frozen = false;
   constexpr bool has_embedding() const noexcept { return stage == 0; }
   constexpr bool has_head() const noexcept { return stage == stages - 1; }
   friend constexpr bool operator==(const stage_layers&, const stage_layers&) = default;

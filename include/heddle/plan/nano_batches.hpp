@@ -29,6 +29,8 @@ struct nano_options {
   int layers =
       1;  ///< how many times the operations follow each other; the first of a layer read the last of the one before
   double share_step = 0.1;  ///< shares are multiples of it
+  double least_gain =
+      0;  ///< a plan that is not faster by so much, relative to its time, is not worth its cost: `serial`
 };
 
 /// A cut of the batch, shares and an order of operations.

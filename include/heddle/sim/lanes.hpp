@@ -34,14 +34,22 @@ struct share_table {
   struct point {
     double share = 0;
     double speed = 0;
+    friend bool operator==(const point&, const point&) = default;
   };
   std::array<std::vector<point>, lanes> points;  ///< of each lane, shares rising from 0 to 1
 
   HEDDLE_INLINE double operator()(lane l, double share) const;
+  friend bool operator==(const share_table&, const share_table&) = default;
 };
 
 /// The table measured on an A100. Source: Zhu et al. 2024, arXiv:2408.12757 (NanoFlow), table 3, and decode attention at 0.4 from its text.
 HEDDLE_INLINE share_table nanoflow_shares();
+
+/// The table as text, which `parse_share_table` reads back to the same value.
+HEDDLE_INLINE std::string to_text(const share_table& table);
+/// Reads it: of each lane, shares that rise from 0 to 1 and speeds that do not fall, to 1. Errors: `config_error` naming `source`, line and what
+/// was expected.
+HEDDLE_INLINE share_table parse_share_table(std::string_view text, std::string_view source = "the text of shares");
 
 /// Work on a lane.
 struct lane_work {

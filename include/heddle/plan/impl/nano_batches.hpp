@@ -107,11 +107,12 @@ class nano_search {
     require_nano_operations(operations);
     constexpr int most_rows = 1 << 30;
     if (o.rows < 1 || o.rows > most_rows || o.multiple < 1 || o.multiple > most_rows || o.parts < 1 ||
-        o.parts > most_nano_parts || o.layers < 1 || !(o.share_step >= 0.001 && o.share_step <= 1))
-      throw config_error(
-          heddle::detail::text_of({"heddle: nano-batches need rows, a multiple and layers of at least 1, 1 to ",
-                                   most_nano_parts, " parts and a step of shares from 0.001 to 1; got ", o.rows, ", ",
-                                   o.multiple, ", ", o.layers, ", ", o.parts, " and ", number_text(o.share_step)}));
+        o.parts > most_nano_parts || o.layers < 1 || !(o.share_step >= 0.001 && o.share_step <= 1) ||
+        !(o.least_gain >= 0))
+      throw config_error(heddle::detail::text_of(
+          {"heddle: nano-batches need rows, a multiple and layers of at least 1, 1 to ", most_nano_parts,
+           " parts, a step of shares from 0.001 to 1 and a least gain of at least 0; got ", o.rows, ", ", o.multiple,
+           ", ", o.layers, ", ", o.parts, ", ", number_text(o.share_step), " and ", number_text(o.least_gain)}));
     for (std::size_t i = 0; i < operations.size(); ++i)
       if (operations[i].where != sim::lane::compute) shared_.push_back(i);
     for (int k = 1; k * o.share_step < 1 + 1e-9; ++k) grid_.push_back((std::min)(k * o.share_step, 1.0));
@@ -136,7 +137,7 @@ class nano_search {
     best_.seconds = simulated(best_, options_.layers);
     best_.serial_seconds = serial;
     best_.bound = bound.seconds(work);
-    if (!(best_.seconds < serial * (1 - 1e-9))) {
+    if (!(best_.seconds * (1 + options_.least_gain) < serial * (1 - 1e-9))) {
       best_.parts = {options_.rows};
       best_.shares.clear();
       best_.order.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/line_reader.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/draw/gantt.hpp>
 #include <heddle/sim/lanes.hpp>
@@ -15,6 +16,7 @@
 #include <queue>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,43 @@ HEDDLE_INLINE share_table nanoflow_shares() {
   return {{{{{0, 0}, {1, 1}},
             {{0, 0}, {0.1, 0.2}, {0.2, 0.3}, {0.4, 0.8}, {0.8, 0.85}, {0.9, 0.95}, {1, 1}},
             {{0, 0}, {0.1, 0.3}, {0.2, 0.5}, {0.8, 0.9}, {0.9, 1}, {1, 1}}}}};
+}
+
+HEDDLE_INLINE std::string to_text(const share_table& table) {
+  std::string text = "heddle lane_shares 1\n";
+  for (std::size_t l = 0; l < lanes; ++l) {
+    text.append(lane_names[l]).append(" ").append(std::to_string(table.points[l].size()));
+    for (const share_table::point& p : table.points[l]) text += " " + number_text(p.share) + " " + number_text(p.speed);
+    text += "\n";
+  }
+  return text;
+}
+
+HEDDLE_INLINE share_table parse_share_table(std::string_view text, std::string_view source) {
+  heddle::detail::line_reader<config_error> lines(text, source);
+  constexpr std::string_view first = "heddle lane_shares 1";
+  lines.require("heddle", 3, first);
+  if (lines.word(1) != "lane_shares" || lines.word(2) != "1") lines.fail(heddle::detail::text_of({"expected ", first}));
+  share_table table;
+  for (std::size_t l = 0; l < lanes; ++l) {
+    constexpr int most_points = 1000;
+    const std::string form =
+        heddle::detail::text_of({lane_names[l], " <how many> and as many pairs of share and speed"});
+    if (!lines.next()) lines.fail("the text ends here; expected " + form);
+    if (lines.word(0) != lane_names[l] || lines.words() < 2) lines.fail("expected " + form);
+    const int count = lines.between(1, 2, most_points);
+    lines.expect(2 + 2 * static_cast<std::size_t>(count), form);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const share_table::point p{lines.between(2 + 2 * i, 0.0, 1.0), lines.between(3 + 2 * i, 0.0, 1.0)};
+      std::vector<share_table::point>& of = table.points[l];
+      if (i == 0 ? p.share != 0 : !(p.share > of.back().share && p.speed >= of.back().speed))
+        lines.fail("expected shares that rise from 0 on and speeds that do not fall");
+      of.push_back(p);
+    }
+    if (table.points[l].back() != share_table::point{1, 1}) lines.fail("expected speed 1 for share 1 at the end");
+  }
+  if (lines.next()) lines.fail("the table ends before this line");
+  return table;
 }
 
 namespace detail {
