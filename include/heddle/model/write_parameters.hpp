@@ -94,10 +94,10 @@ std::size_t bucket_of(const Stage& stage, const parameter& p) {
 
 // Writes this copy's share of a rank's part of a parameter.
 template <class Tensor, class T>
-void write_part(Tensor tensor, const parameter& p, stored_as how, std::span<const T> part, copy_of copy) {
-  require_shape_of(tensor, p, how);
+void write_part(Tensor tensor, const parameter& p, const source_name& to, std::span<const T> part, copy_of copy) {
+  const std::int64_t at = first_element_of(tensor, p, to.how, to.rows);
   if (p.count == 0) return;
-  if (how == stored_as::transposed) {
+  if (to.how == stored_as::transposed) {
     if (copy.index != 0) return;
     const auto [rows, columns] = matrix_runs(p);
     heddle::v0::detail::write_transposed(tensor, p.shape[0], std::span(rows.runs), std::span(columns.runs), part.data(),
@@ -109,7 +109,7 @@ void write_part(Tensor tensor, const parameter& p, stored_as how, std::span<cons
   for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
     const std::int64_t first = (std::max)(local, begin), last = (std::min)(local + length, end);
     if (first < last)
-      tensor.write(global + first - local,
+      tensor.write(at + global + first - local,
                    part.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first)));
   });
 }
@@ -145,7 +145,7 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
       const source_name to = name_of(std::string_view(one.name));
       const auto here = heddle::v0::detail::part_of_row<space>(weights, one.offset, one.count);
       const auto values = read_on_host<T, space>(stage.queue(), here);
-      detail::write_part(sink.tensor(to.name), one, to.how, std::span<const T>(values.elements()), copy);
+      detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
     });
   };
   if (which != which_parameters::frozen) {

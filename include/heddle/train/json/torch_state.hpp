@@ -158,7 +158,7 @@ class torch_part_writer final : public io::part_writer {
       model::for_each_tensor(parameter_of(parameter, region, *shapes_), [&](const model::parameter& one) {
         const model::source_name to = (*names_)(kind, one.name);
         model::detail::write_part(
-            sink_->tensor(to.name), one, to.how,
+            sink_->tensor(to.name), one, to,
             all.subspan(static_cast<std::size_t>(one.offset), static_cast<std::size_t>(one.count)), {});
       });
     };
@@ -187,7 +187,7 @@ class torch_part_reader {
     const auto [kind, parameter] = kind_and_parameter(name);
     model::for_each_tensor(parameter_of(parameter, region, *shapes_), [&](const model::parameter& one) {
       const model::source_name from = (*names_)(kind, one.name);
-      model::detail::read_part(source_->tensor(from.name), one, from.how,
+      model::detail::read_part(source_->tensor(from.name), one, from,
                                out.subspan(static_cast<std::size_t>(one.offset), static_cast<std::size_t>(one.count)));
     });
   }
