@@ -82,7 +82,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
   for (const char* model : {"gpt2",          "llama3",      "llama_tied",       "qwen2",          "qwen3",
                             "mixtral",       "qwen3_moe",   "qwen3_moe_plain",  "smollm3",        "granite",
                             "granite_tied",  "phi3",        "phi3_window",      "llama_yarn",     "qwen2_yarn",
-                            "qwen3_dynamic", "olmo2",       "deepseek",         "deepseek_dense", "deepseek_plain",
+                            "qwen3_dynamic", "olmo2", "gemma3",       "deepseek",         "deepseek_dense", "deepseek_plain",
                             "deepseek_fp8",  "deepseek_v2", "deepseek_v2_lite", "qwen3_fp8",      "bytes"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";

@@ -2,7 +2,7 @@
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
 Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin, phi3_golden.bin,
-llama_yarn_golden.bin, olmo2_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import json
@@ -36,6 +36,10 @@ SIZES = {
                  rotary={"rope_type": "longrope", "rope_theta": 1000.0, "partial_rotary_factor": 0.67, "short_factor": [1.0, 1.1],
                          "long_factor": [1.5, 4.0], "original_max_position_embeddings": 4}),
     "olmo2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
+    # Layer 1 sees all tokens.
+    "gemma3": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4,
+                   rotary={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.5},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "llama_yarn": dict(layers=2, heads=4, kv_heads=2, width=32, ffn=19, context=9, vocabulary=37, head_dim=8, tied=False, deviation=0.15,
                        rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 8}),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
@@ -64,12 +68,13 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
            "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
            "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+           "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
            "llama_yarn": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 # Files with a record of config.json, for tests that know no family by its type.
-WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2")
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3")
 
 
 def make_model(family):
@@ -82,6 +87,8 @@ def make_model(family):
         more = dict(no_rope_layer_interval=2, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     if family == "granite":
         more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
+    if family == "gemma3":
+        more = dict(sliding_window_pattern=2, query_pre_attn_scalar=5, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     if family == "olmo2":
         more = dict(pad_token_id=None, eos_token_id=2)
     if family == "phi3":
@@ -108,7 +115,7 @@ def make_model(family):
     g = torch.Generator().manual_seed(987)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            mean = 1.0 if "norm" in name else 0.0
+            mean = 1.0 if "norm" in name and family != "gemma3" else 0.0
             p.copy_(torch.randn(p.shape, generator=g) * s.get("deviation", 0.2 if deepseek else 0.3) + mean)
         for name, bias in selection_biases(model).items():
             bias.copy_(torch.randn(bias.shape, generator=g) * 0.2)

@@ -101,6 +101,10 @@ struct found_family {
     return Tied ? "tied olmo2" : "olmo2";
   }
   template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::gemma3<T, How, Tied>>, const md::gemma3_config&) const {
+    return Tied ? "tied gemma3" : "gemma3";
+  }
+  template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
   }
@@ -275,6 +279,45 @@ TEST_CASE("configurations of Phi-3, OLMo-2 and YaRN that transformers wrote", "[
   const auto dynamic = std::get<md::qwen3_config>(md::from_config(config_of("qwen3_dynamic")).config);
   CHECK(dynamic.yarn.factor == 1);
   CHECK(dynamic.scaling.factor == 1);
+}
+TEST_CASE("configurations of Gemma-3 that transformers wrote", "[model][hugging_face]") {
+  const json written = config_of("gemma3");
+  const auto found = md::from_config(written);
+  CHECK(md::with_model<float>(found, found_family{}) == "tied gemma3");
+  CHECK(found.family() == "gemma3_text");
+  const auto c = std::get<md::gemma3_config>(found.config);
+  CHECK(std::tuple(c.window, c.global_every, c.theta, c.local_theta, c.query_scalar) ==
+        std::tuple(7, 3, 1000.0, 100.0, 5.0));
+  CHECK(c.scaling == hd::compute::linear_scaling(2.5));
+  CHECK(c.embedding_multiplier() == std::sqrt(20.0));
+  constexpr double constant = md::gemma3_1b().embedding_multiplier();
+  CHECK(constant == Approx(std::sqrt(1152.0)).epsilon(1e-15));
+  CHECK(to_string(c).find("gemma3 layers=4 ") == 0);
+  CHECK(to_string(c).find(" window=7 global_every=3 local_theta=100 query_scalar=5") != std::string::npos);
+  const auto left_out = md::from_config({{"model_type", "gemma3_text"}});
+  CHECK(left_out.tied);
+  CHECK(std::get<md::gemma3_config>(left_out.config).global_every == 6);
+  CHECK(refusal(with(written, "attn_logit_softcapping", 50.0))
+            .find("'attn_logit_softcapping': expected null, got 50.0") != std::string::npos);
+  CHECK(refusal(with(written, "use_bidirectional_attention", true)).find("expected false, got true") !=
+        std::string::npos);
+  CHECK(refusal(with(written, "layer_types", {"full_attention", "sliding_attention"})).find("'layer_types': expected") !=
+        std::string::npos);
+  const std::string near = "sliding_attention", far = "full_attention";
+  CHECK(refusal(with(written, "layer_types", {near, far, far, near})).find("of 4 layers") != std::string::npos);
+  json rope = written["rope_parameters"];
+  rope[near] = {{"rope_type", "linear"}, {"factor", 2}};
+  CHECK(refusal(with(written, "rope_parameters", rope)).find("expected rotary positions without scaling") !=
+        std::string::npos);
+  md::gemma3_config wrong = c;
+  wrong.global_every = 0;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: gemma3_config.global_every must be at least 1, got 0");
+  CHECK(md::gemma3_1b().flops_per_token(512) < md::gemma3_1b().flops_per_token(1024));
+  // Two of eight layers are global: counted and described operations are the same.
+  md::gemma3_config small = c;
+  small.layers = 8;
+  small.global_every = 4;
+  CHECK(md::layers::training_flops(md::describe_gemma3(small), 9) == Approx(small.flops_per_token(9)));
 }
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
@@ -662,9 +705,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -811,7 +854,7 @@ TEST_CASE("published configurations are taken, or refused for the right reason",
     const auto about = md::from_config(config);
     const bool no_window = config.at("model_type") == "mistral" && config.at("sliding_window").is_null();
     CHECK(about.family() == (no_window ? std::string("llama") : config.at("model_type").get<std::string>()));
-    CHECK(about.tied == (config.value("tie_word_embeddings", false) || about.family() == "gpt2"));
+    CHECK(about.tied == (config.value("tie_word_embeddings", about.family() == "gemma3_text") || about.family() == "gpt2"));
     std::visit(
         [&](const auto& c) {
           CHECK(c.layers == 2);

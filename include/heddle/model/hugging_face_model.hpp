@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/model/deepseek_config.hpp>
+#include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/granite_config.hpp>
 #include <heddle/model/llama_config.hpp>
@@ -34,7 +35,7 @@ namespace heddle::inline v0::model {
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
-               qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config>
+               qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -42,10 +43,11 @@ struct hugging_face_model {
   std::optional<scale_blocks>
       scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3" or "olmo2".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2" or "gemma3_text".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2",    "llama",     "qwen2",   "qwen3",   "mixtral", "deepseek_v3",
-                                          "mistral", "qwen3_moe", "smollm3", "granite", "phi3",    "olmo2"};
+    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",      "qwen3",   "mixtral",
+                                          "deepseek_v3", "mistral", "qwen3_moe",  "smollm3", "granite",
+                                          "phi3",        "olmo2",   "gemma3_text"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
@@ -131,6 +133,7 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
       return block.empty() ? p.name == "lm_head.weight"
                            : p.name == block + ".input_layernorm.weight" ||
                                  p.name == block + ".post_attention_layernorm.weight" ||
+                                 p.name == block + ".pre_feedforward_layernorm.weight" ||
                                  p.name == block + ".post_feedforward_layernorm.weight";
     };
     detail::put_experts_in_order(at, end);

@@ -9,7 +9,8 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 /// Attention of an OLMo-2: a Llama's, with norms of all queries together, and of all keys.
-using joined_norms_attention = grouped_attention<false, false, true, storage::out_in, no_adapter, false, true>;
+using joined_norms_attention =
+    grouped_attention<false, false, true, storage::out_in, no_adapter, false, joined_head_norm>;
 
 /// OLMo-2 with Hugging Face's names. Source: Hugging Face `Olmo2ForCausalLM`.
 template <bool Tied = false, class Adapter = no_adapter>

@@ -193,6 +193,61 @@ inline olmo2_config olmo2_of(config_object& c) {
   c.only("attention_bias", false);
   return llama_of(c, {.context = 2048, .vocabulary = 50304}, "Olmo2ForCausalLM");
 }
+// Gemma-3 of texts: rotary settings are those of either kind of layer, or, in older configurations, of global ones and a base of the others.
+inline gemma3_config gemma3_of(config_object& c) {
+  c.only("attention_bias", false);
+  c.only("hidden_activation", "gelu_pytorch_tanh");
+  c.only_unless_null("attn_logit_softcapping", nullptr);
+  c.only_unless_null("final_logit_softcapping", nullptr);
+  c.only_unless_null("use_bidirectional_attention", false);
+  gemma3_config out = still_llama_of(c,
+                                     {.layers = 26,
+                                      .heads = 8,
+                                      .width = 2304,
+                                      .ffn = 9216,
+                                      .context = 131072,
+                                      .vocabulary = 262208,
+                                      .theta = 1000000,
+                                      .epsilon = 1e-6,
+                                      .head_elements = 256},
+                                     "Gemma3ForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) out.kv_heads = 4;
+  out.window = c.integer("sliding_window", 4096);
+  out.query_scalar = c.number("query_pre_attn_scalar", 256);
+  out.local_theta = c.number("rope_local_base_freq", 10000);
+  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"})
+    out.global_every = c.integer_unless_null(key, out.global_every);
+  if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
+    int every = 1;
+    while (types->is_array() && every <= out.layers && static_cast<std::size_t>(every) <= types->size() &&
+           (*types)[static_cast<std::size_t>(every - 1)] != "full_attention")
+      ++every;
+    bool fits = types->is_array() && types->size() == static_cast<std::size_t>(out.layers);
+    for (int l = 0; fits && l < out.layers; ++l)
+      fits = (*types)[static_cast<std::size_t>(l)] == ((l + 1) % every == 0 ? "full_attention" : "sliding_attention");
+    if (!fits)
+      c.fail("layer_types",
+             "\"sliding_attention\" or, after as many of these each time, \"full_attention\" for each of " +
+                 std::to_string(out.layers) + " layers");
+    out.global_every = every;
+  }
+  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
+  if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
+    config_object both = c.inside("rope_parameters");
+    llama_config near{.theta = out.local_theta};
+    both.find("full_attention");
+    read_rotary(out, both.inside("full_attention"));
+    if (both.find_unless_null("sliding_attention") != nullptr) read_rotary(near, both.inside("sliding_attention"));
+    if (near.scaling.factor != 1 || near.yarn.factor != 1)
+      both.fail("sliding_attention", "rotary positions without scaling");
+    out.local_theta = near.theta;
+    both.no_others();
+    if (c.find_unless_null("rope_scaling") != nullptr) c.fail("rope_scaling", "nothing beside rope_parameters");
+  } else {
+    read_any_rotary(c, out, read_rotary);
+  }
+  return out;
+}
 inline llama_config dense_qwen_of(config_object& c, int head_elements, const char* architecture) {
   return qwen_of(
       c, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
@@ -423,14 +478,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2,
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-3 of texts,
 /// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma3TextConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -440,7 +495,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   detail::config_object c(config, what, ignored_keys);
   const std::string family = c.text("model_type", "",
                                     {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
-                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2"});
+                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"});
   hugging_face_model out;
   if (c.find_unless_null("quantization_config") != nullptr)
     out.scales = detail::read_quantization(c.inside("quantization_config"));
@@ -449,7 +504,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
     out.config = detail::gpt2_of(c);
     out.tied = true;
   } else {
-    out.tied = c.flag("tie_word_embeddings", family == "smollm3");
+    out.tied = c.flag("tie_word_embeddings", family == "smollm3" || family == "gemma3_text");
     if (family == "llama") {
       out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
@@ -464,6 +519,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::smollm3_of(c);
     } else if (family == "granite") {
       out.config = detail::granite_of(c);
+    } else if (family == "gemma3_text") {
+      out.config = detail::gemma3_of(c);
     } else if (family == "olmo2") {
       out.config = detail::olmo2_of(c);
     } else if (family == "phi3") {

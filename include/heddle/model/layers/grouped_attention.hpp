@@ -30,14 +30,14 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
-/// are normed by their root mean square before they are rotated (Qwen-3), with `Joined` those of all heads together (OLMo-2). `Adapter` may put an adapter around the four products. `Windowed`: rows see the last
+/// are normed by their root mean square before they are rotated (Qwen-3), by `HeadNorm`: each for itself, all together (`joined_head_norm`: OLMo-2), or times 1 + w (`shifted_head_norm`: Gemma). `Adapter` may put an adapter around the four products. `Windowed`: rows see the last
 /// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), how many elements of a head do (`rotating`: Phi-4-mini), and by what scores are
 /// multiplied (`score_scale`: Granite).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
-          class Adapter = no_adapter, bool Windowed = false, bool Joined = false>
+          class Adapter = no_adapter, bool Windowed = false, template <class...> class HeadNorm = head_norm>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
@@ -48,10 +48,9 @@ struct grouped_attention {
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, Joined>;
+  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm>;
   template <class... Heads>
-  using norm_layer =
-      std::conditional_t<HeadNorms, std::conditional_t<Joined, joined_head_norm<Heads...>, head_norm<Heads...>>, leaf>;
+  using norm_layer = std::conditional_t<HeadNorms, HeadNorm<Heads...>, leaf>;
   using q_norm_layer = norm_layer<dim::heads, dim::group>;
   using k_norm_layer = norm_layer<dim::heads>;
 

@@ -16,24 +16,38 @@ namespace heddle::inline v0::model::layers {
 /// Shapes: x, y [rows, Heads..., head_size]; w [head_size].
 /// Errors: `config_error` where the statistics are computed again and the output is not.
 /// Source: Henry et al. 2020, arXiv:2010.04245 (norms of queries and keys); Yang et al. 2025, arXiv:2505.09388.
-template <class... Heads>
-struct head_norm : detail::rms_norm_verbs<head_norm<Heads...>> {
+/// `Shifted`: times 1 + w, as `rms_norm`.
+template <bool Shifted, class... Heads>
+struct norm_of_heads : detail::rms_norm_verbs<norm_of_heads<Shifted, Heads...>> {
   const char* name = "";
   std::array<std::int64_t, sizeof...(Heads)> heads{};
   std::int64_t head_size = 0;
   double epsilon = 0;
   activation_set role{};  ///< what recomputation calls its output and statistics
 
-  constexpr head_norm() = default;
-  constexpr head_norm(const char* called, std::array<std::int64_t, sizeof...(Heads)> of_heads, std::int64_t elements,
-                      double added, activation_set kept_as = {})
+  constexpr norm_of_heads() = default;
+  constexpr norm_of_heads(const char* called, std::array<std::int64_t, sizeof...(Heads)> of_heads,
+                          std::int64_t elements, double added, activation_set kept_as = {})
       : name(called), heads(of_heads), head_size(elements), epsilon(added), role(kept_as) {}
 
   constexpr auto parameters() const {
-    return list(parameter<weight, dims<dim::head_size>, dims<>, dims<Heads...>>{"weight", {head_size}, 0, 1});
+    return list(
+        parameter<weight, dims<dim::head_size>, dims<>, dims<Heads...>>{"weight", {head_size}, 0, Shifted ? 0 : 1});
   }
   constexpr auto activations() const {
-    return list(activation<inverse_deviation, life::until_weight, dims<Heads...>>{heads, role});
+    const activation<inverse_deviation, life::until_weight, dims<Heads...>> statistics{heads, role};
+    if constexpr (Shifted) {
+      std::array<std::int64_t, sizeof...(Heads) + 1> extents{};
+      for (std::size_t i = 0; i < heads.size(); ++i) extents[i] = heads[i];
+      extents[heads.size()] = head_size;
+      return list(statistics, activation<shifted_weight, life::scratch, dims<Heads..., dim::head_size>>{extents});
+    } else {
+      return list(statistics);
+    }
+  }
+  template <class B>
+  static typename B::const_row weights(const B& b) {
+    return detail::norm_weights<Shifted>(b);
   }
   template <class Layouts>
   using laid = propagate_through<op::rms_norm<1 + sizeof...(Heads)>,
@@ -45,6 +59,13 @@ struct head_norm : detail::rms_norm_verbs<head_norm<Heads...>> {
     return {m.address(), dynamic_shape<2>(m.size() / head_size, head_size)};
   }
 };
+
+/// A norm of each head.
+template <class... Heads>
+using head_norm = norm_of_heads<false, Heads...>;
+/// The same, times 1 + w.
+template <class... Heads>
+using shifted_head_norm = norm_of_heads<true, Heads...>;
 
 struct row_sum : statistic {};  ///< scratch: what is added up over the columns of each row, on all ranks that have some
 
