@@ -117,7 +117,7 @@ std::string prefix_in(const io::torch_folder& folder, const md::hugging_face_mod
   for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
   for (const std::string& name : folder.names()) {
     if (!name.ends_with(first) || name.starts_with(hd::train::torch_names{}.optimizer)) continue;
-    const md::hugging_face_names names{name.substr(0, name.size() - first.size())};
+    const md::hugging_face_names names{name.substr(0, name.size() - first.size()), md::names_of(about).fused};
     for (const std::string& other : folder.names())
       if (other.starts_with(names.prefix) &&
           !(names.prefix.empty() && other.starts_with(hd::train::torch_names{}.optimizer)))
@@ -166,7 +166,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto outlines = md::outlines_of<float>(config);
   const source from(s.from, about.scales, outlines.front().name);
-  md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
+  md::hugging_face_names names = md::names_of(about), of_source;
   if (from.published) {
     of_source = names = md::names_in(*from.published);
     std::vector<std::string> parameters;
@@ -181,7 +181,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     return at == facts.end() ? std::optional<std::string>() : at->second;
   };
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
-  if (from.torch) of_source.prefix = prefix_in(*from.torch, about, outlines);
+  if (from.torch) of_source = {prefix_in(*from.torch, about, outlines), md::names_of(about).fused};
   const hd::train::torch_names in_torch;
   const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
@@ -237,8 +237,9 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
           to_read += one.count * width;
         } else if (s.dry_run) {
           const md::source_name stored = of_source(one.name);
-          io::safetensors_reads reads(from.published->tensor(stored.name));
-          md::for_each_read(one, stored.how, [&](std::int64_t first, std::int64_t n) { reads.read(first, n); });
+          const auto& tensor = from.published->tensor(stored.name);
+          io::safetensors_reads reads(tensor);
+          md::for_each_read(tensor, one, stored, [&](std::int64_t first, std::int64_t n) { reads.read(first, n); });
           to_read += reads.bytes();
         }
       });
@@ -271,7 +272,10 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
             for (const std::string& slot : slots) {  // the weights are written: their place is free
               hd::train::read_weights(stage, *from.saved, slot + "/");
               md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
-                return in_torch(slot, published(parameter).name);
+                const md::source_name at = published(parameter);
+                md::source_name to = in_torch(slot, at.name);
+                to.rows = at.rows;
+                return to;
               });
             }
             if (!slots.empty() && world.rank() == 0)

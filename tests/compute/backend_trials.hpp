@@ -243,6 +243,14 @@ auto norms(std::int64_t rows, std::int64_t columns) {
     copied(y, z), co::run<co::ops::rms_norm_backward_input>(t.backend, dy, x, w, rstd, z);
   t.note("rms_norm_backward_input", z);
   co::run<co::ops::rms_norm_backward_weight>(t.backend, dy, x, rstd, dw), t.note("rms_norm_backward_weight", dw);
+  auto sum = t.sums(rows);
+  const S count = static_cast<S>(2 * columns + 1);  // as if others had the rest
+  co::run<co::ops::row_sum_squares>(t.backend, x, sum), t.note("row_sum_squares", sum);
+  co::run<co::ops::rms_norm_of_sums>(t.backend, x, w, sum, count, S(1e-5), y, rstd), t.note("rms_norm_of_sums", y);
+  t.note("rstd of sums", rstd);
+  co::run<co::ops::rms_norm_row_dot>(t.backend, dy, x, w, sum), t.note("rms_norm_row_dot", sum);
+  co::run<co::ops::rms_norm_backward_of_sums>(t.backend, dy, x, w, rstd, sum, count, y);
+  t.note("rms_norm_backward_of_sums", y);
   return t.results;
 }
 

@@ -26,7 +26,8 @@ template <class... Ops>
 struct list {};
 using all_operations =
     list<ops::layer_norm, ops::layer_norm_backward_input, ops::layer_norm_backward_weight, ops::rms_norm,
-         ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_max, ops::row_sum_exp, ops::pick_target,
+         ops::rms_norm_backward_input, ops::rms_norm_backward_weight, ops::row_sum_squares, ops::rms_norm_of_sums,
+         ops::rms_norm_row_dot, ops::rms_norm_backward_of_sums, ops::row_max, ops::row_sum_exp, ops::pick_target,
          ops::cross_entropy_backward, ops::weighted_cross_entropy_backward, ops::add_to_softmax, ops::rescale_softmax,
          ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
          ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
@@ -192,6 +193,26 @@ struct definition {
   }
   void operator()(ops::rms_norm_backward_weight, const v& dy, const v& x, const v& rstd, v& dw) const {
     each([&](auto i, auto j, auto at) { dw[j] += dy[at] * (x[at] * rstd[i]); });
+  }
+
+  void operator()(ops::row_sum_squares, const v& x, v& sum) const {
+    sum = of_rows();
+    each([&](auto i, auto, auto at) { sum[i] += x[at] * x[at]; });
+  }
+  void operator()(ops::rms_norm_of_sums, const v& x, const v& w, const v& sum, S count, S eps, v& y, v& rstd) const {
+    using std::sqrt;
+    for (std::size_t i = 0; i < rstd.size(); ++i) rstd[i] = S(1) / sqrt(sum[i] / count + eps);
+    each([&](auto i, auto j, auto at) { y[at] = x[at] * rstd[i] * w[j]; });
+  }
+  void operator()(ops::rms_norm_row_dot, const v& dy, const v& x, const v& w, v& sum) const {
+    sum = of_rows();
+    each([&](auto i, auto j, auto at) { sum[i] += dy[at] * w[j] * x[at]; });
+  }
+  void operator()(ops::rms_norm_backward_of_sums, const v& dy, const v& x, const v& w, const v& rstd, const v& sum,
+                  S count, v& dx) const {
+    v back = of_rows();
+    for (std::size_t i = 0; i < back.size(); ++i) back[i] = rstd[i] * rstd[i] * sum[i] / count;
+    each([&](auto i, auto j, auto at) { dx[at] = rstd[i] * (dy[at] * w[j] - x[at] * back[i]); });
   }
 
   using ids = std::vector<std::int32_t>;

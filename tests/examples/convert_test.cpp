@@ -95,9 +95,12 @@ struct scratch {
 
 TEST_CASE("a model of transformers is written byte by byte as it was, on every mesh", "[examples][convert]") {
   const scratch folder;
-  for (const std::string name : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "qwen3_moe",
-                                 "qwen3_moe_plain", "smollm3", "granite", "granite_tied", "deepseek", "deepseek_dense",
-                                 "deepseek_plain", "deepseek_v2", "deepseek_v2_lite", "bytes"})
+  for (const std::string name : {"gpt2",        "llama3",           "llama_tied",     "qwen2",
+                                 "qwen3",       "mixtral",          "qwen3_moe",      "qwen3_moe_plain",
+                                 "smollm3",     "granite",          "granite_tied",   "phi3",
+                                 "phi3_window", "llama_yarn",       "qwen2_yarn",     "qwen3_dynamic",
+                                 "olmo2", "gemma3",       "deepseek",         "deepseek_dense", "deepseek_plain",
+                                 "deepseek_v2", "deepseek_v2_lite", "bytes"})
     for (const std::string mesh : {"dp=1", "tp=2", "pp=2", "dp=2,tp=2", "dp=3,pp=2"}) {
       CAPTURE(name, mesh);
       const std::string files = name == "llama3" ? " --max-file-bytes 30000" : "";
@@ -206,8 +209,7 @@ TEST_CASE("files are cut where transformers cuts them", "[examples][convert]") {
   for (const auto& cut : nlohmann::json::parse(bytes_of(models / "cuts.json"))) {
     const auto name = cut.at("model").get<std::string>(), bytes = std::to_string(cut.at("bytes").get<int>());
     CAPTURE(name, bytes);
-    const answer a =
-        convert("--from " + (models / name).string() + " --to none --dry-run --max-file-bytes " + bytes);
+    const answer a = convert("--from " + (models / name).string() + " --to none --dry-run --max-file-bytes " + bytes);
     REQUIRE(a.status == 0);
     std::vector<std::vector<std::string>> files;
     std::istringstream lines(a.text);
@@ -412,10 +414,11 @@ TEST_CASE("a save of gpt2_train becomes a model that the other programs continue
   for (std::ofstream out(text); out.tellp() < 40000;) out << "it is what it is, and that was that\n";
   for (const std::string dtype : {"f32", "f64"}) {
     CAPTURE(dtype);
-    const answer trained = run(
-        "gpt2_train --mesh dp=1,pp=2,tp=1 --microbatches 2 --layers 2 --width 32 --heads 2 --context 32 --batch 8 "
-        "--steps 60 --lr 0.01 --validate-every 0 --save-every 40 --sample 12 --temperature 0 --trace= --timeline= "
-        "--prompt 'it is ' --dtype " + dtype + " --data " + text + " --save " + path("saves" + dtype));
+    const answer trained =
+        run("gpt2_train --mesh dp=1,pp=2,tp=1 --microbatches 2 --layers 2 --width 32 --heads 2 --context 32 --batch 8 "
+            "--steps 60 --lr 0.01 --validate-every 0 --save-every 40 --sample 12 --temperature 0 --trace= --timeline= "
+            "--prompt 'it is ' --dtype " +
+            dtype + " --data " + text + " --save " + path("saves" + dtype));
     CAPTURE(trained.text);
     if (dtype == "f64" && trained.text.find("compiled for --dtype f32 only") != std::string::npos) continue;
     REQUIRE(trained.status == 0);
@@ -429,8 +432,7 @@ TEST_CASE("a save of gpt2_train becomes a model that the other programs continue
       const answer converted = convert("--from " + from + " --to " + model + " --mesh tp=2");
       CAPTURE(converted.text);
       REQUIRE(converted.status == 0);
-      const answer made =
-          run("generate --model " + model + " --prompt 'it is ' --max-tokens 12 --temperature 0");
+      const answer made = run("generate --model " + model + " --prompt 'it is ' --max-tokens 12 --temperature 0");
       CAPTURE(made.text);
       CHECK(made.status == 0);
       CHECK("it is " + made.text.substr(0, 12) == expected.substr(0, 18));

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin,
-deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin, phi3_golden.bin,
+llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import json
@@ -31,6 +31,17 @@ SIZES = {
     "qwen3_moe": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, experts=5, chosen=2),
     "smollm3": dict(layers=3, heads=6, kv_heads=2, width=24, ffn=28, context=9, vocabulary=37, head_dim=4, tied=True),
     "granite": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
+    # A window, half of a head that rotates, with the factors of long sequences.
+    "phi3": dict(layers=2, heads=6, kv_heads=2, width=36, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False, window=5, deviation=0.1,
+                 rotary={"rope_type": "longrope", "rope_theta": 1000.0, "partial_rotary_factor": 0.67, "short_factor": [1.0, 1.1],
+                         "long_factor": [1.5, 4.0], "original_max_position_embeddings": 4}),
+    "olmo2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=False),
+    # Layer 1 sees all tokens.
+    "gemma3": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4,
+                   rotary={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.5},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+    "llama_yarn": dict(layers=2, heads=4, kv_heads=2, width=32, ffn=19, context=9, vocabulary=37, head_dim=8, tied=False, deviation=0.15,
+                       rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 8}),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
                      router=dict(n_shared_experts=2, n_group=3, topk_group=2)),
@@ -55,11 +66,15 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
            "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
            "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
+           "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
+           "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+           "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+           "llama_yarn": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 # Files with a record of config.json, for tests that know no family by its type.
-WITH_CONFIG = ("qwen3_moe", "smollm3", "granite")
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3")
 
 
 def make_model(family):
@@ -72,6 +87,12 @@ def make_model(family):
         more = dict(no_rope_layer_interval=2, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     if family == "granite":
         more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
+    if family == "gemma3":
+        more = dict(sliding_window_pattern=2, query_pre_attn_scalar=5, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+    if family == "olmo2":
+        more = dict(pad_token_id=None, eos_token_id=2)
+    if family == "phi3":
+        more = dict(pad_token_id=None, bos_token_id=1, eos_token_id=2, original_max_position_embeddings=4)
     if "window" in s:
         more["sliding_window"] = s["window"]
     deepseek = family.startswith("deepseek")
@@ -94,8 +115,8 @@ def make_model(family):
     g = torch.Generator().manual_seed(987)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            mean = 1.0 if "norm" in name else 0.0
-            p.copy_(torch.randn(p.shape, generator=g) * (0.2 if deepseek else 0.3) + mean)
+            mean = 1.0 if "norm" in name and family != "gemma3" else 0.0
+            p.copy_(torch.randn(p.shape, generator=g) * s.get("deviation", 0.2 if deepseek else 0.3) + mean)
         for name, bias in selection_biases(model).items():
             bias.copy_(torch.randn(bias.shape, generator=g) * 0.2)
     return model
@@ -142,6 +163,13 @@ def by_name(named, plain_names):
         elif name.endswith(".experts.down_proj"):
             at = name.replace(".mlp.experts.down_proj", ".block_sparse_moe.experts.*")
             result[at + ".w2.weight"] = t.flatten(0, 1).clone()
+        elif name.endswith(".qkv_proj.weight"):
+            kv = (t.shape[0] - t.shape[1]) // 2  # as many rows of queries as columns
+            for part, rows in zip("qkv", t.split([t.shape[1], kv, kv])):
+                result[name.replace("qkv_proj", part + "_proj")] = rows.clone()
+        elif name.endswith(".mlp.gate_up_proj.weight"):
+            for part, rows in zip(("gate_proj", "up_proj"), t.chunk(2)):
+                result[name.replace("gate_up_proj", part)] = rows.clone()
         else:
             result[at] = t.clone()
     return result

@@ -1,6 +1,7 @@
-// heddle/model/config_checks.hpp: checks of ranges and deviations that all configurations of models share.
+// heddle/model/config_checks.hpp: checks of ranges, deviations and YaRN that all configurations of models share.
 #pragma once
 
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 
@@ -26,6 +27,30 @@ struct config_checks {
     if (!(value >= 0 && std::isfinite(value)))
       throw config_error("heddle: " + std::string(config) + ".initial_deviation must be a finite number >= 0, got " +
                          number_text(value));
+  }
+  // YaRN beside frequencies with another scaling, of this factor.
+  void yarn(const compute::yarn_scaling& y, double other_factor, double theta) const {
+    const std::string name = "heddle: " + std::string(config) + ".yarn.";
+    const auto must = [&](bool holds, const char* setting, const char* expected, double value) {
+      if (!holds) throw config_error(name + setting + " must be " + expected + ", got " + number_text(value));
+    };
+    const auto positive = [&](const char* setting, double value) {
+      must(value > 0 && value <= 1e12, setting, "a positive number", value);
+    };
+    positive("factor", y.factor);
+    positive("original", y.original);
+    positive("slow", y.slow);
+    must(y.fast >= y.slow && y.fast <= 1e12, "fast", ("at least yarn.slow = " + number_text(y.slow)).c_str(), y.fast);
+    const auto at_least_zero = [&](const char* setting, double value) {
+      must(value >= 0 && value <= 1e12, setting, "0 to 1e12", value);
+    };
+    at_least_zero("mscale", y.mscale);
+    at_least_zero("mscale_all", y.mscale_all);
+    at_least_zero("attention_factor", y.attention_factor.value_or(1));
+    if ((y.factor != 1 && theta <= 1) || ((y.factor != 1 || y.attention_factor) && other_factor != 1))
+      throw config_error("heddle: a " + std::string(config) +
+                         " with yarn must have scaling.factor 1 and theta above 1, got " + number_text(other_factor) +
+                         " and " + number_text(theta));
   }
 };
 

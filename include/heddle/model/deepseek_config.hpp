@@ -110,26 +110,7 @@ struct deepseek_config {
     positive("factor", factor);
     positive("theta", theta);
     positive("epsilon", epsilon);
-    positive("yarn.factor", yarn.factor);
-    positive("yarn.original", yarn.original);
-    positive("yarn.slow", yarn.slow);
-    if (!(yarn.fast >= yarn.slow && yarn.fast <= 1e12))
-      throw config_error("heddle: deepseek_config.yarn.fast must be at least yarn.slow = " + number_text(yarn.slow) +
-                         ", got " + number_text(yarn.fast));
-    const auto at_least_zero = [](const char* name, double value) {
-      if (!(value >= 0 && value <= 1e12)) {
-        char text[32];
-        const char* const end = std::to_chars(text, text + sizeof text, value).ptr;
-        throw config_error("heddle: deepseek_config.yarn." + std::string(name) + " must be 0 to 1e12, got " +
-                           std::string(static_cast<const char*>(text), end));
-      }
-    };
-    at_least_zero("mscale", yarn.mscale);
-    at_least_zero("mscale_all", yarn.mscale_all);
-    at_least_zero("attention_factor", yarn.attention_factor.value_or(1));
-    if ((yarn.factor != 1 && theta <= 1) || ((yarn.factor != 1 || yarn.attention_factor) && scaling.factor != 1))
-      throw config_error("heddle: a deepseek_config with yarn must have scaling.factor 1 and theta above 1, got " +
-                         number_text(scaling.factor) + " and " + number_text(theta));
+    check.yarn(yarn, scaling.factor, theta);
     check.deviation(initial_deviation);
     if (const double all = numbers<double>(); all > 0x1p62)
       throw config_error("heddle: a deepseek_config must have at most 2^62 parameters, got " + number_text(all));

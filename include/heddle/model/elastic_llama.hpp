@@ -32,8 +32,8 @@ template <class T, class How = megatron<>>
 struct elastic_llama : described<elastic_llama<T, How>, T, batch<T>, llama_config, How> {
   static constexpr auto describe(const llama_config& c) {
     using layers::storage;
-    using attention =
-        layers::grouped_attention<false, false, false, storage::out_in, layers::no_adapter, false, storage::in_out>;
+    using attention = layers::grouped_attention<false, false, false, storage::out_in, layers::no_adapter, false,
+                                                layers::head_norm, storage::in_out>;
     using to_hidden = layers::linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
     using from_hidden = layers::linear<dims<dim::ffn>, dims<dim::width>, false, storage::in_out>;
     const double s = c.initial_deviation;

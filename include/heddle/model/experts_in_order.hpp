@@ -42,7 +42,7 @@ class experts_in_order {
     const auto found = moved_.find(parameter);
     if (found == moved_.end()) return name_of_(parameter);
     source_name from = name_of_(std::string_view(found->second.name));
-    from.rows = found->second.rows;
+    from.order = found->second.order;
     return from;
   }
 

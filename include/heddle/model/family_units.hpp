@@ -35,6 +35,12 @@
 #define HEDDLE_MODELS_smollm3(M, KIND, T) M(KIND, model::tied_by_config<model::smollm3<T>>)
 /// Models of Granite.
 #define HEDDLE_MODELS_granite(M, KIND, T) M(KIND, model::tied_by_config<model::granite<T>>)
+/// Models of Phi-3 and Phi-4.
+#define HEDDLE_MODELS_phi3(M, KIND, T) M(KIND, model::tied_by_config<model::phi3<T>>)
+/// Models of OLMo-2.
+#define HEDDLE_MODELS_olmo2(M, KIND, T) M(KIND, model::tied_by_config<model::olmo2<T>>)
+/// Models of Gemma-3.
+#define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
 /// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
   M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)
@@ -64,6 +70,7 @@ Result with_compiled_model(const any_config& config, F&& f) {
       const std::string all = compiled_families_list;
       std::string name(config.of.family());
       if (name.starts_with("deepseek")) name = "deepseek";
+      if (name == "gemma3_text") name = "gemma3";
       name += families_suffix<T>;
       throw config_error("heddle: heddle::families was compiled without " + name + ": it has " + all +
                          "; configure heddle with -DHEDDLE_FAMILIES=\"" + all + ";" + name +

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <heddle/model/deepseek_config.hpp>
+#include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/granite_config.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/mistral_config.hpp>
+#include <heddle/model/phi3_config.hpp>
 #include <heddle/model/mixtral_config.hpp>
+#include <heddle/model/olmo2_config.hpp>
 #include <heddle/model/qwen3_moe_config.hpp>
 #include <heddle/model/qwen_config.hpp>
 #include <heddle/model/smollm3_config.hpp>
@@ -32,7 +35,7 @@ namespace heddle::inline v0::model {
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
-               qwen3_moe_config, smollm3_config, granite_config>
+               qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -40,10 +43,11 @@ struct hugging_face_model {
   std::optional<scale_blocks>
       scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3" or "granite".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2" or "gemma3_text".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",     "qwen3",   "mixtral",
-                                          "deepseek_v3", "mistral", "qwen3_moe", "smollm3", "granite"};
+    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",      "qwen3",   "mixtral",
+                                          "deepseek_v3", "mistral", "qwen3_moe",  "smollm3", "granite",
+                                          "phi3",        "olmo2",   "gemma3_text"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
@@ -51,14 +55,41 @@ struct hugging_face_model {
 /// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`.
 struct hugging_face_names {
   std::string prefix{};
+  bool fused =
+      false;  ///< queries, keys and values are rows of one tensor, gates and their factors of another, as files of Phi-3 have them
 
-  source_name operator()(std::string_view parameter) const { return {prefix + std::string(parameter)}; }
+  source_name operator()(std::string_view parameter) const {
+    if (fused)
+      for (const auto& [part, whole, rows] : parts)
+        if (parameter.ends_with(part)) {
+          parameter.remove_suffix(part.size());
+          return {prefix + std::string(parameter) + whole, stored_as::is, rows};
+        }
+    return {prefix + std::string(parameter)};
+  }
+
+ private:
+  struct part_of_tensor {
+    std::string_view part;
+    const char* whole;
+    rows_in_tensor rows;
+  };
+  static constexpr part_of_tensor parts[] = {{".q_proj.weight", ".qkv_proj.weight", rows_in_tensor::first},
+                                             {".k_proj.weight", ".qkv_proj.weight", rows_in_tensor::before_last},
+                                             {".v_proj.weight", ".qkv_proj.weight", rows_in_tensor::last},
+                                             {".gate_proj.weight", ".gate_up_proj.weight", rows_in_tensor::first},
+                                             {".up_proj.weight", ".gate_up_proj.weight", rows_in_tensor::last}};
 };
 
-/// The names in a source: files of GPT-2 have them with "transformer." before them, or without.
+/// The names in a source: files of GPT-2 have them with "transformer." before them, or without; those of Phi-3 are fused.
 template <class Source>
 hugging_face_names names_in(const Source& source) {
-  return {source.contains("transformer.wte.weight") ? "transformer." : ""};
+  return {source.contains("transformer.wte.weight") ? "transformer." : "",
+          source.contains("model.layers.0.self_attn.qkv_proj.weight")};
+}
+/// The names in files that are written for a model.
+inline hugging_face_names names_of(const hugging_face_model& m) {
+  return {m.family() == "gpt2" ? "transformer." : "", m.family() == "phi3"};
 }
 
 namespace detail {
@@ -99,9 +130,11 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
     const std::string block = block_of(at->name);
     auto end = std::find_if(at, all.end(), [&](const parameter_outline& p) { return block_of(p.name) != block; });
     const auto is_last = [&](const parameter_outline& p) {
-      return block.empty()
-                 ? p.name == "lm_head.weight"
-                 : p.name == block + ".input_layernorm.weight" || p.name == block + ".post_attention_layernorm.weight";
+      return block.empty() ? p.name == "lm_head.weight"
+                           : p.name == block + ".input_layernorm.weight" ||
+                                 p.name == block + ".post_attention_layernorm.weight" ||
+                                 p.name == block + ".pre_feedforward_layernorm.weight" ||
+                                 p.name == block + ".post_feedforward_layernorm.weight";
     };
     detail::put_experts_in_order(at, end);
     std::vector<parameter_outline> last;

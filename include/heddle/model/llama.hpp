@@ -36,6 +36,7 @@ constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapte
     attention.k_norm = typename Attention::k_norm_layer("k_norm", {h}, e, c.epsilon, detail::kept_qkv);
   }
   if constexpr (Attention::has_window) attention.window = window;
+  attention.yarn = c.yarn;
   return language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
                         "model.layers.", c.layers,
                         sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),

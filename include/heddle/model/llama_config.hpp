@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>
 
 #include <charconv>
@@ -33,6 +34,7 @@ struct llama_config {
   double epsilon = 1e-5;              ///< added to the mean square by norms
   double initial_deviation = 0.02;    ///< of weights and embeddings
   int head_elements = 0;              ///< of each head; 0: width / heads
+  compute::yarn_scaling yarn{};       ///< instead of `scaling`, where its factor is not 1
 
   constexpr int head_dim() const noexcept { return head_elements > 0 ? head_elements : heads > 0 ? width / heads : 0; }
   /// Of all query heads together: `width`, unless `head_elements` says otherwise.

@@ -24,12 +24,16 @@
 
 namespace heddle::inline v0::model {
 
-/// Where a parameter is in a source: the name of a tensor, and whether it is the transpose. `rows`: its row i is row rows[i] of the tensor;
-/// empty: they have one order.
+/// The rows of a tensor that a parameter is, where files have several in one: the first, the last, or as many before the last.
+enum class rows_in_tensor : unsigned char { all, first, before_last, last };
+
+/// Where a parameter is in a source: the name of a tensor, whether it is the transpose, and which of its rows they are. `order`: its row i is row
+/// order[i] of the tensor; empty: they have one order.
 struct source_name {
   std::string name;
   stored_as how = stored_as::is;
-  std::vector<std::int64_t> rows{};
+  rows_in_tensor rows = rows_in_tensor::all;
+  std::vector<std::int64_t> order{};
 };
 
 namespace detail {
@@ -51,10 +55,20 @@ inline std::vector<heddle::v0::detail::stretch> runs_of(const parameter& p, std:
   return runs;
 }
 
-// Errors: `layout_error` if the tensor is not the parameter, or its transpose.
+// The element of the tensor at which the parameter begins.
+// Errors: `layout_error` if the tensor is not the parameter, or its transpose, or has not its rows.
 template <class Tensor>
-void require_shape_of(const Tensor& tensor, const parameter& p, stored_as how) {
+std::int64_t first_element_of(const Tensor& tensor, const parameter& p, stored_as how, rows_in_tensor rows) {
   std::vector<std::int64_t> wanted = p.shape;
+  std::int64_t first = 0;
+  if (rows != rows_in_tensor::all) {
+    const std::int64_t behind = rows == rows_in_tensor::last ? 1 : rows == rows_in_tensor::before_last ? 2 : 0;
+    const std::int64_t all = tensor.shape().empty() ? 0 : tensor.shape()[0];
+    if (how == stored_as::is && !wanted.empty() && all >= (std::max)(behind, std::int64_t{1}) * wanted[0]) {
+      first = (behind > 0 ? all - behind * wanted[0] : 0) * (wanted[0] > 0 ? p.global_count() / wanted[0] : 0);
+      wanted[0] = all;
+    }
+  }
   if (how == stored_as::transposed) {
     if (wanted.size() != 2)
       throw layout_error("heddle: " + std::string(tensor.where()) +
@@ -67,6 +81,7 @@ void require_shape_of(const Tensor& tensor, const parameter& p, stored_as how) {
     throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
                        heddle::v0::detail::shown_extents(wanted) + ", the tensor " +
                        heddle::v0::detail::shown_extents(published));
+  return first;
 }
 
 // The rows and columns of the whole matrix that a rank holds, and how many elements they are.
@@ -86,19 +101,19 @@ inline std::pair<held_runs, held_runs> matrix_runs(const parameter& p) {
 // Errors: `config_error` for an order of other rows, or of a transposed tensor.
 template <class F>
 void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
-  if (from.rows.empty()) return for_each_run(p, f);
+  if (from.order.empty()) return for_each_run(p, f);
   const std::int64_t rows = p.shape[0];
-  if (from.how == stored_as::transposed || std::ssize(from.rows) != rows)
+  if (from.how == stored_as::transposed || std::ssize(from.order) != rows)
     throw config_error("heddle: the parameter '" + p.name + "' is read in an order of its " + std::to_string(rows) +
                        " rows from a tensor that is not transposed, got an order of " +
-                       std::to_string(from.rows.size()) +
+                       std::to_string(from.order.size()) +
                        (from.how == stored_as::transposed ? " and a transposed one" : ""));
   const std::int64_t width = p.global_count() / rows;
   for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
     for (std::int64_t done = 0; done < length;) {
       const std::int64_t row = (global + done) / width, column = (global + done) % width;
       const std::int64_t count = (std::min)(length - done, width - column);
-      f(from.rows[static_cast<std::size_t>(row)] * width + column, local + done, count);
+      f(from.order[static_cast<std::size_t>(row)] * width + column, local + done, count);
       done += count;
     }
   });
@@ -106,11 +121,11 @@ void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
 
 template <class Tensor, class T>
 void read_part(const Tensor& tensor, const parameter& p, const source_name& from, std::span<T> out) {
-  require_shape_of(tensor, p, from.how);
+  const std::int64_t first = first_element_of(tensor, p, from.how, from.rows);
   if (p.count == 0) return;
-  if (from.how == stored_as::is || !from.rows.empty()) {
+  if (from.how == stored_as::is || !from.order.empty()) {
     for_each_ordered_run(p, from, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-      tensor.read(global, out.subspan(static_cast<std::size_t>(local), static_cast<std::size_t>(length)));
+      tensor.read(first + global, out.subspan(static_cast<std::size_t>(local), static_cast<std::size_t>(length)));
     });
     return;
   }
@@ -133,12 +148,14 @@ void add_names(const Layer& layer, std::string at, std::vector<std::string>& nam
 
 }  // namespace detail
 
-/// f(first, count) for the runs of elements that `read_parameters` reads for a parameter, in the order in which it does.
-template <class F>
-void for_each_read(const parameter& p, stored_as how, F&& f) {
+/// f(first, count) for the runs of elements that `read_parameters` reads of a tensor for a parameter, in the order in which it does.
+/// Errors: `layout_error` if the tensor has another shape than the parameter.
+template <class Tensor, class F>
+void for_each_read(const Tensor& tensor, const parameter& p, const source_name& from, F&& f) {
+  const std::int64_t start = detail::first_element_of(tensor, p, from.how, from.rows);
   if (p.count == 0) return;
-  if (how == stored_as::is)
-    return for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(global, length); });
+  if (from.how == stored_as::is)
+    return for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(start + global, length); });
   const auto [rows, columns] = detail::matrix_runs(p);
   heddle::v0::detail::for_each_transposed_tile(
       p.shape[0], std::span(rows.runs), std::span(columns.runs),

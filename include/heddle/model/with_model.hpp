@@ -3,12 +3,15 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/deepseek.hpp>
+#include <heddle/model/gemma3.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/granite.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mistral.hpp>
 #include <heddle/model/mixtral.hpp>
+#include <heddle/model/olmo2.hpp>
+#include <heddle/model/phi3.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/qwen3_moe.hpp>
 #include <heddle/model/smollm3.hpp>
@@ -55,6 +58,12 @@ decltype(auto) with_types_of(const hugging_face_model& m, F&& f) {
     return f(std::type_identity<model::smollm3<T, How>>{}, std::type_identity<model::tied_smollm3<T, How>>{}, *config);
   if (const auto* const config = std::get_if<granite_config>(&m.config))
     return f(std::type_identity<model::granite<T, How>>{}, std::type_identity<model::tied_granite<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<phi3_config>(&m.config))
+    return f(std::type_identity<model::phi3<T, How>>{}, std::type_identity<model::tied_phi3<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<olmo2_config>(&m.config))
+    return f(std::type_identity<model::olmo2<T, How>>{}, std::type_identity<model::tied_olmo2<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<gemma3_config>(&m.config))
+    return f(std::type_identity<model::gemma3<T, How>>{}, std::type_identity<model::tied_gemma3<T, How>>{}, *config);
   return f(std::type_identity<model::llama<T, How>>{}, std::type_identity<model::tied_llama<T, How>>{},
            std::get<llama_config>(m.config));
 }

@@ -95,9 +95,9 @@ std::size_t bucket_of(const Stage& stage, const parameter& p) {
 // Writes this copy's share of a rank's part of a parameter.
 template <class Tensor, class T>
 void write_part(Tensor tensor, const parameter& p, const source_name& to, std::span<const T> part, copy_of copy) {
-  require_shape_of(tensor, p, to.how);
+  const std::int64_t at = first_element_of(tensor, p, to.how, to.rows);
   if (p.count == 0) return;
-  if (to.how == stored_as::transposed && to.rows.empty()) {
+  if (to.how == stored_as::transposed && to.order.empty()) {
     if (copy.index != 0) return;
     const auto [rows, columns] = matrix_runs(p);
     heddle::v0::detail::write_transposed(tensor, p.shape[0], std::span(rows.runs), std::span(columns.runs), part.data(),
@@ -109,7 +109,7 @@ void write_part(Tensor tensor, const parameter& p, const source_name& to, std::s
   for_each_ordered_run(p, to, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
     const std::int64_t first = (std::max)(local, begin), last = (std::min)(local + length, end);
     if (first < last)
-      tensor.write(global + first - local,
+      tensor.write(at + global + first - local,
                    part.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first)));
   });
 }

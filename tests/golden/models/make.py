@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM, GraniteConfig, GraniteForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM, GraniteConfig, GraniteForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Olmo2Config, Olmo2ForCausalLM, Gemma3TextConfig, Gemma3ForCausalLM)
 
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -65,6 +66,46 @@ MODELS = {
                                    vocab_size=41, max_position_embeddings=32, embedding_multiplier=2.5, attention_multiplier=0.2,
                                    residual_multiplier=0.4, logits_scaling=1.3, tie_word_embeddings=True,
                                    rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Half of a head rotates, at every length with the factors of long sequences; heads are a product of their own.
+    "phi3": (Phi3ForCausalLM,
+             Phi3Config(hidden_size=36, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                        vocab_size=43, max_position_embeddings=96, original_max_position_embeddings=3, pad_token_id=None, bos_token_id=1,
+                        eos_token_id=2, rope_parameters={"rope_type": "longrope", "rope_theta": 1000.0, "partial_rotary_factor": 0.67,
+                                                         "short_factor": [1.0, 1.1], "long_factor": [1.5, 4.0]})),
+    # A window, and the factors of short sequences.
+    "phi3_window": (Phi3ForCausalLM,
+                    Phi3Config(hidden_size=24, intermediate_size=13, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                               vocab_size=41, max_position_embeddings=96, original_max_position_embeddings=96, sliding_window=7,
+                               tie_word_embeddings=True, pad_token_id=None, bos_token_id=1, eos_token_id=2,
+                               rope_parameters={"rope_type": "longrope", "rope_theta": 1000.0, "short_factor": [1.0, 1.2, 2.3],
+                                                "long_factor": [1.5, 2.0, 4.0]})),
+    # Norms of all queries together and of all keys, and behind layers.
+    "olmo2": (Olmo2ForCausalLM,
+              Olmo2Config(hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                          vocab_size=43, max_position_embeddings=96, pad_token_id=None, eos_token_id=2,
+                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Layer 2 sees all tokens, with scaled frequencies; answers go far beyond the window of the others.
+    "gemma3": (Gemma3ForCausalLM,
+               Gemma3TextConfig(hidden_size=20, intermediate_size=17, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+                                head_dim=6, vocab_size=43, max_position_embeddings=96, sliding_window=7, sliding_window_pattern=3,
+                                query_pre_attn_scalar=5, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.5},
+                                                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
+    # Frequencies by YaRN, and by NTK scaling that begins beyond all positions.
+    "llama_yarn": (LlamaForCausalLM,
+                   LlamaConfig(hidden_size=32, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                               vocab_size=43, max_position_embeddings=128,
+                               rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 8.0, "beta_fast": 4, "beta_slow": 1,
+                                                "original_max_position_embeddings": 16})),
+    "qwen2_yarn": (Qwen2ForCausalLM,
+                   Qwen2Config(hidden_size=24, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+                               vocab_size=41, max_position_embeddings=96, tie_word_embeddings=True,
+                               rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "attention_factor": 0.9,
+                                                "truncate": False, "original_max_position_embeddings": 24})),
+    "qwen3_dynamic": (Qwen3ForCausalLM,
+                      Qwen3Config(hidden_size=20, intermediate_size=13, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                  head_dim=6, vocab_size=41, max_position_embeddings=96,
+                                  rope_parameters={"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 4.0})),
     # Answers go far beyond the window.
     "mistral": (MistralForCausalLM,
                 MistralConfig(hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -110,8 +151,8 @@ MODELS = {
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "phi3": 117, "phi3_window": 118, "llama_yarn": 119, "qwen2_yarn": 120, "qwen3_dynamic": 121, "olmo2": 122, "gemma3": 123, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "phi3": [9, 4], "phi3_window": [9, 4], "llama_yarn": [9, 4], "qwen2_yarn": [9, 4], "qwen3_dynamic": [9, 4], "olmo2": [9, 4], "gemma3": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
 
 
 NEW_TOKENS = 64

@@ -178,6 +178,93 @@ void body(ops::rms_norm_backward_weight, const L& on, std::int64_t rows, std::in
   add_column_sums<sum_of_type<T>>(on, rows, columns, rms_norm_weight_terms<T>{columns, dy, x, rstd}, {dw});
 }
 
+// ---- the same norm of columns on several ranks ----
+
+template <class T>
+struct row_sum_squares_row {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T* x;
+  S* sum;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const S all = sum_packs<S>(g, columns, [](S e) { return e * e; }, x + i * columns);
+    if (g.leads()) sum[i] = all;
+  }
+};
+template <launcher L, class T>
+void body(ops::row_sum_squares, const L& on, std::int64_t rows, std::int64_t columns, const T* x, sum_of_type<T>* sum) {
+  each_row_of_packs<T>(on, rows, columns, row_sum_squares_row<T>{columns, x, sum});
+}
+template <class T>
+struct rms_norm_of_sums_row {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T *x, *w;
+  const S* sum;
+  S count, eps;
+  T* y;
+  S* rstd;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const T *const in = x + i * columns, *const factor = w;
+    const S s = S(1) / std::sqrt(sum[i] / count + eps);
+    const auto normed = [s](std::int64_t, S e, S f, T& out) { out = converted<T>(e * s * f); };
+    for_packs(g, columns, normed, in, factor, overwritten(y + i * columns));
+    if (g.leads()) rstd[i] = s;
+  }
+};
+template <launcher L, class T>
+void body(ops::rms_norm_of_sums, const L& on, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          const sum_of_type<T>* sum, sum_of_type<T> count, sum_of_type<T> eps, T* y, sum_of_type<T>* rstd) {
+  if (columns > 0)
+    each_row_of_packs<T>(on, rows, columns, rms_norm_of_sums_row<T>{columns, x, w, sum, count, eps, y, rstd});
+}
+template <class T>
+struct rms_norm_row_dot_row {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T *dy, *x, *w;
+  S* sum;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
+    const S all = sum_packs<S>(g, columns, [](S e, S f, S at) { return e * f * at; }, d, factor, in);
+    if (g.leads()) sum[i] = all;
+  }
+};
+template <launcher L, class T>
+void body(ops::rms_norm_row_dot, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, sum_of_type<T>* sum) {
+  each_row_of_packs<T>(on, rows, columns, rms_norm_row_dot_row<T>{columns, dy, x, w, sum});
+}
+template <class T>
+struct rms_norm_backward_of_sums_row {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  const T *dy, *x, *w;
+  const S *rstd, *sum;
+  S count;
+  T* dx;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
+    const S s = rstd[i], back = s * s * sum[i] / count;
+    const auto term = [s, back](std::int64_t, S e, S f, S at, T& out) { out = converted<T>(s * (e * f - at * back)); };
+    for_packs(g, columns, term, d, factor, in, overwritten(dx + i * columns));
+  }
+};
+template <launcher L, class T>
+void body(ops::rms_norm_backward_of_sums, const L& on, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, const sum_of_type<T>* rstd, const sum_of_type<T>* sum, sum_of_type<T> count, T* dx) {
+  if (columns > 0)
+    each_row_of_packs<T>(on, rows, columns, rms_norm_backward_of_sums_row<T>{columns, dy, x, w, rstd, sum, count, dx});
+}
+
 // ---- softmax cross-entropy ----
 
 /// -inf for no columns; NaN if there is one.

@@ -97,6 +97,46 @@ void body(ops::rms_norm_backward_input, team& workers, std::int64_t rows, std::i
 }
 
 template <class T>
+void body(ops::row_sum_squares, team& workers, std::int64_t rows, std::int64_t columns, const T* x,
+          sum_of_type<T>* sum) {
+  using S = sum_of_type<T>;
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      sum[i] = sum_lanes<S>(columns, [](S v) { return v * v; }, x + i * columns);
+  });
+}
+template <class T>
+void body(ops::rms_norm_of_sums, team& workers, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          const sum_of_type<T>* sum, sum_of_type<T> count, sum_of_type<T> eps, T* y, sum_of_type<T>* rstd) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S) {
+    const S s = S(1) / std::sqrt(sum[i] / count + eps);
+    map_lanes(columns, y + i * columns, [s](S v, S g) { return v * s * g; }, x + i * columns, w);
+    rstd[i] = s;
+  });
+}
+template <class T>
+void body(ops::rms_norm_row_dot, team& workers, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, sum_of_type<T>* sum) {
+  using S = sum_of_type<T>;
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      sum[i] = sum_lanes<S>(columns, [](S a, S c, S v) { return a * c * v; }, dy + i * columns, w, x + i * columns);
+  });
+}
+template <class T>
+void body(ops::rms_norm_backward_of_sums, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* w, const sum_of_type<T>* rstd, const sum_of_type<T>* sum, sum_of_type<T> count, T* dx) {
+  using S = sum_of_type<T>;
+  each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S) {
+    const S s = rstd[i], back = s * s * sum[i] / count;
+    map_lanes(
+        columns, dx + i * columns, [=](S a, S c, S v) { return s * (a * c - v * back); }, dy + i * columns, w,
+        x + i * columns);
+  });
+}
+
+template <class T>
 void body(ops::rms_norm_backward_weight, team& workers, std::int64_t rows, std::int64_t columns, const T* dy,
           const T* x, const sum_of_type<T>* rstd, sum_of_type<T>* dw) {
   using S = sum_of_type<T>;

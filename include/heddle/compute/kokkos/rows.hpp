@@ -93,6 +93,44 @@ void body(ops::rms_norm_backward_input, const on<Exec>& exec, std::int64_t rows,
       });
 }
 template <class Exec, class T>
+void body(ops::row_sum_squares, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, T* sum) {
+  each(
+      exec, "heddle::row_sum_squares", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+        sum[i] = sum_of_block<Exec, T>(columns, [](T v) { return v * v; }, x + i * columns);
+      });
+}
+template <class Exec, class T>
+void body(ops::rms_norm_of_sums, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+          const T* sum, T count, T eps, T* y, T* rstd) {
+  if (columns == 0) return;
+  each(
+      exec, "heddle::rms_norm_of_sums", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+        const T s = T(1) / square_root(sum[i] / count + eps);
+        map_block<Exec>(columns, y + i * columns, [s](T v, T g) { return v * s * g; }, x + i * columns, w);
+        rstd[i] = s;
+      });
+}
+template <class Exec, class T>
+void body(ops::rms_norm_row_dot, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
+          const T* w, T* sum) {
+  each(
+      exec, "heddle::rms_norm_row_dot", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+        sum[i] = sum_of_block<Exec, T>(
+            columns, [](T a, T c, T v) { return a * c * v; }, dy + i * columns, w, x + i * columns);
+      });
+}
+template <class Exec, class T>
+void body(ops::rms_norm_backward_of_sums, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+          const T* x, const T* w, const T* rstd, const T* sum, T count, T* dx) {
+  each(
+      exec, "heddle::rms_norm_backward_of_sums", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+        const T s = rstd[i], back = s * s * sum[i] / count;
+        map_block<Exec>(
+            columns, dx + i * columns, [=](T a, T c, T v) { return s * (a * c - v * back); }, dy + i * columns, w,
+            x + i * columns);
+      });
+}
+template <class Exec, class T>
 void body(ops::rms_norm_backward_weight, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
           const T* x, const T* rstd, T* dw) {
   each_block<columns_of_item<Exec, T>>(

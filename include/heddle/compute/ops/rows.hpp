@@ -72,6 +72,38 @@ struct rms_norm_backward_weight : row_operation {
   static constexpr std::int64_t flops(const dims& n) { return 3 * n.product(); }
 };
 
+/// sum = the sum of x^2 over each row, 0 for no columns: the part of a norm that a rank does where columns lie on several ones, over which the
+/// caller adds up `sum` before this and the next but one.
+struct row_sum_squares : row_operation {
+  static constexpr const char* name = "row_sum_squares";
+  static constexpr const char* arguments[] = {"x", "sum"};
+  using takes = signature<in<rows, columns>, out_sums<rows>>;
+  static constexpr std::int64_t flops(const dims& n) { return 2 * n.product(); }
+};
+/// y = x rstd w with rstd = 1 / sqrt(sum / count + eps), where `sum` and `count` are of all columns of a row, on whatever ranks.
+struct rms_norm_of_sums : row_operation {
+  static constexpr const char* name = "rms_norm_of_sums";
+  static constexpr const char* arguments[] = {"x", "w", "sum", "count", "eps", "y", "rstd"};
+  using takes =
+      signature<in<rows, columns>, in<columns>, in_sums<rows>, number, number, out<rows, columns>, out_sums<rows>>;
+  static constexpr std::int64_t flops(const dims& n) { return 2 * n.product(); }
+};
+/// sum = the sum of dy w x over each row, 0 for no columns.
+struct rms_norm_row_dot : row_operation {
+  static constexpr const char* name = "rms_norm_row_dot";
+  static constexpr const char* arguments[] = {"dy", "x", "w", "sum"};
+  using takes = signature<in<rows, columns>, in<rows, columns>, in<columns>, out_sums<rows>>;
+  static constexpr std::int64_t flops(const dims& n) { return 3 * n.product(); }
+};
+/// dx = rstd (w dy - x rstd^2 sum / count), with `sum` of `rms_norm_row_dot` and `count` of all columns.
+struct rms_norm_backward_of_sums : row_operation {
+  static constexpr const char* name = "rms_norm_backward_of_sums";
+  static constexpr const char* arguments[] = {"dy", "x", "w", "rstd", "sum", "count", "dx"};
+  using takes = signature<in<rows, columns>, in<rows, columns>, in<columns>, in_sums<rows>, in_sums<rows>, number,
+                          out<rows, columns>>;
+  static constexpr std::int64_t flops(const dims& n) { return 4 * n.product(); }
+};
+
 /// m = the greatest logit of each row, -inf for no columns.
 /// Source of this and the next: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (cross-entropy whose columns may lie
 /// on several ranks, over which the caller combines `m`, `sum` and `picked`).
@@ -138,6 +170,9 @@ struct layer_norm_facet : operations<ops::layer_norm, ops::layer_norm_backward_i
 };
 /// Root mean square norms.
 struct rms_norm_facet : operations<ops::rms_norm, ops::rms_norm_backward_input, ops::rms_norm_backward_weight> {};
+/// Root mean square norms whose columns may lie on several ranks, and their gradients in x; that in w is `ops::rms_norm_backward_weight`.
+struct split_rms_norm_facet : operations<ops::row_sum_squares, ops::rms_norm_of_sums, ops::rms_norm_row_dot,
+                                         ops::rms_norm_backward_of_sums, ops::rms_norm_backward_weight> {};
 /// Gradients of both that are added to another tensor than they are written to.
 struct norm_onto_facet : operations<ops::layer_norm_backward_onto, ops::rms_norm_backward_onto> {};
 /// Softmax cross-entropy whose columns may lie on several ranks.

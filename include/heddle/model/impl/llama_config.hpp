@@ -44,6 +44,7 @@ HEDDLE_INLINE void llama_config::validate() const {
     throw config_error("heddle: llama_config.scaling.low = " + number_text(scaling.low) +
                        " must be less than scaling.high = " + number_text(scaling.high) +
                        "; wavelengths between original / high and original / low are blended");
+  check.yarn(yarn, scaling.factor, theta);
   positive("epsilon", epsilon);
   check.deviation(initial_deviation);
 }
@@ -65,6 +66,9 @@ HEDDLE_INLINE std::string detail::llama_text(const char* family, const llama_con
   if (c.scaling.factor != 1)
     text += " scaling=" + digits(c.scaling.factor) + "," + digits(c.scaling.low) + "," + digits(c.scaling.high) + "," +
             digits(c.scaling.original);
+  if (c.yarn.factor != 1 || c.yarn.table_factor() != 1)
+    text += " yarn=" + digits(c.yarn.factor) + "," + digits(c.yarn.fast) + "," + digits(c.yarn.slow) + "," +
+            digits(c.yarn.original) + "," + digits(c.yarn.table_factor()) + (c.yarn.whole ? "" : ",parts");
   if (c.head_elements != 0) text += " head_elements=" + std::to_string(c.head_elements);
   if (c.epsilon != llama_config{}.epsilon) text += " epsilon=" + digits(c.epsilon);
   return text;

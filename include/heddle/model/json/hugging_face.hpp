@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -50,19 +51,38 @@ inline gpt2_config gpt2_of(config_object& c) {
   return out;
 }
 
+inline compute::yarn_scaling yarn_of(config_object& c) {
+  compute::yarn_scaling out;
+  const auto number = [&](const char* key, double otherwise) {
+    return c.find_unless_null(key) == nullptr ? otherwise : c.number(key);
+  };
+  out.factor = c.number("factor");
+  out.fast = number("beta_fast", out.fast);
+  out.slow = number("beta_slow", out.slow);
+  out.original = c.number("original_max_position_embeddings");
+  out.mscale = c.at_least_zero_unless_null("mscale", out.mscale);
+  out.mscale_all = c.at_least_zero_unless_null("mscale_all_dim", out.mscale_all);
+  if (c.find_unless_null("attention_factor") != nullptr)
+    out.attention_factor = c.at_least_zero_unless_null("attention_factor", 1);
+  out.whole = c.flag("truncate", true);
+  return out;
+}
+
 inline void read_rotary(llama_config& out, config_object c) {
   out.theta = c.number("rope_theta", out.theta);
   c.only("partial_rotary_factor", 1.0);
   const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
-  const std::string type = c.text(kind, "default", {"default", "linear", "llama3"});
+  const std::string type = c.text(kind, "default", {"default", "linear", "llama3", "yarn", "dynamic"});
   if (kind == std::string_view("type")) c.only("rope_type", type);
   if (type == "linear") out.scaling = compute::linear_scaling(c.number("factor"));
+  if (type == "dynamic") c.number("factor");  // frequencies change beyond the last of `context` positions alone
+  if (type == "yarn") out.yarn = yarn_of(c);
   if (type == "llama3")
     out.scaling = {.factor = c.number("factor"),
                    .low = c.number("low_freq_factor"),
                    .high = c.number("high_freq_factor"),
                    .original = c.number("original_max_position_embeddings")};
-  else if (c.find("original_max_position_embeddings") != nullptr)
+  else if (type != "yarn" && c.find("original_max_position_embeddings") != nullptr)
     c.number("original_max_position_embeddings");  // says how the model was trained; nothing is computed from it
   c.no_others();
 }
@@ -80,8 +100,8 @@ void read_any_rotary(config_object& c, Config& out, const Read& read) {
     read(out, c.inside("rope_scaling"));
 }
 
-// What Llama and its kin have in common; the family's own sizes are those that keys leave out.
-inline llama_config llama_of(config_object& c, const llama_config& family, const char* architecture) {
+// What Llama and its kin have in common but rotary settings; the family's own sizes are those that keys leave out.
+inline llama_config still_llama_of(config_object& c, const llama_config& family, const char* architecture) {
   llama_config out{.layers = c.integer("num_hidden_layers", family.layers),
                    .heads = c.integer("num_attention_heads", family.heads),
                    .kv_heads = 0,
@@ -99,6 +119,10 @@ inline llama_config llama_of(config_object& c, const llama_config& family, const
                            : c.integer_unless_null("head_dim", family.head_elements);
   const bool follows = out.heads > 0 && out.width % out.heads == 0 && out.width / out.heads == head_dim;
   if (!follows) out.head_elements = head_dim;
+  return out;
+}
+inline llama_config llama_of(config_object& c, const llama_config& family, const char* architecture) {
+  llama_config out = still_llama_of(c, family, architecture);
   c.only("hidden_act", "silu");
   c.only_unless_null("partial_rotary_factor", 1.0);
   read_any_rotary(c, out, read_rotary);
@@ -165,6 +189,65 @@ inline granite_config granite_of(config_object& c) {
   return {shape, c.number("embedding_multiplier", 1), c.number("attention_multiplier", 1),
           c.number("residual_multiplier", 1), c.number("logits_scaling", 1)};
 }
+inline olmo2_config olmo2_of(config_object& c) {
+  c.only("attention_bias", false);
+  return llama_of(c, {.context = 2048, .vocabulary = 50304}, "Olmo2ForCausalLM");
+}
+// Gemma-3 of texts: rotary settings are those of either kind of layer, or, in older configurations, of global ones and a base of the others.
+inline gemma3_config gemma3_of(config_object& c) {
+  c.only("attention_bias", false);
+  c.only("hidden_activation", "gelu_pytorch_tanh");
+  c.only_unless_null("attn_logit_softcapping", nullptr);
+  c.only_unless_null("final_logit_softcapping", nullptr);
+  c.only_unless_null("use_bidirectional_attention", false);
+  gemma3_config out = still_llama_of(c,
+                                     {.layers = 26,
+                                      .heads = 8,
+                                      .width = 2304,
+                                      .ffn = 9216,
+                                      .context = 131072,
+                                      .vocabulary = 262208,
+                                      .theta = 1000000,
+                                      .epsilon = 1e-6,
+                                      .head_elements = 256},
+                                     "Gemma3ForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) out.kv_heads = 4;
+  out.window = c.integer("sliding_window", 4096);
+  out.query_scalar = c.number("query_pre_attn_scalar", 256);
+  out.local_theta = c.number("rope_local_base_freq", 10000);
+  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"})
+    out.global_every = c.integer_unless_null(key, out.global_every);
+  if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
+    int every = 1;
+    while (types->is_array() && every <= out.layers && static_cast<std::size_t>(every) <= types->size() &&
+           (*types)[static_cast<std::size_t>(every - 1)] != "full_attention")
+      ++every;
+    bool fits = types->is_array() && types->size() == static_cast<std::size_t>(out.layers);
+    for (int l = 0; fits && l < out.layers; ++l)
+      fits = (*types)[static_cast<std::size_t>(l)] == ((l + 1) % every == 0 ? "full_attention" : "sliding_attention");
+    if (!fits)
+      c.fail("layer_types",
+             "\"sliding_attention\" or, after as many of these each time, \"full_attention\" for each of " +
+                 std::to_string(out.layers) + " layers");
+    out.global_every = every;
+  }
+  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
+  if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
+    config_object both = c.inside("rope_parameters");
+    llama_config near{.theta = out.local_theta};
+    both.find("full_attention");
+    read_rotary(out, both.inside("full_attention"));
+    if (both.find_unless_null("sliding_attention") != nullptr) read_rotary(near, both.inside("sliding_attention"));
+    if (near.scaling.factor != 1 || near.yarn.factor != 1)
+      both.fail("sliding_attention", "rotary positions without scaling");
+    out.local_theta = near.theta;
+    both.no_others();
+    if (c.find_unless_null("rope_scaling") != nullptr) c.fail("rope_scaling", "nothing beside rope_parameters");
+  } else {
+    read_any_rotary(c, out, read_rotary);
+  }
+  return out;
+}
 inline llama_config dense_qwen_of(config_object& c, int head_elements, const char* architecture) {
   return qwen_of(
       c, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
@@ -192,11 +275,61 @@ inline qwen3_moe_config qwen3_moe_of(config_object& c) {
   return {shape, c.flag("norm_topk_prob", false)};
 }
 
+// LongRoPE as Phi-3 has it, whose older configurations call it "su" or "yarn".
+inline void read_phi3_rotary(phi3_config& out, config_object c) {
+  const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
+  const std::string type = c.text(kind, "default", {"default", "longrope", "su", "yarn"});
+  if (kind == std::string_view("type") && c.find("rope_type") != nullptr)
+    c.text("rope_type", type, {"longrope", type.c_str()});
+  out.theta = c.number("rope_theta", out.theta);
+  if (c.find("partial_rotary_factor") != nullptr)
+    out.rotating = static_cast<int>(c.number("partial_rotary_factor") * out.head_dim());
+  if (type != "default") {
+    compute::long_rotary_scaling& to = out.longrope;
+    to.count = out.rotary_pairs();
+    const auto factors = [&](const char* key, auto& into) {
+      const nlohmann::json* const list = c.find(key);
+      const bool fits = list != nullptr && list->is_array() && list->size() == static_cast<std::size_t>(to.count) &&
+                        list->size() <= to.most && std::all_of(list->begin(), list->end(), [](const nlohmann::json& f) {
+                          return f.is_number() && f.get<double>() > 0;
+                        });
+      if (!fits) c.fail(key, std::to_string(to.count) + " positive numbers, at most " + std::to_string(to.most));
+      for (std::size_t i = 0; i < list->size(); ++i) into[i] = (*list)[i].get<double>();
+    };
+    factors("short_factor", to.brief);
+    factors("long_factor", to.extended);
+    to.original = c.number("original_max_position_embeddings", to.original);
+    const double factor = c.find_unless_null("factor") != nullptr ? c.number("factor") : out.context / to.original;
+    to.table_factor = c.find_unless_null("attention_factor") != nullptr ? c.number("attention_factor")
+                      : factor <= 1                                     ? 1
+                                    : std::sqrt(1 + std::log(factor) / std::log(to.original));
+  } else {
+    for (const char* unused : {"original_max_position_embeddings", "factor"}) static_cast<void>(c.find(unused));
+  }
+  c.no_others();
+}
+inline phi3_config phi3_of(config_object& c) {
+  c.only("attention_bias", false);
+  c.only("mlp_bias", false);
+  c.only("lm_head_bias", false);
+  for (const char* one : {"full_attn_mod", "interpolate_factor"}) c.only(one, 1);  // of the code beside the weights
+  phi3_config out = still_llama_of(
+      c, {.width = 3072, .ffn = 8192, .context = 4096, .vocabulary = 32064, .epsilon = 1e-5}, "Phi3ForCausalLM");
+  c.only("hidden_act", "silu");
+  out.window = c.integer_unless_null("sliding_window", 0);
+  if (c.find_unless_null("partial_rotary_factor") != nullptr)
+    out.rotating = static_cast<int>(c.number("partial_rotary_factor") * out.head_dim());
+  out.longrope.original = c.integer_unless_null("original_max_position_embeddings", 4096);
+  read_any_rotary(c, out, read_phi3_rotary);
+  if (out.rotating == out.head_dim()) out.rotating = 0;
+  return out;
+}
+
 // Versions without a window are Llamas.
 inline void mistral_of(config_object& c, hugging_face_model& out) {
   c.only("attention_bias", false);
-  llama_config shape = llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .epsilon = 1e-6},
-                                "MistralForCausalLM");
+  llama_config shape =
+      llama_of(c, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .epsilon = 1e-6}, "MistralForCausalLM");
   if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
   const nlohmann::json* const window = c.find("sliding_window");
   if (window != nullptr && window->is_null())
@@ -213,24 +346,6 @@ inline mixtral_config mixtral_of(config_object& c) {
   without_balance(c);
   c.only("router_jitter_noise", 0.0);
   return {shape, c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)};
-}
-
-// YaRN as DeepSeek has it.
-inline compute::yarn_scaling yarn_of(config_object& c) {
-  compute::yarn_scaling out;
-  const auto number = [&](const char* key, double otherwise) {
-    return c.find_unless_null(key) == nullptr ? otherwise : c.number(key);
-  };
-  out.factor = c.number("factor");
-  out.fast = number("beta_fast", out.fast);
-  out.slow = number("beta_slow", out.slow);
-  out.original = c.number("original_max_position_embeddings");
-  out.mscale = c.at_least_zero_unless_null("mscale", out.mscale);
-  out.mscale_all = c.at_least_zero_unless_null("mscale_all_dim", out.mscale_all);
-  if (c.find_unless_null("attention_factor") != nullptr)
-    out.attention_factor = c.at_least_zero_unless_null("attention_factor", 1);
-  out.whole = c.flag("truncate", true);
-  return out;
 }
 
 inline void read_deepseek_rotary(deepseek_config& out, config_object c) {
@@ -363,14 +478,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite,
-/// DeepSeek-V2 and V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-3 of texts,
+/// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma3TextConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -380,7 +495,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   detail::config_object c(config, what, ignored_keys);
   const std::string family = c.text("model_type", "",
                                     {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
-                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite"});
+                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"});
   hugging_face_model out;
   if (c.find_unless_null("quantization_config") != nullptr)
     out.scales = detail::read_quantization(c.inside("quantization_config"));
@@ -389,7 +504,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
     out.config = detail::gpt2_of(c);
     out.tied = true;
   } else {
-    out.tied = c.flag("tie_word_embeddings", family == "smollm3");
+    out.tied = c.flag("tie_word_embeddings", family == "smollm3" || family == "gemma3_text");
     if (family == "llama") {
       out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
@@ -404,6 +519,12 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::smollm3_of(c);
     } else if (family == "granite") {
       out.config = detail::granite_of(c);
+    } else if (family == "gemma3_text") {
+      out.config = detail::gemma3_of(c);
+    } else if (family == "olmo2") {
+      out.config = detail::olmo2_of(c);
+    } else if (family == "phi3") {
+      out.config = detail::phi3_of(c);
     } else if (family == "deepseek_v3") {
       out.config = detail::deepseek_v3_of(c, out.more_blocks);
     } else if (family == "deepseek_v2") {

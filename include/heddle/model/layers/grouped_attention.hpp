@@ -1,7 +1,9 @@
 // heddle/model/layers/grouped_attention.hpp: causal self-attention with grouped queries and rotary positions.
 #pragma once
 
+#include <heddle/compute/long_rotary.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
 
@@ -28,14 +30,15 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
 /// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
-/// are normed by their root mean square before they are rotated (Qwen-3). `Adapter` may put an adapter around the four products. `OutStored`: how the last weight lies. `Windowed`: rows see the last
-/// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), and by what scores are
+/// are normed by their root mean square before they are rotated (Qwen-3), by `HeadNorm`: each for itself, all together (`joined_head_norm`: OLMo-2), or times 1 + w (`shifted_head_norm`: Gemma). `Adapter` may put an adapter around the four products. `OutStored`: how the last weight lies. `Windowed`: rows see the last
+/// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), how many elements of a head do (`rotating`: Phi-4-mini), and by what scores are
 /// multiplied (`score_scale`: Granite).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
-          class Adapter = no_adapter, bool Windowed = false, storage OutStored = Stored>
+          class Adapter = no_adapter, bool Windowed = false, template <class...> class HeadNorm = head_norm,
+          storage OutStored = Stored>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
@@ -46,9 +49,11 @@ struct grouped_attention {
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, OutStored>;
-  using q_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads, dim::group>, leaf>;
-  using k_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads>, leaf>;
+  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm, OutStored>;
+  template <class... Heads>
+  using norm_layer = std::conditional_t<HeadNorms, HeadNorm<Heads...>, leaf>;
+  using q_norm_layer = norm_layer<dim::heads, dim::group>;
+  using k_norm_layer = norm_layer<dim::heads>;
 
   const char* name;
   q_layer q;
@@ -59,9 +64,12 @@ struct grouped_attention {
   std::int64_t context;  ///< positions that the rotary tables have
   q_norm_layer q_norm{};
   k_norm_layer k_norm{};
-  std::int64_t window = 0;  ///< `Windowed`: tokens that a row sees, itself among them
-  bool rotates = true;      ///< false: queries and keys are taken as they are
-  double score_scale = 0;   ///< of scores; 0: 1 / sqrt(head_size)
+  std::int64_t window = 0;                  ///< `Windowed`: tokens that a row sees, itself among them
+  bool rotates = true;                      ///< false: queries and keys are taken as they are
+  double score_scale = 0;                   ///< of scores; 0: 1 / sqrt(head_size)
+  std::int64_t rotating = 0;                ///< the first elements of a head, which alone rotate; 0: all do
+  compute::yarn_scaling yarn{};             ///< frequencies instead of `scaling`, where its factor is not 1
+  compute::long_rotary_scaling longrope{};  ///< the same, where it has factors
 
   static constexpr bool reads_sequences = true, caches_split_rows = true, norms_heads = HeadNorms,
                         has_window = Windowed;
@@ -77,7 +85,7 @@ struct grouped_attention {
       return list(q, k, v, out);
   }
   constexpr auto activations() const {
-    const std::int64_t half = k.out[1] / 2;
+    const std::int64_t half = turned() / 2;
     const auto with = [&](const auto&... more) {
       return list(activation<query, life::until_input, q_dims>{q.out, detail::kept_qkv},
                   activation<key, life::until_input, kv_dims>{k.out, detail::kept_qkv},
@@ -110,9 +118,12 @@ struct grouped_attention {
   template <class B>
   void prepare(const B& b) const {
     using T = typename B::sum;
-    auto frequencies = compute::rotary_frequencies(k.out[1], theta, scaling);
+    auto frequencies = longrope.count > 0 ? compute::rotary_frequencies(turned(), theta, longrope, context)
+                       : yarn.factor != 1 ? compute::rotary_frequencies(turned(), theta, yarn)
+                                          : compute::rotary_frequencies(turned(), theta, scaling);
     if (!rotates) std::fill(frequencies.begin(), frequencies.end(), 0.0);  // cosines 1 and sines 0: not a bit changes
-    const compute::rotary_table<T> table(context, frequencies);
+    const double size = longrope.count > 0 ? longrope.table_factor : yarn.table_factor();
+    const compute::rotary_table<T> table(context, frequencies, rotates ? size : 1);
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
   }
@@ -219,6 +230,7 @@ struct grouped_attention {
   using product_of_keys = std::conditional_t<HeadNorms, raw_key, key>;
   using d_product_of_queries = std::conditional_t<HeadNorms, d_raw_query, d_query>;
   using d_product_of_keys = std::conditional_t<HeadNorms, d_raw_key, d_key>;
+  constexpr std::int64_t turned() const { return rotating > 0 ? rotating : k.out[1]; }
   template <class T>
   T scale() const {
     return static_cast<T>(score_scale > 0 ? score_scale : 1.0 / std::sqrt(static_cast<double>(k.out[1])));

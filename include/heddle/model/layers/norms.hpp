@@ -17,6 +17,8 @@ namespace heddle::inline v0::model::layers {
 struct mean : statistic {};
 struct inverse_deviation : statistic {};  ///< 1 / sqrt(variance + epsilon), or of the mean square, of each row
 
+struct shifted_weight {};  ///< scratch: 1 + the weight of a norm, in its first elements
+
 namespace detail {
 // A norm of the dimension `Dim` does not take an edge that is split there: its operator says so.
 template <class Layouts, class Operation, class Dim>
@@ -38,7 +40,24 @@ void require_output(const B& b, typename B::view y) {
         "give it the norm's role");
 }
 
-// The verbs of a root mean square norm: `rows(x)` of the layer has what is normed together in each row.
+// What norms multiply by: their weight, or 1 + their weight, made in the beginning of a scratch tensor.
+template <bool Shifted, class B>
+typename B::const_row norm_weights(const B& b) {
+  const typename B::const_row own = b.vector(weight{});
+  if constexpr (Shifted) {
+    const auto n = heddle::v0::detail::count_of(own);
+    const auto room = b.vector(shifted_weight{});
+    if (heddle::v0::detail::count_of(room) < n) return own;  // no row, nothing to multiply
+    const auto sum = heddle::v0::detail::row_at<typename B::space>(heddle::v0::detail::first_element(room), n);
+    compute::run<compute::ops::fill>(b.compute(), sum, typename B::scalar(1));
+    compute::run<compute::ops::add>(b.compute(), typename B::const_row(sum), own, sum);
+    return sum;
+  } else {
+    return own;
+  }
+}
+
+// The verbs of a root mean square norm: `rows(x)` of the layer has what is normed together in each row, `weights(b)` what that is multiplied by.
 template <class Layer>
 struct rms_norm_verbs : leaf {
   using needs = compute::facet_list<compute::rms_norm_facet, compute::elementwise_facet>;
@@ -47,7 +66,7 @@ struct rms_norm_verbs : leaf {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     require_output(b, y);
     b.give(y, [&](auto v) {
-      compute::run<compute::ops::rms_norm>(b.compute(), own().rows(x), b.vector(weight{}),
+      compute::run<compute::ops::rms_norm>(b.compute(), own().rows(x), own().weights(b),
                                            static_cast<typename B::sum>(own().epsilon), own().rows(v),
                                            b.vector(inverse_deviation{}));
     });
@@ -58,7 +77,7 @@ struct rms_norm_verbs : leaf {
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
     if (!add) compute::run<compute::ops::fill>(b.compute(), elements_of(dx), typename B::scalar(0));
-    compute::run<compute::ops::rms_norm_backward_input>(b.compute(), own().rows(dy), own().rows(x), b.vector(weight{}),
+    compute::run<compute::ops::rms_norm_backward_input>(b.compute(), own().rows(dy), own().rows(x), own().weights(b),
                                                         b.vector(inverse_deviation{}), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
   }
@@ -67,7 +86,7 @@ struct rms_norm_verbs : leaf {
     requires adds_gradient_onto<B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       typename B::const_view onto) const {
-    compute::run<compute::ops::rms_norm_backward_onto>(b.compute(), own().rows(dy), own().rows(x), b.vector(weight{}),
+    compute::run<compute::ops::rms_norm_backward_onto>(b.compute(), own().rows(dy), own().rows(x), own().weights(b),
                                                        b.vector(inverse_deviation{}), own().rows(onto), own().rows(dx));
     return made<dual<typename Layer::template laid<typename B::layouts>>>{};
   }
@@ -143,12 +162,12 @@ struct layer_norm : leaf {
   }
 };
 
-/// y = x / sqrt(mean(x^2) + epsilon) w over dimension `Dim` of each row.
+/// y = x / sqrt(mean(x^2) + epsilon) w over dimension `Dim` of each row; `Shifted`: times 1 + w, which begins as 0 (Gemma).
 /// Shapes: x, y [rows, width]; w [width].
 /// Errors: `config_error` where the statistics are computed again and the output is not.
 /// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
-template <class Dim = dim::width>
-struct rms_norm : detail::rms_norm_verbs<rms_norm<Dim>> {
+template <class Dim = dim::width, bool Shifted = false>
+struct rms_norm : detail::rms_norm_verbs<rms_norm<Dim, Shifted>> {
   const char* name;
   std::int64_t width;
   double epsilon;
@@ -157,8 +176,20 @@ struct rms_norm : detail::rms_norm_verbs<rms_norm<Dim>> {
   constexpr rms_norm(const char* called, std::int64_t elements, double added, activation_set kept_as = {})
       : name(called), width(elements), epsilon(added), role(kept_as) {}
 
-  constexpr auto parameters() const { return list(parameter<weight, dims<Dim>>{"weight", {width}, 0, 1}); }
-  constexpr auto activations() const { return list(activation<inverse_deviation, life::until_weight>{{}, role}); }
+  constexpr auto parameters() const {
+    return list(parameter<weight, dims<Dim>>{"weight", {width}, 0, Shifted ? 0 : 1});
+  }
+  constexpr auto activations() const {
+    const activation<inverse_deviation, life::until_weight> statistics{{}, role};
+    if constexpr (Shifted)
+      return list(statistics, activation<shifted_weight, life::scratch, dims<Dim>>{{width}});
+    else
+      return list(statistics);
+  }
+  template <class B>
+  static typename B::const_row weights(const B& b) {
+    return detail::norm_weights<Shifted>(b);
+  }
   template <class Layouts>
   using laid = detail::normed_layout<Layouts, op::rms_norm<1>, Dim>;
 

@@ -97,8 +97,17 @@ inline io::safetensors_plan hugging_face_plan(std::vector<model::parameter_outli
                                               const model::hugging_face_names& names, const std::string& dtype,
                                               std::int64_t most_bytes = 5000000000) {
   std::vector<io::safetensors_outline> tensors;
-  for (model::parameter_outline& p : model::hugging_face_order(std::move(parameters)))
-    tensors.push_back({names(p.name).name, dtype, std::move(p.shape)});
+  for (model::parameter_outline& p : model::hugging_face_order(std::move(parameters))) {
+    const model::source_name to = names(p.name);
+    const bool goes_on = to.rows != model::rows_in_tensor::all && to.rows != model::rows_in_tensor::first;
+    if (goes_on && !tensors.empty() && tensors.back().name == to.name)
+      tensors.back().shape[0] += p.shape[0];
+    else
+      tensors.push_back({to.name, dtype, std::move(p.shape)});
+  }
+  if (names.fused)  // the products of heads and of outputs are the other way round there
+    for (std::size_t i = 1; i < tensors.size(); ++i)
+      if (tensors[i].name.ends_with(".o_proj.weight")) std::swap(tensors[i - 1], tensors[i]);
   return io::safetensors_plan(detail::in_order_of_cuts(std::move(tensors)), most_bytes);
 }
 /// The same for all parameters of a described model.
