@@ -19,6 +19,7 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_batch.hpp>
 #include <heddle/infer/engine_counts.hpp>
+#include <heddle/infer/engine_lane.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/engine_results.hpp>
 #include <heddle/infer/engine_sequence.hpp>

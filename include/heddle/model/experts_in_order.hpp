@@ -83,7 +83,7 @@ class experts_in_order {
       });
       const std::string router = at + layer.router.name + '.';
       layer.router.parameters().each([&](auto, const auto& p) {
-        moved_[router + p.name] = {router + p.name, stored_as::is, {order.begin(), order.end()}};
+        moved_[router + p.name] = {router + p.name, stored_as::is, rows_in_tensor::all, {order.begin(), order.end()}};
       });
     } else {
       layer.children().each([&](auto, const auto& child) { add(child, at, orders, number); });
