@@ -23,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,9 +31,6 @@
 
 namespace heddle::inline v0::infer {
 
-/// Whose memory a stage's weights and cache lie in: its own, or its caller's, who lends it before the first step (`lend_weights`, `lend_cache`).
-enum class stage_memory : bool { own, lent };
-
 namespace detail {
 template <bool Ok, class How>
 inline constexpr bool steps_have_whole_rows = Ok;
@@ -42,31 +38,6 @@ template <bool Ok, class How>
 inline constexpr bool rows_have_an_order = Ok;
 template <bool Ok, class Model>
 inline constexpr bool steps_have_all_logits = Ok;
-inline void require_each_row(std::span<const std::int32_t> order, std::int64_t rows) {
-  std::vector<bool> seen(static_cast<std::size_t>(rows), false);
-  bool once = std::ssize(order) == rows;
-  for (const std::int32_t row : order) {
-    once = once && row >= 0 && row < rows && !seen[static_cast<std::size_t>(row)];
-    if (once) seen[static_cast<std::size_t>(row)] = true;
-  }
-  if (!once)
-    throw config_error("heddle: an order of a step names each of its " + std::to_string(rows) +
-                       " rows once, got one of " + std::to_string(order.size()));
-}
-inline void require_extent(const cache_extent& c, std::int64_t max_rows, bool has_states) {
-  constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
-  if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
-    throw config_error(
-        "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
-        std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
-  if (c.states < 0 || c.states > most || (has_states && c.states < 1))
-    throw config_error(
-        "heddle: a cache of a model whose layers keep states should have room for 1 to 2^31 - 1 of them, "
-        "got " +
-        std::to_string(c.states));
-  if (max_rows < 1 || max_rows > most)
-    throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
-}
 }  // namespace detail
 
 /// One pipeline stage of a described language model on one rank, for inference: its blocks, on stage 0 the embedding, on the last

@@ -3,15 +3,31 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/infer/step.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace heddle::inline v0::infer {
+
+namespace detail {
+inline void require_each_row(std::span<const std::int32_t> order, std::int64_t rows) {
+  std::vector<bool> seen(static_cast<std::size_t>(rows), false);
+  bool once = std::ssize(order) == rows;
+  for (const std::int32_t row : order) {
+    once = once && row >= 0 && row < rows && !seen[static_cast<std::size_t>(row)];
+    if (once) seen[static_cast<std::size_t>(row)] = true;
+  }
+  if (!once)
+    throw config_error("heddle: an order of a step names each of its " + std::to_string(rows) +
+                       " rows once, got one of " + std::to_string(order.size()));
+}
+}  // namespace detail
 
 /// What layers read of a step besides its tokens. Keys are counted in the order of `step::blocks`: key j is row
 /// blocks[j / block_rows] * block_rows + j % block_rows of the cache.
@@ -118,8 +134,8 @@ class step_rows {
     for (const bool few : {true, false}) {
       for (const sequence_rows& q : s.sequences)
         if (few == (q.rows <= most_few_rows))
-          for (const compute::attention_slice& a : compute::causal_window(
-                   q.first_row, q.first_row + q.rows, q.position, q.first_block * block_rows_, window))
+          for (const compute::attention_slice& a : compute::causal_window(q.first_row, q.first_row + q.rows, q.position,
+                                                                          q.first_block * block_rows_, window))
             windowed_.push_back(a);
       if (few) few_windowed_ = static_cast<std::int64_t>(windowed_.size());
     }
