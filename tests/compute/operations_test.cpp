@@ -399,8 +399,8 @@ definition<S> definition_of(const ops::sizes<D...>& n) {
 // The greatest difference between what the host computes and the definition.
 template <class Op, class... A>
 double difference(hc::host<>& backend, const typename Op::dims& n, ops::signature<A...>*) {
-  int seed = 0;
-  memory_of<A...> expected{numbers<A, double>(n, ++seed)...}, got = expected;
+  auto seed = [last = 0]() mutable { return ++last; };
+  memory_of<A...> expected{numbers<A, double>(n, seed())...}, got = expected;
   double most = 0;
   const auto compare = [&](const auto& x, const auto& y) {
     for (std::size_t i = 0; i < x.size(); ++i)
@@ -416,8 +416,8 @@ double difference(hc::host<>& backend, const typename Op::dims& n, ops::signatur
 // How many additions, multiplications, comparisons and exponentials the definition takes.
 template <class Op, class... A>
 std::int64_t counted_flops(const typename Op::dims& n, ops::signature<A...>*) {
-  int seed = 0;
-  std::tuple<std::vector<element<A, counted>>...> x{numbers<A, counted>(n, ++seed)...};
+  auto seed = [last = 0]() mutable { return ++last; };
+  std::tuple<std::vector<element<A, counted>>...> x{numbers<A, counted>(n, seed())...};
   counted::flops = 0;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     definition_of<counted>(n)(Op{}, given<A>(std::get<I>(x))...);

@@ -80,8 +80,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// What its layers keep of earlier tokens.
   using keeps = model::layers::cached_traits<block_layer>;
 
-  /// Whose memory weights and cache are in: its own, what the caller lends, or that of a stage of the same part in this process with the
-  /// same cache (null: its own). The lender must outlive this one, and its memory stays where it is; working memory is this one's.
+  /// Whose memory weights and cache are in: its own, what the caller lends, or that of a stage of the same part with the same cache, which must outlive this one.
   struct memory_from {
     memory_from(stage_memory of) : whose(of) {}
     memory_from(cached_stage* of) : whose(of != nullptr ? stage_memory::lent : stage_memory::own), lender(of) {}
@@ -300,16 +299,15 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if constexpr (keeps::has_states)
       for (const block_copy& c : copies)
         visit_states([&](int, int, const auto& states) {
-          using sum = typename types::sum;
           const std::int64_t n = states.extent(1);
-          sum* const begin = start_of(states);
+          typename types::sum* const begin = start_of(states);
           if (c.from != c.to && n > 0)
-            queue().copy(heddle::v0::detail::row_at<space>(static_cast<const sum*>(begin + c.from * n), n),
-                         heddle::v0::detail::row_at<space>(begin + c.to * n, n));
+            queue().copy(
+                heddle::v0::detail::row_at<space>(static_cast<const typename types::sum*>(begin + c.from * n), n),
+                heddle::v0::detail::row_at<space>(begin + c.to * n, n));
         });
   }
-  /// Moves rows of the cache, one after the other.
-  /// Errors: `config_error` where the cache lies by head.
+  /// Moves rows of the cache, one after the other. Errors: `config_error` where the cache lies by head.
   void move_rows(std::span<const row_move> moves) {
     if (!moves.empty() && cache_.order == cache_order::by_head)
       throw config_error("heddle: rows of a cache that lies by_head are not moved; take cache_order::by_token");
