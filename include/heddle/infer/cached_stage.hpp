@@ -42,11 +42,10 @@ inline constexpr bool steps_have_all_logits = Ok;
 
 /// One pipeline stage of a described language model on one rank, for inference: its blocks, on stage 0 the embedding, on the last
 /// stage the final norm and the head. Layers are the same as in training; those that look at other tokens (attention, learned
-/// positions) run their verb `forward_cached`. There are no gradients and nothing is saved. Weights are filled by `initialize` or
-/// `model::read_parameters`, as those of a `model::language_stage`.
+/// positions) run their verb `forward_cached`. There are no gradients and nothing is saved. Weights are filled by `initialize` or `model::read_parameters`.
 ///
-/// The cache is allocated once: for each block of the stage, one behind the other the tensors that its layers list
-/// (`cached_tensors()`), each [blocks * block_rows, columns of this rank]. `cache_bytes()` is exact.
+/// The cache is allocated once: the tensors that each block's layers list (`cached_tensors()`), consecutively, each
+/// [blocks * block_rows, columns of this rank]. `cache_bytes()` is exact.
 ///
 /// Memory is the backend's, also a device's. What a step has on the host (tokens, positions, pages) goes there by `step_inputs`; what the host reads of the
 /// stage's memory, it copies, or reads where it can, after a wait for the queue. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
