@@ -118,8 +118,8 @@ class step_rows {
     for (const bool few : {true, false}) {
       for (const sequence_rows& q : s.sequences)
         if (few == (q.rows <= most_few_rows))
-          for (const compute::attention_slice& a : compute::causal_window(
-                   q.first_row, q.first_row + q.rows, q.position, q.first_block * block_rows_, window))
+          for (const compute::attention_slice& a : compute::causal_window(q.first_row, q.first_row + q.rows, q.position,
+                                                                          q.first_block * block_rows_, window))
             windowed_.push_back(a);
       if (few) few_windowed_ = static_cast<std::int64_t>(windowed_.size());
     }
