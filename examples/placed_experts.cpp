@@ -101,7 +101,8 @@ int main(int argc, char** argv) try {
     return std::printf("usage: placed_experts --placement FILE --corpus FILE\n"), argc == 2 ? 0 : 2;
   const plan::expert_placement placed =
       plan::parse_expert_placement(read(given["--placement"]), config.experts, config.vocabulary, given["--placement"]);
-  const std::string text = read(given["--corpus"]), rest = text.substr(text.size() / 2);  // what was not counted
+  const std::string text = read(given["--corpus"]), rest = text.substr(text.size() * 3 / 4);  // what was not counted
+  if (rest.size() < 64) throw hd::config_error("heddle: a corpus of at least 256 bytes is needed");
   drawn_weights weights;
   const served alone = serve(rest, 1, weights, nullptr), plain = serve(rest, placed.ranks, weights, nullptr),
                ordered = serve(rest, placed.ranks, weights, &placed);

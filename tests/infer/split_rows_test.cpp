@@ -83,18 +83,20 @@ struct answers {
 };
 
 // Requests come one by one, so that steps have one row, fewer than ranks, and many.
-answers answer(const mesh_type& mesh, const plan::expert_placement* table) {
+template <class Model = model_type>
+answers answer(const mesh_type& mesh, const plan::expert_placement* table,
+               const typename Model::config& config = small) {
   answers found;
   hd::launch<hd::threads>(mesh, [&](world_type& world) {
     backend kernels{1};
-    runner_type runner(small, world, kernels, {40, 4}, 9);
+    inf::model_runner<Model, world_type, backend> runner(config, world, kernels, {40, 4}, 9);
     runner.stage().initialize(seed);
     if (table != nullptr) runner.stage().order_rows(inf::rows_by_experts(*table, table->ranks, small.vocabulary));
     if (!runner.leads()) {
       runner.follow();
       return;
     }
-    inf::engine<runner_type> engine(runner, {.seed = 5});
+    inf::engine<inf::model_runner<Model, world_type, backend>> engine(runner, {.seed = 5});
     const auto all = requests();
     for (std::size_t next = 0; next < all.size() || !engine.idle();) {
       if (next < all.size()) engine.submit(all[next++]);
@@ -108,6 +110,15 @@ answers answer(const mesh_type& mesh, const plan::expert_placement* table) {
   return found;
 }
 
+void check_same(const answers& found, const answers& alone) {
+  CHECK(found.tokens == alone.tokens);
+  REQUIRE(found.log_probabilities.size() == alone.log_probabilities.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < found.log_probabilities.size(); ++i)
+    worst = std::max(worst, std::abs(found.log_probabilities[i] - alone.log_probabilities[i]));
+  CHECK(worst < 1e-10);
+}
+
 }  // namespace
 
 TEST_CASE("ranks that share the rows of a step answer as one rank, in any order of rows", "[infer][experts][ranks]") {
@@ -119,13 +130,19 @@ TEST_CASE("ranks that share the rows of a step answer as one rank, in any order 
       CAPTURE(stages, ranks, ordered);
       const plan::expert_placement table = random_table(ranks, 40 + static_cast<std::uint64_t>(ranks));
       const answers found = answer(mesh_type{stages, ranks}, ordered ? &table : nullptr);
-      CHECK(found.tokens == alone.tokens);
-      REQUIRE(found.log_probabilities.size() == alone.log_probabilities.size());
-      double worst = 0;
-      for (std::size_t i = 0; i < found.log_probabilities.size(); ++i)
-        worst = std::max(worst, std::abs(found.log_probabilities[i] - alone.log_probabilities[i]));
-      CHECK(worst < 1e-10);
+      check_same(found, alone);
     }
+}
+TEST_CASE("a Llama whose ranks share the rows of a step answers as on one rank", "[infer][ranks]") {
+  using llama = md::llama<double, md::megatron_sequence<>>;
+  const md::llama_config& config = small;
+  const answers alone = answer<llama>(mesh_type{1, 1}, nullptr, config);
+  REQUIRE(alone.log_probabilities.size() == 30);
+  for (const auto& [stages, ranks] : {std::pair(1, 2), std::pair(1, 3), std::pair(1, 4), std::pair(2, 2)}) {
+    CAPTURE(stages, ranks);
+    const plan::expert_placement table = random_table(ranks, 60);  // any order of rows will do
+    check_same(answer<llama>(mesh_type{stages, ranks}, ranks == 3 ? &table : nullptr, config), alone);
+  }
 }
 
 namespace {

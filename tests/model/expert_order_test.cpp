@@ -7,6 +7,8 @@
 #include <heddle/core/random.hpp>
 #include <heddle/infer/affinity_router.hpp>
 #include <heddle/infer/rows_by_experts.hpp>
+#include <heddle/model/deepseek.hpp>
+#include <heddle/model/experts_in_order.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/testing/counting_world.hpp>
 
@@ -341,6 +343,47 @@ TEST_CASE("requests go to the replica of most of their tokens that has had none 
   CHECK(router.route(prompt{}) == 0);
   CHECK_THROWS_WITH(router.route(prompt{-1}), Contains("token -1 is not one of the 4"));
   CHECK_THROWS_WITH(inf::affinity_router(table, 2, 4), Contains("on 2 ranks is needed, got one on 3"));
+}
+
+TEST_CASE("names in order have the layers with experts only, their routers' rows and biases, and keep groups",
+          "[model][experts]") {
+  md::deepseek_config c;
+  c.layers = 3;
+  c.heads = 4;
+  c.width = 16;
+  c.ffn = 6;
+  c.context = 40;
+  c.vocabulary = 23;
+  c.query_latent = 8;
+  c.key_latent = 6;
+  c.still = 4;
+  c.rotating = 4;
+  c.value = 4;
+  c.experts = 4;
+  c.chosen = 2;
+  c.groups = 2;
+  c.kept_groups = 1;
+  c.dense = 1;
+  c.dense_ffn = 20;
+  using orders = std::vector<std::vector<int>>;
+  const auto model = md::deepseek<double>::describe(c);
+  const md::experts_in_order<> names(model, orders{{2, 3, 1, 0}, {0, 1, 2, 3}});
+  CHECK(names("model.layers.1.mlp.experts.0.gate_proj.weight").name == "model.layers.1.mlp.experts.2.gate_proj.weight");
+  CHECK(names("model.layers.1.mlp.experts.3.down_proj.weight").name == "model.layers.1.mlp.experts.0.down_proj.weight");
+  CHECK(names("model.layers.2.mlp.experts.3.up_proj.weight").name == "model.layers.2.mlp.experts.3.up_proj.weight");
+  CHECK(names("model.layers.1.mlp.gate.weight").rows == std::vector<std::int64_t>{2, 3, 1, 0});
+  CHECK(names("model.layers.1.mlp.gate.e_score_correction_bias").rows == std::vector<std::int64_t>{2, 3, 1, 0});
+  CHECK(names("model.layers.0.mlp.down_proj.weight").rows.empty());
+  std::set<std::string> before, after;
+  for (const std::string& name : md::parameter_names(model)) before.insert(name), after.insert(names(name).name);
+  CHECK(before == after);
+  const auto refused = [&](const orders& o) { return md::experts_in_order<>(model, o); };
+  CHECK_THROWS_WITH(refused({{0, 1, 2, 3}}), Contains("the model has 2 layers with experts, got orders for 1"));
+  CHECK_THROWS_WITH(refused({{0, 1, 2, 3}, {0, 1, 2, 2}}),
+                    Contains("the order of layer 1 names each of 4 experts once"));
+  CHECK_THROWS_WITH(
+      refused({{0, 2, 1, 3}, {0, 1, 2, 3}}),
+      Contains("2 groups of 2 experts needs them to stay together; the order of layer 0 has experts 0 and 2"));
 }
 
 }  // namespace expert_order

@@ -173,7 +173,8 @@ void equals_on_ranks_of_experts(const std::string& name) {
     CAPTURE(to_string(mesh));
     std::mutex mutex;
     kept_tensors written;
-    for (const auto& outline : md::parameter_outlines(model::describe(config))) written.shapes[outline.name] = outline.shape;
+    for (const auto& outline : md::parameter_outlines(model::describe(config)))
+      written.shapes[outline.name] = outline.shape;
     // Experts of layer k in steps of k + 1, or where these are not prime to their number backwards; the file's order on one rank.
     std::vector<std::vector<int>> orders;
     for (int k = 0; k < config.layers; ++k) {
@@ -244,8 +245,8 @@ void equals_on_ranks_of_experts(const std::string& name) {
   };
   CHECK_THROWS_WITH(refusal({}), Catch::Contains("layers with experts, got orders for 0"));
   std::vector<std::vector<int>> few(static_cast<std::size_t>(config.layers), std::vector<int>{0});
-  CHECK_THROWS_WITH(refusal(few), Catch::Contains("the order of layer 0 names each of " + std::to_string(config.experts) +
-                                                  " experts once, got one of 1"));
+  CHECK_THROWS_WITH(refusal(few), Catch::Contains("the order of layer 0 names each of " +
+                                                  std::to_string(config.experts) + " experts once, got one of 1"));
 }
 }  // namespace
 

@@ -8,4 +8,6 @@
 namespace hd = heddle;
 using world = hd::world<hd::threads, hd::mesh<hd::axis<hd::ep, 2>>>;
 using stage = hd::infer::cached_stage<hd::model::mixtral<float>, world, hd::compute::host<>>;
-void in_order(stage& s, hd::infer::rows_by_experts order) { s.order_rows(order); }
+void in_order(stage& s, hd::infer::rows_by_experts order) {
+  s.order_rows(order);
+}

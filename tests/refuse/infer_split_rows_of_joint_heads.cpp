@@ -6,5 +6,8 @@
 
 namespace hd = heddle;
 using world = hd::world<hd::threads, hd::mesh<hd::axis<hd::tp, 2>>>;
-using stage = hd::infer::cached_stage<hd::model::gpt2<float, hd::model::megatron_sequence<>>, world, hd::compute::host<>>;
-std::int64_t bytes(const stage& s) { return s.cache_bytes(); }
+using stage =
+    hd::infer::cached_stage<hd::model::gpt2<float, hd::model::megatron_sequence<>>, world, hd::compute::host<>>;
+std::int64_t bytes(const stage& s) {
+  return s.cache_bytes();
+}

@@ -374,7 +374,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   }
   /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave. On a device all that the queue was
   /// given before the last `forward` must be done; where kernels run on the host `rows` and `tokens` must live until the step is.
-  /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
+  /// Shapes: in, out [rows, width], where the sharding splits the sequence of this rank's rows; the first stage ignores `in`, the last `out`.
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
     const auto n = static_cast<std::int64_t>(rows.positions().size()), own = stream_.of(n).count;
     run_type c = run_of(n);

@@ -68,7 +68,7 @@ struct replicas_together {};
 /// A step whose values are refused (`require_step`) is refused before any other rank hears of it. After any other error the ranks no
 /// longer agree: the runner refuses further steps, and the error has to leave the body of `launch`, which ends all ranks with it.
 ///
-/// Errors: `config_error` for a mesh whose axes split samples (give each replica a world of its own, `world.sub`) and for a step
+/// Errors: `config_error` for a mesh whose axes split samples (give each replica a world of its own, `world.sub`, or a `lockstep_runner`) and for a step
 /// that breaks the limits. `World` and `Backend` must outlive it.
 template <class Model, class World, class Backend, class Pipeline = pp>
 class model_runner {
@@ -300,7 +300,8 @@ class model_runner {
     const int replicas = ranks_that_split_rows(world.mesh(), typename stage_type::layouts::row_axes{});
     if (replicas != 1)
       throw config_error("heddle: model_runner: samples are split over " + std::to_string(replicas) +
-                         " ranks; give each replica a world of its own, world.sub<...>(), with an engine in each");
+                         " ranks; give each replica a world of its own, world.sub<...>(), with an engine in each, or "
+                         "where they share experts a lockstep_runner");
     return config;
   }
   // The axes between replicas, those of one, and its control plane.
