@@ -90,6 +90,8 @@ class host : detail::argument_checks {
                           sum_of_type<T> scale, head_rows<T> dq, std::type_identity_t<head_rows<T>> dk,
                           std::type_identity_t<head_rows<T>> dv, key_pages pages = {}) {
     attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
+    if (k.lies_by_head() || v.lies_by_head()) [[unlikely]]
+      throw layout_error("heddle: attention_backward: keys and values should lie row by row, got blocks by head");
     same_heads<T>("attention_backward", "dout", out, dout);
     same_heads<T>("attention_backward", "dq", q, dq);
     same_heads<T>("attention_backward", "dk", k, dk);
